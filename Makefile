@@ -1,0 +1,76 @@
+# make         build the library and the bridge
+# make demo    a C host streams text from the bundled model
+# make test    build and run every test
+# make lint gen bench calf clean
+
+PYTHON ?= python3
+CC ?= cc
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL ?= models/calf
+PROMPT ?= Tell me a story about a fox.
+
+ifeq ($(shell uname -s),Darwin)
+LIBRARY := cowmlx/lib/libcowmlx.1.dylib
+else
+LIBRARY := cowmlx/lib/libcowmlx.so.1
+endif
+RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
+
+SOURCES := setup.py pyproject.toml cowmlx/_bridge.pyx cowmlx/_cow_mlx.pxd \
+  $(wildcard csrc/*.c csrc/*.h include/*.h)
+
+.PHONY: all demo test lint gen bench calf clean
+
+all: $(LIBRARY) build/.compiled
+
+$(VENV)/.runtime: requirements/runtime.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "libcowmlx needs Python 3.11 or newer; name one with make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/runtime.txt
+	@touch $@
+
+$(VENV)/.tools: requirements/tools.txt $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/tools.txt
+	@touch $@
+
+$(LIBRARY): $(SOURCES) $(VENV)/.runtime
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+# Hosts never write bytecode, so it is made here.
+build/.compiled: $(LIBRARY) $(wildcard cowmlx/*.py cowmlx/*/*.py)
+	@mkdir -p build
+	$(BIN)/python -m compileall -q cowmlx
+	@touch $@
+
+build/generate: examples/c/generate.c include/cow_mlx.h $(LIBRARY)
+	@mkdir -p build
+	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $< -o $@ $(LIBRARY) $(RPATH)
+
+demo: build/generate build/.compiled
+	build/generate $(MODEL) "$(PROMPT)"
+
+test: all $(VENV)/.tools
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+lint: all $(VENV)/.tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/_bridge.pyx
+	$(BIN)/clang-format --dry-run -Werror include/*.h csrc/*.c csrc/*.h examples/c/*.c
+	$(BIN)/python tools/gen_bindings.py --check
+
+gen: $(VENV)/.tools
+	$(BIN)/python tools/gen_bindings.py
+
+bench: all $(VENV)/.tools
+	$(BIN)/python -m benchmarks
+
+calf: $(VENV)/.tools
+	$(BIN)/python tools/train_calf.py --out models/calf
+
+clean:
+	rm -rf build cowmlx/lib cowmlx/*.so cowmlx/*.c $(VENV)

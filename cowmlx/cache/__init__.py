@@ -1,0 +1,1 @@
+"""Sequences of tokens and the layer caches that hold them."""

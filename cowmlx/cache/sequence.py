@@ -1,0 +1,112 @@
+"""The ledger of one context: its tokens, and the layer caches that hold them."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.cache.trimming import can_trim_all, trim
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.models.model import Model
+
+
+def common_prefix(a: list[int], b: list[int]) -> int:
+    """Return how many leading tokens two sequences share."""
+    length = min(len(a), len(b))
+    if a[:length] == b[:length]:
+        return length
+    return next(i for i in range(length) if a[i] != b[i])
+
+
+class Sequence:
+    """Tokens and layer caches in step: every layer holds exactly ``tokens``.
+
+    A token whose value is still being computed is in the layers before it is in
+    ``tokens``; :meth:`name` closes that gap. An operation that fails half-way
+    empties the sequence rather than leaving layers out of step.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.tokens: list[int] = []
+        self._layers: list[Any] = []
+
+    def reset(self) -> None:
+        """Forget every token."""
+        self.tokens = []
+        self._layers = []
+
+    def keep_prefix(self, prompt: list[int]) -> str | None:
+        """Keep what the prompt has in common with the tokens held, at most all but its last.
+
+        The last token of a prompt is always processed, for its logits.
+
+        Returns:
+            None, or why tokens that are common could not be kept.
+        """
+        common = min(common_prefix(self.tokens, prompt), len(prompt) - 1)
+        if self.trim_to(common):
+            return None
+        reason = (
+            f"the first {common} of {len(self.tokens)} tokens are common, but this "
+            "model's cache cannot drop the others"
+        )
+        self.reset()
+        return reason
+
+    def trim_to_prefix(self, kept: list[int]) -> bool:
+        """Hold ``kept`` alone if it begins the tokens held; false, and nothing changed, if not."""
+        return self.tokens[: len(kept)] == kept and self.trim_to(len(kept))
+
+    def trim_to(self, length: int) -> bool:
+        """Drop the tokens behind the first ``length``; false, and nothing changed, if it cannot."""
+        excess = len(self.tokens) - length
+        if excess <= 0:
+            return True
+        if length == 0:
+            self.reset()
+            return True
+        if not can_trim_all(self._layers):
+            return False
+        if not trim(self._layers, excess):
+            self.reset()
+            return True
+        del self.tokens[length:]
+        return True
+
+    def can_take_back(self, more: int) -> bool:
+        """Whether ``more`` further tokens could be taken back."""
+        return can_trim_all(self._layers, more)
+
+    def forward(self, ids: mx.array) -> mx.array:
+        """Run the network over tokens that follow those held.
+
+        Args:
+            ids: (S,) token ids.
+        Returns:
+            logits (1, S, V), lazily.
+        """
+        if not self._layers:
+            self._layers = self._model.make_cache()
+        try:
+            return self._model.network(ids[None], cache=self._layers)
+        except BaseException:
+            self.reset()
+            raise
+
+    def name(self, tokens: list[int]) -> None:
+        """Say which tokens the last forward pass added."""
+        self.tokens.extend(tokens)
+
+    @property
+    def state(self) -> list[Any]:
+        """The arrays of every layer, to be evaluated."""
+        return [layer.state for layer in self._layers]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the layers hold."""
+        return sum(layer.nbytes for layer in self._layers)

@@ -1,0 +1,37 @@
+"""Which layer caches can take tokens back, and taking them back."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def can_trim(layer: Any, more: int = 0) -> bool:
+    """Whether a layer cache can drop its last tokens and be as if they never came.
+
+    Asks mlx-lm's own ``is_trimmable``, except where that promises too much: a
+    chunked cache that has thrown away its front cannot attend to it again.
+
+    Args:
+        layer: a cache of mlx-lm.
+        more: whether it still can after so many more tokens.
+    """
+    parts = getattr(layer, "caches", None)
+    if parts is not None:
+        return all(can_trim(part, more) for part in parts)
+    if not layer.is_trimmable() or getattr(layer, "start_position", 0):
+        return False
+    limit = getattr(layer, "max_size", None) or getattr(layer, "chunk_size", None)
+    return not (more and limit) or layer.offset + more < limit
+
+
+def can_trim_all(layers: list[Any], more: int = 0) -> bool:
+    """Whether every layer can, so that no operation leaves layers out of step."""
+    return all(can_trim(layer, more) for layer in layers)
+
+
+def trim(layers: list[Any], count: int) -> bool:
+    """Drop the last ``count`` tokens of every layer; false if one dropped another number."""
+    dropped = [layer.trim(count) for layer in layers]
+    return all(number == count for number in dropped)

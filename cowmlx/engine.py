@@ -1,0 +1,319 @@
+"""The engine's façade: one method per C call, on the dispatch thread."""
+
+from __future__ import annotations
+
+import sys
+
+import mlx.core as mx
+
+from cowmlx import _constants as constants
+from cowmlx.cache.trimming import can_trim_all
+from cowmlx.errors import BadState, InvalidArgument, Unsupported
+from cowmlx.generation.context import Context, ContextParams
+from cowmlx.generation.params import GenerationParams
+from cowmlx.generation.waiters import BeginWaiter, GenerateWaiter, NextWaiter, TrimWaiter
+from cowmlx.handles import NOUNS, HandleTable
+from cowmlx.loading import Loading
+from cowmlx.scheduler import Scheduler
+from cowmlx.streams import StreamPool, choose_device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cowmlx.calls import Call
+    from cowmlx.generation.generation import Stats
+    from cowmlx.models.model import Model
+
+STOPPED = "the runtime was stopped"
+MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
+
+
+class Engine:
+    """Owns every model, context and stream between a runtime start and its stop.
+
+    Methods return their result or raise; those that take a ``call`` keep it and
+    end it later. Nothing here starts a thread or takes a lock.
+
+    Args:
+        cancel_epoch: how often a context (its handle) has been cancelled.
+        opened, closed: told of every context's handle.
+    """
+
+    def __init__(
+        self,
+        cancel_epoch: Callable[[int], int],
+        opened: Callable[[int], None],
+        closed: Callable[[int], None],
+    ) -> None:
+        self._cancel_epoch = cancel_epoch
+        self._opened = opened
+        self._closed = closed
+        self._handles = HandleTable()
+        self._scheduler = Scheduler()
+        self._loadings: list[Loading] = []
+        self._streams = StreamPool(mx.Device(mx.cpu))
+        self._python_home = ""
+        self._limits: tuple[int, int] | None = None  # mlx's own, restored at stop
+
+    # --------------------------------------------------------------- Runtime
+
+    def start(
+        self, device: str | None, memory_limit: int, cache_limit: int, python_home: str
+    ) -> str:
+        """Choose the device and set limits in bytes (0: mlx's own). Returns a log message."""
+        chosen = choose_device(device)
+        if self._streams.device != chosen:
+            self._streams = StreamPool(chosen)
+        if chosen.type == mx.cpu:
+            mx.disable_compile()  # it would run a compiler, in a folder others can guess
+        elif mx.metal.is_available():
+            mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        self._python_home = python_home
+        if memory_limit or cache_limit:
+            self._limits = (mx.get_memory_limit(), mx.set_cache_limit(cache_limit))
+            if not cache_limit:
+                mx.set_cache_limit(self._limits[1])
+            if memory_limit:
+                mx.set_memory_limit(memory_limit)
+        return f"runtime started: mlx {MLX_VERSION} on {self._device_name()}"
+
+    def stop(self) -> None:
+        """Cancel what runs, free everything."""
+        for loading in list(self._loadings):
+            loading.abandon(STOPPED)
+        for handle in self._handles.handles(constants.KIND_CONTEXT):
+            self.free_context(handle, STOPPED)
+        for handle in self._handles.handles(constants.KIND_MODEL):
+            self._handles.remove(constants.KIND_MODEL, handle)
+        self._scheduler = Scheduler()
+        mx.clear_cache()
+        if self._limits is not None:
+            mx.set_memory_limit(self._limits[0])
+            mx.set_cache_limit(self._limits[1])
+            self._limits = None
+
+    def step(self) -> bool:
+        """Do one unit of work; false when there is none."""
+        return self._scheduler.step()
+
+    def runtime_info(self) -> dict[str, Any]:
+        """Return what ``runtime_info`` tells."""
+        from cowmlx.models import light_route
+
+        return {
+            "library": constants.VERSION,
+            "abi": constants.ABI_VERSION,
+            "python": sys.version.split()[0],
+            "mlx": MLX_VERSION,
+            "mlx_lm": light_route.version(),
+            "interpreter": "booted" if self._python_home else "joined",
+            "python_home": self._python_home or None,
+            "device": self._device_name(),
+            "architectures": light_route.supported_architectures(),
+            "memory": {
+                "active": mx.get_active_memory(),
+                "cache": mx.get_cache_memory(),
+                "peak": mx.get_peak_memory(),
+                "limit": mx.get_memory_limit(),
+            },
+            "handles": {noun: len(self._handles.handles(kind)) for kind, noun in NOUNS.items()},
+        }
+
+    def _device_name(self) -> str:
+        return "gpu" if self._streams.device.type == mx.gpu else "cpu"
+
+    def memory_trim(self) -> None:
+        """Give mlx's unused buffers back."""
+        mx.clear_cache()
+
+    # ---------------------------------------------------------------- Models
+
+    def load_model(
+        self, call: Call, path: str, adapter_path: str | None, lazy: bool, trust_remote_code: bool
+    ) -> None:
+        """Start loading a model folder; the call ends with its handle."""
+        from cowmlx.models import registry  # late: a start needs none of it
+
+        loader = registry.load(
+            path, adapter_path=adapter_path, lazy=lazy, trust_remote_code=trust_remote_code
+        )
+        stream = self._streams.take()
+
+        def on_end(model: Model | None) -> int:
+            self._loadings.remove(loading)
+            self._streams.give_back(stream)
+            return self._handles.add(constants.KIND_MODEL, model) if model is not None else 0
+
+        loading = Loading(call, loader, stream, on_end)
+        self._loadings.append(loading)
+        self._scheduler.add(loading)
+
+    def free_model(self, handle: int) -> None:
+        """Close a model's handle; its contexts keep the model."""
+        self._handles.remove(constants.KIND_MODEL, handle)
+
+    def _model(self, handle: int) -> Model:
+        return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
+
+    def model_info(self, handle: int) -> dict[str, Any]:
+        """Return what ``model_info`` tells."""
+        model = self._model(handle)
+        cache = {
+            "trim_end": "in_place" if can_trim_all(model.make_cache()) else "recomputed",
+            "trim_front": "recomputed",
+            "fork": "no",
+            "quantise": "no",
+        }
+        return {**model.info(), "cache": cache}
+
+    def tokenize(self, handle: int, text: str, flags: int) -> list[int]:
+        """Return the tokens of a text."""
+        _check_flags(
+            flags, ADD_SPECIAL=constants.ADD_SPECIAL, PARSE_SPECIAL=constants.PARSE_SPECIAL
+        )
+        return self._model(handle).tokenizer.encode(
+            text,
+            add_special=bool(flags & constants.ADD_SPECIAL),
+            parse_special=bool(flags & constants.PARSE_SPECIAL),
+        )
+
+    def detokenize(self, handle: int, tokens: list[int], flags: int) -> str:
+        """Return the text of tokens."""
+        _check_flags(flags, SKIP_SPECIAL=constants.SKIP_SPECIAL)
+        skip = bool(flags & constants.SKIP_SPECIAL)
+        return self._model(handle).tokenizer.decode(tokens, skip_special=skip)
+
+    def is_end(self, handle: int, token: int) -> bool:
+        """Whether a token ends a generation."""
+        return token in self._model(handle).end_tokens
+
+    def chat_prompt(self, handle: int, messages: str, options: str) -> list[int]:
+        """Return the tokens of a rendered conversation (JSON texts)."""
+        model = self._model(handle)
+        if model.chat_template is None:
+            raise Unsupported(
+                "this model has no chat template; write the prompt yourself and use model_tokenize"
+            )
+        parsed_messages = _parse_json("messages_json", messages, list)
+        parsed_options = _parse_json("options_json", options, dict) if options else {}
+        return model.chat_template.prompt_tokens(model.tokenizer, parsed_messages, parsed_options)
+
+    # -------------------------------------------------------------- Contexts
+
+    def create_context(self, model_handle: int, fields: dict[str, Any]) -> int:
+        """Open a context and return its handle."""
+        model = self._model(model_handle)
+        params = ContextParams(fields, model)
+        handle = 0
+        context = Context(model, params, self._streams.take(), lambda: self._cancel_epoch(handle))
+        handle = self._handles.add(constants.KIND_CONTEXT, context)
+        self._opened(handle)
+        return handle
+
+    def _context(self, handle: int) -> Context:
+        return self._handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[return-value]
+
+    def _idle_context(self, handle: int) -> Context:
+        context = self._context(handle)
+        context.require_idle()
+        return context
+
+    def free_context(self, handle: int, reason: str = "the context was freed") -> None:
+        """Close a context; a call that waits on it is cancelled."""
+        context = self._context(handle)
+        self._handles.remove(constants.KIND_CONTEXT, handle)
+        self._closed(handle)
+        self._scheduler.remove(context)
+        context.abandon(reason)
+        self._streams.give_back(context.stream)
+
+    def reset_context(self, handle: int) -> None:
+        """Forget a context's tokens."""
+        self._idle_context(handle).reset()
+
+    def context_tokens(self, handle: int) -> list[int]:
+        """Return the tokens that a context holds."""
+        return self._context(handle).tokens()
+
+    def trim_end(self, call: Call, handle: int, count: int) -> None:
+        """Drop a context's last tokens."""
+        context = self._idle_context(handle)
+        held = context.tokens()
+        self._trim(call, context, held[: max(0, len(held) - count)])
+
+    def trim_front(self, call: Call, handle: int, count: int) -> None:
+        """Drop a context's first tokens; the others are processed again."""
+        context = self._idle_context(handle)
+        self._trim(call, context, context.tokens()[count:])
+
+    def _trim(self, call: Call, context: Context, kept: list[int]) -> None:
+        """Make a context hold ``kept``, in place if it can."""
+        trimmed = len(context.tokens()) - len(kept)
+        context.end_generation()
+        if context.sequence.trim_to_prefix(kept):
+            call.succeed_with_count(trimmed)
+            return
+        context.refill(kept, call.cancel_epoch)
+        context.wait(TrimWaiter(call, trimmed))
+        self._scheduler.add(context)
+
+    def context_info(self, handle: int) -> dict[str, Any]:
+        """Return what ``context_info`` tells."""
+        return self._context(handle).info()
+
+    def context_stats(self, handle: int) -> Stats:
+        """Return the sizes and times of a context's last generation."""
+        generation = self._context(handle).generation
+        if generation is None:
+            raise BadState("nothing has begun on this context; call context_begin first")
+        return generation.stats
+
+    # ------------------------------------------------------------ Generation
+
+    def begin(self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]) -> None:
+        """Start a generation; the call ends when the prompt is processed."""
+        self._start(handle, tokens, fields, call).wait(BeginWaiter(call))
+
+    def generate(self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]) -> None:
+        """Start a generation; the call ends with it."""
+        self._start(handle, tokens, fields, call).wait(GenerateWaiter(call))
+
+    def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
+        context = self._idle_context(handle)
+        context.begin(tokens, GenerationParams(fields), call.cancel_epoch)
+        self._scheduler.add(context)
+        return context
+
+    def next(self, call: Call, handle: int) -> None:
+        """Wait for one piece of a generation."""
+        context = self._idle_context(handle)
+        if context.generation is None:
+            raise BadState("nothing to generate; call context_begin first")
+        context.wait(NextWaiter(call))
+        self._scheduler.add(context)
+
+
+def _check_flags(flags: int, **known: int) -> None:
+    rest = flags & ~sum(known.values())
+    if rest:
+        names = ", ".join(f"COW_MLX_{name} ({value})" for name, value in known.items())
+        raise InvalidArgument(f"flags has the unknown bits {rest:#x}; it can have {names}")
+
+
+def _parse_json(name: str, text: str, kind: type) -> Any:
+    import json
+
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidArgument(
+            f"{name} is no JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise InvalidArgument(f"{name} is nested too deeply") from None
+    if not isinstance(value, kind):
+        wanted = "an array" if kind is list else "an object"
+        raise InvalidArgument(f"{name} must be {wanted}, but is {type(value).__name__}")
+    return value

@@ -1,0 +1,1 @@
+"""From logits to text: sampling, stop texts, the course of one generation."""

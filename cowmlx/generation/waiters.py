@@ -1,0 +1,125 @@
+"""The calls that wait for a generation, and what each takes from it.
+
+``advance`` hands over what there is and says whether the call has ended;
+``hungry`` whether the generation must step before it can.
+"""
+
+from __future__ import annotations
+
+from cowmlx import _constants as constants
+from cowmlx.errors import Canceled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx.calls import Call
+    from cowmlx.generation.generation import Generation
+
+
+HELD = "the context holds the tokens processed so far"
+
+
+class BeginWaiter:
+    """``context_begin``: until the prompt is processed."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self._told = -1  # tokens of the prompt that the host knows to be processed
+
+    def hungry(self, generation: Generation) -> bool:
+        """Whether the host lets the prompt go on."""
+        return generation.prefilling and self.call.ready
+
+    def advance(self, generation: Generation) -> bool:
+        """Tell how far the prompt is; end the call after it."""
+        if self._broken_off(generation):
+            return True
+        self._tell_progress(generation)
+        if generation.prefilling or not self.call.ready:
+            return False
+        self.succeed()
+        return True
+
+    def succeed(self) -> None:
+        """End the call well."""
+        self.call.succeed()
+
+    def _broken_off(self, generation: Generation) -> bool:
+        """End the call if the generation failed, was cancelled, or its host refuses it."""
+        if generation.error is not None:
+            self.call.fail(generation.error)
+        elif self.call.refused:
+            generation.cancel()
+            self.call.fail(Canceled(f"the callback returned false; {HELD}"))
+        elif generation.finish == constants.FINISH_CANCELED:
+            self.call.fail(Canceled(f"the context was cancelled; {HELD}"))
+        else:
+            return False
+        return True
+
+    def _tell_progress(self, generation: Generation) -> None:
+        if self.call.ready and generation.processed != self._told:
+            self._told = generation.processed
+            self.call.post_prompt(generation.processed, generation.stats.prompt_tokens)
+
+
+class TrimWaiter(BeginWaiter):
+    """``context_trim_end`` and ``_front``: until the tokens that stay are processed again."""
+
+    def __init__(self, call: Call, trimmed: int) -> None:
+        super().__init__(call)
+        self._trimmed = trimmed
+
+    def succeed(self) -> None:
+        """Tell how many tokens were dropped."""
+        self.call.succeed_with_count(self._trimmed)
+
+
+class GenerateWaiter(BeginWaiter):
+    """``context_generate``: until the generation has ended and all text is handed over."""
+
+    def hungry(self, generation: Generation) -> bool:
+        """Whether the host has taken all there is."""
+        return self.call.ready and not generation.outbox
+
+    def advance(self, generation: Generation) -> bool:
+        """Hand over a piece's text; end the call after the last."""
+        if self._broken_off(generation):
+            return True
+        self._tell_progress(generation)
+        while self.call.ready and generation.outbox:
+            piece = generation.take()
+            if piece.text:
+                self.call.post_text(piece.text)
+        if not generation.over or not self.call.ready:
+            return False
+        self.call.succeed_with_stats(generation.stats)
+        return True
+
+
+class NextWaiter:
+    """``context_next``: until there is a piece, or none to come."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def hungry(self, generation: Generation) -> bool:
+        """Whether there is no piece yet."""
+        return not generation.outbox
+
+    def advance(self, generation: Generation) -> bool:
+        """Hand over one piece. One that does not fit the host's buffer stays."""
+        if generation.outbox and generation.outbox[0].silent:
+            self.call.done(generation.take())
+        elif generation.outbox:
+            if self.call.deliver(generation.outbox[0]):
+                generation.take()
+        elif generation.error is not None:
+            self.call.fail(generation.error)
+        elif generation.ended:
+            self.call.done(generation.last_piece())
+        else:
+            return False
+        return True
+
+
+Waiter = BeginWaiter | NextWaiter

@@ -1,0 +1,180 @@
+"""LoRA and DoRA adapters as mlx-lm's trainer writes them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
+from cowmlx.models import config as config_files
+from cowmlx.models import light_route, safetensors, weights
+
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+    import mlx.core as mx
+    from mlx.nn.layers.base import Module
+
+_LEAVES = frozenset(("lora_a", "lora_b", "m"))
+_KINDS = ("lora", "dora", "full")
+
+
+def check(path: str) -> dict[str, Any]:
+    """Read an adapter's config and check that its weights are there.
+
+    Returns:
+        The contents of ``adapter_config.json``.
+
+    Raises:
+        NotFound: the folder or one of its two files is missing.
+        BadFormat: a file is malformed.
+    """
+    if not os.path.isdir(path):
+        raise NotFound(f"model_load: no such adapter directory: {path}")
+    settings = config_files.read_json(os.path.join(path, "adapter_config.json"))
+    kind = settings.get("fine_tune_type", "lora")
+    if kind not in _KINDS:
+        raise BadFormat(
+            f"model_load: adapter_config.json: fine_tune_type {kind!r} is none of "
+            f"{', '.join(_KINDS)}"
+        )
+    if kind != "full":
+        _require(settings, ("num_layers", "lora_parameters"), "adapter_config.json")
+        if not isinstance(settings["lora_parameters"], dict):
+            raise BadFormat("model_load: adapter_config.json: lora_parameters must be an object")
+        _require(settings["lora_parameters"], ("rank", "scale", "dropout"), "lora_parameters")
+        if not isinstance(settings["num_layers"], int):
+            raise BadFormat("model_load: adapter_config.json: num_layers must be an integer")
+    file = os.path.join(path, "adapters.safetensors")
+    if not os.path.isfile(file):
+        raise NotFound(f"model_load: {path} has no adapters.safetensors")
+    safetensors.check_file(file)
+    return settings
+
+
+def apply(network: Module, path: str, settings: dict[str, Any], package: str) -> None:
+    """Put an adapter's layers and weights into a network.
+
+    Args:
+        network: a loaded network; changed in place.
+        path: the adapter's folder.
+        settings: what :func:`check` returned.
+        package: the package of the network's mlx-lm, for its own layer classes.
+
+    Raises:
+        BadFormat: the adapter does not fit the network.
+    """
+    import mlx.core as mx
+
+    kind = settings.get("fine_tune_type", "lora")
+    file = os.path.join(path, "adapters.safetensors")
+    try:
+        if kind != "full":
+            _insert(network, settings, dora=kind == "dora", package=package)
+        loaded = mx.load(file)
+    except CowMlxError:
+        raise
+    except Exception as exc:
+        raise weights.failure(exc, path) from exc
+    assert isinstance(loaded, dict)
+    own: dict[str, mx.array] = weights.flatten(network.parameters())
+    if kind != "full":
+        own = {name: array for name, array in own.items() if name.rsplit(".", 1)[-1] in _LEAVES}
+    problems = []
+    for name, array in sorted(loaded.items()):
+        if name not in own:
+            problems.append(f"{name} is no adapter parameter of this model")
+        elif array.shape != own[name].shape:
+            problems.append(f"{name} is {tuple(array.shape)}, not {tuple(own[name].shape)}")
+    if problems:
+        raise BadFormat(
+            f"model_load: the adapter {path} does not fit the model: {len(problems)} of its "
+            f"tensors: {'; '.join(problems[:5])}"
+        )
+    network.load_weights(list(loaded.items()), strict=False)
+
+
+def _insert(network: Any, settings: dict[str, Any], *, dora: bool, package: str) -> None:
+    """Replace layers by their LoRA or DoRA forms: in the last blocks, and by full name."""
+    from mlx.utils import tree_unflatten
+
+    options = settings["lora_parameters"]
+    kinds = _Kinds(package, options, dora=dora)
+    keys = options.get("keys")
+    if keys is None:
+        keys = {
+            name
+            for block in network.layers
+            for name, module in block.named_modules()
+            if kinds.accepts(module)
+        }
+    count = max(settings["num_layers"], 0)
+    # As mlx-lm slices it: 0 layers means all of them.
+    for block in network.layers[-count:]:
+        changed = [(name, kinds.make(m)) for name, m in block.named_modules() if name in keys]
+        if changed:
+            block.update_modules(tree_unflatten(changed))
+    changed = [(name, kinds.make(m)) for name, m in network.named_modules() if name in keys]
+    if changed:
+        network.update_modules(tree_unflatten(changed))
+
+
+class _Kinds:
+    """Finds the adapter layer that goes around a layer."""
+
+    def __init__(self, package: str, options: dict[str, Any], *, dora: bool) -> None:
+        from mlx.nn.layers.embedding import Embedding
+        from mlx.nn.layers.linear import Linear
+        from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
+
+        lora = _import(package, "tuner.lora")
+        switch = _import(package, "models.switch_layers")
+        self._options = {
+            "r": options["rank"],
+            "scale": options["scale"],
+            "dropout": options["dropout"],
+        }
+        self._dora = dora
+        linear: Any = lora.LoRALinear
+        embedding: Any = lora.LoRAEmbedding
+        experts: Any = lora.LoRASwitchLinear
+        if dora:
+            module = _import(package, "tuner.dora")
+            linear, embedding, experts = module.DoRALinear, module.DoRAEmbedding, None
+        self._pairs: list[tuple[tuple[type, ...], Any]] = [
+            ((Linear, QuantizedLinear), linear),
+            ((switch.SwitchLinear, switch.QuantizedSwitchLinear), experts),
+            ((Embedding, QuantizedEmbedding), embedding),
+        ]
+
+    def accepts(self, module: Module) -> bool:
+        """Whether an adapter that names no layers applies to this one."""
+        return hasattr(module, "to_lora") or any(isinstance(module, ts) for ts, _ in self._pairs)
+
+    def make(self, module: Any) -> Module:
+        """Return the adapter layer around a layer."""
+        if not self._dora and hasattr(module, "to_lora"):
+            own: Module = module.to_lora(**self._options)
+            return own
+        for types, kind in self._pairs:
+            if isinstance(module, types):
+                if kind is None:
+                    raise Unsupported("model_load: mlx-lm has no DoRA for expert layers")
+                made: Module = kind.from_base(module, **self._options)
+                return made
+        raise BadFormat(f"model_load: the adapter names a layer of type {type(module).__name__}")
+
+
+def _import(package: str, name: str) -> ModuleType:
+    if package == light_route.ALIAS:
+        return light_route.import_module(name)
+    import importlib
+
+    return importlib.import_module(f"{package}.{name}")
+
+
+def _require(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
+    for key in keys:
+        if key not in settings:
+            raise BadFormat(f"model_load: the adapter's {where} lacks {key!r}")

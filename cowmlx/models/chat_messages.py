@@ -1,0 +1,123 @@
+"""Checking chat messages, and marking the one that is to be continued."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# Behind the text to be continued; the space tells whether the template trims. Private use
+# characters, so that no message holds it by chance.
+_CONTINUE = "\U000f0002CONTINUE\U000f0003 "
+# The names that a message's reasoning goes by; templates read the first, or gpt-oss the second.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+def check(messages: object) -> list[dict[str, Any]]:
+    """Check messages and drop what is null in them.
+
+    Raises:
+        InvalidArgument: malformed; the message names index and key.
+    """
+    if not isinstance(messages, list):
+        raise InvalidArgument(
+            f"model_chat_prompt: messages must be an array, not {type(messages).__name__}"
+        )
+    if not messages:
+        raise InvalidArgument("model_chat_prompt: messages is empty; give at least one")
+    checked = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise InvalidArgument(
+                f"model_chat_prompt: messages[{index}] must be an object, "
+                f"not {type(message).__name__}"
+            )
+        role = message.get("role")
+        if not isinstance(role, str) or not role:
+            raise InvalidArgument(
+                f"model_chat_prompt: messages[{index}].role must be a non-empty string"
+            )
+        content = message.get("content")
+        if content is None and role in ("user", "system"):
+            raise InvalidArgument(f"model_chat_prompt: messages[{index}].content is missing")
+        if content is not None and not isinstance(content, (str, list, dict)):
+            raise InvalidArgument(
+                f"model_chat_prompt: messages[{index}].content must be a string or an array of "
+                f"parts, not {type(content).__name__}"
+            )
+        if isinstance(content, list) and role != "tool":
+            for number, part in enumerate(content):
+                if not isinstance(part, (dict, str)):
+                    raise InvalidArgument(
+                        f"model_chat_prompt: messages[{index}].content[{number}] must be an "
+                        f"object, not {type(part).__name__}"
+                    )
+        checked.append({key: value for key, value in message.items() if value is not None})
+    return checked
+
+
+def check_objects(name: str, value: object) -> list[Any] | None:
+    """Check an option that is a list of objects."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise InvalidArgument(
+            f"model_chat_prompt: {name} must be an array, not {type(value).__name__}"
+        )
+    for index, entry in enumerate(value):
+        if not isinstance(entry, dict):
+            raise InvalidArgument(
+                f"model_chat_prompt: {name}[{index}] must be an object, not {type(entry).__name__}"
+            )
+    return value
+
+
+def with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Give a message's reasoning the names that templates read."""
+    reasoning = next((message[key] for key in _REASONING if message.get(key) is not None), None)
+    if reasoning is None:
+        return dict(message)
+    return {"thinking": reasoning, **message, "reasoning_content": reasoning}
+
+
+def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -> str:
+    """Put a mark behind the text to be continued, and return that text."""
+    last = messages[-1]
+    where = f"messages[{len(messages) - 1}].{field}"
+    value = last.get(field)
+    if value is None:
+        raise InvalidArgument(
+            f"model_chat_prompt: {where} is missing, so there is nothing to continue"
+        )
+    fields = [field]
+    if field in _REASONING:
+        fields = [name for name in _REASONING if last.get(name) == value]
+    if not any(name in source for name in fields):
+        raise InvalidArgument(f"model_chat_prompt: the chat template does not read {field!r}")
+    if isinstance(value, str):
+        for name in fields:
+            last[name] = value + _CONTINUE
+        return value
+    parts = [dict(part) if isinstance(part, dict) else part for part in value]
+    for part in reversed(parts):
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            text: str = part["text"]
+            part["text"] = text + _CONTINUE
+            last[field] = parts
+            return text
+    raise InvalidArgument(f"model_chat_prompt: {where} holds no text to continue")
+
+
+def cut_continuation(text: str, final: str) -> str:
+    """Cut a rendered chat where its last message ends."""
+    at = text.rfind(_CONTINUE.strip())
+    if at < 0 or final.strip() not in text:
+        raise InvalidArgument(
+            "model_chat_prompt: the chat template leaves out or changes the message to continue"
+        )
+    kept = text[:at]
+    # A template that trims the message has trimmed the mark's own space.
+    return kept if text.startswith(_CONTINUE, at) else kept.rstrip()

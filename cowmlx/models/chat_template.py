@@ -1,0 +1,280 @@
+"""Chat messages to the text and tokens of a model's own template."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import BadFormat, InvalidArgument
+from cowmlx.models import chat_messages
+from cowmlx.models import config as config_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cowmlx.models.tokenizer import Tokenizer
+
+# Around special-token text that is to stay text. Private use characters: no tokenizer has them
+# in a special token, and they are taken out of messages, as is what marks a continuation.
+_OPEN, _CLOSE = "\U000f0000", "\U000f0001"
+_MARKS = re.compile("[\U000f0000-\U000f0003]")
+_OPTIONS = frozenset(
+    ("tools", "documents", "add_generation_prompt", "continue_final_message", "parse_special")
+)
+
+
+def read_sources(path: str, settings: dict[str, Any]) -> dict[str, str]:
+    """Collect a folder's chat templates by name; a single one is called "default".
+
+    Template files win over ``tokenizer_config.json``, that over ``chat_template.json``.
+
+    Raises:
+        BadFormat, InputOutput: malformed or unreadable.
+    """
+    found: dict[str, str] = {}
+    single = os.path.join(path, "chat_template.jinja")
+    if os.path.isfile(single):
+        found["default"] = config_files.read_text(single)
+    folder = os.path.join(path, "additional_chat_templates")
+    if os.path.isdir(folder):
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".jinja"):
+                found[name[:-6]] = config_files.read_text(os.path.join(folder, name))
+    if found:
+        return found
+    stored = settings.get("chat_template")
+    if stored is None:
+        separate = config_files.read_json(os.path.join(path, "chat_template.json"), optional=True)
+        stored = separate.get("chat_template")
+    if stored is None:
+        return {}
+    return named(stored)
+
+
+def named(stored: object) -> dict[str, str]:
+    """Turn the forms in which templates are stored into templates by name.
+
+    Raises:
+        BadFormat: it is none of them.
+    """
+    if isinstance(stored, str):
+        return {"default": stored}
+    if isinstance(stored, list) and all(isinstance(entry, dict) for entry in stored):
+        stored = {entry.get("name"): entry.get("template") for entry in stored}
+    if isinstance(stored, dict) and all(
+        isinstance(name, str) and isinstance(text, str) for name, text in stored.items()
+    ):
+        return dict(stored)
+    raise BadFormat(
+        "model_load: chat_template must be a string or a list of objects with name and template"
+    )
+
+
+class ChatTemplate:
+    """A model's chat template.
+
+    Args:
+        sources: templates by name; "tool_use" is taken when there are tools, else "default".
+        special_tokens: texts by attribute, which templates use as variables.
+        thinking: the default of ``enable_thinking``: whether the model marks its thinking.
+        renderer: renders instead of the sources, for models whose template is Python.
+    """
+
+    def __init__(
+        self,
+        sources: dict[str, str],
+        special_tokens: dict[str, str],
+        *,
+        thinking: bool,
+        renderer: Callable[..., str] | None = None,
+    ) -> None:
+        self.sources = sources
+        self._special_tokens = special_tokens
+        self._thinking = thinking
+        self._renderer = renderer
+        self._compiled: dict[str, Any] = {}
+        self._patterns: dict[str, re.Pattern[str] | None] = {}
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template renders tool definitions."""
+        return (
+            self._renderer is not None
+            or "tool_use" in self.sources
+            or any(re.search(r"\btools\b", text) for text in self.sources.values())
+        )
+
+    def render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
+        """Render messages to text.
+
+        Args:
+            messages: objects with ``role`` and ``content`` and whatever else the template
+                reads. Keys whose value is null count as absent.
+            options: ``tools``, ``documents``, ``add_generation_prompt`` (true unless a message
+                is continued), ``continue_final_message`` (true, or the name of the field to
+                continue), and variables of the template.
+
+        Raises:
+            InvalidArgument: malformed messages or options, or the template refuses them.
+            BadFormat: the template is none.
+        """
+        return self._render(chat_messages.check(messages), options)
+
+    def prompt_tokens(
+        self, tokenizer: Tokenizer, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[int]:
+        """Render messages to tokens.
+
+        The template's special tokens are parsed. Their text inside messages that are not the
+        assistant's, inside tools, documents and variables stays text unless the option
+        ``parse_special`` is true.
+
+        Raises:
+            InvalidArgument, BadFormat: as :meth:`render`.
+        """
+        plain = chat_messages.check(messages)
+        pattern = None if options.get("parse_special") else self._control(tokenizer, options)
+        guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
+        foreign = [message for message in plain if message["role"] != "assistant"]
+        if pattern is not None and _holds([foreign, guarded], pattern):
+            marked = [_marked(m, pattern) if m["role"] != "assistant" else m for m in plain]
+            variables = {**options, **_marked(guarded, pattern)}
+            return _encode_marked(tokenizer, self._render(marked, variables))
+        text = self._render(plain, options)
+        return tokenizer.encode(text, add_special=False, parse_special=True)
+
+    def _render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
+        continued = options.get("continue_final_message") or False
+        generate = options.get("add_generation_prompt")
+        if generate is None:
+            generate = not continued
+        if continued and generate:
+            raise InvalidArgument(
+                "model_chat_prompt: continue_final_message and add_generation_prompt exclude "
+                "each other"
+            )
+        tools = chat_messages.check_objects("tools", options.get("tools"))
+        documents = chat_messages.check_objects("documents", options.get("documents"))
+        variables = {key: value for key, value in options.items() if key not in _OPTIONS}
+        variables.setdefault("enable_thinking", self._thinking)
+        if self._renderer is not None:
+            return self._rendered_by_code(messages, tools, bool(generate), variables, continued)
+        source = self._source(tools)
+        messages = [chat_messages.with_reasoning(message) for message in messages]
+        tail = ""
+        if continued:
+            field = continued if isinstance(continued, str) else "content"
+            tail = chat_messages.mark_continuation(messages, field, source)
+        template = self._compiled.get(source)
+        from cowmlx.models import template_engine
+
+        if template is None:
+            template = self._compiled[source] = template_engine.compile_template(source)
+        variables = {**self._special_tokens, **variables}
+        text = template_engine.render(
+            template,
+            {
+                **variables,
+                "messages": messages,
+                "tools": tools,
+                "documents": documents,
+                "add_generation_prompt": bool(generate),
+            },
+        )
+        return chat_messages.cut_continuation(text, tail) if continued else text
+
+    def _rendered_by_code(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[Any] | None,
+        generate: bool,
+        variables: dict[str, Any],
+        continued: object,
+    ) -> str:
+        assert self._renderer is not None
+        if continued:
+            variables["continue_final_message"] = True
+        try:
+            return self._renderer(
+                messages, tools=tools, add_generation_prompt=generate, **variables
+            )
+        except Exception as exc:
+            raise InvalidArgument(
+                f"model_chat_prompt: the model's chat renderer failed ({type(exc).__name__}: {exc})"
+            ) from exc
+
+    def _source(self, tools: list[Any] | None) -> str:
+        if tools is not None and "tool_use" in self.sources:
+            return self.sources["tool_use"]
+        if "default" in self.sources:
+            return self.sources["default"]
+        raise InvalidArgument(
+            "model_chat_prompt: the model has several chat templates and none is the default: "
+            + ", ".join(sorted(self.sources))
+        )
+
+    def _control(self, tokenizer: Tokenizer, options: dict[str, Any]) -> re.Pattern[str] | None:
+        """Match the tokens with which the template structures a chat.
+
+        These are the special tokens and those other added tokens that the template writes.
+        """
+        source = "" if self._renderer is not None else self._source(options.get("tools"))
+        if source not in self._patterns:
+            from cowmlx.models import template_engine
+
+            try:
+                written = template_engine.literal_text(source)
+            except Exception:
+                # Rendering will tell what is wrong with it.
+                written = source
+            texts = [
+                text
+                for index, text in tokenizer.added.items()
+                if text
+                and (index in tokenizer.special_ids or (text in written and not text.isspace()))
+            ]
+            texts.sort(key=len, reverse=True)
+            self._patterns[source] = re.compile("|".join(map(re.escape, texts))) if texts else None
+        return self._patterns[source]
+
+
+def _holds(value: Any, pattern: re.Pattern[str]) -> bool:
+    """Tell whether any string in a value has special-token text, marks left aside."""
+    if isinstance(value, str):
+        return pattern.search(_MARKS.sub("", value)) is not None
+    if isinstance(value, dict):
+        return any(_holds(item, pattern) for item in value.values())
+    return isinstance(value, list) and any(_holds(item, pattern) for item in value)
+
+
+def _marked(value: Any, pattern: re.Pattern[str]) -> Any:
+    """Enclose the special-token text in strings by marks."""
+    if isinstance(value, str):
+        return pattern.sub(_enclosed, _MARKS.sub("", value))
+    if isinstance(value, dict):
+        return {key: _marked(item, pattern) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item, pattern) for item in value]
+    return value
+
+
+def _enclosed(found: re.Match[str]) -> str:
+    return f"{_OPEN}{found.group()}{_CLOSE}"
+
+
+def _encode_marked(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Encode a rendered chat, what the marks enclose as plain text."""
+    tokens: list[int] = []
+    for index, piece in enumerate(re.split(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})", text)):
+        enclosed = piece.startswith(_OPEN) and piece.endswith(_CLOSE) and len(piece) > 1
+        # A template may cut through the marks: lone ones only separate.
+        for part in filter(None, _MARKS.split(piece)):
+            if enclosed:
+                tokens += tokenizer.encode_plain(part)
+            elif index == 0 and not tokens:
+                tokens += tokenizer.encode(part, add_special=False, parse_special=True)
+            else:
+                tokens += tokenizer.encode_inner(part)
+    return tokens

@@ -1,0 +1,168 @@
+"""Reading a model folder's JSON files."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import BadFormat, InputOutput, NotFound
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# What is assumed of a model that names no limit, as recurrent ones do not.
+DEFAULT_CONTEXT_LENGTH = 32768
+
+_CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "max_seq_length",
+    "seq_length",
+    "model_max_length",
+    "n_ctx",
+    "ctx_len",
+)
+_TEXT_PARTS = ("text_config", "language_config", "llm_config")
+_TAGGED_FLOATS = {
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+    "NaN": float("nan"),
+}
+
+
+def check_folder(path: str) -> None:
+    """Require an existing directory.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if os.path.isdir(path):
+        return
+    if os.path.exists(path):
+        raise NotFound(f"model_load: {path} is not a directory; pass the folder of the model")
+    raise NotFound(f"model_load: no such directory: {path}")
+
+
+def read_text(path: str) -> str:
+    """Read a UTF-8 file.
+
+    Raises:
+        NotFound, InputOutput, BadFormat: missing, unreadable, or no UTF-8.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        folder, name = os.path.split(path)
+        raise NotFound(f"model_load: {folder} has no {name}") from None
+    except UnicodeDecodeError as exc:
+        raise BadFormat(f"model_load: {path} is not UTF-8 text ({exc.reason})") from exc
+    except OSError as exc:
+        raise InputOutput(f"model_load: cannot read {path}: {exc.strerror or exc}") from exc
+
+
+def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
+    """Read a JSON object; an absent optional file is an empty one.
+
+    Raises:
+        NotFound, InputOutput: as :func:`read_text`.
+        BadFormat: malformed JSON, with line and column, or no object.
+    """
+    if optional and not os.path.exists(path):
+        return {}
+    text = read_text(path)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as exc:
+        where = f"line {exc.lineno} column {exc.colno}"
+        raise BadFormat(f"model_load: {path} is not JSON: {exc.msg} at {where}") from exc
+    except RecursionError as exc:
+        raise BadFormat(f"model_load: {path} is nested too deeply") from exc
+    if not isinstance(value, dict):
+        raise BadFormat(f"model_load: {path} must hold a JSON object, not {type(value).__name__}")
+    return value
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Read ``config.json`` as mlx-lm does: end tokens come from ``generation_config.json``.
+
+    Raises:
+        NotFound, InputOutput, BadFormat: as :func:`read_json`.
+    """
+    config: dict[str, Any] = _untag(read_json(os.path.join(path, "config.json")))
+    try:
+        generation = read_json(os.path.join(path, "generation_config.json"), optional=True)
+    except BadFormat:
+        # mlx-lm ignores a malformed one, and nothing else in it matters here.
+        generation = {}
+    if generation.get("eos_token_id"):
+        config["eos_token_id"] = generation["eos_token_id"]
+    if "quantization_config" not in config:
+        text = config.get("text_config")
+        if isinstance(text, dict) and "quantization_config" in text:
+            config["quantization_config"] = text["quantization_config"]
+        else:
+            separate = read_json(os.path.join(path, "hf_quant_config.json"), optional=True)
+            if separate:
+                config["quantization_config"] = separate
+    return config
+
+
+def end_tokens(config: dict[str, Any]) -> list[int] | None:
+    """Return the end tokens that the config names; None if it names none.
+
+    Raises:
+        BadFormat: ``eos_token_id`` is neither an integer nor a list of them.
+    """
+    value = config.get("eos_token_id")
+    if value is None:
+        return None
+    tokens = value if isinstance(value, list) else [value]
+    if any(isinstance(token, bool) or not isinstance(token, int) for token in tokens):
+        raise BadFormat(f"model_load: config.json: eos_token_id must hold integers, not {value!r}")
+    return list(tokens)
+
+
+def context_length(config: dict[str, Any], tokenizer_config: dict[str, Any]) -> int:
+    """Return how many tokens the model was made for.
+
+    The first positive integer among the usual keys of the config, of its text part, and of
+    the tokenizer's ``model_max_length``; :data:`DEFAULT_CONTEXT_LENGTH` if there is none.
+    """
+    parts = [config]
+    parts += [config[key] for key in _TEXT_PARTS if isinstance(config.get(key), dict)]
+    for part in parts:
+        for key in _CONTEXT_KEYS:
+            if _is_length(part.get(key)):
+                return int(part[key])
+    length = tokenizer_config.get("model_max_length")
+    # transformers writes 10**30 for "unknown".
+    if _is_length(length) and int(length or 0) < 10**9:
+        return int(length or 0)
+    return DEFAULT_CONTEXT_LENGTH
+
+
+def vocabulary_size(config: dict[str, Any]) -> int:
+    """Return the vocabulary size that the config names, 0 if it names none."""
+    for part in [config, *(config.get(key) for key in _TEXT_PARTS)]:
+        if isinstance(part, dict) and _is_length(part.get("vocab_size")):
+            return int(part["vocab_size"])
+    return 0
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 1
+
+
+def _untag(value: Any) -> Any:
+    """Turn transformers' tagged non-finite floats back into floats."""
+    if isinstance(value, dict):
+        if len(value) == 1 and value.get("__float__") in _TAGGED_FLOATS:
+            return _TAGGED_FLOATS[value["__float__"]]
+        return {key: _untag(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_untag(item) for item in value]
+    return value

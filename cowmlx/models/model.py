@@ -1,0 +1,120 @@
+"""A loaded model: network, tokenizer, chat template and what is known about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cowmlx.models import features
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mlx.nn.layers.base import Module
+
+    from cowmlx.models.chat_template import ChatTemplate
+    from cowmlx.models.tokenizer import Tokenizer
+
+
+class Model:
+    """A network ready to run, and all that goes with it. Holds no state of a generation.
+
+    Attributes:
+        network: the ``mlx.Module``; called with tokens (B, T) and a cache it gives logits
+            (B, T, :attr:`vocabulary_size`).
+        config: ``config.json`` with what loading added to it.
+        architecture: its ``model_type``.
+        route: "light", or "mlx-lm" if mlx-lm itself had to be imported.
+        package: the package that the network's modules belong to; its ``models.cache`` has the
+            cache classes that go with the network.
+        tokenizer: the tokenizer.
+        chat_template: the chat template, or None.
+        context_length: the tokens the model was made for, see :func:`config.context_length`.
+        vocabulary_size: rows of the logits, often more than the tokenizer has tokens.
+        end_tokens: the tokens that end a generation: the config's and the tokenizer's.
+        parameters: number of parameters; packed weights count the numbers they stand for.
+        nbytes: bytes of all arrays.
+        quantization: the quantisation settings, or None.
+        path: the folder.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Module,
+        config: dict[str, Any],
+        route: str,
+        package: str,
+        tokenizer: Tokenizer,
+        chat_template: ChatTemplate | None,
+        settings: dict[str, Any],
+        context_length: int,
+        vocabulary_size: int,
+        end_tokens: frozenset[int],
+        parameters: int,
+        nbytes: int,
+        path: str,
+    ) -> None:
+        self.network = network
+        self.config = config
+        self.architecture: str = config["model_type"]
+        self.route = route
+        self.package = package
+        self.tokenizer = tokenizer
+        self.chat_template = chat_template
+        self.context_length = context_length
+        self.vocabulary_size = vocabulary_size
+        self.end_tokens = end_tokens
+        self.parameters = parameters
+        self.nbytes = nbytes
+        self.quantization: dict[str, Any] | None = config.get("quantization")
+        self.path = path
+        self._settings = settings
+
+    def make_cache(self) -> list[Any]:
+        """Return a fresh cache, one entry per layer that has one."""
+        import importlib
+
+        module = importlib.import_module(f"{self.package}.models.cache")
+        cache: list[Any] = module.make_prompt_cache(self.network)
+        return cache
+
+    def info(self) -> dict[str, Any]:
+        """Describe the model as JSON-ready values."""
+        tokenizer = self.tokenizer
+        sources = self.chat_template.sources if self.chat_template is not None else {}
+        source = next(iter(sources.values())) if list(sources) == ["default"] else None
+        parser = features.tool_parser(tokenizer, source, self._settings)
+        thinking = features.thinking(tokenizer)
+        return {
+            "architecture": self.architecture,
+            "route": self.route,
+            "path": self.path,
+            "parameters": self.parameters,
+            "bytes": self.nbytes,
+            "quantization": self.quantization,
+            "context_length": self.context_length,
+            "vocabulary_size": self.vocabulary_size,
+            "tokenizer_size": tokenizer.vocabulary_size,
+            "bos_token": self._token("bos_token"),
+            "eos_token": self._token("eos_token"),
+            "special_tokens": {
+                name: self._token(name) for name in sorted(tokenizer.special_tokens)
+            },
+            "end_tokens": [
+                {"id": token, "text": self._text(token)} for token in sorted(self.end_tokens)
+            ],
+            "chat_template": self.chat_template is not None,
+            "tools": self.chat_template is not None and self.chat_template.takes_tools,
+            "tool_parser": parser,
+            "tool_markers": features.tool_markers(parser),
+            "thinking": thinking is not None,
+            "thinking_markers": thinking,
+        }
+
+    def _token(self, name: str) -> dict[str, Any] | None:
+        text = self.tokenizer.special_tokens.get(name)
+        return None if text is None else {"id": self.tokenizer.token_id(text), "text": text}
+
+    def _text(self, token: int) -> str:
+        known = 0 <= token < self.tokenizer.limit
+        return self.tokenizer.id_to_text(token) if known else ""

@@ -1,0 +1,109 @@
+"""Quantised checkpoints: making a network's layers fit the packed weights.
+
+What only needs other layers is done here, as ``mlx_lm.utils.load_model`` does it. What needs
+the weights transformed (AWQ, GPTQ) or other layer classes (BitNet) takes the full route.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import BadFormat
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import mlx.core as mx
+    from mlx.nn.layers.base import Module
+
+# The methods of ``quantization_config`` that are one of mlx's own modes throughout.
+_MODES = {
+    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+}
+# The mode whose scales are bytes, by bits and group size.
+_BYTE_SCALED = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
+
+
+def is_light(config: dict[str, Any]) -> bool:
+    """Tell whether :func:`apply` alone can make the network of this config."""
+    if config.get("quantize_activations"):
+        return False
+    if config.get("quantization") is not None:
+        return True
+    foreign = config.get("quantization_config")
+    return not foreign or (isinstance(foreign, dict) and foreign.get("quant_method") in _MODES)
+
+
+def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array]) -> None:
+    """Replace the layers whose weights are packed by quantised ones.
+
+    The settings found in a foreign ``quantization_config`` are written to
+    ``config["quantization"]``, as mlx-lm does.
+
+    Raises:
+        BadFormat: the settings are none that mlx has.
+    """
+    settings = config.get("quantization")
+    if settings is None:
+        foreign = config.get("quantization_config")
+        if not foreign:
+            return
+        settings = dict(_MODES[foreign["quant_method"]])
+        config["quantization"] = config["quantization_config"] = settings
+    if not isinstance(settings, dict):
+        raise BadFormat(
+            f"model_load: config.json: quantization must be an object, not {settings!r}"
+        )
+    for key in ("group_size", "bits"):
+        if isinstance(settings.get(key), bool) or not isinstance(settings.get(key), int):
+            raise BadFormat(f"model_load: config.json: quantization needs an integer {key!r}")
+
+    from mlx.nn.layers.quantized import quantize
+
+    def parameters(path: str, module: Module) -> Any:
+        if path in settings:
+            chosen = settings[path]
+            return dict(chosen) if isinstance(chosen, dict) else chosen
+        if not hasattr(module, "to_quantized") or f"{path}.scales" not in weights:
+            return False
+        return _inferred(path, module, weights)
+
+    try:
+        quantize(
+            network,
+            group_size=settings["group_size"],
+            bits=settings["bits"],
+            mode=settings.get("mode", "affine"),
+            class_predicate=parameters,
+        )
+    except (ValueError, TypeError, KeyError, RuntimeError) as exc:
+        raise BadFormat(f"model_load: config.json: quantization is not usable ({exc})") from exc
+
+
+def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str, Any]:
+    """Derive a layer's settings from the shapes of its packed weight and scales."""
+    import inspect
+
+    import mlx.core as mx
+
+    scales, packed = weights[f"{path}.scales"], weights.get(f"{path}.weight")
+    columns = module.weight.shape[-1]
+    if packed is None or not scales.ndim or not packed.ndim or not scales.shape[-1]:
+        raise BadFormat(f"model_load: {path}.scales has no weight to go with")
+    group_size = columns // scales.shape[-1]
+    bits = packed.shape[-1] * 32 // columns
+    mode = "affine"
+    if scales.dtype == mx.uint8:
+        mode = _BYTE_SCALED.get((bits, group_size), "")
+        if not mode:
+            raise BadFormat(
+                f"model_load: {path} is packed with {bits} bits and groups of {group_size}, "
+                "which is no mode of mlx"
+            )
+    found: dict[str, Any] = {"group_size": group_size, "bits": bits, "mode": mode}
+    if f"{path}.global_scale" in weights:
+        accepted = inspect.signature(module.to_quantized).parameters
+        if "global_scale" in accepted:
+            found["global_scale"] = True
+    return found

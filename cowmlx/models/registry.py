@@ -1,0 +1,174 @@
+"""Loading models: one generator that the scheduler steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import CowMlxError
+from cowmlx.models import (
+    adapters,
+    features,
+    full_route,
+    light_route,
+    network,
+    quantization,
+    tokenizer_files,
+    weights,
+)
+from cowmlx.models import config as config_files
+from cowmlx.models.chat_template import ChatTemplate, named, read_sources
+from cowmlx.models.light_route import supported_architectures
+from cowmlx.models.model import Model
+from cowmlx.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from mlx.nn.layers.base import Module
+
+__all__ = ["load", "supported_architectures"]
+
+
+def load(
+    path: str, *, adapter_path: str | None, lazy: bool, trust_remote_code: bool
+) -> Generator[tuple[float, str], None, Model]:
+    """Load a model from a folder, step by step.
+
+    Yields (fraction, stage): the fraction of bytes evaluated, rising from 0.0 to 1.0. Closing
+    the generator between two steps releases everything. Weights are evaluated on the default
+    stream of the thread that steps.
+
+    Args:
+        path: a folder in Hugging Face format.
+        adapter_path: a folder with a LoRA or DoRA adapter, or None.
+        lazy: evaluate nothing; weights are read when they are first used.
+        trust_remote_code: run code that comes with the model.
+
+    Returns:
+        The model.
+
+    Raises:
+        NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
+    """
+    loading = _load(path, adapter_path, lazy, trust_remote_code)
+    try:
+        return (yield from loading)
+    except (CowMlxError, GeneratorExit, KeyboardInterrupt):
+        raise
+    except Exception as exc:
+        raise weights.failure(exc, path) from exc
+
+
+def _load(
+    path: str, adapter_path: str | None, lazy: bool, trust: bool
+) -> Generator[tuple[float, str], None, Model]:
+    yield 0.0, "config"
+    config_files.check_folder(path)
+    config = config_files.read_config(path)
+    architecture = "" if config.get("model_file") else light_route.architecture_name(config)
+    adapter = None if adapter_path is None else adapters.check(adapter_path)
+    files = weights.shards(path)
+    end_tokens = config_files.end_tokens(config)
+
+    yield 0.0, "tokenizer"
+    settings = tokenizer_files.read_config(path)
+    tokenizer, sources, tokenizer_is_light = _load_tokenizer(path, settings, config, trust)
+
+    yield 0.0, "network"
+    light = (
+        bool(architecture) and light_route.is_light(architecture) and quantization.is_light(config)
+    )
+    net: Module
+    if light:
+        package = light_route.ALIAS
+        net = network.build(config, architecture, weights.read(files), path)
+    else:
+        package = full_route.PACKAGE
+        net, config = full_route.load_network(path, config, trust_remote_code=trust)
+    if adapter is not None and adapter_path is not None:
+        adapters.apply(net, adapter_path, adapter, package)
+        net.eval()
+
+    if not lazy:
+        for fraction in weights.evaluate(net, path):
+            if fraction < 1.0:
+                yield fraction, "weights"
+    route = "light" if light and tokenizer_is_light else "mlx-lm"
+    model = _assemble(path, net, config, tokenizer, sources, settings, end_tokens, package, route)
+    yield 1.0, "done"
+    return model
+
+
+def _load_tokenizer(
+    path: str, settings: dict[str, Any], config: dict[str, Any], trust: bool
+) -> tuple[Tokenizer, dict[str, str], bool]:
+    """Return the tokenizer, the chat templates by name, and whether transformers was spared."""
+    if not tokenizer_files.needs_full_route(path, settings, trust_remote_code=trust):
+        return tokenizer_files.load(path, settings, config), read_sources(path, settings), True
+    backend, special, template = full_route.load_tokenizer(path, trust_remote_code=trust)
+    sources = named(template) if template is not None else read_sources(path, settings)
+    return Tokenizer(backend, special), sources, False
+
+
+def _defaults(net: Module) -> dict[str, Any]:
+    """Return what the architecture's module says about tokenizers of its checkpoints."""
+    import sys
+
+    module = sys.modules.get(type(net).__module__)
+    defaults = getattr(module, "TOKENIZER_DEFAULTS", None)
+    return dict(defaults) if isinstance(defaults, dict) else {}
+
+
+def _assemble(
+    path: str,
+    net: Module,
+    config: dict[str, Any],
+    tokenizer: Tokenizer,
+    sources: dict[str, str],
+    settings: dict[str, Any],
+    end_tokens: list[int] | None,
+    package: str,
+    route: str,
+) -> Model:
+    defaults = _defaults(net)
+    if end_tokens is None:
+        named_ends = defaults.get("eos_token_ids")
+        end_tokens = [named_ends] if isinstance(named_ends, int) else list(named_ends or ())
+    ends = set(end_tokens)
+    if tokenizer.eos_token_id is not None:
+        ends.add(tokenizer.eos_token_id)
+    width = network.logits_width(net, config_files.vocabulary_size(config))
+    tokenizer.limit = max(tokenizer.vocabulary_size, width)
+    return Model(
+        network=net,
+        config=config,
+        route=route,
+        package=package,
+        tokenizer=tokenizer,
+        chat_template=_chat_template(tokenizer, sources, settings, defaults),
+        settings={**defaults, **settings},
+        context_length=config_files.context_length(config, settings),
+        vocabulary_size=width or tokenizer.vocabulary_size,
+        end_tokens=frozenset(ends),
+        parameters=weights.count(net),
+        nbytes=sum(array.nbytes for array in weights.flatten(net.parameters()).values()),
+        path=path,
+    )
+
+
+def _chat_template(
+    tokenizer: Tokenizer,
+    sources: dict[str, str],
+    settings: dict[str, Any],
+    defaults: dict[str, Any],
+) -> ChatTemplate | None:
+    """Return the chat template: the folder's, or mlx-lm's Python one where that is asked for."""
+    renderer = None
+    name = settings.get("chat_template_type", defaults.get("chat_template_type"))
+    if isinstance(name, str) and ("chat_template_type" in settings or not sources):
+        renderer = full_route.import_renderer(name)
+    if not sources and renderer is None:
+        return None
+    thinking = features.thinking(tokenizer) is not None
+    return ChatTemplate(sources, tokenizer.special_tokens, thinking=thinking, renderer=renderer)

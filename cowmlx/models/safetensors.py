@@ -1,0 +1,122 @@
+"""Checking safetensors headers before mlx reads the files.
+
+A header is untrusted: mlx would follow wrong offsets into a short file and fail only when
+the array is evaluated, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import BadFormat, InputOutput, NotFound
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_BITS = {
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "F8_E4M3": 8,
+    "U16": 16,
+    "I16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "U32": 32,
+    "I32": 32,
+    "F32": 32,
+    "U64": 64,
+    "I64": 64,
+    "F64": 64,
+    "C64": 64,
+}
+# The format's own limit; a longer header is garbage read as a length.
+_LONGEST_HEADER = 100_000_000
+
+
+def check_file(path: str, operation: str = "model_load") -> dict[str, list[int]]:
+    """Check a file's header against the file.
+
+    Args:
+        path: the file.
+        operation: what the error message names.
+
+    Returns:
+        The shape of every tensor by name.
+
+    Raises:
+        NotFound, InputOutput: missing or unreadable.
+        BadFormat: the header is no safetensors header, or points outside the file.
+    """
+
+    def bad(reason: str) -> BadFormat:
+        return BadFormat(f"{operation}: {path} is damaged or not safetensors: {reason}")
+
+    try:
+        size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _LONGEST_HEADER):
+                raise bad(f"a header of {length} bytes in a file of {size}")
+            raw = file.read(length)
+    except FileNotFoundError:
+        raise NotFound(f"{operation}: no such file: {path}") from None
+    except OSError as exc:
+        raise InputOutput(f"{operation}: cannot read {path}: {exc.strerror or exc}") from exc
+    if len(raw) != length:
+        raise bad(f"the file ends inside its header of {length} bytes")
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as exc:
+        raise bad(f"its header is not JSON ({exc})") from exc
+    if not isinstance(header, dict):
+        raise bad("its header is not a JSON object")
+    shapes: dict[str, list[int]] = {}
+    spans: list[tuple[int, int, str]] = []
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        problem, span = _check_entry(entry, size - 8 - length)
+        if problem:
+            raise bad(f"tensor {name!r} {problem}")
+        shapes[name] = entry["shape"]
+        spans.append((*span, name))
+    spans.sort()
+    for (_, end, first), (begin, _, second) in pairwise(spans):
+        if begin < end:
+            raise bad(f"tensors {first!r} and {second!r} overlap")
+    return shapes
+
+
+def _check_entry(entry: Any, available: int) -> tuple[str, tuple[int, int]]:
+    """Return what is wrong with a header entry ("" if nothing) and its byte range."""
+    nowhere = (0, 0)
+    if not isinstance(entry, dict):
+        return "has no description", nowhere
+    dtype: Any = entry.get("dtype")
+    shape: Any = entry.get("shape")
+    offsets: Any = entry.get("data_offsets")
+    if dtype not in _BITS:
+        return f"has the unknown dtype {dtype!r}", nowhere
+    if not _is_sizes(shape):
+        return f"has the shape {shape!r}", nowhere
+    if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        return f"has the offsets {offsets!r}", nowhere
+    begin, end = offsets
+    if end > available:
+        return f"ends at byte {end} of {available}", nowhere
+    needed = _BITS[dtype]
+    for side in shape:
+        needed *= side
+    if needed != (end - begin) * 8:
+        return f"of shape {shape} has {end - begin} bytes, not {needed // 8}", nowhere
+    return "", (begin, end)
+
+
+def _is_sizes(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value
+    )

@@ -1,0 +1,301 @@
+"""The jinja environment of chat templates: sandboxed as transformers does it, and bounded.
+
+A template is untrusted code. The sandbox keeps it from Python's internals; on top of that a
+render may iterate :data:`MOST_ITEMS` items, build strings of :data:`LONGEST_TEXT` characters
+and recurse as deep as Python does. What is left unbounded: the time of a single filter or
+string method on strings within those bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from cowmlx.errors import BadFormat, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+MOST_ITEMS = 1_000_000
+LONGEST_TEXT = 64 * 1024 * 1024
+_WIDE = re.compile(
+    r"%[-+ #0]*(?:\d*\.)?(?:\d{6}|\*)|\{[^{}]*:[^{}]*\d{6}|(?<!\{)\{[^{}]*:[^{}]*\{(?!\{)"
+)
+_PADDING = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
+
+
+class Budget:
+    """Counts the items that one render may still iterate."""
+
+    def __init__(self) -> None:
+        self.items = MOST_ITEMS
+
+    def spend(self) -> None:
+        """Count one item.
+
+        Raises:
+            InvalidArgument: there were too many.
+        """
+        self.items -= 1
+        if self.items < 0:
+            raise InvalidArgument(
+                f"model_chat_prompt: the chat template iterates more than {MOST_ITEMS} items"
+            )
+
+
+class Counted:
+    """A sized iterable whose items are counted."""
+
+    def __init__(self, items: Any, budget: Budget) -> None:
+        self._items = items
+        self._budget = budget
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._items:
+            self._budget.spend()
+            yield item
+
+
+def compile_template(source: str) -> Any:
+    """Compile a chat template.
+
+    Raises:
+        BadFormat: it is no template.
+    """
+    import jinja2
+
+    environment = _environment()
+    try:
+        tree = environment.parse(source)
+        _count_loops(tree)
+        code = environment.compile(tree)
+    except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as exc:
+        line = getattr(exc, "lineno", None)
+        where = f" at line {line}" if line else ""
+        raise BadFormat(f"model_chat_prompt: the chat template is malformed{where}: {exc}") from exc
+    return jinja2.Template.from_code(environment, code, dict(environment.globals))
+
+
+def render(template: Any, variables: dict[str, Any]) -> str:
+    """Render a compiled template.
+
+    Raises:
+        InvalidArgument: the template refused its input, failed on it, or ran out of bounds.
+    """
+    import jinja2
+
+    pieces: list[str] = []
+    size = 0
+    try:
+        for piece in template.generate(**variables, **{_BUDGET: Budget()}):
+            size += len(piece)
+            _check_length(size)
+            pieces.append(piece)
+    except InvalidArgument:
+        raise
+    except jinja2.TemplateError as exc:
+        reason = exc.message or type(exc).__name__
+        raise InvalidArgument(f"model_chat_prompt: the chat template says: {reason}") from exc
+    except RecursionError as exc:
+        raise InvalidArgument("model_chat_prompt: the chat template recurses too deeply") from exc
+    except Exception as exc:
+        raise InvalidArgument(
+            f"model_chat_prompt: the chat template failed ({type(exc).__name__}: {exc})"
+        ) from exc
+    return "".join(pieces)
+
+
+def literal_text(source: str) -> str:
+    """Return the text that a template writes itself: its data and its string constants."""
+    from jinja2 import nodes
+
+    tree = _environment().parse(source)
+    found = {node.data for node in tree.find_all(nodes.TemplateData)}
+    found |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+    # NUL keeps a search from matching across two of them.
+    return "\0".join(sorted(found))
+
+
+_BUDGET = "_cow_budget"
+_COUNT = "_cow_counted"
+_JOIN = "_cow_joined"
+
+
+def _count_loops(tree: Any) -> None:
+    """Make every loop count its items and every ``~`` check the length of its result."""
+    from jinja2 import nodes
+
+    for loop in list(tree.find_all(nodes.For)):
+        arguments = [nodes.Name(_BUDGET, "load")]
+        loop.iter = nodes.Filter(loop.iter, _COUNT, arguments, [], None, None)
+        loop.iter.set_lineno(loop.lineno)
+        loop.iter.set_environment(tree.environment)
+    for join in list(tree.find_all(nodes.Concat)):
+        parts = nodes.List(join.nodes).set_lineno(join.lineno)
+        call = nodes.Filter(parts, _JOIN, [], [], None, None).set_lineno(join.lineno)
+        call.set_environment(tree.environment)
+        join.nodes = [call]
+
+
+def _check_length(length: int) -> None:
+    if length > LONGEST_TEXT:
+        raise InvalidArgument(
+            f"model_chat_prompt: the chat template builds a text of more than {LONGEST_TEXT} "
+            "characters"
+        )
+
+
+def _check_format(pattern: str) -> None:
+    """Refuse widths that are huge, or that the template computes."""
+    if _WIDE.search(pattern):
+        raise InvalidArgument(
+            f"model_chat_prompt: the chat template pads without bound: {pattern[:80]!r}"
+        )
+
+
+@cache
+def _environment() -> Any:
+    import json
+    from datetime import datetime
+
+    import jinja2
+    from jinja2 import ext, filters, nodes
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
+
+    class Generation(ext.Extension):
+        """``{% generation %}`` marks what an assistant says; for rendering it only groups."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body).set_lineno(line)
+
+    class Environment(ImmutableSandboxedEnvironment):
+        """The sandbox, with string operators and padding kept within bounds."""
+
+        intercepted_binops = frozenset(("*", "**", "+", "%"))
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            if operator == "*":
+                for text, times in ((left, right), (right, left)):
+                    if isinstance(text, (str, list, tuple)) and isinstance(times, int):
+                        _check_length(len(text) * max(times, 0))
+            elif operator == "**" and isinstance(right, int):
+                _check_length(abs(right) * (left.bit_length() if isinstance(left, int) else 1))
+            elif operator == "+" and isinstance(left, str) and isinstance(right, str):
+                _check_length(len(left) + len(right))
+            elif operator == "%" and isinstance(left, str):
+                _check_format(left)
+            return super().call_binop(context, operator, left, right)
+
+        def call(self, context: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+            owner = getattr(function, "__self__", None)
+            if isinstance(owner, str):
+                name = getattr(function, "__name__", "")
+                if name in _PADDING:
+                    sizes = [value for value in args if isinstance(value, int)]
+                    _check_length(max([*sizes, 0]) * (max(len(owner), 1) if "tabs" in name else 1))
+                elif name == "join" and args:
+                    parts = list(args[0])
+                    lengths = sum(len(part) for part in parts if isinstance(part, str))
+                    _check_length(len(owner) * len(parts) + lengths)
+                    args = (parts, *args[1:])
+                elif name == "replace" and len(args) >= 2:
+                    _check_length(len(owner) + owner.count(args[0]) * len(args[1]))
+            return super().call(context, function, *args, **kwargs)
+
+        def wrap_str_format(self, value: Any) -> Any:
+            owner = getattr(value, "__self__", None)
+            wrapped = super().wrap_str_format(value)
+            if wrapped is not None and isinstance(owner, str):
+                _check_format(owner)
+            return wrapped
+
+    class PlainNamespace(Namespace):
+        """A namespace without names that begin with an underscore."""
+
+        def __init__(*args: Any, **kwargs: Any) -> None:
+            self, values = args[0], dict(*args[1:], **kwargs)
+            for name in values:
+                _check_name(name)
+            Namespace.__init__(self, values)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            _check_name(name)
+            super().__setitem__(name, value)
+
+    class MakeDict:
+        """``dict`` without the type's attributes."""
+
+        def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+            return dict(*args, **kwargs)
+
+        def fromkeys(self, keys: Any, value: Any = None) -> dict[Any, Any]:
+            return dict.fromkeys(keys, value)
+
+    def _check_name(name: object) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"namespaces take no name like {name!r}")
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.exceptions.TemplateError(message)
+
+    def to_json(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
+
+    def joined(parts: list[Any]) -> str:
+        texts = [str(part) for part in parts]
+        _check_length(sum(map(len, texts)))
+        return "".join(texts)
+
+    def center(value: Any, width: int = 80) -> str:
+        _check_length(width)
+        return str(value).center(width)
+
+    def formatted(value: Any, *args: Any, **kwargs: Any) -> str:
+        _check_format(str(value))
+        return filters.do_format(value, *args, **kwargs)
+
+    def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+        added = len(width) if isinstance(width, str) else width
+        _check_length(len(value) + added * (value.count("\n") + 1))
+        return filters.do_indent(value, width, first, blank)
+
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
+    )
+    environment.filters["tojson"] = to_json
+    environment.filters.update(center=center, format=formatted, indent=indent)
+    environment.filters[_COUNT] = _counted
+    environment.filters[_JOIN] = joined
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+    environment.globals["dict"] = MakeDict()
+    environment.globals["namespace"] = PlainNamespace
+    return environment
+
+
+def _counted(items: Any, budget: Budget) -> Any:
+    """Wrap what a loop iterates; what has no length stays an iterator, as jinja treats it."""
+    counted = Counted(items, budget)
+    return counted if hasattr(items, "__len__") else iter(counted)

@@ -1,0 +1,63 @@
+"""Who steps when."""
+
+from __future__ import annotations
+
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Unit(Protocol):
+        """Something that takes turns: a generating context, a model being loaded."""
+
+        @property
+        def priority(self) -> int:
+            """Below 0: has a turn only when nobody else wants one."""
+
+        @property
+        def finished(self) -> bool:
+            """Whether it never wants a turn again."""
+
+        def turn(self) -> bool:
+            """Do one bounded piece of work; false if there is none now. Never raises."""
+
+
+class Scheduler:
+    """Gives units their turns, one after the other.
+
+    A context's turn starts its next step before it reads the last one, so the
+    steps of different contexts overlap on their streams. Nothing here starts a
+    thread or takes a lock.
+    """
+
+    def __init__(self) -> None:
+        self._foreground: deque[Unit] = deque()
+        self._background: deque[Unit] = deque()
+
+    def add(self, unit: Unit) -> None:
+        """Let a unit take turns until it is finished. Adding it again changes nothing."""
+        queue = self._background if unit.priority < 0 else self._foreground
+        if unit not in queue:
+            queue.append(unit)
+
+    def remove(self, unit: Unit) -> None:
+        """Take a unit out before it is finished, if it is in."""
+        for queue in (self._foreground, self._background):
+            if unit in queue:
+                queue.remove(unit)
+
+    def step(self) -> bool:
+        """Give one unit its turn; false if none wants one."""
+        return self._take_turn(self._foreground) or self._take_turn(self._background)
+
+    @staticmethod
+    def _take_turn(queue: deque[Unit]) -> bool:
+        for _ in range(len(queue)):
+            unit = queue.popleft()
+            worked = unit.turn()
+            if not unit.finished:
+                queue.append(unit)
+            if worked:
+                return True
+        return False

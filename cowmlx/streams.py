@@ -1,0 +1,46 @@
+"""mlx streams, one per context.
+
+A stream belongs to the thread that made it and cannot be freed alone, so those
+of freed contexts are used again.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.errors import InvalidArgument, Unsupported
+
+
+def choose_device(name: str | None) -> mx.Device:
+    """Return the device a host asked for: "gpu", "cpu", or None for the best.
+
+    Raises:
+        InvalidArgument: another name.
+        Unsupported: this machine, or this build of mlx, has no GPU.
+    """
+    has_gpu = mx.is_available(mx.gpu)
+    if name is None:
+        return mx.Device(mx.gpu if has_gpu else mx.cpu)
+    if name == "cpu":
+        return mx.Device(mx.cpu)
+    if name == "gpu":
+        if not has_gpu:
+            raise Unsupported('device is "gpu", but mlx finds none here; use "cpu" or NULL')
+        return mx.Device(mx.gpu)
+    raise InvalidArgument(f'device is "{name}"; it can be "gpu", "cpu" or NULL')
+
+
+class StreamPool:
+    """Hands out streams of one device; every one is in the hands of one owner."""
+
+    def __init__(self, device: mx.Device) -> None:
+        self.device = device
+        self._free: list[mx.Stream] = []
+
+    def take(self) -> mx.Stream:
+        """Return a stream that nobody else uses."""
+        return self._free.pop() if self._free else mx.new_stream(self.device)
+
+    def give_back(self, stream: mx.Stream) -> None:
+        """Take a stream back; what runs on it is left to finish first in line."""
+        self._free.append(stream)

@@ -1,0 +1,21 @@
+/* The dispatch thread and its Python. bootstrap.c alone includes Python.h. */
+#ifndef COW_BOOTSTRAP_H
+#define COW_BOOTSTRAP_H
+
+#include "bridge.h"
+
+/* Boot Python, or join the one that runs, and let the dispatch thread carry out
+ * `start`; if that succeeds, open the queue and serve it. What an earlier call
+ * achieved is not done again. Sets the error message. One thread at a time. */
+cow_mlx_status cow_bootstrap_start(const char* python_home, cow_request* start);
+
+/* Wait until the dispatch thread serves the queue no more, at most `seconds`.
+ * It stops serving when the queue is closed. */
+void cow_bootstrap_wait_parked(int seconds);
+
+/* Let other Python threads run while this one waits in a call. NULL if the
+ * thread does not hold the interpreter, which restore accepts. */
+void* cow_bootstrap_release_interpreter(void);
+void cow_bootstrap_restore_interpreter(void* state);
+
+#endif

@@ -1,0 +1,252 @@
+#ifndef __APPLE__
+#define _GNU_SOURCE /* dladdr, dl_iterate_phdr */
+#endif
+
+#include "locate.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error.h"
+
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#else
+#include <link.h>
+#endif
+
+/* setup.py defines these: the prefix and the version of the building Python. */
+#if !defined(COWMLX_BUILD_PREFIX) || !defined(COWMLX_PYTHON_MINOR)
+#error "build libcowmlx with setup.py"
+#endif
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#define MINOR TEXT(COWMLX_PYTHON_MINOR)
+
+#ifdef __APPLE__
+static const char* const library_names[] = {"libpython3." MINOR ".dylib", "Python"};
+#else
+static const char* const library_names[] = {"libpython3." MINOR ".so.1.0",
+                                            "libpython3." MINOR ".so"};
+#endif
+
+/* Where a libpython lies, seen from the folder of its python executable. */
+static const char* const library_folders[] = {
+    "/../lib",
+    "/../lib64",
+#ifdef COWMLX_MULTIARCH
+    "/../lib/" COWMLX_MULTIARCH,
+#endif
+    "/..", /* framework builds of macOS */
+};
+
+#define LENGTH_OF(array) (sizeof(array) / sizeof(array)[0])
+
+/* Join path parts; false if the result is too long. */
+static bool join(char out[COW_PATH_SIZE], const char* a, const char* b, const char* c) {
+  const char* parts[] = {a, b, c};
+  size_t used = 0;
+  for (size_t i = 0; i < 3; i++) {
+    size_t length = strlen(parts[i]);
+    if (length >= COW_PATH_SIZE - used) return false;
+    memmove(out + used, parts[i], length);
+    used += length;
+  }
+  out[used] = '\0';
+  return true;
+}
+
+static bool exists(const char* path) { return access(path, R_OK) == 0; }
+
+/* The folder of `path` with `levels` last components taken off, in place. */
+static bool ascend(char* path, int levels) {
+  while (levels-- > 0) {
+    char* slash = strrchr(path, '/');
+    if (!slash) return false;
+    *slash = '\0';
+  }
+  return true;
+}
+
+/* The folder of this library, links resolved. */
+static bool library_folder(char out[COW_PATH_SIZE]) {
+  Dl_info info;
+  char* resolved;
+  if (!dladdr((const void*)(uintptr_t)cow_locate_python, &info) || !info.dli_fname ||
+      !(resolved = realpath(info.dli_fname, NULL))) {
+    return false;
+  }
+  bool fits = join(out, resolved, "", "");
+  free(resolved);
+  return fits && ascend(out, 1);
+}
+
+/* The value of "home" in a pyvenv.cfg: the folder of the base executable. */
+static bool base_executables(const char* config, char out[COW_PATH_SIZE]) {
+  FILE* file = fopen(config, "r");
+  if (!file) return false;
+  char line[COW_PATH_SIZE];
+  bool found = false;
+  while (!found && fgets(line, sizeof line, file)) {
+    char* value = strchr(line, '=');
+    if (!value || strncmp(line, "home", 4) != 0) continue;
+    value += 1 + strspn(value + 1, " \t");
+    value[strcspn(value, "\r\n")] = '\0';
+    found = join(out, value, "", "");
+  }
+  fclose(file);
+  return found;
+}
+
+static bool find_library(const char* executables, char out[COW_PATH_SIZE]) {
+  for (size_t folder = 0; folder < LENGTH_OF(library_folders); folder++) {
+    for (size_t name = 0; name < LENGTH_OF(library_names); name++) {
+      char path[COW_PATH_SIZE];
+      if (!join(path, executables, library_folders[folder], "/")) return false;
+      if (!join(out, path, library_names[name], "")) return false;
+      char* resolved = realpath(out, NULL);
+      if (!resolved) continue;
+      bool fits = join(out, resolved, "", "");
+      free(resolved);
+      return fits;
+    }
+  }
+  return false;
+}
+
+/* Examine one prefix. NULL if it can be booted, else what it lacks. */
+static const char* examine(const char* home, cow_python* out) {
+  char path[COW_PATH_SIZE];
+  char executables[COW_PATH_SIZE];
+  if (!join(out->home, home, "", "") || !join(path, home, "/pyvenv.cfg", "")) {
+    return "the path is too long";
+  }
+  out->executable[0] = '\0';
+  if (exists(path)) {
+    if (!base_executables(path, executables)) return "its pyvenv.cfg names no home";
+    if (!join(out->executable, home, "/bin/python3." MINOR, "") || !exists(out->executable)) {
+      return "it has no bin/python3." MINOR;
+    }
+  } else {
+    if (!join(executables, home, "/bin", "")) return "the path is too long";
+    if (!join(path, home, "/lib/python3." MINOR "/os.py", "") || !exists(path)) {
+      return "it has no lib/python3." MINOR;
+    }
+  }
+  if (!find_library(executables, out->library)) return "it has no shared libpython3." MINOR;
+  return NULL;
+}
+
+/* The virtual environment that holds `folder`: the nearest one above it. */
+static bool enclosing_environment(const char* folder, char out[COW_PATH_SIZE]) {
+  char config[COW_PATH_SIZE];
+  if (!join(out, folder, "", "")) return false;
+  while (ascend(out, 1) && out[0]) {
+    if (join(config, out, "/pyvenv.cfg", "") && exists(config)) return true;
+  }
+  return false;
+}
+
+cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
+  const char* source = "runtime_params.python_home";
+  if (!home) {
+    home = getenv("COWMLX_PYTHON_HOME");
+    source = "COWMLX_PYTHON_HOME";
+  }
+  if (home) {
+    const char* lack = examine(home, out);
+    if (!lack) return COW_MLX_OK;
+    return cow_error(COW_MLX_ENOENT,
+                     "runtime_start: %s is %.512s, but %s; name a Python 3." MINOR
+                     " installation or virtual environment with a shared libpython",
+                     source, home, lack);
+  }
+  char folder[COW_PATH_SIZE];
+  char candidates[4][COW_PATH_SIZE] = {"", "", "", COWMLX_BUILD_PREFIX};
+  if (library_folder(folder)) {
+    join(candidates[0], folder, "/python", "");
+    join(candidates[1], folder, "/../python", "");
+    if (!enclosing_environment(folder, candidates[2])) candidates[2][0] = '\0';
+  }
+  char tried[COW_MESSAGE_SIZE / 2] = "";
+  for (size_t i = 0; i < LENGTH_OF(candidates); i++) {
+    if (!candidates[i][0]) continue;
+    const char* lack = examine(candidates[i], out);
+    if (!lack) return COW_MLX_OK;
+    size_t used = strlen(tried);
+    snprintf(tried + used, sizeof tried - used, "%s%.200s: %s", used ? "; " : "", candidates[i],
+             lack);
+  }
+  return cow_error(COW_MLX_ENOENT,
+                   "runtime_start: no Python 3." MINOR
+                   " found (%s); set COWMLX_PYTHON_HOME to an installation or virtual environment "
+                   "with a shared libpython, mlx and mlx-lm",
+                   tried);
+}
+
+cow_mlx_status cow_locate_package(char out[COW_PATH_SIZE]) {
+  char init[COW_PATH_SIZE];
+  /* The library lies in cowmlx/lib/. */
+  if (library_folder(out) && ascend(out, 1) && join(init, out, "/__init__.py", "") &&
+      exists(init) && ascend(out, 1)) {
+    return COW_MLX_OK;
+  }
+  out[0] = '\0'; /* a bundle: Python finds the package by itself */
+  return COW_MLX_ENOENT;
+}
+
+/* The minor version in the name of a libpython 3, or -1. */
+static int minor_of(const char* path) {
+  int minor;
+  const char* name = strrchr(path, '/');
+  name = name ? name + 1 : path;
+  if (sscanf(name, "libpython3.%d.", &minor) == 1) return minor;
+#ifdef __APPLE__
+  const char* version = strstr(path, "/Python.framework/Versions/3.");
+  if (version && strcmp(name, "Python") == 0 &&
+      sscanf(version, "/Python.framework/Versions/3.%d", &minor) == 1) {
+    return minor;
+  }
+#endif
+  return -1;
+}
+
+#ifdef __APPLE__
+
+bool cow_locate_mapped_python(char path[COW_PATH_SIZE], int* minor) {
+  for (uint32_t i = 0; i < _dyld_image_count(); i++) {
+    const char* name = _dyld_get_image_name(i);
+    if (name && (*minor = minor_of(name)) >= 0) return join(path, name, "", "");
+  }
+  return false;
+}
+
+#else
+
+typedef struct mapped {
+  char* path;
+  int minor;
+} mapped;
+
+static int examine_object(struct dl_phdr_info* info, size_t size, void* data) {
+  (void)size;
+  mapped* found = data;
+  int minor = info->dlpi_name ? minor_of(info->dlpi_name) : -1;
+  if (minor < 0 || !join(found->path, info->dlpi_name, "", "")) return 0;
+  found->minor = minor;
+  return 1;
+}
+
+bool cow_locate_mapped_python(char path[COW_PATH_SIZE], int* minor) {
+  mapped found = {path, -1};
+  if (!dl_iterate_phdr(examine_object, &found)) return false;
+  *minor = found.minor;
+  return true;
+}
+
+#endif

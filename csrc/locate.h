@@ -1,0 +1,28 @@
+/* Where things are: this library, the cowmlx package, a Python to boot. Knows
+ * the layout of Python installations, but calls nothing of Python. */
+#ifndef COW_LOCATE_H
+#define COW_LOCATE_H
+
+#include "bridge.h"
+
+#define COW_PATH_SIZE 4096
+
+typedef struct cow_python {
+  char home[COW_PATH_SIZE];       /* prefix of an installation or virtual environment */
+  char executable[COW_PATH_SIZE]; /* python of a virtual environment, or "" */
+  char library[COW_PATH_SIZE];    /* full path of its libpython */
+} cow_python;
+
+/* Find the Python to boot: in `home` alone if it is not NULL, else in
+ * $COWMLX_PYTHON_HOME alone if set, else beside the library, in the virtual
+ * environment that holds the library, in the one it was built with. */
+cow_mlx_status cow_locate_python(const char* home, cow_python* out);
+
+/* The folder that holds the cowmlx package this library belongs to. */
+cow_mlx_status cow_locate_package(char out[COW_PATH_SIZE]);
+
+/* A libpython that the process has mapped, whatever its version: its full path
+ * and minor version. False if there is none. */
+bool cow_locate_mapped_python(char path[COW_PATH_SIZE], int* minor);
+
+#endif

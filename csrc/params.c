@@ -1,0 +1,69 @@
+#include "params.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "error.h"
+
+/* Every such struct starts with its size. */
+static size_t size_of(const void* host) {
+  size_t size;
+  memcpy(&size, host, sizeof size);
+  return size;
+}
+
+static bool is_zero(const unsigned char* bytes, size_t count) {
+  while (count > 0 && bytes[count - 1] == 0) count--;
+  return count == 0;
+}
+
+/* No struct of ours is near this: a larger size is garbage, not a newer header. */
+enum { LARGEST_STRUCT = 65536 };
+
+cow_mlx_status cow_params_check_out(const char* operation, const char* name, const void* host) {
+  size_t given = size_of(host);
+  if (given >= sizeof given && given <= LARGEST_STRUCT) return COW_MLX_OK;
+  return cow_error(COW_MLX_EINVAL, "%s: %s.struct_size is %zu; set it to sizeof(cow_mlx_%s)",
+                   operation, name, given, name);
+}
+
+cow_mlx_status cow_params_read(const char* operation, const char* name, const void* host, void* out,
+                               size_t size) {
+  if (!host) return COW_MLX_OK;
+  size_t given = size_of(host);
+  if (given < sizeof given || given > LARGEST_STRUCT) {
+    return cow_error(COW_MLX_EINVAL,
+                     "%s: %s.struct_size is %zu; fill the struct with cow_mlx_%s_init first",
+                     operation, name, given, name);
+  }
+  if (given > size && !is_zero((const unsigned char*)host + size, given - size)) {
+    return cow_error(COW_MLX_EINVAL,
+                     "%s: %s has %zu bytes with options that this library, whose struct has %zu, "
+                     "does not know",
+                     operation, name, given, size);
+  }
+  memcpy(out, host, given < size ? given : size);
+  memcpy(out, &size, sizeof size);
+  return COW_MLX_OK;
+}
+
+void cow_params_write(void* host, const void* from, size_t size) {
+  size_t given = size_of(host);
+  memcpy((unsigned char*)host + sizeof given, (const unsigned char*)from + sizeof given,
+         (given < size ? given : size) - sizeof given);
+}
+
+/* --------------------------------------------------------------- Defaults */
+
+#define INIT(noun, ...)                                                \
+  void cow_mlx_##noun##_params_init(cow_mlx_##noun##_params* params) { \
+    if (!params) return;                                               \
+    cow_mlx_##noun##_params defaults = {sizeof defaults, __VA_ARGS__}; \
+    *params = defaults;                                                \
+  }
+
+INIT(runtime, .log_level = COW_MLX_LOG_INFO)
+INIT(model, .adapter_path = NULL)
+INIT(context, .max_tokens = 0)
+INIT(generation, .max_tokens = 256, .top_p = 1, .typical_p = 1, .repetition_penalty = 1,
+     .repetition_window = 20)

@@ -1,0 +1,46 @@
+/* The functions of CPython that the bootstrap calls. libcowmlx links no
+ * libpython: each is looked up once the right one is in the process. */
+#ifndef COW_PYTHON_API_H
+#define COW_PYTHON_API_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define COW_PYTHON_FUNCTIONS(X)     \
+  X(Py_IsInitialized)               \
+  X(Py_GetVersion)                  \
+  X(PyPreConfig_InitIsolatedConfig) \
+  X(Py_PreInitialize)               \
+  X(PyConfig_InitIsolatedConfig)    \
+  X(PyConfig_SetBytesString)        \
+  X(PyConfig_Clear)                 \
+  X(PyStatus_Exception)             \
+  X(Py_InitializeFromConfig)        \
+  X(PyGILState_Check)               \
+  X(PyGILState_Ensure)              \
+  X(PyGILState_Release)             \
+  X(PyEval_SaveThread)              \
+  X(PyEval_RestoreThread)           \
+  X(PyImport_ImportModule)          \
+  X(PyObject_GetAttrString)         \
+  X(PyObject_CallFunction)          \
+  X(PyCapsule_GetPointer)           \
+  X(PyCapsule_New)                  \
+  X(PySys_GetObject)                \
+  X(PyList_Append)                  \
+  X(PySequence_Contains)            \
+  X(PyUnicode_DecodeFSDefault)      \
+  X(PyUnicode_AsUTF8)               \
+  X(PyObject_Str)                   \
+  X(PyErr_Fetch)                    \
+  X(PyErr_NormalizeException)       \
+  X(PyErr_Clear)                    \
+  X(Py_DecRef)
+
+typedef struct cow_python_api {
+#define COW_PYTHON_MEMBER(name) __typeof__(&name) name;
+  COW_PYTHON_FUNCTIONS(COW_PYTHON_MEMBER)
+#undef COW_PYTHON_MEMBER
+} cow_python_api;
+
+#endif

@@ -1,0 +1,147 @@
+#include "queue.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One lock guards all of this file's state, that of every request included. It
+ * is held for a few instructions at a time and never across a callback. */
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t work;
+  cow_request* first;
+  cow_request* last;
+  atomic_bool open; /* written with the lock held */
+  bool awake;       /* something happened since the dispatch thread last slept */
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+
+static void wake_dispatch(void) {
+  queue.awake = true;
+  pthread_cond_signal(&queue.work);
+}
+
+/* Let the host's callback see the event, without the lock. */
+static void deliver(cow_request* request) {
+  pthread_mutex_unlock(&queue.lock);
+  bool go_on = request->deliver(request);
+  free(request->event.text);
+  pthread_mutex_lock(&queue.lock);
+  request->event.kind = COW_EVENT_NONE;
+  if (!go_on) request->refused = true;
+  wake_dispatch();
+}
+
+bool cow_queue_submit(cow_request* request) {
+  pthread_cond_t finished_or_event = PTHREAD_COND_INITIALIZER;
+  request->waiter = &finished_or_event;
+  request->next = NULL;
+  request->event.kind = COW_EVENT_NONE;
+  request->refused = false;
+  request->done = false;
+
+  pthread_mutex_lock(&queue.lock);
+  if (!queue.open) {
+    pthread_mutex_unlock(&queue.lock);
+    return false;
+  }
+  if (queue.last) {
+    queue.last->next = request;
+  } else {
+    queue.first = request;
+  }
+  queue.last = request;
+  wake_dispatch();
+  for (;;) {
+    /* An event that was posted before the end is delivered before it. */
+    if (request->event.kind != COW_EVENT_NONE) {
+      deliver(request);
+    } else if (request->done) {
+      break;
+    } else {
+      pthread_cond_wait(&finished_or_event, &queue.lock);
+    }
+  }
+  pthread_mutex_unlock(&queue.lock);
+  pthread_cond_destroy(&finished_or_event);
+  return true;
+}
+
+void cow_queue_wake(void) {
+  pthread_mutex_lock(&queue.lock);
+  wake_dispatch();
+  pthread_mutex_unlock(&queue.lock);
+}
+
+bool cow_queue_is_open(void) { return atomic_load(&queue.open); }
+
+void cow_queue_open(void) {
+  pthread_mutex_lock(&queue.lock);
+  queue.open = true;
+  pthread_mutex_unlock(&queue.lock);
+}
+
+/* With the lock held. */
+static void finish(cow_request* request, cow_mlx_status status) {
+  request->status = status;
+  request->done = true;
+  if (request->waiter) pthread_cond_signal(request->waiter);
+}
+
+void cow_queue_close(void) {
+  pthread_mutex_lock(&queue.lock);
+  queue.open = false;
+  while (queue.first) {
+    cow_request* request = queue.first;
+    queue.first = request->next;
+    snprintf(request->message, COW_MESSAGE_SIZE, "%s: the runtime was stopped", request->operation);
+    finish(request, COW_MLX_ECANCELED);
+  }
+  queue.last = NULL;
+  pthread_mutex_unlock(&queue.lock);
+}
+
+cow_request* cow_queue_take(void) {
+  pthread_mutex_lock(&queue.lock);
+  cow_request* request = queue.first;
+  if (request) {
+    queue.first = request->next;
+    if (!queue.first) queue.last = NULL;
+  }
+  pthread_mutex_unlock(&queue.lock);
+  return request;
+}
+
+void cow_queue_sleep(void) {
+  pthread_mutex_lock(&queue.lock);
+  while (!queue.awake) pthread_cond_wait(&queue.work, &queue.lock);
+  queue.awake = false;
+  pthread_mutex_unlock(&queue.lock);
+}
+
+void cow_queue_finish(cow_request* request, cow_mlx_status status) {
+  pthread_mutex_lock(&queue.lock);
+  finish(request, status);
+  pthread_mutex_unlock(&queue.lock);
+}
+
+void cow_queue_post(cow_request* request, const cow_event* event) {
+  pthread_mutex_lock(&queue.lock);
+  request->event = *event;
+  pthread_cond_signal(request->waiter);
+  pthread_mutex_unlock(&queue.lock);
+}
+
+bool cow_queue_can_post(cow_request* request) {
+  pthread_mutex_lock(&queue.lock);
+  bool can = request->event.kind == COW_EVENT_NONE && !request->refused;
+  pthread_mutex_unlock(&queue.lock);
+  return can;
+}
+
+bool cow_queue_refused(cow_request* request) {
+  pthread_mutex_lock(&queue.lock);
+  bool refused = request->refused;
+  pthread_mutex_unlock(&queue.lock);
+  return refused;
+}

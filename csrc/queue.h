@@ -1,0 +1,47 @@
+/* The queue of requests: first in, first out; many callers, one dispatch
+ * thread. Knows no Python. */
+#ifndef COW_QUEUE_H
+#define COW_QUEUE_H
+
+#include "bridge.h"
+
+/* Callers. */
+
+/* Submit a request and sleep until the dispatch thread finishes it, delivering
+ * its events meanwhile. The request lives on the caller's stack, so this must
+ * not return early. False if the queue is closed: nothing was submitted. */
+bool cow_queue_submit(cow_request* request);
+
+/* Make the dispatch thread look at its work again. */
+void cow_queue_wake(void);
+
+bool cow_queue_is_open(void);
+
+/* The dispatch thread. */
+
+/* Accept requests from now on. */
+void cow_queue_open(void);
+
+/* Refuse requests from now on, and cancel those that wait to be taken. */
+void cow_queue_close(void);
+
+/* The next request, or NULL if there is none. */
+cow_request* cow_queue_take(void);
+
+/* Sleep until there is something to do: a request, an event that was taken, a
+ * wake. Returns at once if such a thing happened since the last sleep. */
+void cow_queue_sleep(void);
+
+/* End a request: its caller wakes up, and owns it again. One that was never
+ * submitted may be ended too. */
+void cow_queue_finish(cow_request* request, cow_mlx_status status);
+
+/* Hand an event to the request's caller, which frees its text. Only when
+ * cow_queue_can_post(): the last one has been taken, and not been refused. */
+void cow_queue_post(cow_request* request, const cow_event* event);
+bool cow_queue_can_post(cow_request* request);
+
+/* Whether the host's callback has returned false. */
+bool cow_queue_refused(cow_request* request);
+
+#endif

@@ -1,0 +1,191 @@
+#include "runtime.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bootstrap.h"
+#include "error.h"
+#include "params.h"
+#include "queue.h"
+
+/* How long a process that ends waits for a step that is under way. */
+enum { EXIT_SECONDS = 5 };
+
+static struct {
+  pthread_mutex_t lock;          /* held through a whole start or stop */
+  unsigned starts;               /* that have not been undone */
+  cow_mlx_runtime_params params; /* of the first of them; its texts are copies */
+  pthread_once_t fork_hook;
+  pthread_once_t exit_hook;
+} runtime = {.lock = PTHREAD_MUTEX_INITIALIZER,
+             .fork_hook = PTHREAD_ONCE_INIT,
+             .exit_hook = PTHREAD_ONCE_INIT};
+
+/* Read by calls that do not hold the lock. */
+static struct {
+  atomic_int level;
+  cow_mlx_log_fn function;
+  void* user_data;
+} logger;
+
+static atomic_bool forked;
+
+/* ------------------------------------------------------------------ Calls */
+
+cow_mlx_status cow_runtime_check(const char* operation) {
+  if (atomic_load(&forked)) {
+    return cow_error(COW_MLX_EFORK,
+                     "%s: this process was forked from the one that started the runtime; use "
+                     "libcowmlx in the parent, or exec first",
+                     operation);
+  }
+  if (!cow_queue_is_open()) {
+    return cow_error(COW_MLX_ESTATE, "%s: the runtime is not running; call runtime_start first",
+                     operation);
+  }
+  return COW_MLX_OK;
+}
+
+static void deliver_log(cow_request* request) {
+  if (!request->log_message) return;
+  if (request->log_level <= atomic_load(&logger.level)) {
+    logger.function(request->log_level, request->log_message, logger.user_data);
+  }
+  free(request->log_message);
+}
+
+cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
+  /* Not the thread's own message: a callback may make calls meanwhile. */
+  char message[COW_MESSAGE_SIZE];
+  message[0] = '\0';
+  request->operation = operation;
+  request->message = message;
+  void* interpreter = cow_bootstrap_release_interpreter();
+  bool submitted = cow_queue_submit(request);
+  cow_bootstrap_restore_interpreter(interpreter);
+  if (!submitted) return cow_runtime_check(operation);
+  deliver_log(request);
+  strcpy(cow_error_buffer(), message);
+  return request->status;
+}
+
+/* -------------------------------------------------------- Fork and exit */
+
+static void mark_forked(void) { atomic_store(&forked, true); }
+
+void cow_runtime_at_exit(void) {
+  if (atomic_load(&forked)) return; /* the dispatch thread is not in this process */
+  cow_queue_close();
+  cow_queue_wake();
+  cow_bootstrap_wait_parked(EXIT_SECONDS);
+}
+
+/* Before there is a dispatch thread, which a forked child would lack. */
+static void register_fork_hook(void) { pthread_atfork(NULL, NULL, mark_forked); }
+
+/* After mlx was loaded, so that this runs before its static destructors. */
+static void register_exit_hook(void) { atexit(cow_runtime_at_exit); }
+
+/* -------------------------------------------------------- Start and stop */
+
+static bool same_text(const char* a, const char* b) {
+  return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_params(const cow_mlx_runtime_params* a, const cow_mlx_runtime_params* b) {
+  return same_text(a->python_home, b->python_home) && same_text(a->device, b->device) &&
+         a->memory_limit == b->memory_limit && a->cache_limit == b->cache_limit &&
+         a->log == b->log && a->log_user_data == b->log_user_data && a->log_level == b->log_level;
+}
+
+static char* copy_text(const char* text) {
+  if (!text) return NULL;
+  size_t size = strlen(text) + 1;
+  char* copy = malloc(size);
+  if (copy) memcpy(copy, text, size);
+  return copy;
+}
+
+static void keep_params(const cow_mlx_runtime_params* params) {
+  free((char*)runtime.params.python_home);
+  free((char*)runtime.params.device);
+  runtime.params = *params;
+  runtime.params.python_home = copy_text(params->python_home);
+  runtime.params.device = copy_text(params->device);
+  logger.function = params->log;
+  logger.user_data = params->log_user_data;
+  atomic_store(&logger.level, params->log ? params->log_level : COW_MLX_LOG_OFF);
+}
+
+/* End what runs and free every handle; the dispatch thread parks. */
+static cow_mlx_status shut_down(void) {
+  cow_request stop = {.op = COW_OP_RUNTIME_STOP};
+  cow_mlx_status status = cow_runtime_call(&stop, "runtime_stop");
+  void* interpreter = cow_bootstrap_release_interpreter();
+  cow_bootstrap_wait_parked(EXIT_SECONDS);
+  cow_bootstrap_restore_interpreter(interpreter);
+  return status;
+}
+
+static cow_mlx_status first_start(const cow_mlx_runtime_params* params) {
+  cow_request start = {
+      .op = COW_OP_RUNTIME_START, .operation = "runtime_start", .args.runtime_params = params};
+  pthread_once(&runtime.fork_hook, register_fork_hook);
+  cow_mlx_status status = cow_bootstrap_start(params->python_home, &start);
+  if (status == COW_MLX_OK) {
+    pthread_once(&runtime.exit_hook, register_exit_hook);
+    keep_params(params);
+  }
+  deliver_log(&start);
+  return status;
+}
+
+/* A start or stop may wait for another thread's, so the interpreter must not be
+ * held meanwhile. */
+static void lock_runtime(void) {
+  void* interpreter = cow_bootstrap_release_interpreter();
+  pthread_mutex_lock(&runtime.lock);
+  cow_bootstrap_restore_interpreter(interpreter);
+}
+
+cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
+  cow_error_clear();
+  if (atomic_load(&forked)) return cow_runtime_check("runtime_start");
+  cow_mlx_runtime_params effective;
+  cow_mlx_status status = COW_READ_PARAMS(runtime, "runtime_start", params, &effective);
+  if (status != COW_MLX_OK) return status;
+  if (effective.log_level < COW_MLX_LOG_OFF || effective.log_level > COW_MLX_LOG_INFO) {
+    return cow_error(COW_MLX_EINVAL, "runtime_start: log_level is %d, must be %d to %d",
+                     (int)effective.log_level, COW_MLX_LOG_OFF, COW_MLX_LOG_INFO);
+  }
+
+  lock_runtime();
+  if (runtime.starts > 0) {
+    if (params && !same_params(&effective, &runtime.params)) {
+      status = cow_error(COW_MLX_ESTATE,
+                         "runtime_start: the runtime runs with other parameters; stop it first, "
+                         "or pass NULL to share it");
+    }
+  } else {
+    status = first_start(&effective);
+  }
+  if (status == COW_MLX_OK) runtime.starts++;
+  pthread_mutex_unlock(&runtime.lock);
+  return status;
+}
+
+cow_mlx_status cow_mlx_runtime_stop(void) {
+  cow_error_clear();
+  if (atomic_load(&forked)) return cow_runtime_check("runtime_stop");
+  lock_runtime();
+  cow_mlx_status status = COW_MLX_OK;
+  if (runtime.starts == 0) {
+    status = cow_error(COW_MLX_ESTATE, "runtime_stop: the runtime is not running");
+  } else if (--runtime.starts == 0) {
+    status = shut_down();
+  }
+  pthread_mutex_unlock(&runtime.lock);
+  return status;
+}

@@ -1,0 +1,568 @@
+/*
+ * libcowmlx: language models on mlx, for any program that can dlopen.
+ * Copyright (c) 2026 the libcowmlx authors. MIT licence.
+ *
+ * INTRODUCTION
+ *
+ * A host starts the runtime, loads a model folder, opens a context on it and
+ * asks for text:
+ *
+ *     cow_mlx_runtime_start(NULL);
+ *     cow_mlx_model_load("models/calf", NULL, &model);
+ *     cow_mlx_context_create(model, NULL, &context);
+ *     cow_mlx_model_chat_prompt(model, messages, COW_MLX_NUL, NULL, tokens, 512, &count);
+ *     cow_mlx_context_generate(context, tokens, count, NULL, on_text, NULL, NULL);
+ *     cow_mlx_runtime_stop();
+ *
+ * Behind these calls one dispatch thread owns a Python interpreter, mlx and
+ * mlx-lm. The host never sees any of them and may call from any thread.
+ *
+ * CONVENTIONS
+ *
+ *  1. Every call that can fail returns a cow_mlx_status: 0 is success, a
+ *     negative value an error, COW_MLX_DONE means "no more output". Results go
+ *     through out-pointers and are written only on COW_MLX_OK; the size of a
+ *     buffer that was too small is the one exception.
+ *  2. cow_mlx_error_message() explains the last failed call of this thread.
+ *  3. Handles are positive int32 values; 0 is never one. A freed, stale or
+ *     foreign handle is COW_MLX_EHANDLE and never another object. Handles may
+ *     be passed between threads. Only handles have to be freed.
+ *  4. Parameters travel in structs that start with struct_size and are filled
+ *     by their _init function. NULL stands for all defaults. Structs only ever
+ *     grow at their end, so a host that was compiled earlier keeps working.
+ *  5. Text is a pointer and a length in bytes: UTF-8, NUL bytes allowed.
+ *     A length of COW_MLX_NUL means that the text ends at its first NUL byte.
+ *     Paths end at their NUL byte.
+ *  6. Results of variable size go to (buffer, capacity, *length). Too small a
+ *     capacity is COW_MLX_EBUFFER: *length receives the size needed, and nothing
+ *     is consumed, so the call can be made again. A NULL buffer with capacity 0
+ *     asks for the size and returns COW_MLX_OK. Text is NUL-terminated where
+ *     there is room for the terminator; *length never counts it.
+ *  7. Callbacks run on the thread that made the call, while it waits. They may
+ *     block and may call the library. Returning false cancels the call.
+ *  8. Every function may be called from any thread once the runtime has started.
+ *     Calls on one context are made one at a time: a second one while the first
+ *     still runs is COW_MLX_ESTATE. cow_mlx_context_cancel() alone is always
+ *     allowed.
+ *  9. What a model, its cache or this build cannot honour is refused with
+ *     COW_MLX_EUNSUPPORTED and the reason. No option is ignored.
+ *
+ * Statuses that any call may return, and that are not repeated below:
+ * COW_MLX_EINVAL (an argument is NULL, out of range or malformed),
+ * COW_MLX_EHANDLE, COW_MLX_ESTATE (the runtime is not running),
+ * COW_MLX_ECANCELED (the runtime was stopped meanwhile), COW_MLX_EFORK (called
+ * in a forked child), COW_MLX_ENOMEM and COW_MLX_EINTERNAL (a bug of ours; the
+ * message says where).
+ *
+ * Unless its entry says otherwise, a function is thread-safe, blocks until its
+ * result is there, and exists since version 1.0.
+ */
+#ifndef COW_MLX_H
+#define COW_MLX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define COW_MLX_API __attribute__((visibility("default")))
+#else
+#define COW_MLX_API
+#endif
+
+/* ------------------------------------------------------------- Constants */
+
+/** The version of this header; cow_mlx_version() gives that of the library. */
+#define COW_MLX_VERSION "1.0.0"
+
+/** Changes, and the library's soname with it, when compatibility breaks. */
+#define COW_MLX_ABI_VERSION 1
+
+/** As the length of a text: "up to its first NUL byte". */
+#define COW_MLX_NUL SIZE_MAX
+
+/** The one list of statuses: X(name, value, meaning). */
+#define COW_MLX_STATUSES(X)                                        \
+  X(OK, 0, "success")                                              \
+  X(DONE, 1, "no more output")                                     \
+  X(EINVAL, -1, "bad argument")                                    \
+  X(EHANDLE, -2, "unknown, freed or wrong-kind handle")            \
+  X(ESTATE, -3, "not valid now")                                   \
+  X(ENOENT, -4, "no such file or directory")                       \
+  X(EFORMAT, -5, "malformed or mismatched file")                   \
+  X(EUNSUPPORTED, -6, "this model, cache or build cannot do that") \
+  X(EBUFFER, -7, "buffer too small; the size needed was written")  \
+  X(ECONTEXT, -8, "context window full")                           \
+  X(ECANCELED, -9, "canceled")                                     \
+  X(ENOMEM, -10, "out of memory")                                  \
+  X(EIO, -11, "input or output failed")                            \
+  X(ETIMEDOUT, -12, "timed out")                                   \
+  X(EFORK, -13, "called in a forked child")                        \
+  X(EINTERNAL, -127, "internal error")
+
+typedef int32_t cow_mlx_status;
+
+enum {
+#define COW_MLX_STATUS_ENUMERATOR(name, value, meaning) COW_MLX_##name = value,
+  COW_MLX_STATUSES(COW_MLX_STATUS_ENUMERATOR)
+#undef COW_MLX_STATUS_ENUMERATOR
+};
+
+/** A model: weights, tokenizer and chat template of one folder. */
+typedef int32_t cow_mlx_model;
+
+/** A context: one sequence of tokens, its cache and its mlx stream. */
+typedef int32_t cow_mlx_context;
+
+/* --------------------------------------------------- Versions and errors */
+/* These never block and work before the runtime has started. */
+
+/** The library's version, such as "1.0.0". */
+COW_MLX_API const char* cow_mlx_version(void);
+
+/** The library's COW_MLX_ABI_VERSION. A host that dlopens compares it. */
+COW_MLX_API uint32_t cow_mlx_abi_version(void);
+
+/** The name of a status, such as "EINVAL"; "UNKNOWN" for any other value. */
+COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
+
+/**
+ * What went wrong in the last call that this thread made.
+ *
+ * Names the operation, the value and what would be accepted. Never NULL; ""
+ * after a call that did not fail. Valid until the thread's next call.
+ */
+COW_MLX_API const char* cow_mlx_error_message(void);
+
+/* --------------------------------------------------------------- Runtime */
+
+/** Levels of log messages, from the rarest to the most frequent. */
+enum {
+  COW_MLX_LOG_OFF = 0,
+  COW_MLX_LOG_WARNING = 1, /**< works, but not as one would expect */
+  COW_MLX_LOG_INFO = 2     /**< what was started, loaded, chosen */
+};
+
+/** Receives one message. Runs on the thread of the call that caused it. */
+typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_data);
+
+typedef struct cow_mlx_runtime_params {
+  size_t struct_size;
+  const char* python_home; /**< Python installation or virtual environment to boot;
+                                NULL: COW_MLX's own search (README, "Finding Python") */
+  const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
+  uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; 0: mlx's default */
+  uint64_t cache_limit;    /**< bytes of freed buffers mlx may keep; 0: mlx's default */
+  cow_mlx_log_fn log;      /**< NULL: no log */
+  void* log_user_data;
+  int32_t log_level; /**< messages up to this level are delivered; default INFO */
+} cow_mlx_runtime_params;
+
+/** Fill *params with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params);
+
+/**
+ * Start the runtime: boot the interpreter, or join the one that the process
+ * already runs, and start the dispatch thread.
+ *
+ * Counted: a second start returns at once and needs a second stop.
+ *
+ * @param params  NULL for the defaults, which also means "as it runs" when the
+ *                runtime is running already
+ * @retval COW_MLX_ESTATE        the runtime runs with other parameters
+ * @retval COW_MLX_ENOENT        no usable Python was found; the message lists
+ *                               where it was looked for
+ * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, or the process
+ *                               runs a Python of another version
+ */
+COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
+
+/**
+ * Undo one start. The last stop cancels what runs (blocked calls return
+ * COW_MLX_ECANCELED), frees every handle and parks the interpreter; a later
+ * start resumes it.
+ *
+ * A process may end without it.
+ *
+ * @retval COW_MLX_ESTATE  the runtime is not running
+ */
+COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
+
+/**
+ * Tell about the runtime, as a JSON object: versions ("library", "abi", "python", "mlx", "mlx_lm"),
+ * "interpreter" ("booted" or "joined"), "python_home", "device",
+ * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
+ * "peak", "limit") and "handles" (open handles by kind).
+ */
+COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
+
+/** Give the buffers that mlx keeps for reuse back to the system. */
+COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
+
+/* ---------------------------------------------------------------- Models */
+
+/**
+ * Progress of a long call.
+ *
+ * @param fraction  rises from 0 to 1
+ * @param stage     what is being done, such as "weights"
+ * @return false to cancel the call
+ */
+typedef bool (*cow_mlx_progress_fn)(float fraction, const char* stage, void* user_data);
+
+typedef struct cow_mlx_model_params {
+  size_t struct_size;
+  const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
+  cow_mlx_progress_fn progress; /**< or NULL */
+  void* user_data;
+  bool lazy;              /**< leave the weights on disk until they are first used */
+  bool trust_remote_code; /**< let Python code in the model folder run. Off by default */
+} cow_mlx_model_params;
+
+/** Fill *params with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params);
+
+/**
+ * Load a model folder in the Hugging Face layout: config.json, *.safetensors,
+ * tokenizer.json, optionally a chat template. Never touches the network.
+ *
+ * Progress is that of weights really in memory, group by group; a false from
+ * the callback cancels before the next group and frees what was loaded.
+ * Contexts of other models go on generating meanwhile.
+ *
+ * @param out  receives the handle
+ * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
+ * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ
+ * @retval COW_MLX_EUNSUPPORTED  unknown architecture, or the folder brings code
+ *                               and trust_remote_code is off
+ * @retval COW_MLX_ECANCELED     the progress callback returned false
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* params,
+                                              cow_mlx_model* out);
+
+/** Free the handle. The weights live until the model's last context is freed. */
+COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
+
+/**
+ * Tell about a model, as a JSON object: "architecture", "route" ("light", or "mlx-lm" where the
+ * whole of mlx-lm was needed), "path", "parameters", "bytes", "quantization", "context_length"
+ * (tokens), "vocabulary_size", "special_tokens", "end_tokens", "chat_template", "tools", "thinking"
+ * and "cache": how a context of the model does "trim_end", "trim_front", "fork" and "quantise":
+ * "in_place", "recomputed" or "no".
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
+                                              size_t* length);
+
+/** Flags of tokenize and detokenize. */
+enum {
+  COW_MLX_ADD_SPECIAL = 1,   /**< tokenize: add the tokens that open (and close) a text */
+  COW_MLX_PARSE_SPECIAL = 2, /**< tokenize: read "<|end|>" in the text as the special token.
+                                  Without it such text is plain text: use it only for
+                                  text that the host wrote itself */
+  COW_MLX_SKIP_SPECIAL = 4   /**< detokenize: leave special tokens out */
+};
+
+/**
+ * Turn text into tokens.
+ *
+ * @param text    UTF-8; may be NULL if length is 0
+ * @param flags   COW_MLX_ADD_SPECIAL, COW_MLX_PARSE_SPECIAL
+ * @param tokens  receives the token ids
+ * @param count   receives how many there are
+ * @retval COW_MLX_EINVAL   the text is not UTF-8 (the message gives the byte)
+ * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_tokenize(cow_mlx_model model, const char* text,
+                                                  size_t length, uint32_t flags, int32_t* tokens,
+                                                  size_t capacity, size_t* count);
+
+/**
+ * Turn tokens into text; bytes that are no UTF-8 become U+FFFD.
+ *
+ * @param tokens  may be NULL if count is 0
+ * @param flags   COW_MLX_SKIP_SPECIAL
+ * @retval COW_MLX_EINVAL   a token is not in the vocabulary
+ * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_detokenize(cow_mlx_model model, const int32_t* tokens,
+                                                    size_t count, uint32_t flags, char* buffer,
+                                                    size_t capacity, size_t* length);
+
+/** Whether a token ends a generation. Tokens outside the vocabulary do not. */
+COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t token, bool* out);
+
+/**
+ * Render a conversation with the model's own chat template, and tokenize it.
+ *
+ * Text of special tokens inside the messages stays plain text, so that a user
+ * cannot speak in another role's name.
+ *
+ * @param messages_json  [{"role": "user", "content": "Hello"}, ...]
+ * @param length         bytes of messages_json, or COW_MLX_NUL
+ * @param options_json   NULL, or an object: "tools" (list), "add_generation_prompt"
+ *                       (default true), "continue_final_message" (default false),
+ *                       "parse_special" (default false), and any variable of the
+ *                       template, such as "enable_thinking". NUL-terminated
+ * @param tokens         receives the token ids
+ * @param count          receives how many there are
+ * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
+ *                               message (its index and key), or what the template
+ *                               itself refuses
+ * @retval COW_MLX_EUNSUPPORTED  the model has no chat template
+ * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messages_json,
+                                                     size_t length, const char* options_json,
+                                                     int32_t* tokens, size_t capacity,
+                                                     size_t* count);
+
+/* -------------------------------------------------------------- Contexts */
+
+typedef struct cow_mlx_context_params {
+  size_t struct_size;
+  size_t max_tokens;     /**< tokens the context may hold; 0: the model's context length */
+  int32_t kv_bits;       /**< 0: keys and values in the model's type. Others: not supported yet */
+  int32_t kv_group_size; /**< goes with kv_bits */
+  bool solo;             /**< never share a batch with other contexts */
+  int32_t priority;      /**< below 0: steps only while no other context wants to */
+} cow_mlx_context_params;
+
+/** Fill *params with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* params);
+
+/**
+ * Open a context: an empty sequence with a cache and an mlx stream of its own.
+ *
+ * @param out  receives the handle
+ * @retval COW_MLX_EINVAL  max_tokens is more than the model's context length
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_create(cow_mlx_model model,
+                                                  const cow_mlx_context_params* params,
+                                                  cow_mlx_context* out);
+
+/**
+ * Free a context. A call that another thread has running on it returns
+ * COW_MLX_ECANCELED.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_free(cow_mlx_context context);
+
+/** Forget every token and end the generation; parameters stay. */
+COW_MLX_API cow_mlx_status cow_mlx_context_reset(cow_mlx_context context);
+
+/**
+ * The tokens that the cache holds, prompt and generated ones.
+ *
+ * A generated token enters the cache when it is processed to predict its
+ * successor, so the last token of an ended generation may be missing.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_tokens(cow_mlx_context context, int32_t* tokens,
+                                                  size_t capacity, size_t* count);
+
+/**
+ * Drop the last tokens of a context. A generation under way ends.
+ *
+ * A cache that cannot drop them (cow_mlx_model_info(), "cache") processes the
+ * others again. The next tokens are those of a fresh context on what is left.
+ *
+ * @param count    more than there are stands for all
+ * @param trimmed  receives how many were dropped
+ * @retval COW_MLX_ESTATE     another call is running on the context
+ * @retval COW_MLX_ECANCELED  cancelled while the others were processed again
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_trim_end(cow_mlx_context context, size_t count,
+                                                    size_t* trimmed);
+
+/**
+ * Drop the first tokens of a context, and let the others move to the front.
+ *
+ * They are processed again, so that their positions and all that they attended
+ * to are right. Otherwise as cow_mlx_context_trim_end().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_trim_front(cow_mlx_context context, size_t count,
+                                                      size_t* trimmed);
+
+/**
+ * Tell about a context, as a JSON object: the effective parameters, "tokens" (held now), "bytes" of
+ * the cache, "generating", and of the last begin "prompt", "reused", "recomputed" (tokens) and
+ * "rebuilt" (why nothing could be reused, or null).
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_info(cow_mlx_context context, char* buffer,
+                                                size_t capacity, size_t* length);
+
+/* ------------------------------------------------------------ Generation */
+
+/** How a prompt advances. @return false to cancel the call */
+typedef bool (*cow_mlx_prompt_fn)(size_t processed, size_t total, void* user_data);
+
+/** Text as it is generated: whole UTF-8 characters, not NUL-terminated.
+ *  @return false to cancel the call */
+typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data);
+
+/** Kinds of grammar. */
+enum {
+  COW_MLX_GRAMMAR_NONE = 0,
+  COW_MLX_GRAMMAR_JSON_SCHEMA = 1,
+  COW_MLX_GRAMMAR_REGEX = 2,
+  COW_MLX_GRAMMAR_LARK = 3,
+  COW_MLX_GRAMMAR_GBNF = 4
+};
+
+/** Sampling follows mlx-lm: penalties on the logits, then top_p, min_p and
+ *  top_k on the probabilities at temperature 1, then the temperature. */
+typedef struct cow_mlx_generation_params {
+  size_t struct_size;
+  size_t max_tokens;        /**< tokens to generate, default 256; 0 only processes the prompt;
+                                 SIZE_MAX: until the window is full */
+  float temperature;        /**< 0 (default): greedy. At least 0 */
+  float top_p;              /**< (0, 1]; 1 (default): off */
+  float min_p;              /**< [0, 1]; 0 (default): off */
+  float typical_p;          /**< 1 (default): off. Others: not supported yet */
+  int32_t top_k;            /**< 0 (default): off */
+  float xtc_probability;    /**< 0 (default): off. Others: not supported yet */
+  float xtc_threshold;      /**< goes with xtc_probability */
+  float repetition_penalty; /**< above 0; 1 (default): off (arXiv 1909.05858) */
+  size_t repetition_window; /**< tokens, prompt included, that the penalties look back on;
+                                 default 20 */
+  float presence_penalty;   /**< 0 (default): off. Others: not supported yet */
+  float frequency_penalty;  /**< 0 (default): off. Others: not supported yet */
+  uint64_t seed;            /**< the same seed gives the same tokens, whatever else runs */
+  const int32_t* bias_tokens;
+  const float* bias_values;
+  size_t bias_count;       /**< 0 (default): no bias. Others: not supported yet */
+  const char* const* stop; /**< texts that end the generation; they are never emitted */
+  size_t stop_count;
+  const char* grammar;               /**< NULL (default). Others: not supported yet */
+  int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
+  int32_t logprobs;                  /**< 0 (default): none. Others: not supported yet */
+  cow_mlx_model draft;               /**< 0 (default): none. Others: not supported yet */
+  int32_t draft_tokens;              /**< 0 (default). Others: not supported yet */
+  cow_mlx_prompt_fn prompt_progress; /**< or NULL; called after each chunk of the prompt */
+  void* user_data;                   /**< of prompt_progress */
+} cow_mlx_generation_params;
+
+/** Fill *params with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_generation_params_init(cow_mlx_generation_params* params);
+
+/** Why a generation ended. */
+enum {
+  COW_MLX_FINISH_NONE = 0,      /**< it has not */
+  COW_MLX_FINISH_STOP = 1,      /**< the model gave an end token */
+  COW_MLX_FINISH_STOP_TEXT = 2, /**< a stop text came */
+  COW_MLX_FINISH_LENGTH = 3,    /**< max_tokens were generated */
+  COW_MLX_FINISH_CONTEXT = 4,   /**< the context window is full */
+  COW_MLX_FINISH_CANCELED = 5   /**< cow_mlx_context_cancel() */
+};
+
+/** One generated token. The host sets struct_size. */
+typedef struct cow_mlx_piece {
+  size_t struct_size;
+  int32_t token;  /**< its id; with COW_MLX_DONE that of the last token, -1 if there was none */
+  float logprob;  /**< NaN: log probabilities are not supported yet */
+  int32_t finish; /**< one of COW_MLX_FINISH_ */
+} cow_mlx_piece;
+
+/** Sizes and times of one generation. The host sets struct_size. */
+typedef struct cow_mlx_stats {
+  size_t struct_size;
+  size_t prompt_tokens;
+  size_t reused_tokens;       /**< of the prompt, taken from the cache */
+  size_t generated_tokens;    /**< an end token counts */
+  double prompt_seconds;      /**< until the prompt was processed */
+  double generation_seconds;  /**< from then to the last token */
+  double first_token_seconds; /**< from begin to the first token */
+  uint64_t peak_memory;       /**< bytes, of the process's mlx arrays since its start */
+} cow_mlx_stats;
+
+/**
+ * Process a prompt, and be ready to generate.
+ *
+ * The longest common prefix of the prompt and of the tokens that the cache
+ * really holds is kept; the rest is processed in chunks, between which other
+ * contexts step. A cache that cannot be cut back to the prefix is rebuilt.
+ * A generation that was under way on the context ends.
+ *
+ * @param tokens  the whole sequence so far, not only what is new
+ * @param count   at least 1
+ * @param params  NULL for the defaults. Nothing in it is kept but copies
+ * @retval COW_MLX_EINVAL        no tokens, a token outside the vocabulary, a
+ *                               sampling value out of range
+ * @retval COW_MLX_EUNSUPPORTED  an option of params that is not supported
+ * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing
+ *                               was done
+ * @retval COW_MLX_ESTATE        another call is running on the context
+ * @retval COW_MLX_ECANCELED     cancelled between two chunks; the context holds
+ *                               what was processed, and a new begin goes on there
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens,
+                                                 size_t count,
+                                                 const cow_mlx_generation_params* params);
+
+/**
+ * Generate one token.
+ *
+ * Blocks until the scheduler has stepped this context. Contexts that generate
+ * at the same time take turns.
+ *
+ * Text that may be the beginning of a stop text, or of a character, is held
+ * back until that is known. When a generation ends while text is held back, the
+ * text comes with a last COW_MLX_OK; so a loop that prints while the status is
+ * COW_MLX_OK prints all of it. After a cancel nothing more comes.
+ *
+ * @param context   a context on which a generation has begun
+ * @param text      receives whole UTF-8 characters; may be NULL if capacity is 0,
+ *                  which fits a token without text only
+ * @param capacity  bytes; 256 is plenty for most tokens
+ * @param length    receives the bytes written, or needed on EBUFFER
+ * @param piece     receives the token and, at the end, why; may be NULL
+ * @retval COW_MLX_OK       one token
+ * @retval COW_MLX_DONE     the generation has ended, *length is 0 and *piece tells
+ *                          why; so does every further call until the next begin
+ * @retval COW_MLX_EBUFFER  too small: nothing was consumed, call again
+ * @retval COW_MLX_ESTATE   nothing has begun, or another call is running
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text,
+                                                size_t capacity, size_t* length,
+                                                cow_mlx_piece* piece);
+
+/**
+ * Begin and next to the end in one call.
+ *
+ * @param on_text  receives the text as it comes, on this thread; may be NULL
+ * @param stats    receives sizes and times; may be NULL
+ * @retval COW_MLX_OK         the generation has ended by itself
+ * @retval COW_MLX_ECANCELED  on_text returned false, or the context was cancelled;
+ *                            it holds the tokens that were processed
+ *
+ * Otherwise as cow_mlx_context_begin().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens,
+                                                    size_t count,
+                                                    const cow_mlx_generation_params* params,
+                                                    cow_mlx_text_fn on_text, void* user_data,
+                                                    cow_mlx_stats* stats);
+
+/**
+ * End what the context is doing, within one step or prompt chunk. Never blocks.
+ *
+ * A begin or generate that runs returns COW_MLX_ECANCELED; next returns
+ * COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A context that does nothing is left
+ * as it is. The context stays usable.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context);
+
+/**
+ * Sizes and times of the last generation, so far.
+ *
+ * @retval COW_MLX_ESTATE  nothing has begun
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_stats(cow_mlx_context context, cow_mlx_stats* stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_H */

@@ -1,0 +1,85 @@
+"""Handles: one that is not open is EHANDLE for every function, and never another object."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from support.arguments import PROMPT, Call, parameters
+from support.library import Library, StatusError
+from support.signatures import COMPAT, EHANDLE
+
+TAKES_HANDLE = parameters(lambda name, _: name in ("model", "context"))
+INT32_MAX = 2**31 - 1
+THREADS, ROUNDS = 16, 24
+
+
+@pytest.fixture(scope="module")
+def foreign(lib: Library, calf: int) -> dict[str, list[int]]:
+    """For "model" and "context": values that are no such open handle."""
+    freed = lib.context(calf)
+    lib.free(freed)
+    other = lib.context(calf)
+    source = random.Random(7)
+    values = [0, -1, 1, INT32_MAX, -INT32_MAX - 1, freed, -freed, freed + (1 << 28)]
+    values += [calf + (1 << 16), other + (1 << 16), other + 1]
+    values += [source.randint(-INT32_MAX - 1, INT32_MAX) for _ in range(32)]
+    values = [value if value <= INT32_MAX else 2 for value in values]
+    return {
+        "model": [value for value in [*values, other] if value != calf],
+        "context": [value for value in [*values, calf] if value != other],
+    }
+
+
+@pytest.mark.parametrize(("function", "parameter"), TAKES_HANDLE)
+def test_foreign_value(lib, calf, foreign, function, parameter):
+    for value in foreign[parameter]:
+        call = Call(lib, function, calf, 0)
+        result = call(**{parameter: value})
+        assert call.failed(result, EHANDLE), f"{value}: {result}"
+        assert str(value) in lib.message() or function in COMPAT
+        assert call.untouched()
+
+
+def test_freed_model_keeps_its_contexts(lib, calf):
+    model = lib.load(lib.info(calf)["path"])
+    context = lib.context(model)
+    lib.free_model(model)
+    with pytest.raises(StatusError) as error:
+        lib.info(model)
+    assert error.value.status == EHANDLE
+    lib.generate(context, PROMPT, max_tokens=2)
+    lib.free(context)
+
+
+def test_freed_handle_is_never_another_object(lib, calf):
+    """Many threads open and free contexts; what one has freed stays unknown to all."""
+    freed: list[int] = []
+    opened: list[int] = []
+    failures: list[str] = []
+    barrier = threading.Barrier(THREADS)
+
+    def work(seed: int) -> None:
+        source = random.Random(seed)
+        barrier.wait()
+        for _ in range(ROUNDS):
+            context = lib.context(calf)
+            opened.append(context)
+            if lib.c.cow_mlx_context_reset(context) != 0:
+                failures.append(f"{context} is open, but {lib.message()}")
+            stale = source.choice(freed) if freed else 0
+            for function in ("reset", "cancel", "free"):
+                status = getattr(lib.c, f"cow_mlx_context_{function}")(stale)
+                if status != EHANDLE:
+                    failures.append(f"{function} took {stale}, which was freed: {status}")
+            lib.free(context)
+            freed.append(context)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(set(opened)) == len(opened) == THREADS * ROUNDS

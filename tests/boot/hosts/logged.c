@@ -1,0 +1,41 @@
+/* Log messages: on the thread of the call, up to the level that was asked for. */
+#include <pthread.h>
+
+#include "host.h"
+
+typedef struct heard {
+  pthread_t thread;
+  int count;
+} heard;
+
+static void hear(int32_t level, const char* message, void* user_data) {
+  heard* h = user_data;
+  EXPECT(level == COW_MLX_LOG_INFO || level == COW_MLX_LOG_WARNING);
+  EXPECT(message && message[0]);
+  EXPECT(pthread_equal(h->thread, pthread_self()));
+  h->count++;
+}
+
+static int messages_of_a_start(cow_mlx_log_fn log, int32_t level) {
+  heard h = {pthread_self(), 0};
+  cow_mlx_runtime_params params;
+  cow_mlx_runtime_params_init(&params);
+  params.log = log;
+  params.log_user_data = &h;
+  params.log_level = level;
+  EXPECT_OK(cow_mlx_runtime_start(&params));
+  EXPECT_OK(cow_mlx_runtime_stop());
+  return h.count;
+}
+
+int main(void) {
+  EXPECT(messages_of_a_start(hear, COW_MLX_LOG_INFO) > 0);
+  EXPECT(messages_of_a_start(hear, COW_MLX_LOG_WARNING) == 0);
+  EXPECT(messages_of_a_start(hear, COW_MLX_LOG_OFF) == 0);
+  EXPECT(messages_of_a_start(NULL, COW_MLX_LOG_INFO) == 0);
+  cow_mlx_runtime_params params;
+  cow_mlx_runtime_params_init(&params);
+  params.log_level = COW_MLX_LOG_INFO + 1;
+  EXPECT(cow_mlx_runtime_start(&params) == COW_MLX_EINVAL);
+  return 0;
+}

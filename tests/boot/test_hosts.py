@@ -1,0 +1,35 @@
+"""The same text from every kind of host."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from support.compiler import run
+from support.paths import LIBRARY, ROOT
+
+HOST_PY = ROOT / "tests/boot/hosts/host.py"
+
+
+@pytest.mark.parametrize("name", ["generate.c", "generate.cpp", "generate.rs"])
+def test_linked_host(run_host, expected, name):
+    assert run_host(name) == expected
+
+
+def test_host_that_opens_the_library_at_run_time(run_host, expected):
+    assert run_host("dlopened.c", LIBRARY) == expected
+
+
+@pytest.mark.parametrize("ending", ["stop", "leave"])
+@pytest.mark.parametrize("thread", ["main", "second"])
+@pytest.mark.parametrize("loader", ["CDLL", "PyDLL"])
+def test_python_host(model, environment, expected, loader, thread, ending):
+    """With the interpreter held through the call (PyDLL) and without."""
+    command = [sys.executable, HOST_PY, model, loader, thread, ending]
+    done = run(command, env={**environment, "PYTHONPATH": str(ROOT / "tests")})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == expected
+
+
+def test_nothing_of_the_process_is_changed(run_host):
+    run_host("effects.c")

@@ -1,0 +1,50 @@
+"""Starts, stops and the ends of processes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+from support.compiler import run
+from support.paths import ROOT
+
+
+def test_starts_and_stops(run_host, expected):
+    assert run_host("lifecycle.c") == expected * 2
+
+
+def test_ten_threads_make_the_first_start(run_host):
+    run_host("race.c")
+
+
+def test_threads_start_and_stop_all_the_time(run_host):
+    run_host("storm.c")
+
+
+def test_log(run_host):
+    run_host("logged.c")
+
+
+@pytest.mark.parametrize("turn", range(20))
+def test_exit_without_stop_while_generating(run_host, turn):
+    run_host("leave.c")
+
+
+def test_interrupt_ends_the_host_as_before(host, model, environment):
+    done = run([host("interrupted.c"), model, "default"], env=environment)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_own_interrupt_handler_is_kept(run_host):
+    run_host("interrupted.c", "handler")
+
+
+def test_fork_while_generating(run_host, expected):
+    assert run_host("forked.c") == expected
+
+
+def test_every_function_knows_when_it_cannot_be_called(environment):
+    env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
+    done = run([sys.executable, ROOT / "tests/boot/hosts/states.py"], env=env)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "refused everywhere\n")

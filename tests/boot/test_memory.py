@@ -1,0 +1,59 @@
+"""A whole generation under memcheck and under AddressSanitizer."""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from support.compiler import compile_c, require, run
+from support.hosts import HOSTS, linked
+from support.paths import CSRC, LIBRARY, ROOT
+
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SOURCES = {path.name for path in CSRC.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory) -> Path:
+    """The library compiled with AddressSanitizer and UBSan, beside the package."""
+    package = tmp_path_factory.mktemp("sanitized") / "cowmlx"
+    library = package / "lib" / LIBRARY.name
+    library.parent.mkdir(parents=True)
+    for part in (ROOT / "cowmlx").iterdir():
+        if part.name != "lib":
+            (package / part.name).symlink_to(part)
+    include = f"-I{sysconfig.get_path('include')}"
+    macros = [f'-DCOWMLX_BUILD_PREFIX="{sys.prefix}"']
+    macros += [f"-DCOWMLX_PYTHON_MINOR={sys.version_info.minor}"]
+    options = ["-shared", "-fPIC", "-g", "-pthread", "-ldl", *SANITIZE]
+    compile_c(sorted(CSRC.glob("*.c")), library, include, *macros, *options)
+    return library
+
+
+@pytest.mark.parametrize("name", ["generate", "lifecycle", "race", "forked", "leave"])
+def test_address_sanitizer(sanitized, model, environment, tmp_path, name):
+    program = compile_c([HOSTS / f"{name}.c"], tmp_path / name, *linked(sanitized), "-g", *SANITIZE)
+    env = {**environment, "ASAN_OPTIONS": "detect_leaks=0"}
+    done = run([program, model], env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_memcheck(host, model, environment, expected, tmp_path):
+    """No error whose stack goes through our objects; the dynamic linker has its own."""
+    log = tmp_path / "memcheck.log"
+    command = [require("valgrind"), f"--log-file={log}", "--num-callers=40", "--error-limit=no"]
+    command += ["--leak-check=full", "--show-leak-kinds=definite"]
+    done = run([*command, host("generate.c"), model], env=environment)
+    assert done.stdout == expected
+    errors = re.split(r"\n==\d+== \n", log.read_text())
+    ours = [error for error in errors if is_ours(error)]
+    assert ours == []
+
+
+def is_ours(error: str) -> bool:
+    """Whether the innermost frames of an error, before Python's or mlx's, are ours."""
+    frames = re.findall(r"(?:at|by) 0x\w+: (.*)", error)
+    return any(place in frame for frame in frames[:3] for place in (*SOURCES, "libcowmlx"))

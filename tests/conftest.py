@@ -1,0 +1,36 @@
+"""Fixtures: the library in this process's interpreter, a model and a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.library import Library
+from support.paths import CALF, LIBRARY
+
+
+@pytest.fixture(scope="session")
+def lib() -> Iterator[Library]:
+    """The library, its runtime started once for all tests of the process."""
+    if not LIBRARY.exists():
+        pytest.fail(f"{LIBRARY} is not built: run make")
+    library = Library()
+    library.start()
+    yield library
+    library.stop()
+
+
+@pytest.fixture(scope="session")
+def calf(lib: Library) -> int:
+    """The handle of models/calf."""
+    if not (CALF / "config.json").exists():
+        pytest.skip(f"{CALF} is missing")
+    return lib.load(CALF)
+
+
+@pytest.fixture
+def context(lib: Library, calf: int) -> Iterator[int]:
+    """A context on models/calf that is freed afterwards."""
+    handle = lib.context(calf)
+    yield handle
+    lib.free(handle)

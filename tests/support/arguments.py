@@ -1,0 +1,150 @@
+"""Arguments for any function of the headers, made from its signature.
+
+Tests that must not forget a function go through ``signatures.FUNCTIONS`` and
+replace one argument of a call that is otherwise right. A parameter of a new
+name fails here until it is given a value.
+"""
+
+from __future__ import annotations
+
+from ctypes import _CFuncPtr, _Pointer, byref, c_char_p, c_int32, c_void_p
+from typing import Any
+
+from support import signatures
+from support.library import Library
+from support.outputs import poisoned, poisoned_struct, untouched
+from support.paths import CALF
+
+CAPACITY = 1 << 16
+PROMPT = [1, 2, 3]
+
+PLAIN = {
+    "add_special": False,
+    "flags": 0,
+    "id": 0,
+    "max_tokens": 0,
+    "min_p": 0.0,
+    "repeat_penalty": 0.0,
+    "repeat_window": 0,
+    "seed": 0,
+    "status": 0,
+    "temperature": 0.0,
+    "token": 1,
+    "top_k": 0,
+    "top_p": 0.0,
+    "user_data": None,
+}
+TEXTS = {
+    "path": bytes(CALF),
+    "text": b"Hello",
+    "messages_json": b'[{"role": "user", "content": "Hello"}]',
+    "options_json": b"{}",
+}
+OUTPUTS = {"out", "trimmed", "length", "count", "piece", "stats"}
+
+# What has to be called after a call that went well, by the handle it gave.
+UNDO = {
+    "cow_mlx_runtime_start": "cow_mlx_runtime_stop",
+    "cow_mlx_init": "cow_mlx_shutdown",
+    "cow_mlx_model_load": "cow_mlx_model_free",
+    "cow_mlx_load_model": "cow_mlx_free_model",
+    "cow_mlx_context_create": "cow_mlx_context_free",
+    "cow_mlx_create_context": "cow_mlx_free_context",
+}
+
+
+def is_pointer(kind: Any) -> bool:
+    """Whether a parameter of this type can be NULL."""
+    return kind in (c_char_p, c_void_p) or issubclass(kind, _Pointer | _CFuncPtr)
+
+
+def parameters(accept: Any) -> list[tuple[str, str]]:
+    """(function, parameter) for every parameter that ``accept(name, type)`` takes."""
+    return [
+        (function, name)
+        for function, (_, params) in signatures.FUNCTIONS.items()
+        for name, kind in params
+        if accept(name, kind)
+    ]
+
+
+class Call:
+    """One function with right arguments, any of which may be replaced.
+
+    Attributes:
+        outputs: what the call may write, by parameter; poisoned.
+    """
+
+    def __init__(self, lib: Library, function: str, model: int, context: int):
+        self.lib = lib
+        self.function = function
+        self.result, self.params = signatures.FUNCTIONS[function]
+        self.handles = {"model": model, "context": context}
+        self.outputs: dict[str, Any] = {}
+        names = [name for name, _ in self.params]
+        following = dict(zip(names, [*names[1:], ""], strict=True))
+        self.values = {name: self._value(name, kind, following) for name, kind in self.params}
+
+    def __call__(self, **replaced: Any) -> Any:
+        """Make the call."""
+        values = {**self.values, **replaced}
+        for name, kind in self.params:
+            if values[name] is None and issubclass(kind, _CFuncPtr):
+                values[name] = kind()  # NULL
+        return getattr(self.lib.c, self.function)(*values.values())
+
+    def failed(self, result: Any, status: int) -> bool:
+        """Whether the last call's result is a failure with that status, and a message."""
+        if not self.lib.message():
+            return False
+        if self.function not in signatures.COMPAT:
+            return result == status
+        return result is None or result is False or result == -1
+
+    def untouched(self, *but: str) -> bool:
+        """Whether no output has been written, but perhaps some."""
+        return all(untouched(out) for name, out in self.outputs.items() if name not in but)
+
+    def undo(self, result: Any) -> None:
+        """Free what a call that went well has made."""
+        undo = UNDO.get(self.function)
+        if undo:
+            made = self.outputs["out"].value if "out" in self.outputs else result
+            arguments = [made] if signatures.FUNCTIONS[undo][1] else []
+            getattr(self.lib.c, undo)(*arguments)
+
+    def _value(self, name: str, kind: Any, following: dict[str, str]) -> Any:
+        if name in self.handles:
+            return self.handles[name]
+        if name in PLAIN:
+            return PLAIN[name]
+        if name == "capacity":
+            return CAPACITY
+        if following[name] == "capacity":
+            return self._output(name, poisoned(kind._type_ * CAPACITY))
+        if name in TEXTS:
+            return TEXTS[name]
+        if name == "tokens":
+            return (c_int32 * len(PROMPT))(*PROMPT)
+        if issubclass(kind, _CFuncPtr):
+            return kind(lambda *_: True)
+        if name == "params":
+            return byref(self._params(kind._type_))
+        if name in OUTPUTS and issubclass(kind, _Pointer):
+            make = poisoned_struct if kind._type_ in signatures.STRUCTS.values() else poisoned
+            return self._output(name, make(kind._type_))
+        if name in ("length", "count"):
+            names = [name for name, _ in self.params]
+            before = names[names.index(name) - 1]
+            return len(TEXTS.get(before, PROMPT)) if before != "context" else 1
+        raise AssertionError(f"{self.function}: give {name} a value in {__file__}")
+
+    def _output(self, name: str, output: Any) -> Any:
+        self.outputs[name] = output
+        return output
+
+    def _params(self, struct: Any) -> Any:
+        params = struct()
+        noun = struct.__name__.removeprefix("cow_mlx_")
+        getattr(self.lib.c, f"cow_mlx_{noun}_init")(byref(params))
+        return params

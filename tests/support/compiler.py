@@ -1,0 +1,38 @@
+"""Compiles the C, C++ and Rust sources of tests."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.paths import CSRC, INCLUDE
+
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+
+
+def require(tool: str) -> str:
+    """The tool's path; skips the test and names the tool if there is none."""
+    path = shutil.which(tool)
+    if not path:
+        pytest.skip(f"{tool} is not installed")
+    return path
+
+
+def compile_c(
+    sources: list[Path], output: Path, *options: str, compiler: str = "cc", std: str = "c11"
+) -> Path:
+    """Compile C or C++ sources, warnings being errors."""
+    command = [require(compiler), f"-std={std}", *WARNINGS, f"-I{INCLUDE}", f"-I{CSRC}"]
+    command += [*map(str, sources), "-o", str(output), *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+    return output
+
+
+def run(command: list[str | Path], **options) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, however it ends. A hang fails the test."""
+    settings = {"capture_output": True, "text": True, "timeout": 300, **options}
+    return subprocess.run([str(part) for part in command], **settings)

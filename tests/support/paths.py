@@ -1,0 +1,16 @@
+"""Where things lie in the tree."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INCLUDE = ROOT / "include"
+CSRC = ROOT / "csrc"
+CALF = Path(os.environ.get("COWMLX_TEST_MODEL", ROOT / "models/calf"))
+LIBRARY = (
+    ROOT / "cowmlx/lib" / ("libcowmlx.1.dylib" if sys.platform == "darwin" else "libcowmlx.so.1")
+)
+HEADERS = sorted(INCLUDE.glob("*.h"))

@@ -1,0 +1,109 @@
+"""What plain mlx-lm gives, computed in a process that never sees libcowmlx.
+
+As a program: reads tasks, a list of JSON objects, from the file named first and
+writes one result per task to the file named second. A task has "folder",
+"prompt" (tokens) or "messages" (for the chat template), "max_tokens" and, if
+wanted, "repetition_penalty" and "repetition_window"; a result has "prompt",
+"tokens", "text" and "logprobs" of the first token. Everything is greedy. A task
+that fails has "error" alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def run(tasks: list[dict[str, Any]], scratch: Path) -> list[dict[str, Any]]:
+    """Let mlx-lm carry out tasks in another process."""
+    source, result = scratch / "tasks.json", scratch / "results.json"
+    source.write_text(json.dumps(tasks))
+    # The library does without compiled CPU graphs, which would call a C++ compiler.
+    environment = {**os.environ, "MLX_DISABLE_COMPILE": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-P", __file__, str(source), str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=scratch)
+    assert done.returncode == 0, done.stderr
+    return json.loads(result.read_text())
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    """The model and tokenizer of a folder; by hand where AutoTokenizer refuses."""
+    import mlx_lm
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from mlx_lm.utils import load_model
+
+    try:
+        return mlx_lm.load(str(folder))
+    except Exception as refused:
+        from transformers import PreTrainedTokenizerFast
+
+        model, config = load_model(folder)
+        try:
+            fast = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+        except Exception:
+            raise refused from None
+        ends = config.get("eos_token_id")
+        ends = ends if isinstance(ends, list) else [ends] if ends is not None else []
+        return model, TokenizerWrapper(fast, eos_token_ids=ends)
+
+
+def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
+    """The result of one task."""
+    import mlx.core as mx
+    from mlx_lm import stream_generate
+    from mlx_lm.sample_utils import make_logits_processors
+
+    processors = make_logits_processors(
+        repetition_penalty=task.get("repetition_penalty"),
+        repetition_context_size=task.get("repetition_window", 20),
+    )
+    prompt = task.get("prompt")
+    if prompt is None:
+        prompt = tokenizer.apply_chat_template(task["messages"], add_generation_prompt=True)
+        prompt = list(prompt["input_ids"] if hasattr(prompt, "keys") else prompt)
+    tokens: list[int] = []
+    pieces: list[str] = []
+    logprobs: list[float] = []
+    for response in stream_generate(
+        model,
+        tokenizer,
+        prompt,
+        max_tokens=task["max_tokens"],
+        logits_processors=processors,
+    ):
+        tokens.append(response.token)
+        pieces.append(response.text)
+        if not logprobs:
+            logprobs = response.logprobs.astype(mx.float32).tolist()
+    text, decoded = "".join(pieces), tokenizer.decode(tokens)
+    return {
+        "prompt": prompt,
+        "tokens": tokens,
+        "text": text,
+        "decoded": decoded,
+        "logprobs": logprobs,
+    }
+
+
+def main(source: str, result: str) -> None:
+    """Carry out a file of tasks, loading every model once."""
+    tasks = json.loads(Path(source).read_text())
+    results: dict[int, dict[str, Any]] = {}
+    for folder in dict.fromkeys(task["folder"] for task in tasks):
+        mine = [index for index, task in enumerate(tasks) if task["folder"] == folder]
+        try:
+            model, tokenizer = load(Path(folder))
+            for index in mine:
+                results[index] = answer(model, tokenizer, tasks[index])
+        except Exception as error:
+            for index in mine:
+                results[index] = {"error": f"{type(error).__name__}: {error}"}
+    Path(result).write_text(json.dumps([results[index] for index in range(len(tasks))]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
