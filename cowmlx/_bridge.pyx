@@ -36,14 +36,6 @@ cdef str to_text(cow_text text, str name):
         ) from None
 
 
-cdef str to_path(const char* path):
-    """A path, whatever its bytes; None for NULL."""
-    if path == NULL:
-        return None
-    cdef bytes raw = path
-    return raw.decode("utf-8", "surrogateescape")
-
-
 cdef str to_string(const char* text, str name):
     """A NUL-terminated text; None for NULL."""
     if text == NULL:
@@ -322,7 +314,7 @@ cdef enum:
 cdef int runtime_start(HostCall call) except -1:
     cdef cow_request* r = call.r
     cdef const cow_mlx_runtime_params* params = r.args.runtime_params
-    python_home = to_path(r.args.path)
+    python_home = (<bytes> r.args.path).decode("utf-8", "replace")
     if python_home:
         output.install()
     message = engine.start(
@@ -353,8 +345,8 @@ cdef int model_load(HostCall call) except -1:
     cdef const cow_mlx_model_params* params = r.args.model_params
     engine.load_model(
         call,
-        to_path(r.args.path),
-        to_path(params.adapter_path),
+        to_string(r.args.path, "path"),
+        to_string(params.adapter_path, "adapter_path"),
         params.lazy,
         params.trust_remote_code,
     )

@@ -183,7 +183,15 @@ static const cow_host host = {
 /* PyCapsule_Import does not import submodules: import the module first. */
 static cow_mlx_status load_bridge(void) {
   PyObject* module = py.PyImport_ImportModule("cowmlx._bridge");
-  if (!module) return python_error(COW_MLX_ENOENT, "cannot import cowmlx._bridge");
+  if (!module) {
+    char what[COW_PATH_SIZE + 256];
+    snprintf(
+        what, sizeof what,
+        "the Python in %.512s cannot import cowmlx._bridge (leave the library in the package's "
+        "lib folder, or install the package there)",
+        joined ? "this process" : python.home);
+    return python_error(COW_MLX_ENOENT, what);
+  }
   PyObject* capsule = py.PyObject_GetAttrString(module, "table");
   const cow_bridge* table = capsule ? py.PyCapsule_GetPointer(capsule, COW_BRIDGE_CAPSULE) : NULL;
   py.Py_DecRef(capsule); /* the module keeps it */

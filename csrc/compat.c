@@ -118,17 +118,20 @@ int32_t cow_mlx_generate_next(int32_t context, char* text, int32_t capacity) {
 
 int32_t cow_mlx_cache_token_count(int32_t context) {
   size_t count = 0;
-  return count_of(cow_mlx_context_tokens(context, NULL, 0, &count), count);
+  cow_mlx_status status = cow_mlx_context_tokens(context, NULL, 0, &count);
+  return count_of(status, count);
 }
 
 int32_t cow_mlx_cache_trim_end(int32_t context, int32_t count) {
   REQUIRE_COUNT(count, FAILED);
   size_t trimmed = 0;
-  return count_of(cow_mlx_context_trim_end(context, (size_t)count, &trimmed), trimmed);
+  cow_mlx_status status = cow_mlx_context_trim_end(context, (size_t)count, &trimmed);
+  return count_of(status, trimmed);
 }
 
 int32_t cow_mlx_cache_trim_front(int32_t context, int32_t count) {
   REQUIRE_COUNT(count, FAILED);
   size_t trimmed = 0;
-  return count_of(cow_mlx_context_trim_front(context, (size_t)count, &trimmed), trimmed);
+  cow_mlx_status status = cow_mlx_context_trim_front(context, (size_t)count, &trimmed);
+  return count_of(status, trimmed);
 }

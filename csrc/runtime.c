@@ -23,12 +23,17 @@ static struct {
              .fork_hook = PTHREAD_ONCE_INIT,
              .exit_hook = PTHREAD_ONCE_INIT};
 
-/* Read by calls that do not hold the lock. */
-static struct {
-  atomic_int level;
+/* Read by calls that do not hold the runtime's lock. */
+typedef struct logger_target {
   cow_mlx_log_fn function;
   void* user_data;
-} logger;
+  int32_t level;
+} logger_target;
+
+static struct {
+  pthread_mutex_t lock;
+  logger_target target;
+} logger = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static atomic_bool forked;
 
@@ -50,8 +55,11 @@ cow_mlx_status cow_runtime_check(const char* operation) {
 
 static void deliver_log(cow_request* request) {
   if (!request->log_message) return;
-  if (request->log_level <= atomic_load(&logger.level)) {
-    logger.function(request->log_level, request->log_message, logger.user_data);
+  pthread_mutex_lock(&logger.lock);
+  logger_target target = logger.target;
+  pthread_mutex_unlock(&logger.lock);
+  if (target.function && request->log_level <= target.level) {
+    target.function(request->log_level, request->log_message, target.user_data);
   }
   free(request->log_message);
 }
@@ -114,9 +122,9 @@ static void keep_params(const cow_mlx_runtime_params* params) {
   runtime.params = *params;
   runtime.params.python_home = copy_text(params->python_home);
   runtime.params.device = copy_text(params->device);
-  logger.function = params->log;
-  logger.user_data = params->log_user_data;
-  atomic_store(&logger.level, params->log ? params->log_level : COW_MLX_LOG_OFF);
+  pthread_mutex_lock(&logger.lock);
+  logger.target = (logger_target){params->log, params->log_user_data, params->log_level};
+  pthread_mutex_unlock(&logger.lock);
 }
 
 /* End what runs and free every handle; the dispatch thread parks. */

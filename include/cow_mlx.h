@@ -32,7 +32,7 @@
  *     grow at their end, so a host that was compiled earlier keeps working.
  *  5. Text is a pointer and a length in bytes: UTF-8, NUL bytes allowed.
  *     A length of COW_MLX_NUL means that the text ends at its first NUL byte.
- *     Paths end at their NUL byte.
+ *     Paths are UTF-8 too, and end at their NUL byte.
  *  6. Results of variable size go to (buffer, capacity, *length). Too small a
  *     capacity is COW_MLX_EBUFFER: *length receives the size needed, and nothing
  *     is consumed, so the call can be made again. A NULL buffer with capacity 0
@@ -53,6 +53,10 @@
  * COW_MLX_ECANCELED (the runtime was stopped meanwhile), COW_MLX_EFORK (called
  * in a forked child), COW_MLX_ENOMEM and COW_MLX_EINTERNAL (a bug of ours; the
  * message says where).
+ *
+ * A child that is forked while the runtime runs can make no calls, and ends with
+ * _exit() or an exec function: exit() would run the destructors of libraries
+ * whose threads it does not have.
  *
  * Unless its entry says otherwise, a function is thread-safe, blocks until its
  * result is there, and exists since version 1.0.
@@ -147,7 +151,8 @@ enum {
   COW_MLX_LOG_INFO = 2     /**< what was started, loaded, chosen */
 };
 
-/** Receives one message. Runs on the thread of the call that caused it. */
+/** Receives one message, on the thread of the call that caused it and as that call
+ *  ends: user_data lives until every call made before the last stop has returned. */
 typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_data);
 
 typedef struct cow_mlx_runtime_params {

@@ -20,7 +20,8 @@ def can_trim(layer: Any, more: int = 0) -> bool:
     parts = getattr(layer, "caches", None)
     if parts is not None:
         return all(can_trim(part, more) for part in parts)
-    if not layer.is_trimmable() or getattr(layer, "start_position", 0):
+    front_is_gone = getattr(layer, "start_position", 0) != 0
+    if not layer.is_trimmable() or front_is_gone:
         return False
     limit = getattr(layer, "max_size", None) or getattr(layer, "chunk_size", None)
     return not (more and limit) or layer.offset + more < limit

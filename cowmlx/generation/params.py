@@ -79,4 +79,5 @@ class GenerationParams:
     def _check(self, name: str, good: bool, accepted: str) -> None:
         value = getattr(self, name)
         if not good or not math.isfinite(value):
-            raise InvalidArgument(f"{name} is {value:g}, must be {accepted}")
+            shown = value if isinstance(value, int) else f"{value:g}"
+            raise InvalidArgument(f"{name} is {shown}, must be {accepted}")

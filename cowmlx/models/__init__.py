@@ -1,4 +1,6 @@
 """Models: loading, tokenizers, chat templates and adapters.
 
-Imports nothing at import time; every heavy package is imported on the first load.
+Imports little at import time: every package is imported on the first load. Even ``typing``
+would cost a part of the runtime's start, so the modules set ``TYPE_CHECKING`` themselves; type
+checkers take that name for true.
 """

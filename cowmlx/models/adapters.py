@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
 from cowmlx.models import config as config_files
 from cowmlx.models import light_route, safetensors, weights
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
@@ -31,24 +31,26 @@ def check(path: str) -> dict[str, Any]:
         BadFormat: a file is malformed.
     """
     if not os.path.isdir(path):
-        raise NotFound(f"model_load: no such adapter directory: {path}")
+        raise NotFound(f"no such adapter directory: {path}")
     settings = config_files.read_json(os.path.join(path, "adapter_config.json"))
     kind = settings.get("fine_tune_type", "lora")
     if kind not in _KINDS:
         raise BadFormat(
-            f"model_load: adapter_config.json: fine_tune_type {kind!r} is none of "
-            f"{', '.join(_KINDS)}"
+            f"adapter_config.json: fine_tune_type {kind!r} is none of {', '.join(_KINDS)}"
         )
     if kind != "full":
         _require(settings, ("num_layers", "lora_parameters"), "adapter_config.json")
         if not isinstance(settings["lora_parameters"], dict):
-            raise BadFormat("model_load: adapter_config.json: lora_parameters must be an object")
+            raise BadFormat("adapter_config.json: lora_parameters must be an object")
         _require(settings["lora_parameters"], ("rank", "scale", "dropout"), "lora_parameters")
-        if not isinstance(settings["num_layers"], int):
-            raise BadFormat("model_load: adapter_config.json: num_layers must be an integer")
+        for owner, name in ((settings, "num_layers"), (settings["lora_parameters"], "rank")):
+            if not isinstance(owner[name], int):
+                raise BadFormat(
+                    f"adapter_config.json: {name} must be an integer, not {owner[name]!r}"
+                )
     file = os.path.join(path, "adapters.safetensors")
     if not os.path.isfile(file):
-        raise NotFound(f"model_load: {path} has no adapters.safetensors")
+        raise NotFound(f"{path} has no adapters.safetensors")
     safetensors.check_file(file)
     return settings
 
@@ -65,19 +67,16 @@ def apply(network: Module, path: str, settings: dict[str, Any], package: str) ->
     Raises:
         BadFormat: the adapter does not fit the network.
     """
-    import mlx.core as mx
-
     kind = settings.get("fine_tune_type", "lora")
     file = os.path.join(path, "adapters.safetensors")
     try:
         if kind != "full":
             _insert(network, settings, dora=kind == "dora", package=package)
-        loaded = mx.load(file)
+        loaded = safetensors.load(file)
     except CowMlxError:
         raise
     except Exception as exc:
         raise weights.failure(exc, path) from exc
-    assert isinstance(loaded, dict)
     own: dict[str, mx.array] = weights.flatten(network.parameters())
     if kind != "full":
         own = {name: array for name, array in own.items() if name.rsplit(".", 1)[-1] in _LEAVES}
@@ -89,7 +88,7 @@ def apply(network: Module, path: str, settings: dict[str, Any], package: str) ->
             problems.append(f"{name} is {tuple(array.shape)}, not {tuple(own[name].shape)}")
     if problems:
         raise BadFormat(
-            f"model_load: the adapter {path} does not fit the model: {len(problems)} of its "
+            f"the adapter {path} does not fit the model: {len(problems)} of its "
             f"tensors: {'; '.join(problems[:5])}"
         )
     network.load_weights(list(loaded.items()), strict=False)
@@ -160,10 +159,10 @@ class _Kinds:
         for types, kind in self._pairs:
             if isinstance(module, types):
                 if kind is None:
-                    raise Unsupported("model_load: mlx-lm has no DoRA for expert layers")
+                    raise Unsupported("mlx-lm has no DoRA for expert layers")
                 made: Module = kind.from_base(module, **self._options)
                 return made
-        raise BadFormat(f"model_load: the adapter names a layer of type {type(module).__name__}")
+        raise BadFormat(f"the adapter names a layer of type {type(module).__name__}")
 
 
 def _import(package: str, name: str) -> ModuleType:
@@ -177,4 +176,4 @@ def _import(package: str, name: str) -> ModuleType:
 def _require(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in keys:
         if key not in settings:
-            raise BadFormat(f"model_load: the adapter's {where} lacks {key!r}")
+            raise BadFormat(f"the adapter's {where} lacks {key!r}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cowmlx.errors import InvalidArgument
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -16,6 +15,24 @@ _CONTINUE = "\U000f0002CONTINUE\U000f0003 "
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
+_SWITCHES = ("add_generation_prompt", "continue_final_message", "parse_special")
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Check the options that are switches.
+
+    Raises:
+        InvalidArgument: one is something else; ``continue_final_message`` may name a field.
+    """
+    for name in _SWITCHES:
+        value = options.get(name)
+        if value is None or isinstance(value, bool):
+            continue
+        if name == "continue_final_message" and isinstance(value, str):
+            continue
+        raise InvalidArgument(f"{name} is {value!r}; it can be true or false")
+
+
 def check(messages: object) -> list[dict[str, Any]]:
     """Check messages and drop what is null in them.
 
@@ -23,36 +40,31 @@ def check(messages: object) -> list[dict[str, Any]]:
         InvalidArgument: malformed; the message names index and key.
     """
     if not isinstance(messages, list):
-        raise InvalidArgument(
-            f"model_chat_prompt: messages must be an array, not {type(messages).__name__}"
-        )
+        raise InvalidArgument(f"messages must be an array, not {type(messages).__name__}")
     if not messages:
-        raise InvalidArgument("model_chat_prompt: messages is empty; give at least one")
+        raise InvalidArgument("messages is empty; give at least one")
     checked = []
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             raise InvalidArgument(
-                f"model_chat_prompt: messages[{index}] must be an object, "
-                f"not {type(message).__name__}"
+                f"messages[{index}] must be an object, not {type(message).__name__}"
             )
         role = message.get("role")
         if not isinstance(role, str) or not role:
-            raise InvalidArgument(
-                f"model_chat_prompt: messages[{index}].role must be a non-empty string"
-            )
+            raise InvalidArgument(f"messages[{index}].role must be a non-empty string")
         content = message.get("content")
         if content is None and role in ("user", "system"):
-            raise InvalidArgument(f"model_chat_prompt: messages[{index}].content is missing")
+            raise InvalidArgument(f"messages[{index}].content is missing")
         if content is not None and not isinstance(content, (str, list, dict)):
             raise InvalidArgument(
-                f"model_chat_prompt: messages[{index}].content must be a string or an array of "
+                f"messages[{index}].content must be a string or an array of "
                 f"parts, not {type(content).__name__}"
             )
         if isinstance(content, list) and role != "tool":
             for number, part in enumerate(content):
                 if not isinstance(part, (dict, str)):
                     raise InvalidArgument(
-                        f"model_chat_prompt: messages[{index}].content[{number}] must be an "
+                        f"messages[{index}].content[{number}] must be an "
                         f"object, not {type(part).__name__}"
                     )
         checked.append({key: value for key, value in message.items() if value is not None})
@@ -64,14 +76,10 @@ def check_objects(name: str, value: object) -> list[Any] | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        raise InvalidArgument(
-            f"model_chat_prompt: {name} must be an array, not {type(value).__name__}"
-        )
+        raise InvalidArgument(f"{name} must be an array, not {type(value).__name__}")
     for index, entry in enumerate(value):
         if not isinstance(entry, dict):
-            raise InvalidArgument(
-                f"model_chat_prompt: {name}[{index}] must be an object, not {type(entry).__name__}"
-            )
+            raise InvalidArgument(f"{name}[{index}] must be an object, not {type(entry).__name__}")
     return value
 
 
@@ -89,14 +97,12 @@ def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -
     where = f"messages[{len(messages) - 1}].{field}"
     value = last.get(field)
     if value is None:
-        raise InvalidArgument(
-            f"model_chat_prompt: {where} is missing, so there is nothing to continue"
-        )
+        raise InvalidArgument(f"{where} is missing, so there is nothing to continue")
     fields = [field]
     if field in _REASONING:
         fields = [name for name in _REASONING if last.get(name) == value]
     if not any(name in source for name in fields):
-        raise InvalidArgument(f"model_chat_prompt: the chat template does not read {field!r}")
+        raise InvalidArgument(f"the chat template does not read {field!r}")
     if isinstance(value, str):
         for name in fields:
             last[name] = value + _CONTINUE
@@ -108,16 +114,14 @@ def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -
             part["text"] = text + _CONTINUE
             last[field] = parts
             return text
-    raise InvalidArgument(f"model_chat_prompt: {where} holds no text to continue")
+    raise InvalidArgument(f"{where} holds no text to continue")
 
 
 def cut_continuation(text: str, final: str) -> str:
     """Cut a rendered chat where its last message ends."""
     at = text.rfind(_CONTINUE.strip())
     if at < 0 or final.strip() not in text:
-        raise InvalidArgument(
-            "model_chat_prompt: the chat template leaves out or changes the message to continue"
-        )
+        raise InvalidArgument("the chat template leaves out or changes the message to continue")
     kept = text[:at]
     # A template that trims the message has trimmed the mark's own space.
     return kept if text.startswith(_CONTINUE, at) else kept.rstrip()

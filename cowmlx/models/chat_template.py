@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.models import chat_messages
 from cowmlx.models import config as config_files
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -67,9 +67,7 @@ def named(stored: object) -> dict[str, str]:
         isinstance(name, str) and isinstance(text, str) for name, text in stored.items()
     ):
         return dict(stored)
-    raise BadFormat(
-        "model_load: chat_template must be a string or a list of objects with name and template"
-    )
+    raise BadFormat("chat_template must be a string or a list of objects with name and template")
 
 
 class ChatTemplate:
@@ -129,11 +127,13 @@ class ChatTemplate:
 
         The template's special tokens are parsed. Their text inside messages that are not the
         assistant's, inside tools, documents and variables stays text unless the option
-        ``parse_special`` is true.
+        ``parse_special`` is true. A special token that a template puts together from pieces of
+        its own and of a message, such as ``'<|' + role + '|>'``, is not recognised as foreign.
 
         Raises:
             InvalidArgument, BadFormat: as :meth:`render`.
         """
+        chat_messages.check_options(options)
         plain = chat_messages.check(messages)
         pattern = None if options.get("parse_special") else self._control(tokenizer, options)
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
@@ -152,8 +152,7 @@ class ChatTemplate:
             generate = not continued
         if continued and generate:
             raise InvalidArgument(
-                "model_chat_prompt: continue_final_message and add_generation_prompt exclude "
-                "each other"
+                "continue_final_message and add_generation_prompt exclude each other"
             )
         tools = chat_messages.check_objects("tools", options.get("tools"))
         documents = chat_messages.check_objects("documents", options.get("documents"))
@@ -202,7 +201,7 @@ class ChatTemplate:
             )
         except Exception as exc:
             raise InvalidArgument(
-                f"model_chat_prompt: the model's chat renderer failed ({type(exc).__name__}: {exc})"
+                f"the model's chat renderer failed ({type(exc).__name__}: {exc})"
             ) from exc
 
     def _source(self, tools: list[Any] | None) -> str:
@@ -211,7 +210,7 @@ class ChatTemplate:
         if "default" in self.sources:
             return self.sources["default"]
         raise InvalidArgument(
-            "model_chat_prompt: the model has several chat templates and none is the default: "
+            "the model has several chat templates and none is the default: "
             + ", ".join(sorted(self.sources))
         )
 

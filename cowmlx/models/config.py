@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, InputOutput, NotFound
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -42,8 +42,8 @@ def check_folder(path: str) -> None:
     if os.path.isdir(path):
         return
     if os.path.exists(path):
-        raise NotFound(f"model_load: {path} is not a directory; pass the folder of the model")
-    raise NotFound(f"model_load: no such directory: {path}")
+        raise NotFound(f"{path} is not a directory; pass the folder of the model")
+    raise NotFound(f"no such directory: {path}")
 
 
 def read_text(path: str) -> str:
@@ -57,11 +57,11 @@ def read_text(path: str) -> str:
             return file.read()
     except FileNotFoundError:
         folder, name = os.path.split(path)
-        raise NotFound(f"model_load: {folder} has no {name}") from None
+        raise NotFound(f"{folder} has no {name}") from None
     except UnicodeDecodeError as exc:
-        raise BadFormat(f"model_load: {path} is not UTF-8 text ({exc.reason})") from exc
+        raise BadFormat(f"{path} is not UTF-8 text ({exc.reason})") from exc
     except OSError as exc:
-        raise InputOutput(f"model_load: cannot read {path}: {exc.strerror or exc}") from exc
+        raise InputOutput(f"cannot read {path}: {exc.strerror or exc}") from exc
 
 
 def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
@@ -78,11 +78,11 @@ def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as exc:
         where = f"line {exc.lineno} column {exc.colno}"
-        raise BadFormat(f"model_load: {path} is not JSON: {exc.msg} at {where}") from exc
+        raise BadFormat(f"{path} is not JSON: {exc.msg} at {where}") from exc
     except RecursionError as exc:
-        raise BadFormat(f"model_load: {path} is nested too deeply") from exc
+        raise BadFormat(f"{path} is nested too deeply") from exc
     if not isinstance(value, dict):
-        raise BadFormat(f"model_load: {path} must hold a JSON object, not {type(value).__name__}")
+        raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}")
     return value
 
 
@@ -122,7 +122,7 @@ def end_tokens(config: dict[str, Any]) -> list[int] | None:
         return None
     tokens = value if isinstance(value, list) else [value]
     if any(isinstance(token, bool) or not isinstance(token, int) for token in tokens):
-        raise BadFormat(f"model_load: config.json: eos_token_id must hold integers, not {value!r}")
+        raise BadFormat(f"config.json: eos_token_id must hold integers, not {value!r}")
     return list(tokens)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from codecs import getincrementaldecoder
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from codecs import IncrementalDecoder
     from typing import Any

@@ -6,11 +6,10 @@ that their module imports.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cowmlx.errors import Unsupported
 from cowmlx.models import light_route
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.models import weights
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
@@ -51,11 +51,11 @@ def load_network(
     if code is not None:
         if not trust_remote_code:
             raise Unsupported(
-                f"model_load: the architecture of {path} is code in that folder "
+                f"the architecture of {path} is code in that folder "
                 f"({code!r}); set trust_remote_code if you trust it"
             )
         if not isinstance(code, str) or os.path.basename(code) != code:
-            raise BadFormat(f"model_load: config.json: model_file {code!r} is no file name")
+            raise BadFormat(f"config.json: model_file {code!r} is no file name")
     with _contained():
         utils = _import("utils")
         try:
@@ -107,7 +107,7 @@ def import_renderer(name: str) -> Any:
         Unsupported: it cannot be imported.
     """
     if not name.isidentifier():
-        raise BadFormat(f"model_load: chat_template_type {name!r} is no name")
+        raise BadFormat(f"chat_template_type {name!r} is no name")
     with _contained():
         return getattr(_import(f"chat_templates.{name}"), "apply_chat_template", None)
 
@@ -186,7 +186,7 @@ def _import(name: str) -> ModuleType:
         raise
     except BaseException as exc:
         raise Unsupported(
-            "model_load: this model needs mlx-lm with transformers, which cannot be imported "
+            "this model needs mlx-lm with transformers, which cannot be imported "
             f"here ({type(exc).__name__}: {exc})"
         ) from exc
 

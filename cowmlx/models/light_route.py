@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, Unsupported
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -61,7 +61,7 @@ def package_folder() -> str:
                 spec = None
         locations = list(spec.submodule_search_locations or ()) if spec is not None else []
         if not locations:
-            raise Unsupported("model_load: mlx-lm is not installed; install the mlx-lm package")
+            raise Unsupported("mlx-lm is not installed; install the mlx-lm package")
         _folder = locations[0]
     return _folder
 
@@ -81,7 +81,7 @@ def import_module(name: str) -> ModuleType:
         raise
     except BaseException as exc:
         reason = f"{type(exc).__name__}: {exc}"
-        raise Unsupported(f"model_load: mlx_lm.{name} cannot be imported here ({reason})") from exc
+        raise Unsupported(f"mlx_lm.{name} cannot be imported here ({reason})") from exc
 
 
 def architecture_name(config: dict[str, Any]) -> str:
@@ -94,7 +94,7 @@ def architecture_name(config: dict[str, Any]) -> str:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
         raise BadFormat(
-            "model_load: config.json has no usable key 'model_type' "
+            "config.json has no usable key 'model_type' "
             f"(found {model_type!r}); it names the architecture"
         )
     by_type, by_class = remappings()
@@ -168,7 +168,11 @@ def functions(file: str, names: tuple[str, ...]) -> dict[str, Callable[..., Any]
                 source, source.index("\n", start.start())
             )
             text = source[start.start() : end.start() if end else len(source)]
-            exec(compile(text, file, "exec"), found)
+            try:
+                exec(compile(text, file, "exec"), found)
+            except SyntaxError:
+                # Another version's function may be spelled so that it cannot be cut out.
+                continue
         _functions[key] = {name: found[name] for name in names if name in found}
     return _functions[key]
 
@@ -245,6 +249,6 @@ def _unknown(model_type: str) -> str:
     near = difflib.get_close_matches(model_type, names, n=3, cutoff=0.5)
     hint = f"; near names: {', '.join(near)}" if near else ""
     return (
-        f"model_load: model_type {model_type!r} is none of the {len(names)} architectures "
+        f"model_type {model_type!r} is none of the {len(names)} architectures "
         f"of mlx-lm {version()}{hint}"
     )

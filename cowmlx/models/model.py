@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cowmlx.models import features
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cowmlx.errors import BadFormat, CowMlxError
 from cowmlx.models import light_route, quantization, weights
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -50,7 +49,7 @@ def build(
             stored = network.sanitize(stored)
     except Exception as exc:
         raise BadFormat(
-            f"model_load: the weights in {path} are not those of a {architecture} model "
+            f"the weights in {path} are not those of a {architecture} model "
             f"({type(exc).__name__}: {exc})"
         ) from exc
     quantization.apply(network, config, stored)
@@ -75,9 +74,7 @@ def _check_sizes(config: object) -> None:
     for key in _LAYER_KEYS:
         value = config.get(key)
         if isinstance(value, int) and not 0 <= value <= _MOST_LAYERS:
-            raise BadFormat(
-                f"model_load: config.json: {key} is {value}, not within 0 to {_MOST_LAYERS}"
-            )
+            raise BadFormat(f"config.json: {key} is {value}, not within 0 to {_MOST_LAYERS}")
 
 
 def _unusable(arguments: Any, config: dict[str, Any], architecture: str, exc: Exception) -> str:
@@ -91,10 +88,7 @@ def _unusable(arguments: Any, config: dict[str, Any], architecture: str, exc: Ex
     ]
     missing = [name for name in required if name not in config]
     if missing:
-        return f"model_load: config.json lacks {', '.join(missing)}, which {architecture} needs"
+        return f"config.json lacks {', '.join(missing)}, which {architecture} needs"
     if isinstance(exc, KeyError) and exc.args:
-        return f"model_load: config.json lacks {exc.args[0]}, which {architecture} needs"
-    return (
-        f"model_load: config.json does not describe a {architecture} model "
-        f"({type(exc).__name__}: {exc})"
-    )
+        return f"config.json lacks {exc.args[0]}, which {architecture} needs"
+    return f"config.json does not describe a {architecture} model ({type(exc).__name__}: {exc})"

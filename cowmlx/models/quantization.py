@@ -6,10 +6,9 @@ the weights transformed (AWQ, GPTQ) or other layer classes (BitNet) takes the fu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cowmlx.errors import BadFormat
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -52,12 +51,10 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
         settings = dict(_MODES[foreign["quant_method"]])
         config["quantization"] = config["quantization_config"] = settings
     if not isinstance(settings, dict):
-        raise BadFormat(
-            f"model_load: config.json: quantization must be an object, not {settings!r}"
-        )
+        raise BadFormat(f"config.json: quantization must be an object, not {settings!r}")
     for key in ("group_size", "bits"):
         if isinstance(settings.get(key), bool) or not isinstance(settings.get(key), int):
-            raise BadFormat(f"model_load: config.json: quantization needs an integer {key!r}")
+            raise BadFormat(f"config.json: quantization needs an integer {key!r}")
 
     from mlx.nn.layers.quantized import quantize
 
@@ -78,7 +75,7 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
             class_predicate=parameters,
         )
     except (ValueError, TypeError, KeyError, RuntimeError) as exc:
-        raise BadFormat(f"model_load: config.json: quantization is not usable ({exc})") from exc
+        raise BadFormat(f"config.json: quantization is not usable ({exc})") from exc
 
 
 def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str, Any]:
@@ -90,7 +87,7 @@ def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str,
     scales, packed = weights[f"{path}.scales"], weights.get(f"{path}.weight")
     columns = module.weight.shape[-1]
     if packed is None or not scales.ndim or not packed.ndim or not scales.shape[-1]:
-        raise BadFormat(f"model_load: {path}.scales has no weight to go with")
+        raise BadFormat(f"{path}.scales has no weight to go with")
     group_size = columns // scales.shape[-1]
     bits = packed.shape[-1] * 32 // columns
     mode = "affine"
@@ -98,7 +95,7 @@ def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str,
         mode = _BYTE_SCALED.get((bits, group_size), "")
         if not mode:
             raise BadFormat(
-                f"model_load: {path} is packed with {bits} bits and groups of {group_size}, "
+                f"{path} is packed with {bits} bits and groups of {group_size}, "
                 "which is no mode of mlx"
             )
     found: dict[str, Any] = {"group_size": group_size, "bits": bits, "mode": mode}

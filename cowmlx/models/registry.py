@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cowmlx.errors import CowMlxError
 from cowmlx.models import (
     adapters,
@@ -21,6 +19,7 @@ from cowmlx.models.light_route import supported_architectures
 from cowmlx.models.model import Model
 from cowmlx.models.tokenizer import Tokenizer
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any

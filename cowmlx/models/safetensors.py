@@ -1,4 +1,4 @@
-"""Checking safetensors headers before mlx reads the files.
+"""Safetensors files: their headers are checked before mlx reads them.
 
 A header is untrusted: mlx would follow wrong offsets into a short file and fail only when
 the array is evaluated, or not at all.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, InputOutput, NotFound
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    import mlx.core as mx
 
 _BITS = {
     "BOOL": 8,
@@ -37,12 +39,11 @@ _BITS = {
 _LONGEST_HEADER = 100_000_000
 
 
-def check_file(path: str, operation: str = "model_load") -> dict[str, list[int]]:
+def check_file(path: str) -> dict[str, list[int]]:
     """Check a file's header against the file.
 
     Args:
         path: the file.
-        operation: what the error message names.
 
     Returns:
         The shape of every tensor by name.
@@ -53,7 +54,7 @@ def check_file(path: str, operation: str = "model_load") -> dict[str, list[int]]
     """
 
     def bad(reason: str) -> BadFormat:
-        return BadFormat(f"{operation}: {path} is damaged or not safetensors: {reason}")
+        return BadFormat(f"{path} is damaged or not safetensors: {reason}")
 
     try:
         size = os.path.getsize(path)
@@ -63,9 +64,9 @@ def check_file(path: str, operation: str = "model_load") -> dict[str, list[int]]
                 raise bad(f"a header of {length} bytes in a file of {size}")
             raw = file.read(length)
     except FileNotFoundError:
-        raise NotFound(f"{operation}: no such file: {path}") from None
+        raise NotFound(f"no such file: {path}") from None
     except OSError as exc:
-        raise InputOutput(f"{operation}: cannot read {path}: {exc.strerror or exc}") from exc
+        raise InputOutput(f"cannot read {path}: {exc.strerror or exc}") from exc
     if len(raw) != length:
         raise bad(f"the file ends inside its header of {length} bytes")
     try:
@@ -120,3 +121,20 @@ def _is_sizes(value: object) -> bool:
     return isinstance(value, list) and all(
         isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value
     )
+
+
+def load(path: str) -> dict[str, mx.array]:
+    """Map a file's tensors lazily.
+
+    mlx takes descriptor 0 for "not open", and gets it in a host that has closed its standard
+    input, so it is kept busy meanwhile.
+    """
+    import mlx.core as mx
+
+    spare = os.open(os.devnull, os.O_RDONLY)
+    try:
+        loaded = mx.load(path)
+    finally:
+        os.close(spare)
+    assert isinstance(loaded, dict)
+    return loaded

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, InvalidArgument
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
@@ -40,9 +40,7 @@ class Budget:
         """
         self.items -= 1
         if self.items < 0:
-            raise InvalidArgument(
-                f"model_chat_prompt: the chat template iterates more than {MOST_ITEMS} items"
-            )
+            raise InvalidArgument(f"the chat template iterates more than {MOST_ITEMS} items")
 
 
 class Counted:
@@ -77,7 +75,7 @@ def compile_template(source: str) -> Any:
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as exc:
         line = getattr(exc, "lineno", None)
         where = f" at line {line}" if line else ""
-        raise BadFormat(f"model_chat_prompt: the chat template is malformed{where}: {exc}") from exc
+        raise BadFormat(f"the chat template is malformed{where}: {exc}") from exc
     return jinja2.Template.from_code(environment, code, dict(environment.globals))
 
 
@@ -100,13 +98,11 @@ def render(template: Any, variables: dict[str, Any]) -> str:
         raise
     except jinja2.TemplateError as exc:
         reason = exc.message or type(exc).__name__
-        raise InvalidArgument(f"model_chat_prompt: the chat template says: {reason}") from exc
+        raise InvalidArgument(f"the chat template says: {reason}") from exc
     except RecursionError as exc:
-        raise InvalidArgument("model_chat_prompt: the chat template recurses too deeply") from exc
+        raise InvalidArgument("the chat template recurses too deeply") from exc
     except Exception as exc:
-        raise InvalidArgument(
-            f"model_chat_prompt: the chat template failed ({type(exc).__name__}: {exc})"
-        ) from exc
+        raise InvalidArgument(f"the chat template failed ({type(exc).__name__}: {exc})") from exc
     return "".join(pieces)
 
 
@@ -145,17 +141,14 @@ def _count_loops(tree: Any) -> None:
 def _check_length(length: int) -> None:
     if length > LONGEST_TEXT:
         raise InvalidArgument(
-            f"model_chat_prompt: the chat template builds a text of more than {LONGEST_TEXT} "
-            "characters"
+            f"the chat template builds a text of more than {LONGEST_TEXT} characters"
         )
 
 
 def _check_format(pattern: str) -> None:
     """Refuse widths that are huge, or that the template computes."""
     if _WIDE.search(pattern):
-        raise InvalidArgument(
-            f"model_chat_prompt: the chat template pads without bound: {pattern[:80]!r}"
-        )
+        raise InvalidArgument(f"the chat template pads without bound: {pattern[:80]!r}")
 
 
 @cache

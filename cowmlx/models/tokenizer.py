@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import InvalidArgument
 from cowmlx.models.detokenizer import Detokenizer, TokenBytes
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
@@ -138,9 +138,7 @@ class Tokenizer:
 
     def _check(self, token: int) -> int:
         if not 0 <= token < self.limit:
-            raise InvalidArgument(
-                f"model_detokenize: token {token} is not within 0 to {self.limit - 1}"
-            )
+            raise InvalidArgument(f"token {token} is not within 0 to {self.limit - 1}")
         return token
 
     def _broken_up(self, text: str) -> list[int]:
@@ -166,7 +164,7 @@ class Tokenizer:
             ids: list[int] = self.backend.encode(text, add_special_tokens=add_special).ids
         except (TypeError, UnicodeEncodeError) as exc:
             # The library takes no lone surrogates, which JSON can spell.
-            raise InvalidArgument(f"model_tokenize: the text is not valid Unicode ({exc})") from exc
+            raise InvalidArgument(f"the text is not valid Unicode ({exc})") from exc
         return ids
 
     def _model_only(self, text: str) -> list[int]:

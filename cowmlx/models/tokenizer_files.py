@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, NotFound, Unsupported
 from cowmlx.models import config as config_files
 from cowmlx.models import tokenizer_classes
 from cowmlx.models.tokenizer import Tokenizer
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -60,14 +60,14 @@ def needs_full_route(path: str, settings: dict[str, Any], *, trust_remote_code: 
     if own_code:
         if not trust_remote_code:
             raise Unsupported(
-                f"model_load: the tokenizer of {path} is code in that folder; set "
+                f"the tokenizer of {path} is code in that folder; set "
                 "trust_remote_code if you trust it"
             )
         return True
     names = os.listdir(path)
     if any(name in _FOREIGN or name.endswith(".tiktoken") for name in names):
         return True
-    raise NotFound(f"model_load: {path} has no tokenizer.json nor another tokenizer file")
+    raise NotFound(f"{path} has no tokenizer.json nor another tokenizer file")
 
 
 def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokenizer:
@@ -87,8 +87,7 @@ def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokeniz
         return _assemble(path, backend, settings, config)
     except (TypeError, ValueError, KeyError, AttributeError) as exc:
         raise BadFormat(
-            f"model_load: {path}: the tokenizer's files do not fit together "
-            f"({type(exc).__name__}: {exc})"
+            f"{path}: the tokenizer's files do not fit together ({type(exc).__name__}: {exc})"
         ) from exc
 
 
@@ -96,14 +95,14 @@ def _parse(file: str) -> Any:
     import tokenizers
 
     if not os.path.getsize(file):
-        raise BadFormat(f"model_load: {file} is empty")
+        raise BadFormat(f"{file} is empty")
     try:
         return tokenizers.Tokenizer.from_file(file)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as exc:
         # The library's panics are no Exceptions.
-        raise BadFormat(f"model_load: {file} is not a usable tokenizer ({exc})") from exc
+        raise BadFormat(f"{file} is not a usable tokenizer ({exc})") from exc
 
 
 def _assemble(

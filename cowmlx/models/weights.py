@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfMemory
 from cowmlx.models import config as config_files
 from cowmlx.models import safetensors
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
@@ -35,8 +35,7 @@ def shards(path: str) -> list[str]:
     )
     if not files:
         raise NotFound(
-            f"model_load: {path} has no model*.safetensors; mlx_lm.convert makes them of other "
-            "formats"
+            f"{path} has no model*.safetensors; mlx_lm.convert makes them of other formats"
         )
     for file in files:
         safetensors.check_file(file)
@@ -49,16 +48,12 @@ def read(files: list[str]) -> dict[str, mx.array]:
     Raises:
         BadFormat, OutOfMemory: mlx refuses a file.
     """
-    import mlx.core as mx
-
     weights: dict[str, mx.array] = {}
     for file in files:
         try:
-            loaded = mx.load(file)
+            weights.update(safetensors.load(file))
         except Exception as exc:
             raise failure(exc, file) from exc
-        assert isinstance(loaded, dict)
-        weights.update(loaded)
     return weights
 
 
@@ -73,10 +68,10 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     missing = sorted(expected.keys() - weights.keys())
     if missing:
         _require_indexed_shards(path)
-        raise BadFormat(f"model_load: {path} lacks {_some(missing)}, which the config asks for")
+        raise BadFormat(f"{path} lacks {_some(missing)}, which the config asks for")
     extra = sorted(weights.keys() - expected.keys())
     if extra:
-        raise BadFormat(f"model_load: {path} has {_some(extra)}, which the config has no place for")
+        raise BadFormat(f"{path} has {_some(extra)}, which the config has no place for")
     wrong = [
         f"{name} is {_shape(weights[name])}, not {_shape(expected[name])}"
         for name in sorted(expected)
@@ -85,8 +80,7 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     if wrong:
         shown = "; ".join(wrong[:_NAMED])
         raise BadFormat(
-            f"model_load: {path}: {len(wrong)} weights have other shapes than the config gives "
-            f"them: {shown}"
+            f"{path}: {len(wrong)} weights have other shapes than the config gives them: {shown}"
         )
     network.load_weights(list(weights.items()), strict=False)
 
@@ -148,8 +142,8 @@ def failure(exc: BaseException, where: str) -> CowMlxError:
     if isinstance(exc, MemoryError) or any(
         words in lowered for words in ("bad_alloc", "out of memory", "unable to allocate", "malloc")
     ):
-        return OutOfMemory(f"model_load: not enough memory for {where} ({message})")
-    return BadFormat(f"model_load: cannot load {where} ({message})")
+        return OutOfMemory(f"not enough memory for {where} ({message})")
+    return BadFormat(f"cannot load {where} ({message})")
 
 
 def _groups(named: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
@@ -197,9 +191,7 @@ def _require_indexed_shards(path: str) -> None:
         return
     for name in sorted({value for value in files.values() if isinstance(value, str)}):
         if not os.path.exists(os.path.join(path, name)):
-            raise NotFound(
-                f"model_load: {path} has no {name}, which model.safetensors.index.json names"
-            )
+            raise NotFound(f"{path} has no {name}, which model.safetensors.index.json names")
 
 
 def _some(names: list[str]) -> str:

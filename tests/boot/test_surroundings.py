@@ -71,7 +71,9 @@ def test_relative_path(run_host, expected, model):
     assert run_host("generate.c", cwd=model.parent, path=Path(model.name)) == expected
 
 
-def test_closed_standard_error(host, model, environment, expected):
-    command = ["sh", "-c", '"$0" "$1" 2>&-', host("generate.c"), model]
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_closed_standard_streams(host, model, environment, expected, closed):
+    """Service managers start programs so; mlx takes descriptor 0 for "not open"."""
+    command = ["sh", "-c", f'"$0" "$1" {closed}', host("generate.c"), model]
     done = run(command, env=environment)
-    assert (done.returncode, done.stdout) == (0, expected)
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr

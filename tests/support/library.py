@@ -16,18 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from support import signatures
+from support.callbacks import Callbacks, StatusError
 from support.outputs import Buffer, poisoned, poisoned_struct, untouched
 from support.paths import LIBRARY
-
-
-class StatusError(Exception):
-    """A call failed: its status, the status's name and the thread's message."""
-
-    def __init__(self, status: int, name: str, message: str):
-        super().__init__(f"{name}: {message}")
-        self.status = status
-        self.name = name
-        self.message = message
 
 
 @dataclass(frozen=True)
@@ -49,38 +40,6 @@ class Generation:
     text: str
     pieces: list[str]
     stats: signatures.cow_mlx_stats
-
-
-class Callbacks:
-    """Wraps Python functions as callbacks and keeps what they raise.
-
-    A callback that returns None goes on; one that raises cancels the call, and
-    :meth:`reraise` raises the exception again once the call has returned.
-    """
-
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-        self.kept: list[Any] = []
-
-    def wrap(self, kind: Any, function: Callable[..., bool | None] | None) -> Any:
-        """A callback of the ctypes type ``kind``; NULL for None."""
-        if function is None:
-            return kind()
-
-        def guarded(*arguments: Any) -> bool:
-            try:
-                return function(*arguments[:-1]) is not False
-            except BaseException as error:
-                self.errors.append(error)
-                return False
-
-        self.kept.append(kind(guarded))
-        return self.kept[-1]
-
-    def reraise(self) -> None:
-        """Raise what a callback has raised."""
-        if self.errors:
-            raise self.errors[0]
 
 
 def bind(path: str | Path, loader: type[CDLL] = CDLL) -> CDLL:

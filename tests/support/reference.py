@@ -2,8 +2,8 @@
 
 As a program: reads tasks, a list of JSON objects, from the file named first and
 writes one result per task to the file named second. A task has "folder",
-"prompt" (tokens) or "messages" (for the chat template), "max_tokens" and, if
-wanted, "repetition_penalty" and "repetition_window"; a result has "prompt",
+"prompt" (tokens) or "messages" and "tools" (for the chat template), "max_tokens"
+and, if wanted, "repetition_penalty" and "repetition_window"; a result has "prompt",
 "tokens", "text" and "logprobs" of the first token. Everything is greedy. A task
 that fails has "error" alone.
 """
@@ -63,7 +63,9 @@ def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
     )
     prompt = task.get("prompt")
     if prompt is None:
-        prompt = tokenizer.apply_chat_template(task["messages"], add_generation_prompt=True)
+        prompt = tokenizer.apply_chat_template(
+            task["messages"], tools=task.get("tools"), add_generation_prompt=True
+        )
         prompt = list(prompt["input_ids"] if hasattr(prompt, "keys") else prompt)
     tokens: list[int] = []
     pieces: list[str] = []

@@ -291,6 +291,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
 }
 
+# Families whose tied embedding would drown the layers and repeat one token: their embedding is
+# scaled down by this, their last norm up.
+_FAINT = {"gemma2": 0.05}
+
 _built: dict[str, pathlib.Path] = {}
 _store: tempfile.TemporaryDirectory[str] | None = None
 
@@ -349,11 +353,17 @@ def _build(
     config = {**FAMILIES[family], "vocab_size": size, "eos_token_id": end, **changes}
     name = light_route.architecture_name(config)
     module = importlib.import_module(light_route.import_module(f"models.{name}").__name__)
-    network = module.Model(module.ModelArgs.from_dict(config))
+    arguments = module.ModelArgs.from_dict(config)
+    network = module.Model(arguments)
+    # Some initial values, such as biases, are random: those that another network has otherwise.
+    other = dict(tree_flatten(module.Model(arguments).parameters()))
     weights = {
-        path: _random(mx, path, array, mx.random.key(seed * 100003 + index), end, size)
+        path: _random(mx, path, array, other[path], seed * 100003 + index, end, size)
         for index, (path, array) in enumerate(sorted(tree_flatten(network.parameters())))
     }
+    if family in _FAINT:
+        for path in ("model.embed_tokens.weight", "model.norm.weight"):
+            weights[path] *= _FAINT[family] ** (1 if "embed" in path else -1)
     network.update(tree_unflatten(list(weights.items())))
     if quantize is not None:
         config["quantization"] = quantize
@@ -370,9 +380,10 @@ def _size_and_end(tokenizer_json: str, settings: dict[str, Any]) -> tuple[int, i
     return backend.get_vocab_size(), backend.token_to_id(settings["eos_token"])
 
 
-def _random(mx: Any, path: str, array: Any, key: Any, end: int, size: int) -> Any:
+def _random(mx: Any, path: str, array: Any, other: Any, seed: int, end: int, size: int) -> Any:
     """Fill a parameter: matrices by fan-in, embeddings wide, the rest near what it was."""
     leaf = path.rsplit(".", 1)[-1]
+    key = mx.random.key(seed)
     if array.ndim >= 2 and leaf not in ("A_log", "bias"):
         scale = 1.0 if array.shape[0] == size else 2.0 * array.shape[-1] ** -0.5
         values = mx.random.normal(array.shape, scale=scale, key=key)
@@ -381,7 +392,8 @@ def _random(mx: Any, path: str, array: Any, key: Any, end: int, size: int) -> An
             values[end] = 0.0
         return values
     noise = mx.random.normal(array.shape, scale=0.1, key=key)
-    return (array.astype(mx.float32) + noise).astype(mx.float32)
+    fixed = mx.array_equal(array, other).item()
+    return array.astype(mx.float32) + noise if fixed else noise
 
 
 def _quantize(nn: Any, network: Any, settings: dict[str, Any]) -> None:

@@ -9,12 +9,11 @@ import signal
 import sys
 import threading
 
-from support.library import Library
-from support.signatures import ADD_SPECIAL, ESTATE
+from support.library import Library, StatusError
+from support.signatures import ADD_SPECIAL, ECANCELED, ESTATE
 
 model_path, loader, thread, ending = sys.argv[1:]
 lib = Library(loader=getattr(ctypes, loader))
-turns = 0
 ended = threading.Event()
 
 
@@ -25,10 +24,15 @@ def look_back() -> None:
 
 
 def keep_busy() -> None:
-    """Run Python beside the calls, which must not keep the interpreter to themselves."""
-    global turns
+    """Run Python beside the calls."""
     while not ended.is_set():
-        turns += 1
+        pass
+
+
+def cancel(context: int, started: threading.Event) -> None:
+    """End a generation that another thread has begun and would never end by itself."""
+    started.wait()
+    lib.cancel(context)
 
 
 def generate() -> None:
@@ -39,10 +43,16 @@ def generate() -> None:
     model = lib.load(model_path, lambda fraction, _: fractions.append(fraction))
     context = lib.context(model)
     tokens = lib.tokenize(model, "Once upon a time", ADD_SPECIAL)
-    before = turns
     lib.generate(context, tokens, sys.stdout.write, max_tokens=16)
     assert fractions
-    assert turns > before, "the interpreter was held through the calls"
+    # A call that kept the interpreter to itself would never be cancelled.
+    started = threading.Event()
+    threading.Thread(target=cancel, args=(context, started), daemon=True).start()
+    try:
+        while True:
+            lib.generate(context, tokens, lambda text: started.set())
+    except StatusError as error:
+        assert error.status == ECANCELED
     ended.set()
     if ending == "stop":
         lib.stop()

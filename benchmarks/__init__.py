@@ -1,0 +1,1 @@
+"""Benchmarks: pairs measured in turns in one run; ``python -m benchmarks [NAME ...]``."""

@@ -1,0 +1,33 @@
+"""Runs all benchmarks, or the named ones: ``python -m benchmarks [--large] [NAME ...]``.
+
+Every benchmark prints a table and writes ``benchmarks/results/<name>.json``. Each
+is a module of this package with a function ``measure(large)`` that returns its rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from benchmarks.support.report import publish
+
+NAMES = ("round_trip", "decode", "prefill", "startup", "memory", "fairness")
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(NAMES))
+    parser.add_argument("--large", action="store_true", help="also a model of 110M parameters")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in NAMES:
+            parser.error(f"no benchmark {name}; there are {', '.join(NAMES)}")
+    for name in arguments.names or NAMES:
+        module = import_module(f"benchmarks.{name}")
+        summary = module.__doc__.splitlines()[0]
+        publish(name, summary, module.measure(arguments.large))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+/*
+ * A host that generates when asked: generate MODEL
+ *
+ * Prints "ready START LOAD" (milliseconds of runtime_start and of model_load), then
+ * answers each line "KIND COUNT TOKEN..." with "FIRST REST CPU TOKEN...": seconds
+ * to the first token, from there to the last, of processor time, and the tokens. KIND is "next" for
+ * the loop of begin and next, or "callback" for generate, which tells no tokens.
+ */
+#include "host.h"
+
+typedef struct result {
+  double first;
+  double rest;
+  int32_t tokens[MAX_TOKENS];
+  size_t count;
+} result;
+
+static void loop_next(cow_mlx_context context, const task* asked,
+                      const cow_mlx_generation_params* params, result* out) {
+  char text[256];
+  size_t length;
+  cow_mlx_piece piece = {.struct_size = sizeof piece};
+  cow_mlx_status status;
+  double begun = now();
+  double first = 0;
+  double last = 0;
+  check(cow_mlx_context_begin(context, asked->prompt, asked->count, params));
+  while ((status = cow_mlx_context_next(context, text, sizeof text, &length, &piece)) ==
+         COW_MLX_OK) {
+    last = now();
+    if (out->count == 0) first = last;
+    out->tokens[out->count++] = piece.token;
+  }
+  if (status != COW_MLX_DONE) check(status);
+  out->first = first - begun;
+  out->rest = last - first;
+}
+
+static bool on_text(const char* text, size_t length, void* user_data) {
+  (void)text;
+  *(size_t*)user_data += length;
+  return true;
+}
+
+/* A token may come without text, so the first one's time is the library's. */
+static void generate(cow_mlx_context context, const task* asked,
+                     const cow_mlx_generation_params* params, result* out) {
+  size_t bytes = 0;
+  cow_mlx_stats stats = {.struct_size = sizeof stats};
+  double begun = now();
+  check(cow_mlx_context_generate(context, asked->prompt, asked->count, params, on_text, &bytes,
+                                 &stats));
+  out->first = stats.first_token_seconds;
+  out->rest = now() - begun - out->first;
+}
+
+static void answer(cow_mlx_context context, const task* asked) {
+  static result out;
+  out.count = 0;
+  cow_mlx_generation_params params;
+  cow_mlx_generation_params_init(&params);
+  params.max_tokens = asked->max_tokens;
+  check(cow_mlx_context_reset(context));
+  double spent = processor_time();
+  if (strcmp(asked->kind, "next") == 0) {
+    loop_next(context, asked, &params, &out);
+  } else {
+    generate(context, asked, &params, &out);
+  }
+  spent = processor_time() - spent;
+  printf("%.9f %.9f %.9f", out.first, out.rest, spent);
+  for (size_t i = 0; i < out.count; i++) printf(" %d", out.tokens[i]);
+  printf("\n");
+  fflush(stdout);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  static task asked;
+  cow_mlx_model model;
+  cow_mlx_context context;
+  double begun = now();
+  check(cow_mlx_runtime_start(NULL));
+  double started = now();
+  check(cow_mlx_model_load(argv[1], NULL, &model));
+  double loaded = now();
+  check(cow_mlx_context_create(model, NULL, &context));
+  printf("ready %.3f %.3f\n", 1e3 * (started - begun), 1e3 * (loaded - started));
+  fflush(stdout);
+  while (read_task(&asked)) answer(context, &asked);
+  return 0;
+}

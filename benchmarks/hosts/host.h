@@ -1,0 +1,53 @@
+/* What the C hosts of the benchmarks share. */
+#ifndef BENCHMARK_HOST_H
+#define BENCHMARK_HOST_H
+
+#include <cow_mlx.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_TOKENS = 8192, MAX_LINE = 1 << 17 };
+
+static inline double seconds(clockid_t clock) {
+  struct timespec time;
+  clock_gettime(clock, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static inline double now(void) { return seconds(CLOCK_MONOTONIC); }
+
+/* Of all threads of this process. */
+static inline double processor_time(void) { return seconds(CLOCK_PROCESS_CPUTIME_ID); }
+
+static inline void check(cow_mlx_status status) {
+  if (status == COW_MLX_OK) return;
+  fprintf(stderr, "%s: %s\n", cow_mlx_status_name(status), cow_mlx_error_message());
+  exit(1);
+}
+
+/* One line of a benchmark: KIND COUNT TOKEN... */
+typedef struct task {
+  char kind[16];
+  size_t max_tokens;
+  int32_t prompt[MAX_TOKENS];
+  size_t count;
+} task;
+
+static inline bool read_task(task* out) {
+  static char line[MAX_LINE];
+  int used;
+  if (!fgets(line, sizeof line, stdin)) return false;
+  if (sscanf(line, "%15s %zu%n", out->kind, &out->max_tokens, &used) != 2) return false;
+  char* rest = line + used;
+  char* end;
+  out->count = 0;
+  for (long token; token = strtol(rest, &end, 10), end != rest; rest = end) {
+    if (out->count == MAX_TOKENS) return false;
+    out->prompt[out->count++] = (int32_t)token;
+  }
+  return out->max_tokens <= MAX_TOKENS;
+}
+
+#endif

@@ -1,0 +1,26 @@
+"""Compiles the C hosts of the benchmarks."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+from benchmarks.support.paths import BUILD, HOSTS, INCLUDE, LIBRARY
+
+
+def compile_host(name: str, library: Path = LIBRARY) -> Path:
+    """Compile ``hosts/<name>.c`` against a library and return the program."""
+    folder = BUILD if library == LIBRARY else library.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    command = [
+        *shlex.split(os.environ.get("CC", "cc")),
+        *["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"],
+        *["-D_POSIX_C_SOURCE=200809L", f"-I{INCLUDE}"],
+        *[str(HOSTS / f"{name}.c"), str(library), f"-Wl,-rpath,{library.parent}"],
+        *["-o", str(program)],
+    ]
+    subprocess.run(command, check=True)
+    return program

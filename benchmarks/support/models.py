@@ -1,0 +1,127 @@
+"""Models to measure with: calf, and random ones of known shapes made on the fly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from benchmarks.support.paths import BUILD, CALF
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama without end tokens: a generation is as long as it is asked to be."""
+
+    hidden: int
+    layers: int
+    heads: int
+    key_heads: int
+    intermediate: int
+    vocabulary: int
+
+    def config(self) -> dict[str, object]:
+        """The config.json of it."""
+        return {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.key_heads,
+            "intermediate_size": self.intermediate,
+            "vocab_size": self.vocabulary,
+            "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0,
+            "tie_word_embeddings": True,
+            "torch_dtype": "float32",
+        }
+
+
+SHAPES = {
+    "calf-shaped": Shape(128, 4, 4, 2, 384, 1280),  # calf's own, untrained
+    "S": Shape(384, 6, 6, 6, 1152, 8192),  # 15M parameters
+    "M": Shape(768, 12, 12, 12, 2048, 32000),  # 110M
+}
+
+
+def calf() -> tuple[str, Path]:
+    """The bundled model, or one of its shapes if it is not there."""
+    if (CALF / "config.json").exists():
+        return "calf", CALF
+    return "calf-shaped", random_model("calf-shaped")
+
+
+def endless_calf() -> tuple[str, Path]:
+    """The bundled model without end tokens, so that a generation has the length asked for."""
+    name, calf_folder = calf()
+    if name != "calf":
+        return name, calf_folder
+    folder = BUILD / "models" / "endless-calf"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in ("model.safetensors", "tokenizer.json"):
+        shutil.copy(calf_folder / file, folder)
+    for file in ("config.json", "tokenizer_config.json"):
+        settings = json.loads((calf_folder / file).read_text())
+        kept = {key: value for key, value in settings.items() if not key.startswith("eos_token")}
+        (folder / file).write_text(json.dumps(kept))
+    return name, folder
+
+
+def random_model(name: str) -> Path:
+    """Return the folder of a random model, made if need be."""
+    folder = BUILD / "models" / name
+    if not (folder / "tokenizer.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        # mlx stays out of this process, which starts others.
+        subprocess.run([sys.executable, "-m", __spec__.name, name, str(folder)], check=True)
+    return folder
+
+
+def vocabulary_size(folder: Path) -> int:
+    """Return how many tokens a model has."""
+    return int(json.loads((folder / "config.json").read_text())["vocab_size"])
+
+
+def random_prompt(folder: Path, length: int) -> list[int]:
+    """Return the same random tokens every time; the first few are left to special ones."""
+    random = Random(length)
+    return [random.randrange(16, vocabulary_size(folder)) for _ in range(length)]
+
+
+def _make(name: str, folder: Path) -> None:
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+    from mlx_lm.models import llama
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    shape = SHAPES[name]
+    config = shape.config()
+    mx.random.seed(7)
+    network = llama.Model(llama.ModelArgs.from_dict(config))
+    weights = {
+        key: mx.random.normal(value.shape) * (0.02 if value.ndim > 1 else 0) + (value.ndim == 1)
+        for key, value in tree_flatten(network.parameters())
+    }
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: index for index, letter in enumerate(letters)}
+    for index in range(len(vocabulary), shape.vocabulary):
+        vocabulary[f"token{index}"] = index
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+if __name__ == "__main__":
+    _make(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,105 @@
+"""What several tests of the engine need: prompts, families, and a fresh context's tokens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from support.library import Library, Piece
+from support.signatures import DONE, FINISH_CONTEXT, FINISH_LENGTH, OK
+
+# One family of every kind of cache.
+KV = "llama"
+SLIDING = "gemma3_text"
+RECURRENT = "mamba2"
+RWKV = "rwkv7"
+HYBRID = "falcon_h1"
+KINDS = [KV, SLIDING, RECURRENT, RWKV, HYBRID]
+IN_PLACE = [KV]
+
+# Models that differ from the family they are made of.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama-big": ("llama", {"config": {"num_hidden_layers": 12, "intermediate_size": 512}}),
+    "llama-other": ("llama", {"seed": 1}),
+    # Its best token is not as good as certain.
+    "soft": ("cohere2", {"config": {"logit_scale": 0.2, "num_hidden_layers": 2}}),
+    "llama-long": ("llama", {"config": {"max_position_embeddings": 8192}}),
+    "gemma3-long": ("gemma3_text", {"config": {"max_position_embeddings": 8192}}),
+    "falcon_h1-long": ("falcon_h1", {"config": {"max_position_embeddings": 8192}}),
+}
+
+FIRST_PLAIN = 10  # ids below it may be special tokens
+
+
+def prompt(length: int, seed: int = 0, vocabulary: int = 250) -> list[int]:
+    """That many tokens, always the same ones for a seed."""
+    draw = random.Random(f"{length} {seed}")
+    return [draw.randrange(FIRST_PLAIN, vocabulary) for _ in range(length)]
+
+
+def delivered(pieces: Sequence[Piece]) -> list[int]:
+    """The tokens of pieces; DONE repeats the last one or names an end token, so not its."""
+    return [piece.token for piece in pieces if piece.status == OK]
+
+
+def text_of(pieces: Sequence[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+def greedy(lib: Library, context: int, tokens: Sequence[int], count: int = 16) -> list[int]:
+    """The next ``count`` tokens after ``tokens`` on a context."""
+    lib.begin(context, tokens, max_tokens=count)
+    return delivered(lib.drain(context))
+
+
+class Oracle:
+    """What fresh contexts of one model give; asked once for every sequence."""
+
+    def __init__(self, lib: Library, model: int):
+        self.lib = lib
+        self.model = model
+        self.known: dict[tuple[int, ...], list[int]] = {}
+
+    def after(self, tokens: Sequence[int], count: int = 16) -> list[int]:
+        """The ``count`` greedy tokens that follow ``tokens``."""
+        key = (count, *tokens)
+        if key not in self.known:
+            with opened(self.lib, self.model) as context:
+                self.known[key] = greedy(self.lib, context, tokens, count)
+        return self.known[key]
+
+
+@contextmanager
+def opened(lib: Library, model: int, **params: Any):
+    """A context that is freed at the end."""
+    context = lib.context(model, **params)
+    try:
+        yield context
+    finally:
+        lib.free(context)
+
+
+def held_after(before: Sequence[int], pieces: Sequence[Piece]) -> list[int]:
+    """What a context holds after pieces: all but a last token that nothing had to follow."""
+    tokens = [*before, *delivered(pieces)]
+    unprocessed = pieces and pieces[-1].finish in (FINISH_LENGTH, FINISH_CONTEXT)
+    return tokens[:-1] if unprocessed and delivered(pieces) else tokens
+
+
+def settle(lib: Library, model: int) -> None:
+    """Let every generation under way run as far ahead as it wants.
+
+    Each step of another context gives all others a turn.
+    """
+    with opened(lib, model) as other:
+        done = lib.generate(other, [FIRST_PLAIN], max_tokens=4)
+    assert done.stats.prompt_tokens == 1
+
+
+def next_ok(lib: Library, context: int, count: int) -> list[Piece]:
+    """The next ``count`` pieces, none of them the end."""
+    pieces = [lib.next(context) for _ in range(count)]
+    assert DONE not in [piece.status for piece in pieces], "the generation ended too early"
+    return pieces

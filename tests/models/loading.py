@@ -1,0 +1,114 @@
+"""Loading models, running them greedily, and asking plain mlx-lm about them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+from cowmlx.models import registry
+
+HERE = pathlib.Path(__file__).parent
+PROMPT = "The quick brown fox"
+
+
+def drain(loading: Any) -> tuple[Any, list[tuple[float, str]]]:
+    """Step a load to its end; return the model and what was yielded."""
+    steps = []
+    while True:
+        try:
+            steps.append(next(loading))
+        except StopIteration as stop:
+            return stop.value, steps
+
+
+def load(
+    path: pathlib.Path | str,
+    *,
+    adapter: pathlib.Path | None = None,
+    lazy: bool = False,
+    trust: bool = False,
+) -> Any:
+    """Load a model in one go."""
+    loading = registry.load(
+        str(path),
+        adapter_path=None if adapter is None else str(adapter),
+        lazy=lazy,
+        trust_remote_code=trust,
+    )
+    return drain(loading)[0]
+
+
+def reference(requests: list[dict[str, Any]], folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Ask plain mlx-lm, in a process of its own, about several models.
+
+    Args:
+        requests: path, prompt (tokens), count and optionally adapter of each.
+        folder: where the logits are written.
+
+    Returns:
+        For each: tokens, end_tokens (None where AutoTokenizer refuses the config), parameters,
+        and logits, the path of a safetensors file.
+    """
+    done = subprocess.run(
+        [sys.executable, str(HERE / "plain_mlx_lm.py"), str(folder)],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def greedy(model: Any, prompt: list[int], count: int) -> tuple[list[int], Any]:
+    """Generate greedily as mlx-lm does: all but the last prompt token first.
+
+    Returns:
+        The tokens, and the logits (count, vocabulary) that each was chosen from.
+    """
+    import mlx.core as mx
+
+    cache = model.make_cache()
+    if len(prompt) > 1:
+        model.network(mx.array([prompt[:-1]]), cache=cache)
+        mx.eval([layer.state for layer in cache])
+    tokens, rows, last = [], [], prompt[-1]
+    for _ in range(count):
+        row = model.network(mx.array([[last]]), cache=cache)[0, -1]
+        last = int(mx.argmax(row).item())
+        tokens.append(last)
+        rows.append(row)
+    return tokens, mx.stack(rows)
+
+
+def auto_tokenizers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ask AutoTokenizer and mlx-lm's wrapper about folders, in a process of their own."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "auto_tokenizers.py")],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def load_tokenizer(path: pathlib.Path | str) -> tuple[Any, Any]:
+    """Load only a folder's tokenizer and chat template, on the light route."""
+    from cowmlx.models import chat_template, features, tokenizer_files
+    from cowmlx.models import config as config_files
+
+    settings = tokenizer_files.read_config(str(path))
+    tokenizer = tokenizer_files.load(str(path), settings, config_files.read_config(str(path)))
+    sources = chat_template.read_sources(str(path), settings)
+    thinking = features.thinking(tokenizer) is not None
+    template = chat_template.ChatTemplate(sources, tokenizer.special_tokens, thinking=thinking)
+    return tokenizer, template

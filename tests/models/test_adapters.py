@@ -1,0 +1,156 @@
+"""LoRA and DoRA adapters load as plain mlx-lm loads them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from loading import PROMPT, greedy, load
+from support import tiny_models
+
+from cowmlx.errors import BadFormat, CowMlxError, NotFound
+
+COUNT = 12
+LORA = {"rank": 4, "scale": 10.0, "dropout": 0.0}
+CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any]]] = {
+    "lora": ("llama", None, {"fine_tune_type": "lora", "num_layers": 2}),
+    "lora of all layers": ("llama", None, {"num_layers": -1}),
+    "dora": ("llama", None, {"fine_tune_type": "dora", "num_layers": 2}),
+    "named layers": (
+        "qwen2",
+        None,
+        {"num_layers": 3, "lora_parameters": {**LORA, "keys": ["self_attn.q_proj", "lm_head"]}},
+    ),
+    "lora on 4 bits": ("llama", {"group_size": 32, "bits": 4}, {"num_layers": 2}),
+    "dora on 4 bits": (
+        "llama",
+        {"group_size": 32, "bits": 4},
+        {"fine_tune_type": "dora", "num_layers": 1},
+    ),
+    "experts": ("qwen3_moe", None, {"num_layers": 2}),
+}
+
+
+def make(place: pathlib.Path, model: pathlib.Path, settings: dict[str, Any]) -> pathlib.Path:
+    """Write an adapter of random weights that fits a model."""
+    from cowmlx.models import adapters, light_route, weights
+
+    settings = {"lora_parameters": LORA, **settings}
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "adapter_config.json").write_text(json.dumps(settings))
+    network = load(model, lazy=True).network
+    adapters._insert(
+        network,
+        settings,
+        dora=settings.get("fine_tune_type") == "dora",
+        package=light_route.ALIAS,
+    )
+    arrays = {
+        name: array + mx.random.normal(array.shape, scale=0.2, key=mx.random.key(index))
+        for index, (name, array) in enumerate(sorted(weights.flatten(network.parameters()).items()))
+        if name.rsplit(".", 1)[-1] in ("lora_a", "lora_b", "m")
+    }
+    assert arrays
+    mx.save_safetensors(str(place / "adapters.safetensors"), arrays)
+    return place
+
+
+@pytest.fixture(scope="module")
+def answers(folder: pathlib.Path, ask: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    requests = []
+    for number, (family, quantize, settings) in enumerate(CASES.values()):
+        place = folder / f"adapted-{number}"
+        path = tiny_models.make(place / "model", family, quantize=quantize)
+        adapter = make(place / "adapter", path, settings)
+        prompt = load(path, lazy=True).tokenizer.encode(
+            PROMPT, add_special=False, parse_special=False
+        )
+        requests.append(
+            {"path": str(path), "adapter": str(adapter), "prompt": prompt, "count": COUNT}
+        )
+    found = ask(requests)
+    return {
+        name: {**request, **answer}
+        for name, request, answer in zip(CASES, requests, found, strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_plain_mlx_lm(name: str, answers: dict[str, dict[str, Any]]) -> None:
+    expected = answers[name]
+    model = load(expected["path"], adapter=pathlib.Path(expected["adapter"]))
+    tokens, logits = greedy(model, expected["prompt"], COUNT)
+    assert model.route == "light"
+    assert tokens == expected["tokens"]
+    plain = mx.load(expected["logits"])["logits"]
+    assert mx.allclose(logits, plain, rtol=1e-5, atol=1e-5).item()
+    _, without = greedy(load(expected["path"]), expected["prompt"], 1)
+    assert not mx.allclose(logits[:1], without, rtol=1e-2, atol=1e-2).item()
+
+
+def test_a_full_adapter_replaces_weights(llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "full"
+    place.mkdir()
+    (place / "adapter_config.json").write_text('{"fine_tune_type": "full"}')
+    mx.save_safetensors(str(place / "adapters.safetensors"), {"model.norm.weight": mx.zeros((64,))})
+    network = load(llama, adapter=place).network
+    assert not network(mx.array([[1]])).any().item()
+
+
+def damage(place: pathlib.Path, what: str) -> None:
+    config, weights = place / "adapter_config.json", place / "adapters.safetensors"
+    settings = json.loads(config.read_text())
+    if what == "no folder":
+        config.unlink()
+        weights.unlink()
+        place.rmdir()
+    elif what == "no config":
+        config.unlink()
+    elif what == "no weights":
+        weights.unlink()
+    elif what == "not json":
+        config.write_text("{\n nope")
+    elif what == "truncated":
+        weights.write_bytes(weights.read_bytes()[:200])
+    elif what == "other kind":
+        config.write_text(json.dumps({**settings, "fine_tune_type": "magic"}))
+    elif what == "no scale":
+        del settings["lora_parameters"]["scale"]
+        config.write_text(json.dumps(settings))
+    elif what == "other rank":
+        settings["lora_parameters"]["rank"] = 3
+        config.write_text(json.dumps(settings))
+    elif what == "other names":
+        mx.save_safetensors(str(weights), {"model.layers.9.lora_a": mx.zeros((2, 2))})
+    elif what == "odd rank":
+        settings["lora_parameters"]["rank"] = "many"
+        config.write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "words"),
+    [
+        ("no folder", NotFound, "no such adapter directory"),
+        ("no config", NotFound, "adapter_config.json"),
+        ("no weights", NotFound, "adapters.safetensors"),
+        ("not json", BadFormat, "line 2 column 2"),
+        ("truncated", BadFormat, "adapters.safetensors"),
+        ("other kind", BadFormat, "'magic'"),
+        ("no scale", BadFormat, "'scale'"),
+        ("other rank", BadFormat, "lora_a"),
+        ("other names", BadFormat, "model.layers.9.lora_a"),
+        ("odd rank", BadFormat, "rank"),
+    ],
+)
+def test_what_is_wrong_with_an_adapter_is_named(
+    llama: pathlib.Path, tmp_path: pathlib.Path, what: str, error: type[CowMlxError], words: str
+) -> None:
+    place = make(tmp_path / "adapter", llama, {"num_layers": 1})
+    damage(place, what)
+    with pytest.raises(error) as failure:
+        load(llama, adapter=place)
+    assert words in str(failure.value)

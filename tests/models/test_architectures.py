@@ -1,0 +1,65 @@
+"""The light route runs every kind of architecture exactly as plain mlx-lm does."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from loading import PROMPT, greedy, load
+from support import tiny_models
+
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def answers(folder: pathlib.Path, ask: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """Plain mlx-lm's tokens and logits for every family, from one process."""
+    names = list(tiny_models.FAMILIES)
+    requests = []
+    for name in names:
+        path = tiny_models.make(folder / name, name)
+        model = load(path, lazy=True)
+        prompt = model.tokenizer.encode(PROMPT, add_special=False, parse_special=False)
+        requests.append({"path": str(path), "prompt": prompt, "count": COUNT})
+    found = ask(requests)
+    return {
+        name: {**request, **answer}
+        for name, request, answer in zip(names, requests, found, strict=True)
+    }
+
+
+@pytest.mark.parametrize("family", list(tiny_models.FAMILIES))
+def test_same_tokens_and_logits_as_plain_mlx_lm(
+    family: str, answers: dict[str, dict[str, Any]]
+) -> None:
+    expected = answers[family]
+    model = load(expected["path"])
+    tokens, logits = greedy(model, expected["prompt"], COUNT)
+    assert model.route == "light"
+    assert tokens == expected["tokens"]
+    plain = mx.load(expected["logits"])["logits"]
+    assert mx.allclose(logits, plain, rtol=1e-5, atol=1e-5).item()
+    assert logits.shape[-1] == model.vocabulary_size
+    if expected["end_tokens"] is not None:
+        assert sorted(model.end_tokens) == expected["end_tokens"]
+
+
+def test_a_config_that_transformers_refuses_still_runs(
+    answers: dict[str, dict[str, Any]],
+) -> None:
+    """Their tokenizers depend on no architecture; the test above has compared their tokens."""
+    assert "exaone4" in {name for name, answer in answers.items() if answer["refusal"]}
+
+
+def test_greedy_tokens_are_no_near_ties(answers: dict[str, dict[str, Any]]) -> None:
+    for answer in answers.values():
+        plain = mx.sort(mx.load(answer["logits"])["logits"], axis=-1)
+        assert mx.min(plain[:, -1] - plain[:, -2]).item() > 1e-3
+
+
+def test_parameters_are_counted(answers: dict[str, dict[str, Any]]) -> None:
+    for name in ("llama", "gemma2", "mixtral", "qwen3_moe"):
+        assert load(answers[name]["path"]).parameters == answers[name]["parameters"]

@@ -1,0 +1,114 @@
+"""Quantised models on the light route equal plain mlx-lm, whatever bits and mode."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from loading import PROMPT, greedy, load
+from support import tiny_models
+
+from cowmlx.errors import BadFormat
+
+COUNT = 12
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{f"affine-{bits}": {"group_size": 32, "bits": bits} for bits in (2, 3, 4, 5, 6, 8)},
+    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+    "nvfp4": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+    "per-layer": {
+        "group_size": 32,
+        "bits": 4,
+        "model.layers.0.self_attn.q_proj": {"group_size": 64, "bits": 8},
+        "model.layers.1.mlp.down_proj": {"group_size": 32, "bits": 3},
+        "model.layers.2.self_attn.o_proj": False,
+        "lm_head": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    },
+    "unnamed": {"group_size": 32, "bits": 4},
+}
+
+
+def make(folder: pathlib.Path, name: str, family: str = "llama") -> pathlib.Path:
+    path = tiny_models.make(folder / f"{family}-{name}", family, quantize=SETTINGS[name])
+    if name == "unnamed":
+        # The weights tell their own bits where the config names others.
+        config = json.loads((path / "config.json").read_text())
+        config["quantization"]["bits"] = 8
+        (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def answers(folder: pathlib.Path, ask: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    names = [("llama", name) for name in SETTINGS] + [("qwen3_moe", "affine-4"), ("mamba", "mxfp4")]
+    requests = []
+    for family, name in names:
+        path = make(folder, name, family)
+        tokenizer = load(path, lazy=True).tokenizer
+        prompt = tokenizer.encode(PROMPT, add_special=False, parse_special=False)
+        requests.append({"path": str(path), "prompt": prompt, "count": COUNT})
+    found = ask(requests)
+    return {
+        f"{family} {name}": {**request, **answer}
+        for (family, name), request, answer in zip(names, requests, found, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"llama {n}" for n in SETTINGS), "qwen3_moe affine-4", "mamba mxfp4"]
+)
+def test_equals_plain_mlx_lm(name: str, answers: dict[str, dict[str, Any]]) -> None:
+    expected = answers[name]
+    model = load(expected["path"])
+    assert model.route == "light"
+    tokens, logits = greedy(model, expected["prompt"], COUNT)
+    assert tokens == expected["tokens"]
+    plain = mx.load(expected["logits"])["logits"]
+    assert mx.allclose(logits, plain, rtol=1e-5, atol=1e-5).item()
+    if not name.startswith("mamba"):
+        # mlx-lm leaves out what a module holds besides its layers, such as mamba's A_log.
+        assert model.parameters == expected["parameters"]
+    assert model.info()["quantization"]["bits"] == model.quantization["bits"]
+
+
+def test_parameters_count_numbers_not_words(folder: pathlib.Path) -> None:
+    whole = load(tiny_models.make(folder / "whole", "llama"))
+    for name in ("affine-3", "affine-4", "affine-8", "mxfp4", "nvfp4"):
+        packed = load(make(folder / "count", name))
+        assert packed.parameters == whole.parameters
+        assert packed.nbytes < whole.nbytes
+
+
+def test_mxfp4_named_by_quantization_config(folder: pathlib.Path) -> None:
+    path = make(folder / "foreign", "mxfp4")
+    config = json.loads((path / "config.json").read_text())
+    del config["quantization"]
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (path / "config.json").write_text(json.dumps(config))
+    model = load(path)
+    assert model.route == "light"
+    assert model.quantization == SETTINGS["mxfp4"]
+
+
+@pytest.mark.parametrize(
+    ("quantization", "words"),
+    [
+        ("yes", "must be an object"),
+        ({"bits": 4}, "group_size"),
+        ({"group_size": 32, "bits": "four"}, "bits"),
+        ({"group_size": 32, "bits": 4, "model.layers.0.self_attn.q_proj": {"bits": 77}}, ""),
+        ({"group_size": 32, "bits": 4, "model.layers.0.self_attn.q_proj": 7}, ""),
+    ],
+)
+def test_unusable_settings_are_named(folder: pathlib.Path, quantization: Any, words: str) -> None:
+    path = make(folder / f"bad-{hash(str(quantization))}", "affine-4")
+    config = json.loads((path / "config.json").read_text())
+    config["quantization"] = quantization
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadFormat) as failure:
+        load(path)
+    assert words in str(failure.value)

@@ -1,0 +1,146 @@
+/* csrc/bootstrap.c without Python: the dispatch thread carries out what api.c
+ * sends with an executor of a few lines. Text results are empty, contexts are
+ * numbers, and a generation tells one text after the other until it is ended. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bootstrap.h"
+#include "cancel.h"
+#include "error.h"
+#include "queue.h"
+
+enum { MOST_PARKED = 64, FIRST_CONTEXT = 0x20000001 };
+
+static cow_request* parked[MOST_PARKED];
+static int32_t next_context = FIRST_CONTEXT;
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool serving;
+} dispatch = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void log_to(cow_request* request, const char* message) {
+  request->log_message = strdup(message);
+  request->log_level = COW_MLX_LOG_INFO;
+}
+
+static void end(cow_request* request, cow_mlx_status status) {
+  if (status < 0) snprintf(request->message, COW_MESSAGE_SIZE, "%s: ended", request->operation);
+  cow_queue_finish(request, status);
+}
+
+static void cancel_parked(int32_t context) {
+  for (int i = 0; i < MOST_PARKED; i++) {
+    if (!parked[i] || (context && parked[i]->args.handle != context)) continue;
+    end(parked[i], COW_MLX_ECANCELED);
+    parked[i] = NULL;
+  }
+}
+
+static void park(cow_request* request) {
+  int i = 0;
+  while (parked[i]) i++;
+  parked[i] = request;
+}
+
+static void run(cow_request* request) {
+  switch (request->op) {
+    case COW_OP_RUNTIME_START:
+      log_to(request, "started");
+      break;
+    case COW_OP_RUNTIME_STOP:
+      cow_queue_close();
+      cancel_parked(0);
+      log_to(request, "stopped");
+      break;
+    case COW_OP_CONTEXT_CREATE:
+      log_to(request, "opened");
+      *request->args.handle_out = next_context++;
+      cow_cancel_opened(*request->args.handle_out);
+      break;
+    case COW_OP_CONTEXT_FREE:
+      cow_cancel_closed(request->args.handle);
+      cancel_parked(request->args.handle);
+      break;
+    case COW_OP_CONTEXT_GENERATE:
+      park(request);
+      return;
+    case COW_OP_CONTEXT_RESET:
+      end(request, COW_MLX_ESTATE);
+      return;
+    default:
+      break;
+  }
+  end(request, COW_MLX_OK);
+}
+
+static bool step(void) {
+  bool worked = false;
+  for (int i = 0; i < MOST_PARKED; i++) {
+    cow_request* request = parked[i];
+    if (!request) continue;
+    if (cow_queue_refused(request) ||
+        cow_cancel_epoch(request->args.handle) != request->cancel_epoch) {
+      parked[i] = NULL;
+      end(request, COW_MLX_ECANCELED);
+    } else if (cow_queue_can_post(request)) {
+      cow_event event = {.kind = COW_EVENT_TEXT, .text = strdup("text"), .length = 4};
+      cow_queue_post(request, &event);
+    } else {
+      continue;
+    }
+    worked = true;
+  }
+  return worked;
+}
+
+static void* serve(void* start) {
+  run(start);
+  cow_queue_open();
+  pthread_mutex_lock(&dispatch.lock);
+  dispatch.serving = true;
+  pthread_cond_broadcast(&dispatch.changed);
+  pthread_mutex_unlock(&dispatch.lock);
+  while (cow_queue_is_open()) {
+    cow_request* request = cow_queue_take();
+    if (request) {
+      run(request);
+    } else if (!step()) {
+      cow_queue_sleep();
+    }
+  }
+  pthread_mutex_lock(&dispatch.lock);
+  dispatch.serving = false;
+  pthread_cond_broadcast(&dispatch.changed);
+  pthread_mutex_unlock(&dispatch.lock);
+  return NULL;
+}
+
+static void await(bool serving) {
+  pthread_mutex_lock(&dispatch.lock);
+  while (dispatch.serving != serving) pthread_cond_wait(&dispatch.changed, &dispatch.lock);
+  pthread_mutex_unlock(&dispatch.lock);
+}
+
+cow_mlx_status cow_bootstrap_start(const char* python_home, cow_request* start) {
+  (void)python_home;
+  static char message[COW_MESSAGE_SIZE];
+  start->message = message;
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, serve, start)) return COW_MLX_ENOMEM;
+  pthread_detach(thread);
+  await(true);
+  return COW_MLX_OK;
+}
+
+void cow_bootstrap_wait_parked(int seconds) {
+  (void)seconds;
+  await(false);
+}
+
+void* cow_bootstrap_release_interpreter(void) { return NULL; }
+
+void cow_bootstrap_restore_interpreter(void* state) { (void)state; }
