@@ -24,15 +24,15 @@ SOURCES := setup.py pyproject.toml cowmlx/_bridge.pyx cowmlx/_cow_mlx.pxd \
 
 all: $(LIBRARY) build/.compiled
 
-$(VENV)/.runtime: requirements/runtime.txt
+$(VENV)/.runtime: requirements/runtime.txt requirements/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "libcowmlx needs Python 3.11 or newer; name one with make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/runtime.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/runtime.txt -c requirements/constraints.txt
 	@touch $@
 
 $(VENV)/.tools: requirements/tools.txt $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/tools.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/tools.txt -c requirements/constraints.txt
 	@touch $@
 
 $(LIBRARY): $(SOURCES) $(VENV)/.runtime

@@ -244,7 +244,7 @@ def test_background_yields_to_the_foreground(lib, tiny, open_context):
 
     def run_front():
         accepted.wait()
-        lib.begin(front, prompt(1600), max_tokens=0)
+        lib.begin(front, prompt(5000), max_tokens=0)  # longer than the other takes for two chunks
 
     together(
         run_front,

@@ -105,17 +105,45 @@ def test_log_probabilities_are_said_not_to_be_there(lib, tiny, open_context):
     assert all(piece.logprob != piece.logprob for piece in lib.drain(context))
 
 
+@pytest.fixture(scope="session")
+def decode(folder):
+    """The tokenizer's own text of tokens."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder("llama") / "tokenizer.json"))
+    return lambda tokens: tokenizer.decode(tokens, skip_special_tokens=False)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_pieces_are_whole_characters_and_add_up_to_the_text_of_their_tokens(
-    lib, tiny, open_context, seed
+    lib, tiny, decode, open_context, seed
 ):
     """Random byte-level tokens split characters, and many bytes are none at all."""
     model = tiny("llama")
     context = open_context(model)
     lib.begin(context, START, max_tokens=60, temperature=3.0, seed=seed)
     pieces = lib.drain(context)  # decodes every piece for itself, strictly
+    assert text_of(pieces) == decode(delivered(pieces))
     assert text_of(pieces) == lib.detokenize(model, delivered(pieces))
     assert len(delivered(pieces)) == 60
+
+
+def test_a_generation_that_ends_inside_a_character_shows_it(lib, tiny, decode, open_context):
+    """As U+FFFD, with the last token."""
+    context = open_context(tiny("llama"))
+    endings = 0
+    for seed in range(12):
+        settings = {"temperature": 3.0, "seed": seed}
+        lib.begin(context, START, max_tokens=60, **settings)
+        pieces = lib.drain(context)
+        for place, piece in enumerate(pieces[:-2]):
+            if not piece.text:
+                lib.begin(context, START, max_tokens=place + 1, **settings)
+                cut = lib.drain(context)
+                assert text_of(cut) == decode(delivered(pieces)[: place + 1])
+                assert cut[-2].text.endswith("\ufffd")
+                endings += 1
+    assert endings
 
 
 def test_the_random_tokens_do_split_characters(lib, tiny, open_context):
