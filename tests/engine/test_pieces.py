@@ -132,7 +132,7 @@ def test_a_generation_that_ends_inside_a_character_shows_it(lib, tiny, decode, o
     """As U+FFFD, with the last token."""
     context = open_context(tiny("llama"))
     endings = 0
-    for seed in range(12):
+    for seed in range(4):
         settings = {"temperature": 3.0, "seed": seed}
         lib.begin(context, START, max_tokens=60, **settings)
         pieces = lib.drain(context)
