@@ -18,7 +18,7 @@ def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(NAMES))
-    parser.add_argument("--large", action="store_true", help="also what takes minutes: M, longer prompts")
+    parser.add_argument("--large", action="store_true", help="also M and longer prompts: minutes")
     arguments = parser.parse_args()
     for name in arguments.names:
         if name not in NAMES:

@@ -493,15 +493,17 @@ cdef void attach(const cow_host* services) noexcept:
     host = services
 
 
-cdef void run(cow_request* r) noexcept:
+cdef cbool run(cow_request* r) noexcept:
     """Carry out one request. Every Python exception ends here, as a status."""
     cdef HostCall call = HostCall.keep(r)
     try:
         ensure_engine()
-        if ENTRIES[<int> r.op](call) == ENDED:
-            call.succeed()
+        if ENTRIES[<int> r.op](call) == KEPT:
+            return True
+        call.succeed()
     except BaseException as error:
         call.fail(error)
+    return False
 
 
 cdef cbool step() noexcept:

@@ -271,5 +271,5 @@ cdef extern from "bridge.h" nogil:
     ctypedef struct cow_bridge:
         uint32_t abi
         void (*attach)(const cow_host*) noexcept
-        void (*run)(cow_request*) noexcept
+        cbool (*run)(cow_request*) noexcept
         cbool (*step)() noexcept

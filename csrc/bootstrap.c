@@ -256,14 +256,17 @@ static cow_mlx_status attach(void) {
 /* Take every queued request, run it; take one step of what is under way; sleep
  * when there is neither. */
 static void serve(void) {
+  bool work = false; /* there may be a step to take */
   while (cow_queue_is_open()) {
     cow_request* request = cow_queue_take();
     if (request) {
       if (request->op == COW_OP_RUNTIME_STOP) cow_queue_close();
-      bridge->run(request);
-    } else if (!bridge->step()) {
+      if (bridge->run(request)) work = true;
+    } else if (work) {
+      work = bridge->step();
+    } else {
       PyThreadState* state = py.PyEval_SaveThread();
-      cow_queue_sleep();
+      work = cow_queue_sleep();
       py.PyEval_RestoreThread(state);
     }
   }

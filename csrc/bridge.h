@@ -157,7 +157,7 @@ typedef struct cow_host {
 typedef struct cow_bridge {
   uint32_t abi;
   void (*attach)(const cow_host*);
-  void (*run)(cow_request*); /* finishes the request, or keeps it and finishes it later */
+  bool (*run)(cow_request*); /* ends the request, or keeps it (true) and ends it later */
   bool (*step)(void);        /* one unit of work; false when there is none */
 } cow_bridge;
 

@@ -13,11 +13,12 @@ static struct {
   cow_request* first;
   cow_request* last;
   atomic_bool open; /* written with the lock held */
-  bool awake;       /* something happened since the dispatch thread last slept */
+  bool stirred;     /* work under way may go on, since the dispatch thread last slept */
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
 
-static void wake_dispatch(void) {
-  queue.awake = true;
+/* Work under way may go on. With the lock held. */
+static void stir(void) {
+  queue.stirred = true;
   pthread_cond_signal(&queue.work);
 }
 
@@ -29,7 +30,7 @@ static void deliver(cow_request* request) {
   pthread_mutex_lock(&queue.lock);
   request->event.kind = COW_EVENT_NONE;
   if (!go_on) request->refused = true;
-  wake_dispatch();
+  stir();
 }
 
 bool cow_queue_submit(cow_request* request) {
@@ -51,7 +52,7 @@ bool cow_queue_submit(cow_request* request) {
     queue.first = request;
   }
   queue.last = request;
-  wake_dispatch();
+  pthread_cond_signal(&queue.work);
   for (;;) {
     /* An event that was posted before the end is delivered before it. */
     if (request->event.kind != COW_EVENT_NONE) {
@@ -69,7 +70,7 @@ bool cow_queue_submit(cow_request* request) {
 
 void cow_queue_wake(void) {
   pthread_mutex_lock(&queue.lock);
-  wake_dispatch();
+  stir();
   pthread_mutex_unlock(&queue.lock);
 }
 
@@ -112,11 +113,13 @@ cow_request* cow_queue_take(void) {
   return request;
 }
 
-void cow_queue_sleep(void) {
+bool cow_queue_sleep(void) {
   pthread_mutex_lock(&queue.lock);
-  while (!queue.awake) pthread_cond_wait(&queue.work, &queue.lock);
-  queue.awake = false;
+  while (!queue.stirred && !queue.first) pthread_cond_wait(&queue.work, &queue.lock);
+  bool stirred = queue.stirred;
+  queue.stirred = false;
   pthread_mutex_unlock(&queue.lock);
+  return stirred;
 }
 
 void cow_queue_finish(cow_request* request, cow_mlx_status status) {

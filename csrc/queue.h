@@ -28,9 +28,10 @@ void cow_queue_close(void);
 /* The next request, or NULL if there is none. */
 cow_request* cow_queue_take(void);
 
-/* Sleep until there is something to do: a request, an event that was taken, a
- * wake. Returns at once if such a thing happened since the last sleep. */
-void cow_queue_sleep(void);
+/* Sleep until there is something to do. Returns at once if there was since the
+ * last sleep. True if it may concern work under way (an event was taken, a
+ * wake), and not only new requests. */
+bool cow_queue_sleep(void);
 
 /* End a request: its caller wakes up, and owns it again. One that was never
  * submitted may be ended too. */
