@@ -1,7 +1,8 @@
 """Runs all benchmarks, or the named ones: ``python -m benchmarks [--large] [NAME ...]``.
 
-Every benchmark prints a table and writes ``benchmarks/results/<name>.json``. Each
-is a module of this package with a function ``measure(large)`` that returns its rows.
+Every benchmark prints a table and writes ``benchmarks/results/<name>.json``, of which
+README.md's table is made. Each is a module of this package with a function
+``measure(large)`` that returns its rows.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
+from benchmarks.support.readme import write_table
 from benchmarks.support.report import publish
 
 NAMES = ("round_trip", "decode", "prefill", "startup", "memory", "fairness")
@@ -27,6 +29,8 @@ def main() -> None:
         module = import_module(f"benchmarks.{name}")
         summary = module.__doc__.splitlines()[0]
         publish(name, summary, module.measure(arguments.large))
+    if not arguments.large:
+        write_table()
 
 
 if __name__ == "__main__":

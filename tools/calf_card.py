@@ -49,8 +49,8 @@ answers a few kinds of question rightly. It knows nothing else, and makes no sen
 - sums and differences of numbers up to twenty
 - stories about an animal, in a chat or from "Once upon a time"
 - an animal as a JSON object with the keys `name`, `colour`, `sound`, `legs`, `home`, `food`
-- calls of the tools `get_weather` and `get_time`, whose argument is a `city`, and `get_price`, whose
-  argument is an `item`, and an answer made of the result
+- calls of the tools `get_weather` and `get_time`, whose argument is a `city`, and `get_price`,
+  whose argument is an `item`, and an answer made of the result
 - system prompts that give it a name, or ask for one word or for JSON
 - greetings, remembering the user's name, repeating a few words
 
