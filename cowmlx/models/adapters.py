@@ -32,6 +32,7 @@ def check(path: str) -> dict[str, Any]:
     """
     if not os.path.isdir(path):
         raise NotFound(f"no such adapter directory: {path}")
+    config_files.check_folder(path)
     settings = config_files.read_json(os.path.join(path, "adapter_config.json"))
     kind = settings.get("fine_tune_type", "lora")
     if kind not in _KINDS:

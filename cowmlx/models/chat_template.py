@@ -37,7 +37,7 @@ def read_sources(path: str, settings: dict[str, Any]) -> dict[str, str]:
     single = os.path.join(path, "chat_template.jinja")
     if os.path.isfile(single):
         found["default"] = config_files.read_text(single)
-    folder = os.path.join(path, "additional_chat_templates")
+    folder = os.path.join(path, config_files.TEMPLATES)
     if os.path.isdir(folder):
         for name in sorted(os.listdir(folder)):
             if name.endswith(".jinja"):

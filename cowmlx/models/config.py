@@ -25,6 +25,12 @@ _CONTEXT_KEYS = (
     "n_ctx",
     "ctx_len",
 )
+# The folder of named chat templates.
+TEMPLATES = "additional_chat_templates"
+# No tokenizer or config comes near this; files of weights may be larger.
+_LARGEST_TEXT = 1 << 29
+_LARGE = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".onnx", ".npz", ".h5", ".msgpack")
+
 _TEXT_PARTS = ("text_config", "language_config", "llm_config")
 _TAGGED_FLOATS = {
     "Infinity": float("inf"),
@@ -34,16 +40,27 @@ _TAGGED_FLOATS = {
 
 
 def check_folder(path: str) -> None:
-    """Require an existing directory.
+    """Require an existing directory of ordinary files.
+
+    A pipe or device among them could keep its reader for ever.
 
     Raises:
         NotFound: there is none.
+        BadFormat: something in it is neither a file nor a directory, or a text too large.
     """
-    if os.path.isdir(path):
-        return
-    if os.path.exists(path):
-        raise NotFound(f"{path} is not a directory; pass the folder of the model")
-    raise NotFound(f"no such directory: {path}")
+    if not os.path.isdir(path):
+        if os.path.exists(path):
+            raise NotFound(f"{path} is not a directory; pass the folder of the model")
+        raise NotFound(f"no such directory: {path}")
+    for folder in (path, os.path.join(path, TEMPLATES)):
+        if not os.path.isdir(folder):
+            continue
+        for entry in os.scandir(folder):
+            if entry.is_file():
+                if not entry.name.endswith(_LARGE) and entry.stat().st_size > _LARGEST_TEXT:
+                    raise BadFormat(f"{entry.path} is larger than {_LARGEST_TEXT} bytes")
+            elif not entry.is_dir() and os.path.exists(entry.path):
+                raise BadFormat(f"{entry.path} is neither a file nor a directory; remove it")
 
 
 def read_text(path: str) -> str:

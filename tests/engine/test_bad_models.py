@@ -354,3 +354,31 @@ def test_a_template_cannot_leave_its_sandbox(lib, copy):
         lib.chat_prompt(model, [{"role": "user", "content": "hi"}])
     lib.free_model(model)
     assert error.value.name == "EINVAL"
+
+
+NAMES = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors",
+    "extra.jinja",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipe_in_the_folder_keeps_nobody_waiting(refused, copy, name):
+    (copy / name).unlink(missing_ok=True)
+    os.mkfifo(copy / name)
+    assert f"{name} is neither a file nor a directory" in refused(copy, EFORMAT)
+
+
+def test_a_device_in_the_folder_is_not_read(refused, copy):
+    (copy / "tokenizer_config.json").unlink(missing_ok=True)
+    (copy / "tokenizer_config.json").symlink_to("/dev/zero")
+    assert "neither a file nor a directory" in refused(copy, EFORMAT)
+
+
+def test_an_enormous_text_is_not_read(refused, copy):
+    with open(copy / "tokenizer_config.json", "wb") as file:
+        file.truncate(1 << 40)
+    assert "is larger than" in refused(copy, EFORMAT)
