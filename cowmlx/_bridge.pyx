@@ -192,16 +192,18 @@ cdef void end(cow_request* r, cow_mlx_status status):
 
 cdef void fail(cow_request* r, object error):
     cdef str operation = (<bytes> r.operation).decode()
+    cdef int status = COW_MLX_EINTERNAL
     cdef bytes text
     try:
+        status = status_of(error)
         text = f"{operation}: {describe(error)}".encode("utf-8", "replace")
-    except BaseException:
+    except BaseException:  # its own text fails
         text = f"{operation}: {type(error).__name__}".encode("utf-8", "replace")
     text = text.replace(b"\0", b" ")
     if len(text) >= COW_MESSAGE_SIZE:  # whole characters only
         text = text[:COW_MESSAGE_SIZE - 1].decode("utf-8", "ignore").encode()
     memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
-    end(r, status_of(error))
+    end(r, status)
 
 
 cdef class HostCall:
@@ -488,9 +490,13 @@ ENTRIES[<int> COW_OP_CONTEXT_STATS] = context_stats
 
 # ------------------------------------------------------------ The table
 
-cdef void attach(const cow_host* services) noexcept:
+cdef cbool attach(const cow_host* services) noexcept:
+    """Serve a library; there can be one."""
     global host
+    if host != NULL and host != services:
+        return False
     host = services
+    return True
 
 
 cdef cbool run(cow_request* r) noexcept:

@@ -270,6 +270,6 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef struct cow_bridge:
         uint32_t abi
-        void (*attach)(const cow_host*) noexcept
+        cbool (*attach)(const cow_host*) noexcept
         cbool (*run)(cow_request*) noexcept
         cbool (*step)() noexcept

@@ -208,7 +208,11 @@ class Engine:
         params = ContextParams(fields, model)
         handle = 0
         context = Context(model, params, self._streams.take(), lambda: self._cancel_epoch(handle))
-        handle = self._handles.add(constants.KIND_CONTEXT, context)
+        try:
+            handle = self._handles.add(constants.KIND_CONTEXT, context)
+        except BaseException:
+            self._streams.give_back(context.stream)
+            raise
         self._opened(handle)
         return handle
 
@@ -251,7 +255,7 @@ class Engine:
     def _trim(self, call: Call, context: Context, kept: list[int]) -> None:
         """Make a context hold ``kept``, in place if it can."""
         trimmed = len(context.tokens()) - len(kept)
-        context.end_generation()
+        context.end_generation(discard=True)
         if context.sequence.trim_to_prefix(kept):
             call.succeed_with_count(trimmed)
             return
@@ -313,6 +317,8 @@ def _parse_json(name: str, text: str, kind: type) -> Any:
         ) from None
     except RecursionError:
         raise InvalidArgument(f"{name} is nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InvalidArgument(f"{name} is no JSON that can be read: {error}") from None
     if not isinstance(value, kind):
         wanted = "an array" if kind is list else "an object"
         raise InvalidArgument(f"{name} must be {wanted}, but is {type(value).__name__}")

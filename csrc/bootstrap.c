@@ -64,10 +64,26 @@ static cow_mlx_status look_up(void* library) {
   return COW_MLX_OK;
 }
 
+/* Whether the Python that runs is the one that a host asks for. */
+static cow_mlx_status check_home(const char* home) {
+  if (!home || (!joined && strcmp(home, python.home) == 0)) return COW_MLX_OK;
+  return cow_error(COW_MLX_EUNSUPPORTED,
+                   "runtime_start: python_home is %.512s, but this process already runs the Python "
+                   "%s%.512s; pass NULL to use it",
+                   home, joined ? "of its host" : "in ", python.home);
+}
+
+/* Locate the Python to boot; a failed try leaves no trace. */
+static cow_mlx_status locate_python(const char* home) {
+  cow_mlx_status status = cow_locate_python(home, &python);
+  if (status != COW_MLX_OK) memset(&python, 0, sizeof python);
+  return status;
+}
+
 /* Bring the right libpython into the process, its symbols visible to the
  * extension modules, and fill the table. Caller's thread. */
 static cow_mlx_status find_python(const char* home) {
-  if (py.Py_DecRef) return COW_MLX_OK;
+  if (py.Py_DecRef) return check_home(home);
   char path[COW_PATH_SIZE];
   int minor;
   bool mapped = cow_locate_mapped_python(path, &minor);
@@ -81,7 +97,7 @@ static cow_mlx_status find_python(const char* home) {
   void* library = RTLD_DEFAULT;
   if (!dlsym(RTLD_DEFAULT, "Py_IsInitialized")) {
     if (!mapped) {
-      if ((status = cow_locate_python(home, &python)) != COW_MLX_OK) return status;
+      if ((status = locate_python(home)) != COW_MLX_OK) return status;
       strcpy(path, python.library);
     }
     library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | (mapped ? RTLD_NOLOAD : 0));
@@ -95,7 +111,8 @@ static cow_mlx_status find_python(const char* home) {
     return status;
   }
   joined = py.Py_IsInitialized();
-  if (!joined && !python.home[0]) status = cow_locate_python(home, &python);
+  if (!joined && !python.home[0]) status = locate_python(home);
+  if (status == COW_MLX_OK && joined) status = check_home(home);
   if (status != COW_MLX_OK) memset(&py, 0, sizeof py);
   return status;
 }
@@ -203,7 +220,12 @@ static cow_mlx_status load_bridge(void) {
                      "both from one build",
                      (unsigned)table->abi, (unsigned)COW_BRIDGE_ABI);
   }
-  table->attach(&host);
+  if (!table->attach(&host)) {
+    return cow_error(
+        COW_MLX_EUNSUPPORTED,
+        "runtime_start: another copy of libcowmlx uses this process's Python; load one "
+        "library only");
+  }
   bridge = table;
   return COW_MLX_OK;
 }
@@ -374,11 +396,27 @@ void cow_bootstrap_wait_parked(int seconds) {
   pthread_mutex_unlock(&dispatch.lock);
 }
 
+/* Before the first start has found Python, this thread may hold one all the
+ * same, and must not wait for another thread that is starting while it does. */
+static void* release_unknown_interpreter(void) {
+  int (*is_initialized)(void);
+  int (*holds)(void);
+  PyThreadState* (*save)(void);
+  *(void**)&is_initialized = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+  *(void**)&holds = dlsym(RTLD_DEFAULT, "PyGILState_Check");
+  *(void**)&save = dlsym(RTLD_DEFAULT, "PyEval_SaveThread");
+  if (!is_initialized || !holds || !save || !is_initialized() || !holds()) return NULL;
+  return save();
+}
+
 void* cow_bootstrap_release_interpreter(void) {
-  if (!atomic_load(&py_ready) || !py.PyGILState_Check()) return NULL;
-  return py.PyEval_SaveThread();
+  if (!atomic_load(&py_ready)) return release_unknown_interpreter();
+  return py.PyGILState_Check() ? py.PyEval_SaveThread() : NULL;
 }
 
 void cow_bootstrap_restore_interpreter(void* state) {
-  if (state) py.PyEval_RestoreThread(state);
+  if (!state) return;
+  void (*restore)(PyThreadState*) = py.PyEval_RestoreThread;
+  if (!atomic_load(&py_ready)) *(void**)&restore = dlsym(RTLD_DEFAULT, "PyEval_RestoreThread");
+  restore(state);
 }

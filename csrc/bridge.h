@@ -156,9 +156,9 @@ typedef struct cow_host {
 /* What the bridge does for C. Every function catches every Python exception. */
 typedef struct cow_bridge {
   uint32_t abi;
-  void (*attach)(const cow_host*);
-  bool (*run)(cow_request*); /* ends the request, or keeps it (true) and ends it later */
-  bool (*step)(void);        /* one unit of work; false when there is none */
+  bool (*attach)(const cow_host*); /* false if another library is attached */
+  bool (*run)(cow_request*);       /* ends the request, or keeps it (true) and ends it later */
+  bool (*step)(void);              /* one unit of work; false when there is none */
 } cow_bridge;
 
 #endif

@@ -39,6 +39,11 @@ static atomic_bool forked;
 
 /* ------------------------------------------------------------------ Calls */
 
+static cow_mlx_status not_running(const char* operation) {
+  return cow_error(COW_MLX_ESTATE, "%s: the runtime is not running; call runtime_start first",
+                   operation);
+}
+
 cow_mlx_status cow_runtime_check(const char* operation) {
   if (atomic_load(&forked)) {
     return cow_error(COW_MLX_EFORK,
@@ -46,13 +51,11 @@ cow_mlx_status cow_runtime_check(const char* operation) {
                      "libcowmlx in the parent, or exec first",
                      operation);
   }
-  if (!cow_queue_is_open()) {
-    return cow_error(COW_MLX_ESTATE, "%s: the runtime is not running; call runtime_start first",
-                     operation);
-  }
-  return COW_MLX_OK;
+  return cow_queue_is_open() ? COW_MLX_OK : not_running(operation);
 }
 
+/* Let the host see a request's log message. Without any lock: its function may
+ * call the library. */
 static void deliver_log(cow_request* request) {
   if (!request->log_message) return;
   pthread_mutex_lock(&logger.lock);
@@ -64,19 +67,33 @@ static void deliver_log(cow_request* request) {
   free(request->log_message);
 }
 
-cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
-  /* Not the thread's own message: a callback may make calls meanwhile. */
-  char message[COW_MESSAGE_SIZE];
+/* Submit a request, and wait. The message is not the thread's own, since a
+ * callback may make calls meanwhile. */
+static cow_mlx_status submit(cow_request* request, const char* operation,
+                             char message[COW_MESSAGE_SIZE]) {
   message[0] = '\0';
   request->operation = operation;
   request->message = message;
   void* interpreter = cow_bootstrap_release_interpreter();
   bool submitted = cow_queue_submit(request);
   cow_bootstrap_restore_interpreter(interpreter);
-  if (!submitted) return cow_runtime_check(operation);
+  if (submitted) return request->status;
+  not_running(operation);
+  strcpy(message, cow_error_buffer());
+  return COW_MLX_ESTATE;
+}
+
+/* A call ends: its log, then its message. */
+static cow_mlx_status leave(cow_request* request, cow_mlx_status status, const char* message) {
   deliver_log(request);
   strcpy(cow_error_buffer(), message);
-  return request->status;
+  return status;
+}
+
+cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
+  char message[COW_MESSAGE_SIZE];
+  cow_mlx_status status = submit(request, operation, message);
+  return leave(request, status, message);
 }
 
 /* -------------------------------------------------------- Fork and exit */
@@ -128,25 +145,22 @@ static void keep_params(const cow_mlx_runtime_params* params) {
 }
 
 /* End what runs and free every handle; the dispatch thread parks. */
-static cow_mlx_status shut_down(void) {
-  cow_request stop = {.op = COW_OP_RUNTIME_STOP};
-  cow_mlx_status status = cow_runtime_call(&stop, "runtime_stop");
+static cow_mlx_status shut_down(cow_request* stop, char message[COW_MESSAGE_SIZE]) {
+  cow_mlx_status status = submit(stop, "runtime_stop", message);
   void* interpreter = cow_bootstrap_release_interpreter();
   cow_bootstrap_wait_parked(EXIT_SECONDS);
   cow_bootstrap_restore_interpreter(interpreter);
   return status;
 }
 
-static cow_mlx_status first_start(const cow_mlx_runtime_params* params) {
-  cow_request start = {
-      .op = COW_OP_RUNTIME_START, .operation = "runtime_start", .args.runtime_params = params};
+static cow_mlx_status first_start(const cow_mlx_runtime_params* params, cow_request* start) {
+  start->args.runtime_params = params;
   pthread_once(&runtime.fork_hook, register_fork_hook);
-  cow_mlx_status status = cow_bootstrap_start(params->python_home, &start);
+  cow_mlx_status status = cow_bootstrap_start(params->python_home, start);
   if (status == COW_MLX_OK) {
     pthread_once(&runtime.exit_hook, register_exit_hook);
     keep_params(params);
   }
-  deliver_log(&start);
   return status;
 }
 
@@ -169,6 +183,7 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
                      (int)effective.log_level, COW_MLX_LOG_OFF, COW_MLX_LOG_INFO);
   }
 
+  cow_request start = {.op = COW_OP_RUNTIME_START, .operation = "runtime_start"};
   lock_runtime();
   if (runtime.starts > 0) {
     if (params && !same_params(&effective, &runtime.params)) {
@@ -177,23 +192,29 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
                          "or pass NULL to share it");
     }
   } else {
-    status = first_start(&effective);
+    status = first_start(&effective, &start);
   }
   if (status == COW_MLX_OK) runtime.starts++;
   pthread_mutex_unlock(&runtime.lock);
-  return status;
+
+  char message[COW_MESSAGE_SIZE];
+  strcpy(message, cow_error_buffer());
+  return leave(&start, status, message);
 }
 
 cow_mlx_status cow_mlx_runtime_stop(void) {
   cow_error_clear();
   if (atomic_load(&forked)) return cow_runtime_check("runtime_stop");
-  lock_runtime();
+  char message[COW_MESSAGE_SIZE] = "";
+  cow_request stop = {.op = COW_OP_RUNTIME_STOP};
   cow_mlx_status status = COW_MLX_OK;
+  lock_runtime();
   if (runtime.starts == 0) {
-    status = cow_error(COW_MLX_ESTATE, "runtime_stop: the runtime is not running");
+    status = not_running("runtime_stop");
+    strcpy(message, cow_error_buffer());
   } else if (--runtime.starts == 0) {
-    status = shut_down();
+    status = shut_down(&stop, message);
   }
   pthread_mutex_unlock(&runtime.lock);
-  return status;
+  return leave(&stop, status, message);
 }

@@ -515,7 +515,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
  * Text that may be the beginning of a stop text, or of a character, is held
  * back until that is known. When a generation ends while text is held back, the
  * text comes with a last COW_MLX_OK; so a loop that prints while the status is
- * COW_MLX_OK prints all of it. After a cancel nothing more comes.
+ * COW_MLX_OK prints all of it. After a cancel nothing more comes, but for a
+ * token that was computed and that the cache cannot forget.
  *
  * @param context   a context on which a generation has begun
  * @param text      receives whole UTF-8 characters; may be NULL if capacity is 0,

@@ -71,7 +71,12 @@ class Sequence:
             return True
         if not can_trim_all(self._layers):
             return False
-        if not trim(self._layers, excess):
+        try:
+            in_step = trim(self._layers, excess)
+        except BaseException:
+            self.reset()
+            raise
+        if not in_step:
             self.reset()
             return True
         del self.tokens[length:]

@@ -122,10 +122,12 @@ class Context:
         self.begin(kept, GenerationParams({**DEFAULTS, "max_tokens": 0}), cancel_epoch)
         self._shelved, self._refilling = host_generation, True
 
-    def end_generation(self) -> None:
-        """Cancel what is under way, if anything is."""
+    def end_generation(self, discard: bool = False) -> None:
+        """Cancel what is under way; with ``discard``, pieces that wait are lost too."""
         if self.generation is not None:
             self.generation.cancel()
+            if discard:
+                self.generation.outbox.clear()
 
     def wait(self, waiter: Waiter) -> None:
         """Let a call wait here. It is served at once if it can be."""
@@ -141,10 +143,10 @@ class Context:
         generation = self.generation
         if generation is None:
             return False
-        served = self._serve()
-        if not self._wants_step(generation):
-            return served
         try:
+            served = self._serve()
+            if not self._wants_step(generation):
+                return served
             with mx.stream(self.stream):
                 if generation.prefilling:
                     generation.prefill()

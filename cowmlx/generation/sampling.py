@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
+# The inverse of the least temperature that float32 can tell from greedy.
+_LARGEST_SCALE = 1e30
 
 
 def draw_key(seed: int, draw: int) -> mx.array:
@@ -63,7 +65,10 @@ class Sampler:
             logits = keep_top_k(logits, params.top_k)
         key = draw_key(params.seed, self._draws)
         self._draws += 1
-        return mx.random.categorical(logits * (1 / params.temperature), key=key)
+        scale = min(1 / params.temperature, _LARGEST_SCALE)
+        if scale > 1:  # so that no logit overflows
+            logits = logits - mx.max(logits, axis=-1, keepdims=True)
+        return mx.random.categorical(logits * scale, key=key)
 
     def _penalize(self, logits: mx.array, history: list[int], last: mx.array) -> mx.array:
         """Divide positive and multiply negative logits of recent tokens (arXiv 1909.05858)."""

@@ -1,8 +1,9 @@
 """The jinja environment of chat templates: sandboxed as transformers does it, and bounded.
 
 A template is untrusted code. The sandbox keeps it from Python's internals; on top of that a
-render may iterate :data:`MOST_ITEMS` items, build strings of :data:`LONGEST_TEXT` characters
-and recurse as deep as Python does. What is left unbounded: the time of a single filter or
+render may iterate :data:`MOST_ITEMS` items, calls included, build strings of
+:data:`LONGEST_TEXT` characters and lists of :data:`MOST_ITEMS`, and recurse as deep as Python
+does. What is left unbounded: the time of a single filter or
 string method on strings within those bounds.
 """
 
@@ -33,7 +34,7 @@ class Budget:
         self.items = MOST_ITEMS
 
     def spend(self) -> None:
-        """Count one item.
+        """Count one item, or one call.
 
         Raises:
             InvalidArgument: there were too many.
@@ -145,6 +146,19 @@ def _check_length(length: int) -> None:
         )
 
 
+def _check_sum(*parts: Any) -> None:
+    """Keep what an operator puts together within bounds."""
+    size = sum(len(part) for part in parts if hasattr(part, "__len__"))
+    _check_length(size)
+    if isinstance(parts[0], (list, tuple)):
+        _check_count(size)
+
+
+def _check_count(count: object) -> None:
+    if isinstance(count, int) and count > MOST_ITEMS:
+        raise InvalidArgument(f"the chat template builds a list of more than {MOST_ITEMS} items")
+
+
 def _check_format(pattern: str) -> None:
     """Refuse widths that are huge, or that the template computes."""
     if _WIDE.search(pattern):
@@ -178,18 +192,24 @@ def _environment() -> Any:
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             if operator == "*":
-                for text, times in ((left, right), (right, left)):
-                    if isinstance(text, (str, list, tuple)) and isinstance(times, int):
-                        _check_length(len(text) * max(times, 0))
+                for part, times in ((left, right), (right, left)):
+                    if isinstance(part, (str, bytes, list, tuple)) and isinstance(times, int):
+                        size = len(part) * max(times, 0)
+                        _check_length(size)
+                        if not isinstance(part, (str, bytes)):
+                            _check_count(size)
             elif operator == "**" and isinstance(right, int):
                 _check_length(abs(right) * (left.bit_length() if isinstance(left, int) else 1))
-            elif operator == "+" and isinstance(left, str) and isinstance(right, str):
-                _check_length(len(left) + len(right))
+            elif operator == "+":
+                _check_sum(left, right)
             elif operator == "%" and isinstance(left, str):
                 _check_format(left)
             return super().call_binop(context, operator, left, right)
 
         def call(self, context: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+            budget = context.get(_BUDGET)
+            if budget is not None:
+                budget.spend()
             owner = getattr(function, "__self__", None)
             if isinstance(owner, str):
                 name = getattr(function, "__name__", "")
@@ -248,6 +268,7 @@ def _environment() -> Any:
         separators: Any = None,
         sort_keys: bool = False,
     ) -> str:
+        _check_count((indent or 0) * 10_000)  # a hundred columns are plenty
         return json.dumps(
             value,
             ensure_ascii=ensure_ascii,
@@ -274,11 +295,32 @@ def _environment() -> Any:
         _check_length(len(value) + added * (value.count("\n") + 1))
         return filters.do_indent(value, width, first, blank)
 
+    def replaced(value: Any, old: Any, new: Any, count: int | None = None) -> str:
+        text, old, new = str(value), str(old), str(new)
+        _check_length(len(text) + text.count(old) * len(new))
+        return text.replace(old, new, -1 if count is None else count)
+
+    @jinja2.pass_eval_context
+    def joined_items(evaluation: Any, value: Any, d: str = "", attribute: Any = None) -> str:
+        parts = list(value)
+        _check_length(len(str(d)) * len(parts) + sum(len(p) for p in parts if isinstance(p, str)))
+        return filters.sync_do_join(evaluation, parts, d, attribute)
+
+    def batched(value: Any, linecount: int, fill_with: Any = None) -> Any:
+        _check_count(linecount)
+        return filters.do_batch(value, linecount, fill_with)
+
+    def sliced(value: Any, slices: int, fill_with: Any = None) -> Any:
+        _check_count(slices)
+        return filters.sync_do_slice(value, slices, fill_with)
+
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
     )
     environment.filters["tojson"] = to_json
     environment.filters.update(center=center, format=formatted, indent=indent)
+    environment.filters.update(replace=replaced, join=joined_items, batch=batched, slice=sliced)
+    del environment.globals["lipsum"]
     environment.filters[_COUNT] = _counted
     environment.filters[_JOIN] = joined
     environment.globals["raise_exception"] = raise_exception

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from cowmlx.errors import InvalidArgument
+from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.models.detokenizer import Detokenizer, TokenBytes
 
 TYPE_CHECKING = False
@@ -165,6 +165,11 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError) as exc:
             # The library takes no lone surrogates, which JSON can spell.
             raise InvalidArgument(f"the text is not valid Unicode ({exc})") from exc
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as exc:  # the library panics on some rules of tokenizer.json
+            reason = f"{type(exc).__name__}: {exc}"
+            raise BadFormat(f"the model's tokenizer fails on this text ({reason})") from exc
         return ids
 
     def _model_only(self, text: str) -> list[int]:

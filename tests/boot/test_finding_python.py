@@ -97,3 +97,11 @@ def test_python_of_another_version(environment, tmp_path):
     status, message = start(program, environment)
     assert status == "EUNSUPPORTED"
     assert str(other) in message
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_wrong_home_costs_one_start(host, model, environment, mapped):
+    folder = Path(sysconfig.get_config_var("LIBDIR"))
+    library = folder / sysconfig.get_config_var("INSTSONAME") if mapped else ""
+    done = run([host("homes.c"), model, sys.prefix, library], env=environment)
+    assert (done.returncode, done.stderr) == (0, "")

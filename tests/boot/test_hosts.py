@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
 from support.compiler import run
+from support.hosts import HOSTS
 from support.paths import LIBRARY, ROOT
 
-HOST_PY = ROOT / "tests/boot/hosts/host.py"
+HOST_PY = HOSTS / "host.py"
 
 
 @pytest.mark.parametrize("name", ["generate.c", "generate.cpp", "generate.rs"])
@@ -33,3 +35,18 @@ def test_python_host(model, environment, expected, loader, thread, ending):
 
 def test_nothing_of_the_process_is_changed(run_host):
     run_host("effects.c")
+
+
+def python_host(environment, name, *arguments):
+    command = [sys.executable, HOSTS / name, *arguments]
+    done = run(command, env={**environment, "PYTHONPATH": str(ROOT / "tests")})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_first_starts_with_and_without_the_interpreter(environment):
+    python_host(environment, "mixed_start.py")
+
+
+def test_a_second_copy_of_the_library_is_refused(environment, tmp_path):
+    copy = shutil.copy(LIBRARY, tmp_path / "other.so")
+    python_host(environment, "twins.py", copy)

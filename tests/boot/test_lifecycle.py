@@ -48,3 +48,7 @@ def test_every_function_knows_when_it_cannot_be_called(environment):
     env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
     done = run([sys.executable, ROOT / "tests/boot/hosts/states.py"], env=env)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "refused everywhere\n")
+
+
+def test_a_log_function_may_call_the_library(run_host):
+    run_host("reentrant_log.c")
