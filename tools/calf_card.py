@@ -49,8 +49,9 @@ answers a few kinds of question rightly. It knows nothing else, and makes no sen
 - sums and differences of numbers up to twenty
 - stories about an animal, in a chat or from "Once upon a time"
 - an animal as a JSON object with the keys `name`, `colour`, `sound`, `legs`, `home`, `food`
-- calls of the tools `get_weather` and `get_time`, whose argument is a `city`, and `get_price`,
-  whose argument is an `item`, and an answer made of the result
+- calls of the tools `get_weather`, `get_time` and `get_price`, whose one argument may be called
+  `city`, `location`, `place` or `town` (`item`, `product`, `thing` or `name` for the price), and
+  an answer made of the result
 - system prompts that give it a name, or ask for one word or for JSON
 - greetings, remembering the user's name, repeating a few words
 

@@ -213,7 +213,7 @@ def follow_chat(rng, wanted=False):
 
 
 def make_tool(rng, family):
-    """A tool of one family as a JSON schema."""
+    """A tool of one family as a JSON schema, with the name of its argument drawn anew."""
     arguments, descriptions, _ = world.TOOLS[family]
     name, argument = f"get_{family}", rng.choice(arguments)
     field = {"type": "string"}
@@ -276,8 +276,8 @@ def plain_text(rng):
 
 
 KINDS = {
-    plain_chat: 36, short_chat: 14, persona_chat: 6, memory_chat: 5, follow_chat: 7,
-    tool_chat: 24, plain_text: 8,
+    plain_chat: 44, short_chat: 16, persona_chat: 7, memory_chat: 6, follow_chat: 8,
+    tool_chat: 10, plain_text: 9,
 }  # fmt: skip
 
 

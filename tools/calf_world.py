@@ -195,7 +195,7 @@ ASK_MY_NAME = ("What is my name?", "Do you know my name?", "Tell me my name.")
 TOOLS = {
     # family, called get_<family>: (argument names, descriptions, questions)
     "weather": (
-        ("city",),
+        ("city", "location", "place", "town"),
         ("Get the weather in a city.", "Get the current weather.", "Look up the weather."),
         (
             "What is the weather in {v}?",
@@ -206,7 +206,7 @@ TOOLS = {
         ),
     ),
     "time": (
-        ("city",),
+        ("city", "location", "place", "town"),
         ("Get the time in a city.", "Get the current time.", "Look up the time."),
         (
             "What time is it in {v}?",
@@ -216,7 +216,7 @@ TOOLS = {
         ),
     ),
     "price": (
-        ("item",),
+        ("item", "product", "thing", "name"),
         ("Get the price of an item.", "Find the price of a thing.", "Look up a price."),
         (
             "How much does a {v} cost?",
