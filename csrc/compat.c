@@ -83,7 +83,10 @@ int32_t cow_mlx_tokenize(int32_t model, const char* text, int32_t length, int32_
       model, text, length < 0 ? COW_MLX_NUL : (size_t)length, add_special ? COW_MLX_ADD_SPECIAL : 0,
       tokens, (size_t)capacity, &count);
   /* With no buffer at all, our call answers the size; here that is a shortage. */
-  if (status == COW_MLX_OK && count > (size_t)capacity) status = COW_MLX_EBUFFER;
+  if (status == COW_MLX_OK && count > (size_t)capacity) {
+    status = cow_error(COW_MLX_EBUFFER, "tokenize: capacity is %d, but there are %zu tokens",
+                       (int)capacity, count);
+  }
   return count_of(status, count);
 }
 

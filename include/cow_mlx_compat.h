@@ -54,6 +54,7 @@ COW_MLX_API bool cow_mlx_reset_context(int32_t context);
  * @param tokens       receives up to capacity tokens
  * @param add_special  add the tokens that open (and close) a text
  * @return how many tokens; -(needed) if capacity is too small; -1 on an error
+ *         (or for a need of 1: cow_mlx_get_error() then names the capacity)
  */
 COW_MLX_API int32_t cow_mlx_tokenize(int32_t model, const char* text, int32_t length,
                                      int32_t* tokens, int32_t capacity, bool add_special);

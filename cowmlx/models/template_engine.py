@@ -71,6 +71,7 @@ def compile_template(source: str) -> Any:
     environment = _environment()
     try:
         tree = environment.parse(source)
+        _keep_budget(tree)
         _count_loops(tree)
         code = environment.compile(tree)
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as exc:
@@ -121,6 +122,14 @@ def literal_text(source: str) -> str:
 _BUDGET = "_cow_budget"
 _COUNT = "_cow_counted"
 _JOIN = "_cow_joined"
+
+
+def _keep_budget(tree: Any) -> None:
+    """Refuse a template that spells the name of its own budget."""
+    from jinja2 import nodes
+
+    if any(node.name == _BUDGET for node in tree.find_all(nodes.Name)):
+        raise ValueError(f"it uses the reserved name {_BUDGET}")
 
 
 def _count_loops(tree: Any) -> None:
