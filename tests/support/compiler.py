@@ -14,10 +14,12 @@ WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 
 def require(tool: str) -> str:
-    """The tool's path; skips the test and names the tool if there is none."""
+    """The tool's path; skips the test and names the tool if there is none that works."""
     path = shutil.which(tool)
     if not path:
         pytest.skip(f"{tool} is not installed")
+    if subprocess.run([path, "--version"], capture_output=True).returncode != 0:
+        pytest.skip(f"{tool} does not run: {path} --version fails")
     return path
 
 
