@@ -17,8 +17,8 @@ LIBRARY := cowmlx/lib/libcowmlx.so.1
 endif
 RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 
-SOURCES := setup.py pyproject.toml cowmlx/_bridge.pyx cowmlx/_cow_mlx.pxd \
-  $(wildcard csrc/*.c csrc/*.h include/*.h)
+SOURCES := setup.py pyproject.toml cowmlx/_cow_mlx.pxd \
+  $(wildcard cowmlx/*.pyx cowmlx/*.pxi csrc/*.c csrc/*.h include/*.h)
 
 .PHONY: all demo test lint gen bench calf clean
 
@@ -59,7 +59,7 @@ lint: all $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/_bridge.pyx
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/*.pyx cowmlx/*.pxi
 	$(BIN)/clang-format --dry-run -Werror include/*.h csrc/*.c csrc/*.h examples/c/*.c
 	$(BIN)/python tools/gen_bindings.py --check
 

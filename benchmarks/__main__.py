@@ -13,7 +13,19 @@ from importlib import import_module
 from benchmarks.support.readme import write_table
 from benchmarks.support.report import publish
 
-NAMES = ("round_trip", "decode", "prefill", "startup", "memory", "fairness")
+NAMES = (
+    "round_trip",
+    "decode",
+    "prefill",
+    "startup",
+    "memory",
+    "fairness",
+    "first_token",
+    "drafting",
+    "grammar",
+    "saved",
+    "soak",
+)
 
 
 def main() -> None:

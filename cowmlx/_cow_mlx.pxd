@@ -38,6 +38,14 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef int32_t cow_mlx_context
 
+    ctypedef int32_t cow_mlx_adapter
+
+    ctypedef int32_t cow_mlx_checkpoint
+
+    ctypedef struct cow_mlx_text:
+        const char* data
+        size_t length
+
     enum:
         COW_MLX_LOG_OFF
         COW_MLX_LOG_WARNING
@@ -66,11 +74,16 @@ cdef extern from "bridge.h" nogil:
         void* user_data
         cbool lazy
         cbool trust_remote_code
+        uint64_t prefix_cache_bytes
 
     enum:
         COW_MLX_ADD_SPECIAL
         COW_MLX_PARSE_SPECIAL
         COW_MLX_SKIP_SPECIAL
+
+    enum:
+        COW_MLX_OVERFLOW_STOP
+        COW_MLX_OVERFLOW_ROLL
 
     ctypedef struct cow_mlx_context_params:
         size_t struct_size
@@ -79,6 +92,9 @@ cdef extern from "bridge.h" nogil:
         int32_t kv_group_size
         cbool solo
         int32_t priority
+        int32_t overflow
+        size_t keep_tokens
+        cbool share_prefix
 
     ctypedef cbool (*cow_mlx_prompt_fn)(
             size_t processed, size_t total, void* user_data) noexcept nogil
@@ -120,6 +136,9 @@ cdef extern from "bridge.h" nogil:
         int32_t draft_tokens
         cow_mlx_prompt_fn prompt_progress
         void* user_data
+        size_t presence_window
+        size_t frequency_window
+        double timeout
 
     enum:
         COW_MLX_FINISH_NONE
@@ -128,6 +147,7 @@ cdef extern from "bridge.h" nogil:
         COW_MLX_FINISH_LENGTH
         COW_MLX_FINISH_CONTEXT
         COW_MLX_FINISH_CANCELED
+        COW_MLX_FINISH_TIMEOUT
 
     ctypedef struct cow_mlx_piece:
         size_t struct_size
@@ -144,6 +164,37 @@ cdef extern from "bridge.h" nogil:
         double generation_seconds
         double first_token_seconds
         uint64_t peak_memory
+        size_t drafted_tokens
+        size_t accepted_tokens
+
+    enum:
+        COW_MLX_EVENT_TEXT
+        COW_MLX_EVENT_REASONING
+        COW_MLX_EVENT_TOOL_CALL
+        COW_MLX_EVENT_END
+
+    ctypedef struct cow_mlx_event:
+        size_t struct_size
+        int32_t kind
+        const char* text
+        size_t length
+        const char* name
+        int32_t finish
+
+    ctypedef cbool (*cow_mlx_event_fn)(
+            const cow_mlx_event* event, void* user_data) noexcept nogil
+
+    enum:
+        COW_MLX_POOLING_MEAN
+        COW_MLX_POOLING_LAST
+        COW_MLX_POOLING_CLS
+
+    ctypedef struct cow_mlx_embed_params:
+        size_t struct_size
+        int32_t pooling
+        cbool normalize
+        cbool add_special
+        size_t batch_tokens
 
     enum: COW_BRIDGE_ABI
 
@@ -158,6 +209,8 @@ cdef extern from "bridge.h" nogil:
     ctypedef enum cow_kind:
         COW_KIND_MODEL
         COW_KIND_CONTEXT
+        COW_KIND_ADAPTER
+        COW_KIND_CHECKPOINT
 
     ctypedef enum cow_op:
         COW_OP_RUNTIME_START
@@ -171,16 +224,29 @@ cdef extern from "bridge.h" nogil:
         COW_OP_MODEL_DETOKENIZE
         COW_OP_MODEL_IS_END
         COW_OP_MODEL_CHAT_PROMPT
+        COW_OP_MODEL_EMBED
+        COW_OP_ADAPTER_LOAD
+        COW_OP_ADAPTER_FREE
         COW_OP_CONTEXT_CREATE
         COW_OP_CONTEXT_FREE
+        COW_OP_CONTEXT_FORK
         COW_OP_CONTEXT_RESET
         COW_OP_CONTEXT_TOKENS
         COW_OP_CONTEXT_TRIM_END
         COW_OP_CONTEXT_TRIM_FRONT
+        COW_OP_CONTEXT_CHECKPOINT
+        COW_OP_CONTEXT_REWIND
+        COW_OP_CHECKPOINT_FREE
+        COW_OP_CONTEXT_SAVE
+        COW_OP_CONTEXT_LOAD
+        COW_OP_CONTEXT_SET_ADAPTER
         COW_OP_CONTEXT_INFO
         COW_OP_CONTEXT_BEGIN
         COW_OP_CONTEXT_NEXT
         COW_OP_CONTEXT_GENERATE
+        COW_OP_CONTEXT_CHAT
+        COW_OP_CONTEXT_LOGPROBS
+        COW_OP_CONTEXT_LOGITS
         COW_OP_CONTEXT_STATS
         COW_OP_COUNT
 
@@ -202,21 +268,31 @@ cdef extern from "bridge.h" nogil:
         size_t capacity
         size_t* count
 
+    ctypedef struct cow_floats_out:
+        float* buffer
+        size_t capacity
+        size_t* count
+
     ctypedef struct cow_args:
         int32_t handle
+        int32_t other
         const char* path
         cow_text text
         cow_text options
         cow_tokens tokens
         uint32_t flags
         int32_t token
+        float scale
         size_t count
+        const cow_mlx_text* texts
         const cow_mlx_runtime_params* runtime_params
         const cow_mlx_model_params* model_params
         const cow_mlx_context_params* context_params
         const cow_mlx_generation_params* generation_params
+        const cow_mlx_embed_params* embed_params
         cow_text_out text_out
         cow_tokens_out tokens_out
+        cow_floats_out floats_out
         int32_t* handle_out
         cbool* bool_out
         size_t* count_out
@@ -228,12 +304,16 @@ cdef extern from "bridge.h" nogil:
         COW_EVENT_PROGRESS
         COW_EVENT_PROMPT
         COW_EVENT_TEXT
+        COW_EVENT_CHAT
 
     ctypedef struct cow_event:
         cow_event_kind kind
         float fraction
         char* text
         size_t length
+        char* name
+        int32_t chat_kind
+        int32_t finish
         size_t processed
         size_t total
 
@@ -248,6 +328,7 @@ cdef extern from "bridge.h" nogil:
         uint32_t cancel_epoch
         cow_deliver_fn deliver
         cow_mlx_text_fn on_text
+        cow_mlx_event_fn on_event
         void* user_data
         cow_mlx_status status
         char* message

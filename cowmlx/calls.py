@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from cowmlx.generation.generation import Piece, Stats
+    import mlx.core as mx
+
+    from cowmlx.generation.piece import Piece, Stats
 
 
 class Call(Protocol):
@@ -32,6 +34,9 @@ class Call(Protocol):
     def post_text(self, text: bytes) -> None:
         """Hand over generated text; only when ready."""
 
+    def post_chat(self, kind: int, text: str, name: str, finish: int) -> None:
+        """Hand over a chat event; only when ready."""
+
     def succeed(self) -> None:
         """End the call."""
 
@@ -40,6 +45,16 @@ class Call(Protocol):
 
     def succeed_with_count(self, count: int) -> None:
         """End the call and give the host a number of tokens."""
+
+    def succeed_with_floats(self, array: mx.array, count: int) -> None:
+        """End the call with evaluated float32 values, and a number that goes with them."""
+
+    def answer_size(self, size: int, count: int) -> bool:
+        """End the call if ``size`` floats need not be computed; false if they have to be.
+
+        That is so where the host asks for a size alone, has too small a buffer, or ``size`` is
+        0. It is given the number that goes with them.
+        """
 
     def succeed_with_stats(self, stats: Stats) -> None:
         """End the call and give the host its sizes and times."""

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import sys
+from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx.cache.layers import can_quantize
+from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.errors import BadState, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context, ContextParams
 from cowmlx.generation.params import GenerationParams
-from cowmlx.generation.waiters import BeginWaiter, GenerateWaiter, NextWaiter, TrimWaiter
+from cowmlx.generation.waiters import (
+    BeginWaiter,
+    ChatWaiter,
+    GenerateWaiter,
+    NextWaiter,
+    TrimWaiter,
+)
 from cowmlx.handles import NOUNS, HandleTable
 from cowmlx.loading import Loading
 from cowmlx.scheduler import Scheduler
@@ -19,12 +28,16 @@ from cowmlx.streams import StreamPool, choose_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any
 
+    from cowmlx.cache.snapshot import Snapshot
     from cowmlx.calls import Call
-    from cowmlx.generation.generation import Stats
+    from cowmlx.embedding import Embedding
+    from cowmlx.generation.piece import Stats
+    from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
+    from cowmlx.saving import Transfer
 
 STOPPED = "the runtime was stopped"
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
@@ -53,6 +66,11 @@ class Engine:
         self._handles = HandleTable()
         self._scheduler = Scheduler()
         self._loadings: list[Loading] = []
+        self._embeddings: list[Embedding] = []
+        self._hidden: WeakKeyDictionary[Model, HiddenStates] = WeakKeyDictionary()
+        self._prefixes: WeakKeyDictionary[Model, SharedPrefixes] = WeakKeyDictionary()
+        self._checkpoints: dict[int, list[int]] = {}  # handles, by their context's
+        self._transfers: dict[int, Transfer] = {}  # by the handle of their context
         self._streams = StreamPool(mx.Device(mx.cpu))
         self._python_home = ""
         self._limits: tuple[int, int] | None = None  # mlx's own, restored at stop
@@ -83,10 +101,13 @@ class Engine:
         """Cancel what runs, free everything."""
         for loading in list(self._loadings):
             loading.abandon(STOPPED)
+        for embedding in list(self._embeddings):
+            embedding.abandon(STOPPED)
         for handle in self._handles.handles(constants.KIND_CONTEXT):
             self.free_context(handle, STOPPED)
-        for handle in self._handles.handles(constants.KIND_MODEL):
-            self._handles.remove(constants.KIND_MODEL, handle)
+        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
+            for handle in self._handles.handles(kind):
+                self._handles.remove(kind, handle)
         self._scheduler = Scheduler()
         mx.clear_cache()
         if self._limits is not None:
@@ -125,13 +146,21 @@ class Engine:
         return "gpu" if self._streams.device.type == mx.gpu else "cpu"
 
     def memory_trim(self) -> None:
-        """Give mlx's unused buffers back."""
+        """Give mlx's unused buffers back, and the prompts kept for new contexts."""
+        for prefixes in self._prefixes.values():
+            prefixes.clear()
         mx.clear_cache()
 
     # ---------------------------------------------------------------- Models
 
     def load_model(
-        self, call: Call, path: str, adapter_path: str | None, lazy: bool, trust_remote_code: bool
+        self,
+        call: Call,
+        path: str,
+        adapter_path: str | None,
+        lazy: bool,
+        trust_remote_code: bool,
+        prefix_cache_bytes: int,
     ) -> None:
         """Start loading a model folder; the call ends with its handle."""
         from cowmlx.models import registry  # late: a start needs none of it
@@ -144,7 +173,10 @@ class Engine:
         def on_end(model: Model | None) -> int:
             self._loadings.remove(loading)
             self._streams.give_back(stream)
-            return self._handles.add(constants.KIND_MODEL, model) if model is not None else 0
+            if model is None:
+                return 0
+            self._prefixes[model] = SharedPrefixes(prefix_cache_bytes)
+            return self._handles.add(constants.KIND_MODEL, model)
 
         loading = Loading(call, loader, stream, on_end)
         self._loadings.append(loading)
@@ -152,7 +184,9 @@ class Engine:
 
     def free_model(self, handle: int) -> None:
         """Close a model's handle; its contexts keep the model."""
-        self._handles.remove(constants.KIND_MODEL, handle)
+        model = self._handles.remove(constants.KIND_MODEL, handle)
+        for embedding in [unit for unit in self._embeddings if unit.model is model]:
+            embedding.abandon("the model was freed")
 
     def _model(self, handle: int) -> Model:
         return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
@@ -160,11 +194,13 @@ class Engine:
     def model_info(self, handle: int) -> dict[str, Any]:
         """Return what ``model_info`` tells."""
         model = self._model(handle)
+        trims = can_trim_all(model.make_cache())
         cache = {
-            "trim_end": "in_place" if can_trim_all(model.make_cache()) else "recomputed",
+            "trim_end": "in_place" if trims else "recomputed",
             "trim_front": "recomputed",
-            "fork": "no",
-            "quantise": "no",
+            "fork": "in_place",
+            "quantise": "in_place" if can_quantize(model) else "no",
+            "draft": "in_place" if trims else "no",
         }
         return {**model.info(), "cache": cache}
 
@@ -191,14 +227,61 @@ class Engine:
 
     def chat_prompt(self, handle: int, messages: str, options: str) -> list[int]:
         """Return the tokens of a rendered conversation (JSON texts)."""
+        return _render(self._model(handle), messages, options)[0]
+
+    def embed(self, call: Call, handle: int, texts: list[str], fields: dict[str, Any]) -> None:
+        """Start turning texts into vectors; the call ends with them."""
+        from cowmlx.embedding import Embedding, EmbeddingParams  # late: few hosts need it
+
         model = self._model(handle)
-        if model.chat_template is None:
-            raise Unsupported(
-                "this model has no chat template; write the prompt yourself and use model_tokenize"
-            )
-        parsed_messages = _parse_json("messages_json", messages, list)
-        parsed_options = _parse_json("options_json", options, dict) if options else {}
-        return model.chat_template.prompt_tokens(model.tokenizer, parsed_messages, parsed_options)
+        params = EmbeddingParams(fields)
+        stream = self._streams.take()
+        try:
+            with mx.stream(stream):
+                hidden = self._hidden_states(model)
+        except BaseException:
+            self._streams.give_back(stream)
+            raise
+        if call.answer_size(len(texts) * hidden.dims, hidden.dims):
+            self._streams.give_back(stream)
+            return
+
+        def on_end(embedding: Embedding) -> None:
+            self._embeddings.remove(embedding)
+            self._streams.give_back(stream)
+
+        embedding = Embedding(call, model, hidden, texts, params, stream, on_end)
+        self._embeddings.append(embedding)
+        self._scheduler.add(embedding)
+
+    def _hidden_states(self, model: Model) -> HiddenStates:
+        from cowmlx.models.embedding import HiddenStates
+
+        if model not in self._hidden:
+            self._hidden[model] = HiddenStates(model)
+        return self._hidden[model]
+
+    # -------------------------------------------------------------- Adapters
+
+    def load_adapter(self, model_handle: int, path: str, scale: float) -> int:
+        """Load an adapter for a model and return its handle."""
+        from cowmlx.models import adapters  # late: few hosts need it
+
+        model = self._model(model_handle)
+        stream = self._streams.take()
+        try:
+            with mx.stream(stream):
+                adapted = adapters.adapted(model, path, scale)
+        finally:
+            self._streams.give_back(stream)
+        return self._handles.add(constants.KIND_ADAPTER, Adapter(model, adapted))
+
+    def free_adapter(self, handle: int) -> None:
+        """Close an adapter's handle; the contexts that use it keep it."""
+        self._handles.remove(constants.KIND_ADAPTER, handle)
+
+    def _adapter(self, handle: int) -> Adapter:
+        return self._handles.get(constants.KIND_ADAPTER, handle)  # type: ignore[return-value]
 
     # -------------------------------------------------------------- Contexts
 
@@ -206,8 +289,15 @@ class Engine:
         """Open a context and return its handle."""
         model = self._model(model_handle)
         params = ContextParams(fields, model)
+        return self._open_context(model, params, self._prefixes[model])
+
+    def _open_context(self, model: Model, params: ContextParams, prefixes: SharedPrefixes) -> int:
         handle = 0
-        context = Context(model, params, self._streams.take(), lambda: self._cancel_epoch(handle))
+
+        def cancel_epoch() -> int:
+            return self._cancel_epoch(handle)
+
+        context = Context(model, params, self._streams.take(), cancel_epoch, prefixes)
         try:
             handle = self._handles.add(constants.KIND_CONTEXT, context)
         except BaseException:
@@ -227,8 +317,14 @@ class Engine:
     def free_context(self, handle: int, reason: str = "the context was freed") -> None:
         """Close a context; a call that waits on it is cancelled."""
         context = self._context(handle)
+        for checkpoint in self._checkpoints.pop(handle, []):
+            self._handles.remove(constants.KIND_CHECKPOINT, checkpoint)
         self._handles.remove(constants.KIND_CONTEXT, handle)
         self._closed(handle)
+        transfer = self._transfers.get(handle)
+        if transfer is not None:
+            self._scheduler.remove(transfer)
+            transfer.abandon(reason)
         self._scheduler.remove(context)
         context.abandon(reason)
         self._streams.give_back(context.stream)
@@ -236,6 +332,98 @@ class Engine:
     def reset_context(self, handle: int) -> None:
         """Forget a context's tokens."""
         self._idle_context(handle).reset()
+
+    def fork_context(self, handle: int) -> int:
+        """Open a context that holds what another one holds."""
+        context = self._idle_context(handle)
+        snapshot = context.snapshot()
+        forked = self._open_context(context.base, context.params, context.prefixes)
+        self._context(forked).set_model(context.model)
+        self._context(forked).adapter = context.adapter
+        self._context(forked).restore(snapshot)
+        return forked
+
+    def checkpoint(self, handle: int) -> int:
+        """Keep what a context holds."""
+        context = self._idle_context(handle)
+        checkpoint = Checkpoint(handle, context.model.serial, context.snapshot())
+        kept = self._handles.add(constants.KIND_CHECKPOINT, checkpoint)
+        self._checkpoints.setdefault(handle, []).append(kept)
+        return kept
+
+    def _checkpoint(self, handle: int) -> Checkpoint:
+        return self._handles.get(constants.KIND_CHECKPOINT, handle)  # type: ignore[return-value]
+
+    def rewind(self, handle: int, checkpoint_handle: int) -> None:
+        """Make a context hold what it held at a checkpoint."""
+        context = self._idle_context(handle)
+        checkpoint = self._checkpoint(checkpoint_handle)
+        if checkpoint.context != handle:
+            raise InvalidArgument(
+                f"checkpoint {checkpoint_handle} is of context {checkpoint.context}, not of "
+                f"{handle}"
+            )
+        if checkpoint.weights != context.model.serial:
+            raise BadState(
+                "the context's adapter has changed since the checkpoint; set the one it had first"
+            )
+        context.restore(checkpoint.snapshot)
+
+    def free_checkpoint(self, handle: int) -> None:
+        """Close a checkpoint's handle."""
+        checkpoint = self._checkpoint(handle)
+        self._handles.remove(constants.KIND_CHECKPOINT, handle)
+        self._checkpoints[checkpoint.context].remove(handle)
+
+    def save_context(self, call: Call, handle: int, path: str) -> None:
+        """Start writing what a context holds to a file."""
+        from cowmlx import saving  # late: few hosts need it
+
+        context = self._idle_context(handle)
+        self._transfer(call, handle, context, saving.save(context, path))
+
+    def load_context(self, call: Call, handle: int, path: str) -> None:
+        """Start making a context hold what a file says."""
+        from cowmlx import saving
+
+        context = self._idle_context(handle)
+        self._transfer(call, handle, context, saving.load(context, path))
+
+    def _transfer(
+        self, call: Call, handle: int, context: Context, steps: Generator[None, None, None]
+    ) -> None:
+        from cowmlx.saving import Transfer
+
+        transfer = Transfer(call, context, steps, lambda: self._transfers.pop(handle, None))
+        self._transfers[handle] = transfer
+        self._scheduler.add(transfer)
+
+    def set_adapter(self, handle: int, adapter: int) -> None:
+        """Let a context use an adapter, or none (0)."""
+        context = self._idle_context(handle)
+        if not adapter:
+            context.set_model(context.base)
+            context.adapter = None
+            return
+        found = self._adapter(adapter)
+        if found.base is not context.base:
+            raise InvalidArgument(f"adapter {adapter} is of another model than context {handle}")
+        context.set_model(found.adapted)
+        context.adapter = adapter
+
+    def context_logits(self, handle: int) -> mx.array:
+        """Return (V,) float32 behind the last token that a context holds."""
+        return self._idle_context(handle).logits()
+
+    def context_logprobs(self, handle: int) -> tuple[list[int], list[float]]:
+        """Return the most probable tokens where the last piece was chosen."""
+        generation = self._context(handle).generation
+        piece = generation.last if generation is not None else None
+        if piece is None:
+            raise BadState("no piece has been delivered; call context_next first")
+        if piece.top is None:
+            raise BadState("this generation was begun with logprobs 0")
+        return [token for token, _ in piece.top], [value for _, value in piece.top]
 
     def context_tokens(self, handle: int) -> list[int]:
         """Return the tokens that a context holds."""
@@ -282,11 +470,28 @@ class Engine:
 
     def generate(self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]) -> None:
         """Start a generation; the call ends with it."""
+        _refuse_logprobs(fields)
         self._start(handle, tokens, fields, call).wait(GenerateWaiter(call))
+
+    def chat(
+        self, call: Call, handle: int, messages: str, options: str, fields: dict[str, Any]
+    ) -> None:
+        """Answer a conversation (JSON texts); the call ends with the answer."""
+        from cowmlx.generation.chat_events import ChatSplitter  # late: not every host chats
+
+        model = self._idle_context(handle).model
+        _refuse_logprobs(fields)
+        prompt, tools = _render(model, messages, options)
+        if not prompt:
+            raise InvalidArgument("the chat template makes nothing of messages_json")
+        splitter = ChatSplitter.after(model, prompt, tools)
+        self._start(handle, prompt, fields, call).wait(ChatWaiter(call, splitter))
 
     def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
         context = self._idle_context(handle)
-        context.begin(tokens, GenerationParams(fields), call.cancel_epoch)
+        params = GenerationParams(fields)
+        draft = self._model(params.draft) if params.draft else None
+        context.begin(tokens, params, call.cancel_epoch, draft)
         self._scheduler.add(context)
         return context
 
@@ -299,11 +504,61 @@ class Engine:
         self._scheduler.add(context)
 
 
+class Adapter:
+    """An adapter of a model.
+
+    Attributes:
+        base: the model it was loaded for.
+        adapted: the same with the adapter.
+    """
+
+    __slots__ = ("adapted", "base")
+
+    def __init__(self, base: Model, adapted: Model) -> None:
+        self.base = base
+        self.adapted = adapted
+
+
+class Checkpoint:
+    """What a context held, and with which weights.
+
+    Attributes:
+        context: the context's handle.
+        weights: the serial number of its model, adapter included.
+    """
+
+    __slots__ = ("context", "snapshot", "weights")
+
+    def __init__(self, context: int, weights: int, snapshot: Snapshot) -> None:
+        self.context = context
+        self.weights = weights
+        self.snapshot = snapshot
+
+
 def _check_flags(flags: int, **known: int) -> None:
     rest = flags & ~sum(known.values())
     if rest:
         names = ", ".join(f"COW_MLX_{name} ({value})" for name, value in known.items())
         raise InvalidArgument(f"flags has the unknown bits {rest:#x}; it can have {names}")
+
+
+def _refuse_logprobs(fields: dict[str, Any]) -> None:
+    if fields["logprobs"]:
+        raise InvalidArgument(
+            f"logprobs is {fields['logprobs']}, but they come with context_next only; leave it at 0"
+        )
+
+
+def _render(model: Model, messages: str, options: str) -> tuple[list[int], list[Any] | None]:
+    """Return the tokens of a conversation (JSON texts), and the tools that it offers."""
+    if model.chat_template is None:
+        raise Unsupported(
+            "this model has no chat template; write the prompt yourself and use model_tokenize"
+        )
+    parsed_messages = _parse_json("messages_json", messages, list)
+    parsed_options = _parse_json("options_json", options, dict) if options else {}
+    prompt = model.chat_template.prompt_tokens(model.tokenizer, parsed_messages, parsed_options)
+    return prompt, parsed_options.get("tools")
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:

@@ -77,3 +77,9 @@ class InputOutput(CowMlxError):
     """The operating system failed a read or a write."""
 
     status = status.EIO
+
+
+class TimedOut(CowMlxError):
+    """The call's own time limit has passed."""
+
+    status = status.ETIMEDOUT

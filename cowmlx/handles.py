@@ -7,12 +7,19 @@ from collections import deque
 from cowmlx._constants import (
     HANDLE_GENERATIONS,
     HANDLE_SLOTS,
+    KIND_ADAPTER,
+    KIND_CHECKPOINT,
     KIND_CONTEXT,
     KIND_MODEL,
 )
 from cowmlx.errors import OutOfMemory, UnknownHandle
 
-NOUNS = {KIND_MODEL: "model", KIND_CONTEXT: "context"}
+NOUNS = {
+    KIND_MODEL: "model",
+    KIND_CONTEXT: "context",
+    KIND_ADAPTER: "adapter",
+    KIND_CHECKPOINT: "checkpoint",
+}
 
 
 class HandleTable:

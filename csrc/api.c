@@ -158,6 +158,64 @@ cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messag
   return CALL(r);
 }
 
+/* How many values a buffer of floats can hold at most. */
+#define MAX_FLOATS (SIZE_MAX / 2 / sizeof(float))
+#define REQUIRE_CAPACITY(capacity) \
+  if ((capacity) > MAX_FLOATS)     \
+  INVALID("%s: %s is %zu, more than any buffer", OPERATION, #capacity, (size_t)(capacity))
+
+cow_mlx_status cow_mlx_model_embed(cow_mlx_model model, const cow_mlx_text* texts, size_t count,
+                                   const cow_mlx_embed_params* params, float* out, size_t capacity,
+                                   size_t* dims) {
+  BEGIN_CALL;
+  if (!texts && count > 0) INVALID("%s: texts is NULL, but count is not 0", OPERATION);
+  if (count > MAX_TOKENS) INVALID("%s: count is %zu, more than any batch", OPERATION, count);
+  for (size_t i = 0; i < count; i++) {
+    if (!texts[i].data && texts[i].length > 0) {
+      INVALID("%s: texts[%zu].data is NULL, but its length is not 0", OPERATION, i);
+    }
+    if (texts[i].length > MAX_BYTES && texts[i].length != COW_MLX_NUL) {
+      INVALID("%s: texts[%zu].length is %zu, more than any text", OPERATION, i, texts[i].length);
+    }
+  }
+  REQUIRE_BUFFER(out, capacity);
+  REQUIRE_CAPACITY(capacity);
+  REQUIRE(dims);
+  cow_mlx_embed_params effective;
+  TRY(COW_READ_PARAMS(embed, OPERATION, params, &effective));
+  cow_request r = {.op = COW_OP_MODEL_EMBED,
+                   .args = {.handle = model,
+                            .texts = texts,
+                            .count = count,
+                            .embed_params = &effective,
+                            .floats_out = {out, capacity, dims}}};
+  return CALL(r);
+}
+
+/* --------------------------------------------------------------- Adapters */
+
+cow_mlx_status cow_mlx_adapter_load(cow_mlx_model model, const char* path, float scale,
+                                    cow_mlx_adapter* out) {
+  BEGIN_CALL;
+  REQUIRE(path);
+  REQUIRE(out);
+  cow_request r = {.op = COW_OP_ADAPTER_LOAD,
+                   .args = {.handle = model, .path = path, .scale = scale, .handle_out = out}};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_adapter_free(cow_mlx_adapter adapter) {
+  BEGIN_CALL;
+  cow_request r = {.op = COW_OP_ADAPTER_FREE, .args.handle = adapter};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_set_adapter(cow_mlx_context context, cow_mlx_adapter adapter) {
+  BEGIN_CALL;
+  cow_request r = {.op = COW_OP_CONTEXT_SET_ADAPTER, .args = {.handle = context, .other = adapter}};
+  return CALL(r);
+}
+
 /* --------------------------------------------------------------- Contexts */
 
 cow_mlx_status cow_mlx_context_create(cow_mlx_model model, const cow_mlx_context_params* params,
@@ -174,6 +232,50 @@ cow_mlx_status cow_mlx_context_create(cow_mlx_model model, const cow_mlx_context
 cow_mlx_status cow_mlx_context_free(cow_mlx_context context) {
   BEGIN_CALL;
   cow_request r = {.op = COW_OP_CONTEXT_FREE, .args.handle = context};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_fork(cow_mlx_context context, cow_mlx_context* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  cow_request r = {.op = COW_OP_CONTEXT_FORK, .args = {.handle = context, .handle_out = out}};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_checkpoint(cow_mlx_context context, cow_mlx_checkpoint* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  cow_request r = {.op = COW_OP_CONTEXT_CHECKPOINT, .args = {.handle = context, .handle_out = out}};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_rewind(cow_mlx_context context, cow_mlx_checkpoint checkpoint) {
+  BEGIN_CALL;
+  cow_request r = {.op = COW_OP_CONTEXT_REWIND, .args = {.handle = context, .other = checkpoint}};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_checkpoint_free(cow_mlx_checkpoint checkpoint) {
+  BEGIN_CALL;
+  cow_request r = {.op = COW_OP_CHECKPOINT_FREE, .args.handle = checkpoint};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const char* path) {
+  BEGIN_CALL;
+  REQUIRE(path);
+  cow_request r = {.op = COW_OP_CONTEXT_SAVE,
+                   .cancel_epoch = cow_cancel_epoch(context),
+                   .args = {.handle = context, .path = path}};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const char* path) {
+  BEGIN_CALL;
+  REQUIRE(path);
+  cow_request r = {.op = COW_OP_CONTEXT_LOAD,
+                   .cancel_epoch = cow_cancel_epoch(context),
+                   .args = {.handle = context, .path = path}};
   return CALL(r);
 }
 
@@ -286,6 +388,69 @@ cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, const int32_t* 
   cow_mlx_status status = CALL(r);
   if (stats && status == COW_MLX_OK) cow_params_write(stats, &result, sizeof result);
   return status;
+}
+
+static bool deliver_chat(const cow_request* r) {
+  const cow_event* event = &r->event;
+  if (event->kind != COW_EVENT_CHAT) return deliver_generation(r);
+  cow_mlx_event told = {.struct_size = sizeof told,
+                        .kind = event->chat_kind,
+                        .text = event->text,
+                        .length = event->length,
+                        .name = event->name ? event->name : "",
+                        .finish = event->finish};
+  return !r->on_event || r->on_event(&told, r->user_data);
+}
+
+cow_mlx_status cow_mlx_context_chat(cow_mlx_context context, const char* messages_json,
+                                    size_t length, const cow_mlx_generation_params* params,
+                                    const char* options_json, cow_mlx_event_fn on_event,
+                                    void* user_data, cow_mlx_stats* stats) {
+  BEGIN_CALL;
+  REQUIRE(messages_json);
+  REQUIRE_TEXT(messages_json, length);
+  if (stats) TRY(cow_params_check_out(OPERATION, "stats", stats));
+  cow_mlx_generation_params effective;
+  TRY(COW_READ_PARAMS(generation, OPERATION, params, &effective));
+  cow_mlx_stats result = {.struct_size = sizeof result};
+  cow_request r = {.op = COW_OP_CONTEXT_CHAT,
+                   .cancel_epoch = cow_cancel_epoch(context),
+                   .deliver = deliver_chat,
+                   .on_event = on_event,
+                   .user_data = user_data,
+                   .args = {.handle = context,
+                            .text = text_of(messages_json, length),
+                            .options = text_of(options_json, options_json ? COW_MLX_NUL : 0),
+                            .generation_params = &effective,
+                            .stats_out = &result}};
+  cow_mlx_status status = CALL(r);
+  if (stats && status == COW_MLX_OK) cow_params_write(stats, &result, sizeof result);
+  return status;
+}
+
+cow_mlx_status cow_mlx_context_logprobs(cow_mlx_context context, int32_t* tokens, float* logprobs,
+                                        size_t capacity, size_t* count) {
+  BEGIN_CALL;
+  REQUIRE_BUFFER(tokens, capacity);
+  REQUIRE_BUFFER(logprobs, capacity);
+  REQUIRE_CAPACITY(capacity);
+  REQUIRE(count);
+  cow_request r = {.op = COW_OP_CONTEXT_LOGPROBS,
+                   .args = {.handle = context,
+                            .tokens_out = {tokens, capacity, count},
+                            .floats_out = {logprobs, capacity, count}}};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_logits(cow_mlx_context context, float* logits, size_t capacity,
+                                      size_t* count) {
+  BEGIN_CALL;
+  REQUIRE_BUFFER(logits, capacity);
+  REQUIRE_CAPACITY(capacity);
+  REQUIRE(count);
+  cow_request r = {.op = COW_OP_CONTEXT_LOGITS,
+                   .args = {.handle = context, .floats_out = {logits, capacity, count}}};
+  return CALL(r);
 }
 
 cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context) {

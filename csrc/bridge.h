@@ -9,7 +9,7 @@
 #include "cow_mlx.h"
 
 /* Changes whenever anything in this file does; checked at start. */
-#define COW_BRIDGE_ABI 1
+#define COW_BRIDGE_ABI 2
 
 #define COW_BRIDGE_CAPSULE "cowmlx._bridge.table"
 
@@ -19,7 +19,12 @@
 /* Handles: kind (3 bits), generation (12), slot (16). Kind 0 does not exist. */
 #define COW_HANDLE_SLOTS 65536
 #define COW_HANDLE_GENERATIONS 4096
-typedef enum cow_kind { COW_KIND_MODEL = 1, COW_KIND_CONTEXT = 2 } cow_kind;
+typedef enum cow_kind {
+  COW_KIND_MODEL = 1,
+  COW_KIND_CONTEXT = 2,
+  COW_KIND_ADAPTER = 3,
+  COW_KIND_CHECKPOINT = 4
+} cow_kind;
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -34,16 +39,29 @@ typedef enum cow_op {
   COW_OP_MODEL_DETOKENIZE,
   COW_OP_MODEL_IS_END,
   COW_OP_MODEL_CHAT_PROMPT,
+  COW_OP_MODEL_EMBED,
+  COW_OP_ADAPTER_LOAD,
+  COW_OP_ADAPTER_FREE,
   COW_OP_CONTEXT_CREATE,
   COW_OP_CONTEXT_FREE,
+  COW_OP_CONTEXT_FORK,
   COW_OP_CONTEXT_RESET,
   COW_OP_CONTEXT_TOKENS,
   COW_OP_CONTEXT_TRIM_END,
   COW_OP_CONTEXT_TRIM_FRONT,
+  COW_OP_CONTEXT_CHECKPOINT,
+  COW_OP_CONTEXT_REWIND,
+  COW_OP_CHECKPOINT_FREE,
+  COW_OP_CONTEXT_SAVE,
+  COW_OP_CONTEXT_LOAD,
+  COW_OP_CONTEXT_SET_ADAPTER,
   COW_OP_CONTEXT_INFO,
   COW_OP_CONTEXT_BEGIN,
   COW_OP_CONTEXT_NEXT,
   COW_OP_CONTEXT_GENERATE,
+  COW_OP_CONTEXT_CHAT,
+  COW_OP_CONTEXT_LOGPROBS,
+  COW_OP_CONTEXT_LOGITS,
   COW_OP_CONTEXT_STATS,
   COW_OP_COUNT
 } cow_op;
@@ -73,22 +91,33 @@ typedef struct cow_tokens_out {
   size_t* count;
 } cow_tokens_out;
 
+typedef struct cow_floats_out {
+  float* buffer;
+  size_t capacity;
+  size_t* count;
+} cow_floats_out;
+
 /* The arguments of an operation. Which members are used, api.c shows. */
 typedef struct cow_args {
   int32_t handle;
+  int32_t other; /* a second handle */
   const char* path;
   cow_text text;
   cow_text options;
   cow_tokens tokens;
   uint32_t flags;
   int32_t token;
+  float scale;
   size_t count;
+  const cow_mlx_text* texts; /* count of them */
   const cow_mlx_runtime_params* runtime_params;
   const cow_mlx_model_params* model_params;
   const cow_mlx_context_params* context_params;
   const cow_mlx_generation_params* generation_params;
+  const cow_mlx_embed_params* embed_params;
   cow_text_out text_out;
   cow_tokens_out tokens_out;
+  cow_floats_out floats_out;
   int32_t* handle_out;
   bool* bool_out;
   size_t* count_out;
@@ -101,7 +130,8 @@ typedef enum cow_event_kind {
   COW_EVENT_NONE = 0,
   COW_EVENT_PROGRESS,
   COW_EVENT_PROMPT,
-  COW_EVENT_TEXT
+  COW_EVENT_TEXT,
+  COW_EVENT_CHAT
 } cow_event_kind;
 
 typedef struct cow_event {
@@ -109,6 +139,9 @@ typedef struct cow_event {
   float fraction;
   char* text; /* stage of progress, or generated text: malloc'ed, freed once it is taken */
   size_t length;
+  char* name;        /* of a tool, or NULL: malloc'ed likewise */
+  int32_t chat_kind; /* one of COW_MLX_EVENT_ */
+  int32_t finish;    /* of a chat's end */
   size_t processed;
   size_t total;
 } cow_event;
@@ -127,6 +160,7 @@ struct cow_request {
   uint32_t cancel_epoch; /* of the context, when the call was made */
   cow_deliver_fn deliver;
   cow_mlx_text_fn on_text;
+  cow_mlx_event_fn on_event;
   void* user_data;
 
   cow_mlx_status status;

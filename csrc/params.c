@@ -63,7 +63,8 @@ void cow_params_write(void* host, const void* from, size_t size) {
   }
 
 INIT(runtime, .log_level = COW_MLX_LOG_INFO)
-INIT(model, .adapter_path = NULL)
-INIT(context, .max_tokens = 0)
+INIT(model, .prefix_cache_bytes = 256u << 20)
+INIT(context, .share_prefix = true)
+INIT(embed, .normalize = true, .add_special = true, .batch_tokens = 2048)
 INIT(generation, .max_tokens = 256, .top_p = 1, .typical_p = 1, .repetition_penalty = 1,
-     .repetition_window = 20)
+     .repetition_window = 20, .presence_window = 20, .frequency_window = 20)

@@ -27,6 +27,7 @@ static void deliver(cow_request* request) {
   pthread_mutex_unlock(&queue.lock);
   bool go_on = request->deliver(request);
   free(request->event.text);
+  free(request->event.name);
   pthread_mutex_lock(&queue.lock);
   request->event.kind = COW_EVENT_NONE;
   if (!go_on) request->refused = true;

@@ -37,7 +37,7 @@ bool cow_queue_sleep(void);
  * submitted may be ended too. */
 void cow_queue_finish(cow_request* request, cow_mlx_status status);
 
-/* Hand an event to the request's caller, which frees its text. Only when
+/* Hand an event to the request's caller, which frees its texts. Only when
  * cow_queue_can_post(): the last one has been taken, and not been refused. */
 void cow_queue_post(cow_request* request, const cow_event* event);
 bool cow_queue_can_post(cow_request* request);

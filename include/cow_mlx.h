@@ -122,6 +122,18 @@ typedef int32_t cow_mlx_model;
 /** A context: one sequence of tokens, its cache and its mlx stream. */
 typedef int32_t cow_mlx_context;
 
+/** A LoRA or DoRA adapter of one model. */
+typedef int32_t cow_mlx_adapter;
+
+/** What a context held at one moment. */
+typedef int32_t cow_mlx_checkpoint;
+
+/** A text, where a call takes several: UTF-8, or COW_MLX_NUL as its length. */
+typedef struct cow_mlx_text {
+  const char* data;
+  size_t length;
+} cow_mlx_text;
+
 /* --------------------------------------------------- Versions and errors */
 /* These never block and work before the runtime has started. */
 
@@ -205,7 +217,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
 
-/** Give the buffers that mlx keeps for reuse back to the system. */
+/** Give the buffers that mlx keeps for reuse, and the prompts that models keep for new contexts,
+ *  back to the system. */
 COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
 
 /* ---------------------------------------------------------------- Models */
@@ -224,8 +237,10 @@ typedef struct cow_mlx_model_params {
   const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
   cow_mlx_progress_fn progress; /**< or NULL */
   void* user_data;
-  bool lazy;              /**< leave the weights on disk until they are first used */
-  bool trust_remote_code; /**< let Python code in the model folder run. Off by default */
+  bool lazy;                   /**< leave the weights on disk until they are first used */
+  bool trust_remote_code;      /**< let Python code in the model folder run. Off by default */
+  uint64_t prefix_cache_bytes; /**< of processed prompts kept for the model's other contexts;
+                                    default 256 MiB, 0: none */
 } cow_mlx_model_params;
 
 /** Fill *params with the defaults. NULL is ignored. */
@@ -256,8 +271,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  * Tell about a model, as a JSON object: "architecture", "route" ("light", or "mlx-lm" where the
  * whole of mlx-lm was needed), "path", "parameters", "bytes", "quantization", "context_length"
  * (tokens), "vocabulary_size", "special_tokens", "end_tokens", "chat_template", "tools", "thinking"
- * and "cache": how a context of the model does "trim_end", "trim_front", "fork" and "quantise":
- * "in_place", "recomputed" or "no".
+ * and "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
+ * "draft": "in_place", "recomputed" or "no".
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
                                               size_t* length);
@@ -327,13 +342,27 @@ COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const 
 
 /* -------------------------------------------------------------- Contexts */
 
+/** What happens when a context holds as many tokens as it may. */
+enum {
+  COW_MLX_OVERFLOW_STOP = 0, /**< a longer prompt is COW_MLX_ECONTEXT, a generation ends */
+  COW_MLX_OVERFLOW_ROLL = 1  /**< tokens behind the first keep_tokens are dropped, a quarter of
+                                  the window at a time, and the rest is processed again: what
+                                  follows is what a fresh context on that rest would give */
+};
+
 typedef struct cow_mlx_context_params {
   size_t struct_size;
   size_t max_tokens;     /**< tokens the context may hold; 0: the model's context length */
-  int32_t kv_bits;       /**< 0: keys and values in the model's type. Others: not supported yet */
-  int32_t kv_group_size; /**< goes with kv_bits */
+  int32_t kv_bits;       /**< 0: keys and values in the model's type; 4 or 8: quantised, where
+                              model_info says that the cache can "quantise" */
+  int32_t kv_group_size; /**< values that share a scale: 32, 64 or 128; 0: 64, or 32 where a
+                              head is not a multiple of 64 wide */
   bool solo;             /**< never share a batch with other contexts */
   int32_t priority;      /**< below 0: steps only while no other context wants to */
+  int32_t overflow;      /**< one of COW_MLX_OVERFLOW_; default STOP */
+  size_t keep_tokens;    /**< with ROLL: tokens at the front that are never dropped */
+  bool share_prefix;     /**< start from, and leave, processed prompts in the cache that the
+                              model's contexts share; default true */
 } cow_mlx_context_params;
 
 /** Fill *params with the defaults. NULL is ignored. */
@@ -343,7 +372,9 @@ COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* params);
  * Open a context: an empty sequence with a cache and an mlx stream of its own.
  *
  * @param out  receives the handle
- * @retval COW_MLX_EINVAL  max_tokens is more than the model's context length
+ * @retval COW_MLX_EINVAL        max_tokens is more than the model's context length, or
+ *                               another value is out of range
+ * @retval COW_MLX_EUNSUPPORTED  the model's cache cannot be quantised so
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_create(cow_mlx_model model,
                                                   const cow_mlx_context_params* params,
@@ -355,7 +386,19 @@ COW_MLX_API cow_mlx_status cow_mlx_context_create(cow_mlx_model model,
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_free(cow_mlx_context context);
 
-/** Forget every token and end the generation; parameters stay. */
+/**
+ * Open a context that holds what another one holds: tokens, state, parameters and adapter.
+ *
+ * The arrays are shared until either context writes to them. A generation under way is not
+ * forked; begin on the new context goes on where the host's tokens end.
+ *
+ * @param out  receives the handle
+ * @retval COW_MLX_ESTATE  another call is running on the context, or a piece that did not fit
+ *                         its host's buffer has not been taken yet
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_fork(cow_mlx_context context, cow_mlx_context* out);
+
+/** Forget every token and end the generation; parameters and adapter stay. */
 COW_MLX_API cow_mlx_status cow_mlx_context_reset(cow_mlx_context context);
 
 /**
@@ -391,12 +434,100 @@ COW_MLX_API cow_mlx_status cow_mlx_context_trim_front(cow_mlx_context context, s
                                                       size_t* trimmed);
 
 /**
- * Tell about a context, as a JSON object: the effective parameters, "tokens" (held now), "bytes" of
- * the cache, "generating", and of the last begin "prompt", "reused", "recomputed" (tokens) and
- * "rebuilt" (why nothing could be reused, or null).
+ * Keep what a context holds, to come back to it: exact for every kind of cache.
+ *
+ * The arrays are shared until the context writes to them.
+ *
+ * @param out  receives the handle; it is freed with its context at the latest
+ * @retval COW_MLX_ESTATE  as cow_mlx_context_fork()
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_checkpoint(cow_mlx_context context,
+                                                      cow_mlx_checkpoint* out);
+
+/**
+ * Make a context hold what it held at a checkpoint, as often as you like. A generation under
+ * way ends.
+ *
+ * @retval COW_MLX_EINVAL  the checkpoint is another context's
+ * @retval COW_MLX_ESTATE  another call is running on the context, or its adapter has changed
+ *                         since
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_rewind(cow_mlx_context context,
+                                                  cow_mlx_checkpoint checkpoint);
+
+/** Free a checkpoint. */
+COW_MLX_API cow_mlx_status cow_mlx_checkpoint_free(cow_mlx_checkpoint checkpoint);
+
+/**
+ * Write what a context holds to a file (safetensors), so that a later process need not process
+ * the tokens again. Other contexts go on meanwhile.
+ *
+ * The file appears whole or not at all: a failure or a crash leaves the old one.
+ *
+ * @retval COW_MLX_ENOENT     the folder does not exist
+ * @retval COW_MLX_EIO        the file cannot be written
+ * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
+ * @retval COW_MLX_ECANCELED  cancelled; nothing was written
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const char* path);
+
+/**
+ * Make a context hold what another, perhaps of an earlier process, has saved. A generation under
+ * way ends. A call that fails changes nothing.
+ *
+ * @retval COW_MLX_ENOENT     no such file
+ * @retval COW_MLX_EFORMAT    damaged, of another version, or saved with another model, tokenizer,
+ *                            adapter, or kv_bits
+ * @retval COW_MLX_ECONTEXT   it holds more tokens than this context may
+ * @retval COW_MLX_ESTATE     another call is running on the context
+ * @retval COW_MLX_ECANCELED  cancelled
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const char* path);
+
+/**
+ * Tell about a context, as a JSON object: the effective parameters, "adapter" (the handle it was
+ * set with, even if that has been freed since, or null), "tokens" (held now), "bytes" of the
+ * cache, "generating", and of the last begin "prompt", "reused" (tokens, from wherever),
+ * "shared" (those of them that another context had processed), "recomputed", "dropped" (tokens
+ * that rolled out of the window), "first_difference" (index of the first token that was not as
+ * this context held it, or null) and "rebuilt" (why nothing could be reused, or null).
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_info(cow_mlx_context context, char* buffer,
                                                 size_t capacity, size_t* length);
+
+/* -------------------------------------------------------------- Adapters */
+
+/**
+ * Load a LoRA or DoRA adapter for a model: adapter_config.json and adapters.safetensors, as
+ * mlx-lm writes them.
+ *
+ * The model's weights are shared, not copied: contexts of one model can use different adapters,
+ * or none, at once.
+ *
+ * @param scale  how strongly it applies: 1 as it was trained, 0 not at all; any finite number
+ * @param out    receives the handle
+ * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
+ * @retval COW_MLX_EFORMAT       malformed, or of another model
+ * @retval COW_MLX_EUNSUPPORTED  a kind of adapter that cannot be scaled (DoRA, full), and scale
+ *                               is not 1; the model was loaded with an adapter_path
+ */
+COW_MLX_API cow_mlx_status cow_mlx_adapter_load(cow_mlx_model model, const char* path, float scale,
+                                                cow_mlx_adapter* out);
+
+/** Free the handle. The adapter lives until no context uses it. */
+COW_MLX_API cow_mlx_status cow_mlx_adapter_free(cow_mlx_adapter adapter);
+
+/**
+ * Let a context use an adapter from now on, or none.
+ *
+ * A change makes it forget its tokens, which other weights have processed.
+ *
+ * @param adapter  of the context's model; 0: none
+ * @retval COW_MLX_EINVAL  the adapter is another model's
+ * @retval COW_MLX_ESTATE  another call is running on the context
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_set_adapter(cow_mlx_context context,
+                                                       cow_mlx_adapter adapter);
 
 /* ------------------------------------------------------------ Generation */
 
@@ -416,8 +547,15 @@ enum {
   COW_MLX_GRAMMAR_GBNF = 4
 };
 
-/** Sampling follows mlx-lm: penalties on the logits, then top_p, min_p and
- *  top_k on the probabilities at temperature 1, then the temperature. */
+/**
+ * Sampling follows mlx-lm: bias, then the repetition, presence and frequency penalties on the
+ * logits, then the grammar; then top_p, min_p, typical_p, XTC and top_k on the probabilities at
+ * temperature 1; then the temperature. The penalties look back on the whole sequence, prompt
+ * included, whatever part of it came from a cache.
+ *
+ * A draft does not change what is generated: the same seed gives the same tokens, but for
+ * rounding. It makes a generation faster where it guesses well.
+ */
 typedef struct cow_mlx_generation_params {
   size_t struct_size;
   size_t max_tokens;        /**< tokens to generate, default 256; 0 only processes the prompt;
@@ -425,28 +563,36 @@ typedef struct cow_mlx_generation_params {
   float temperature;        /**< 0 (default): greedy. At least 0 */
   float top_p;              /**< (0, 1]; 1 (default): off */
   float min_p;              /**< [0, 1]; 0 (default): off */
-  float typical_p;          /**< 1 (default): off. Others: not supported yet */
+  float typical_p;          /**< (0, 1]; 1 (default): off (arXiv 2202.00666). Needs a temperature */
   int32_t top_k;            /**< 0 (default): off */
-  float xtc_probability;    /**< 0 (default): off. Others: not supported yet */
-  float xtc_threshold;      /**< goes with xtc_probability */
+  float xtc_probability;    /**< [0, 1]; 0 (default): off. Needs a temperature */
+  float xtc_threshold;      /**< (0, 0.5]; goes with xtc_probability */
   float repetition_penalty; /**< above 0; 1 (default): off (arXiv 1909.05858) */
-  size_t repetition_window; /**< tokens, prompt included, that the penalties look back on;
-                                 default 20 */
-  float presence_penalty;   /**< 0 (default): off. Others: not supported yet */
-  float frequency_penalty;  /**< 0 (default): off. Others: not supported yet */
+  size_t repetition_window; /**< tokens that it looks back on; default 20 */
+  float presence_penalty;   /**< subtracted once from what occurs; 0 (default): off */
+  float frequency_penalty;  /**< subtracted for each occurrence; 0 (default): off */
   uint64_t seed;            /**< the same seed gives the same tokens, whatever else runs */
-  const int32_t* bias_tokens;
-  const float* bias_values;
-  size_t bias_count;       /**< 0 (default): no bias. Others: not supported yet */
-  const char* const* stop; /**< texts that end the generation; they are never emitted */
+  const int32_t* bias_tokens; /**< tokens whose logits get a bias; all different */
+  const float* bias_values;   /**< what is added to each; -INFINITY forbids a token, unless a
+                                   grammar allows no other */
+  size_t bias_count;          /**< 0 (default): none */
+  const char* const* stop;    /**< texts that end the generation; they are never emitted */
   size_t stop_count;
-  const char* grammar;               /**< NULL (default). Others: not supported yet */
+  const char* grammar;               /**< what the output must match, or NULL (default) */
   int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
-  int32_t logprobs;                  /**< 0 (default): none. Others: not supported yet */
-  cow_mlx_model draft;               /**< 0 (default): none. Others: not supported yet */
-  int32_t draft_tokens;              /**< 0 (default). Others: not supported yet */
+  int32_t logprobs;                  /**< 0 (default): none; n: of each token and of the n most
+                                          probable ones, see cow_mlx_context_logprobs() */
+  cow_mlx_model draft;               /**< a smaller model with the same vocabulary that guesses
+                                          ahead; 0 (default): none */
+  int32_t draft_tokens;              /**< tokens guessed at a time, 0 to 64. 0 (default): none, or 4
+                                          with a draft model. Without one, what followed the
+                                          last tokens earlier in the sequence is the guess */
   cow_mlx_prompt_fn prompt_progress; /**< or NULL; called after each chunk of the prompt */
   void* user_data;                   /**< of prompt_progress */
+  size_t presence_window;            /**< tokens that presence_penalty looks back on; default 20 */
+  size_t frequency_window;           /**< and frequency_penalty; default 20 */
+  double timeout;                    /**< seconds from begin after which a generation ends;
+                                          0 (default): none */
 } cow_mlx_generation_params;
 
 /** Fill *params with the defaults. NULL is ignored. */
@@ -459,14 +605,16 @@ enum {
   COW_MLX_FINISH_STOP_TEXT = 2, /**< a stop text came */
   COW_MLX_FINISH_LENGTH = 3,    /**< max_tokens were generated */
   COW_MLX_FINISH_CONTEXT = 4,   /**< the context window is full */
-  COW_MLX_FINISH_CANCELED = 5   /**< cow_mlx_context_cancel() */
+  COW_MLX_FINISH_CANCELED = 5,  /**< cow_mlx_context_cancel() */
+  COW_MLX_FINISH_TIMEOUT = 6    /**< the generation's timeout has passed */
 };
 
 /** One generated token. The host sets struct_size. */
 typedef struct cow_mlx_piece {
   size_t struct_size;
   int32_t token;  /**< its id; with COW_MLX_DONE that of the last token, -1 if there was none */
-  float logprob;  /**< NaN: log probabilities are not supported yet */
+  float logprob;  /**< natural logarithm of its probability under the model, before penalties and
+                       filters; NaN unless generation_params asked for logprobs */
   int32_t finish; /**< one of COW_MLX_FINISH_ */
 } cow_mlx_piece;
 
@@ -480,6 +628,8 @@ typedef struct cow_mlx_stats {
   double generation_seconds;  /**< from then to the last token */
   double first_token_seconds; /**< from begin to the first token */
   uint64_t peak_memory;       /**< bytes, of the process's mlx arrays since its start */
+  size_t drafted_tokens;      /**< guesses that the model has checked */
+  size_t accepted_tokens;     /**< those of them that were right */
 } cow_mlx_stats;
 
 /**
@@ -494,13 +644,16 @@ typedef struct cow_mlx_stats {
  * @param count   at least 1
  * @param params  NULL for the defaults. Nothing in it is kept but copies
  * @retval COW_MLX_EINVAL        no tokens, a token outside the vocabulary, a
- *                               sampling value out of range
- * @retval COW_MLX_EUNSUPPORTED  an option of params that is not supported
+ *                               value of params out of range, a grammar that does
+ *                               not compile
+ * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or
+ *                               its tokenizer cannot honour
  * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing
  *                               was done
  * @retval COW_MLX_ESTATE        another call is running on the context
  * @retval COW_MLX_ECANCELED     cancelled between two chunks; the context holds
  *                               what was processed, and a new begin goes on there
+ * @retval COW_MLX_ETIMEDOUT     likewise, since params.timeout has passed
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens,
                                                  size_t count,
@@ -542,6 +695,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* t
  * @retval COW_MLX_OK         the generation has ended by itself
  * @retval COW_MLX_ECANCELED  on_text returned false, or the context was cancelled;
  *                            it holds the tokens that were processed
+ * @retval COW_MLX_ETIMEDOUT  likewise, since params.timeout has passed
+ * @retval COW_MLX_EINVAL     also: logprobs is not 0; they come with next
  *
  * Otherwise as cow_mlx_context_begin().
  */
@@ -561,11 +716,130 @@ COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, con
 COW_MLX_API cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context);
 
 /**
+ * The most probable tokens where the last piece was chosen, and their log probabilities.
+ *
+ * As many as generation_params.logprobs, the most probable first: natural logarithms of the
+ * model's softmax, before penalties, filters and temperature.
+ *
+ * @param tokens    receives token ids; may be NULL if capacity is 0
+ * @param logprobs  receives as many values
+ * @param capacity  of both
+ * @param count     receives how many there are
+ * @retval COW_MLX_ESTATE   no piece has been delivered, or its generation has no logprobs
+ * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_logprobs(cow_mlx_context context, int32_t* tokens,
+                                                    float* logprobs, size_t capacity,
+                                                    size_t* count);
+
+/**
+ * The model's logits behind the last token that cow_mlx_context_tokens() gives: one value for
+ * every token of the vocabulary.
+ *
+ * @retval COW_MLX_ESTATE   no token has been processed since the last change of the context;
+ *                          begin, with max_tokens 0 if nothing shall be generated
+ * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_logits(cow_mlx_context context, float* logits,
+                                                  size_t capacity, size_t* count);
+
+/**
  * Sizes and times of the last generation, so far.
  *
  * @retval COW_MLX_ESTATE  nothing has begun
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_stats(cow_mlx_context context, cow_mlx_stats* stats);
+
+/* ------------------------------------------------------------------ Chat */
+
+/** Kinds of chat events. */
+enum {
+  COW_MLX_EVENT_TEXT = 1,      /**< a part of the answer */
+  COW_MLX_EVENT_REASONING = 2, /**< a part of what a thinking model thinks before it */
+  COW_MLX_EVENT_TOOL_CALL = 3, /**< a whole call of a tool */
+  COW_MLX_EVENT_END = 4        /**< the last event */
+};
+
+/** What a chat gives. Valid during the callback; new members come at the end. */
+typedef struct cow_mlx_event {
+  size_t struct_size;
+  int32_t kind;     /**< one of COW_MLX_EVENT_ */
+  const char* text; /**< the part; of a tool call its arguments, a JSON object; never NULL, and
+                         NUL-terminated */
+  size_t length;    /**< of text, in bytes */
+  const char* name; /**< of the tool; "" otherwise */
+  int32_t finish;   /**< of the end: one of COW_MLX_FINISH_ */
+} cow_mlx_event;
+
+/** Receives one event. @return false to cancel the call */
+typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
+
+/**
+ * Answer a conversation: render it, process what is new in it, generate, and tell what came.
+ *
+ * Takes what cow_mlx_model_chat_prompt() takes; the same conversation with a message more goes
+ * on from what the context holds. Markers of thinking and of tool calls are taken out of the
+ * text, with the whitespace next to them; all other text comes, as soon as it is known not to
+ * begin a marker. Tool calls are told with and without "tools" in the options. What stands
+ * between tool markers but is no call, or is cut short, comes as text, markers and all, so that
+ * nothing the model said is lost.
+ *
+ * The last event is COW_MLX_EVENT_END, once, if the call succeeds; a call that is cancelled, or
+ * fails, has none.
+ *
+ * @param messages_json  the whole conversation
+ * @param length         bytes of messages_json, or COW_MLX_NUL
+ * @param params         NULL for the defaults
+ * @param options_json   NULL, or as for cow_mlx_model_chat_prompt()
+ * @param on_event       receives the events, on this thread; may be NULL
+ * @param stats          receives sizes and times; may be NULL
+ *
+ * Otherwise as cow_mlx_model_chat_prompt() and cow_mlx_context_generate().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_chat(cow_mlx_context context, const char* messages_json,
+                                                size_t length,
+                                                const cow_mlx_generation_params* params,
+                                                const char* options_json, cow_mlx_event_fn on_event,
+                                                void* user_data, cow_mlx_stats* stats);
+
+/* ------------------------------------------------------------ Embeddings */
+
+/** Which hidden states of a text become its embedding. */
+enum {
+  COW_MLX_POOLING_MEAN = 0, /**< the mean of all */
+  COW_MLX_POOLING_LAST = 1, /**< that of the last token */
+  COW_MLX_POOLING_CLS = 2   /**< that of the first token */
+};
+
+typedef struct cow_mlx_embed_params {
+  size_t struct_size;
+  int32_t pooling;     /**< one of COW_MLX_POOLING_; default MEAN */
+  bool normalize;      /**< to length 1 (L2); default true */
+  bool add_special;    /**< add the tokens that open (and close) a text; default true */
+  size_t batch_tokens; /**< tokens processed at a time, padding included; default 2048 */
+} cow_mlx_embed_params;
+
+/** Fill *params with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params);
+
+/**
+ * Turn texts into vectors: pooled hidden states of the model's last layer, after its norm.
+ *
+ * Texts are processed in batches of similar length; contexts go on generating meanwhile.
+ *
+ * @param texts     count of them
+ * @param out       receives count rows of *dims values
+ * @param capacity  values that out has room for
+ * @param dims      receives the values per text
+ * @retval COW_MLX_EINVAL        a text is not UTF-8, or has no tokens (its index)
+ * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length
+ * @retval COW_MLX_EUNSUPPORTED  the hidden states of this architecture cannot be reached
+ * @retval COW_MLX_EBUFFER       capacity is less than count times *dims, which is written
+ * @retval COW_MLX_ECANCELED     the model was freed meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_embed(cow_mlx_model model, const cow_mlx_text* texts,
+                                               size_t count, const cow_mlx_embed_params* params,
+                                               float* out, size_t capacity, size_t* dims);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,21 @@
 /*
- * A host that generates when asked: generate MODEL
+ * A host that generates when asked: generate MODEL [DRAFT]
  *
  * Prints "ready START LOAD" (milliseconds of runtime_start and of model_load), then
  * answers each line "KIND COUNT TOKEN..." with "FIRST REST CPU TOKEN...": seconds
  * to the first token, from there to the last, of processor time, and the tokens. KIND is "next" for
- * the loop of begin and next, or "callback" for generate, which tells no tokens.
+ * the loop of begin and next, or "callback" for generate, which tells no tokens. Both start from
+ * nothing; other kinds of "next" are "warm", on what the context holds, "shared", on a new context
+ * that may start from what others have processed, "lookup" and "draft", which guess ahead,
+ * "schema" and "regex", whose output matches a grammar that never ends.
  */
 #include "host.h"
+
+static const char* ENDLESS_SCHEMA =
+    "{\"type\": \"array\", \"minItems\": 100000, \"items\": {\"type\": \"object\", \"properties\": "
+    "{\"name\": {\"type\": \"string\", \"maxLength\": 20}, \"age\": {\"type\": \"integer\", "
+    "\"minimum\": 0, \"maximum\": 99}, \"kind\": {\"enum\": [\"cat\", \"dog\", \"cow\"]}}, "
+    "\"required\": [\"name\", \"age\", \"kind\"], \"additionalProperties\": false}}";
 
 typedef struct result {
   double first;
@@ -54,20 +63,43 @@ static void generate(cow_mlx_context context, const task* asked,
   out->rest = now() - begun - out->first;
 }
 
-static void answer(cow_mlx_context context, const task* asked) {
+static bool is(const task* asked, const char* kind) { return strcmp(asked->kind, kind) == 0; }
+
+static cow_mlx_context open_context(cow_mlx_model model, bool share_prefix) {
+  cow_mlx_context context;
+  cow_mlx_context_params params;
+  cow_mlx_context_params_init(&params);
+  params.share_prefix = share_prefix;
+  check(cow_mlx_context_create(model, &params, &context));
+  return context;
+}
+
+static void answer(cow_mlx_model model, cow_mlx_model draft, cow_mlx_context own,
+                   const task* asked) {
   static result out;
   out.count = 0;
   cow_mlx_generation_params params;
   cow_mlx_generation_params_init(&params);
   params.max_tokens = asked->max_tokens;
-  check(cow_mlx_context_reset(context));
+  if (is(asked, "lookup") || is(asked, "draft")) params.draft_tokens = 4;
+  if (is(asked, "draft")) params.draft = draft;
+  if (is(asked, "schema")) {
+    params.grammar = ENDLESS_SCHEMA;
+    params.grammar_kind = COW_MLX_GRAMMAR_JSON_SCHEMA;
+  } else if (is(asked, "regex")) {
+    params.grammar = "(?s:.*)";
+    params.grammar_kind = COW_MLX_GRAMMAR_REGEX;
+  }
+  cow_mlx_context context = is(asked, "shared") ? open_context(model, true) : own;
+  if (!is(asked, "warm")) check(cow_mlx_context_reset(context));
   double spent = processor_time();
-  if (strcmp(asked->kind, "next") == 0) {
-    loop_next(context, asked, &params, &out);
-  } else {
+  if (is(asked, "callback")) {
     generate(context, asked, &params, &out);
+  } else {
+    loop_next(context, asked, &params, &out);
   }
   spent = processor_time() - spent;
+  if (context != own) check(cow_mlx_context_free(context));
   printf("%.9f %.9f %.9f", out.first, out.rest, spent);
   for (size_t i = 0; i < out.count; i++) printf(" %d", out.tokens[i]);
   printf("\n");
@@ -75,18 +107,19 @@ static void answer(cow_mlx_context context, const task* asked) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2 && argc != 3) return 2;
   static task asked;
   cow_mlx_model model;
-  cow_mlx_context context;
+  cow_mlx_model draft = 0;
   double begun = now();
   check(cow_mlx_runtime_start(NULL));
   double started = now();
   check(cow_mlx_model_load(argv[1], NULL, &model));
   double loaded = now();
-  check(cow_mlx_context_create(model, NULL, &context));
+  if (argc == 3) check(cow_mlx_model_load(argv[2], NULL, &draft));
+  cow_mlx_context context = open_context(model, false);
   printf("ready %.3f %.3f\n", 1e3 * (started - begun), 1e3 * (loaded - started));
   fflush(stdout);
-  while (read_task(&asked)) answer(context, &asked);
+  while (read_task(&asked)) answer(model, draft, context, &asked);
   return 0;
 }

@@ -47,6 +47,7 @@ SHAPES = {
     "calf-shaped": Shape(128, 4, 4, 2, 384, 1280),  # calf's own, untrained
     "S": Shape(384, 6, 6, 6, 1152, 8192),  # 15M parameters
     "M": Shape(768, 12, 12, 12, 2048, 32000),  # 110M
+    "wide": Shape(64, 2, 2, 2, 128, 128000),  # 8M, nearly all of them the vocabulary's
 }
 
 
@@ -84,14 +85,26 @@ def random_model(name: str) -> Path:
     return folder
 
 
+def guessable(name: str, draft_layers: int) -> tuple[Path, Path]:
+    """Return a random model whose first layers do all the work, and these alone as its draft.
+
+    Its other layers add nothing, so the draft is always right: the most that guessing can gain.
+    """
+    folder, draft = (BUILD / "models" / f"{name}-{part}" for part in ("guessable", "draft"))
+    if not (draft / "tokenizer.json").exists():
+        command = [sys.executable, "-m", __spec__.name, name, folder, draft, draft_layers]
+        subprocess.run([str(part) for part in command], check=True)
+    return folder, draft
+
+
 def vocabulary_size(folder: Path) -> int:
     """Return how many tokens a model has."""
     return int(json.loads((folder / "config.json").read_text())["vocab_size"])
 
 
-def random_prompt(folder: Path, length: int) -> list[int]:
+def random_prompt(folder: Path, length: int, seed: int = 0) -> list[int]:
     """Return the same random tokens every time; the first few are left to special ones."""
-    random = Random(length)
+    random = Random(length + (seed << 32))
     return [random.randrange(16, vocabulary_size(folder)) for _ in range(length)]
 
 
@@ -123,5 +136,32 @@ def _make(name: str, folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
+def _make_guessable(name: str, folder: Path, draft: Path, layers: int) -> None:
+    import mlx.core as mx
+
+    plain = random_model(name)
+    weights: dict[str, mx.array] = mx.load(str(plain / "model.safetensors"))  # type: ignore
+    config = json.loads((plain / "config.json").read_text())
+
+    def layer(key: str) -> int:
+        return int(key.split(".")[2]) if key.startswith("model.layers.") else -1
+
+    for key in weights:
+        if layer(key) >= layers and key.endswith(("o_proj.weight", "down_proj.weight")):
+            weights[key] = mx.zeros_like(weights[key])
+    first = {key: array for key, array in weights.items() if layer(key) < layers}
+    for place, arrays, count in (
+        (folder, weights, config["num_hidden_layers"]),
+        (draft, first, layers),
+    ):
+        shutil.copytree(plain, place, dirs_exist_ok=True)
+        mx.save_safetensors(str(place / "model.safetensors"), arrays, {"format": "mlx"})
+        (place / "config.json").write_text(json.dumps({**config, "num_hidden_layers": count}))
+
+
 if __name__ == "__main__":
-    _make(sys.argv[1], Path(sys.argv[2]))
+    _name, *_folders = sys.argv[1:]
+    if len(_folders) == 1:
+        _make(_name, Path(_folders[0]))
+    else:
+        _make_guessable(_name, Path(_folders[0]), Path(_folders[1]), int(_folders[2]))

@@ -90,9 +90,9 @@ class Peer:
         self._process.stdout.close()
 
 
-def c_host(model: Path, **options: Any) -> Peer:
-    """A C program on the library, a model loaded and a context open."""
-    return Peer([compile_host("generate"), model], **options)
+def c_host(model: Path, *draft: Path, **options: Any) -> Peer:
+    """A C program on the library, a model (and a draft model) loaded and a context open."""
+    return Peer([compile_host("generate"), model, *draft], **options)
 
 
 def plain_host(model: Path, **options: Any) -> Peer:

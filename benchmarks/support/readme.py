@@ -38,6 +38,13 @@ def table() -> str:
     for row in _rows("round_trip"):
         what = f"round trip of a call, {row['clients']} threads, µs (beside: bare C)"
         lines.append(_line(what, row["median"], row["bare median"], row["ratio"]))
+    for row in _rows("grammar"):
+        if row["grammar"] == "schema":
+            what = f"decode {row['model']} with a JSON schema, tokens/s (beside: without)"
+            lines.append(_line(what, row["with"], row["without"], row["ratio"]))
+    for row in _rows("saved"):
+        what = f"cache of {row['model']}, {row['MB']:.0f} MB: {row['way']}, MB/s"
+        lines.append(_line(what, row["C ABI"], row["mlx-lm"], row["ratio"]))
     report = _report("decode")
     versions = report["versions"]
     return "\n".join(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.cache.snapshot import Snapshot, share
 from cowmlx.cache.trimming import can_trim_all, trim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from cowmlx.models.model import Model
+    from mlx.nn.layers.base import Module
 
 
 def common_prefix(a: list[int], b: list[int]) -> int:
@@ -27,10 +29,15 @@ class Sequence:
     A token whose value is still being computed is in the layers before it is in
     ``tokens``; :meth:`name` closes that gap. An operation that fails half-way
     empties the sequence rather than leaving layers out of step.
+
+    Args:
+        network: called with tokens (1, S) and layers, gives logits (1, S, V).
+        make_layers: returns empty layer caches.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, network: Module, make_layers: Callable[[], list[Any]]) -> None:
+        self._network = network
+        self._make_layers = make_layers
         self.tokens: list[int] = []
         self._layers: list[Any] = []
 
@@ -56,6 +63,11 @@ class Sequence:
         )
         self.reset()
         return reason
+
+    def reusable(self, prompt: list[int]) -> int:
+        """Return how many tokens :meth:`keep_prefix` would keep."""
+        common = min(common_prefix(self.tokens, prompt), len(prompt) - 1)
+        return common if common == len(self.tokens) or can_trim_all(self._layers) else 0
 
     def trim_to_prefix(self, kept: list[int]) -> bool:
         """Hold ``kept`` alone if it begins the tokens held; false, and nothing changed, if not."""
@@ -86,6 +98,28 @@ class Sequence:
         """Whether ``more`` further tokens could be taken back."""
         return can_trim_all(self._layers, more)
 
+    def snapshot(self, length: int | None = None) -> Snapshot | None:
+        """Return the first ``length`` tokens held, or all; None if the layers cannot be cut so."""
+        tokens = self.tokens if length is None else self.tokens[:length]
+        if not tokens:
+            return Snapshot([], [])
+        excess = len(self.tokens) - len(tokens)
+        if excess and not can_trim_all(self._layers):
+            return None
+        layers = share(self._layers)
+        if excess and not trim(layers, excess):
+            return None
+        return Snapshot(list(tokens), layers)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Hold what a snapshot holds; it can be restored again."""
+        self._layers = share(snapshot.layers)
+        self.tokens = list(snapshot.tokens)
+
+    def make_layers(self) -> list[Any]:
+        """Return empty layer caches of this sequence's kind."""
+        return self._make_layers()
+
     def forward(self, ids: mx.array) -> mx.array:
         """Run the network over tokens that follow those held.
 
@@ -95,9 +129,9 @@ class Sequence:
             logits (1, S, V), lazily.
         """
         if not self._layers:
-            self._layers = self._model.make_cache()
+            self._layers = self._make_layers()
         try:
-            return self._model.network(ids[None], cache=self._layers)
+            return self._network(ids[None], cache=self._layers)
         except BaseException:
             self.reset()
             raise

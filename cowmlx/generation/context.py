@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import mlx.core as mx
 
-from cowmlx.cache.sequence import Sequence
+from cowmlx import _constants as constants
+from cowmlx.cache.layers import KVQuantization
+from cowmlx.cache.sequence import Sequence, common_prefix
+from cowmlx.cache.trimming import can_trim_all
+from cowmlx.cache.window import RollingWindow
 from cowmlx.errors import BadState, Canceled, ContextFull, InvalidArgument, Unsupported
+from cowmlx.generation.drafting import DraftModel, PromptLookup
 from cowmlx.generation.generation import Generation
 from cowmlx.generation.params import DEFAULTS, GenerationParams
 
@@ -14,8 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cowmlx.cache.shared import SharedPrefixes
+    from cowmlx.cache.snapshot import Snapshot
+    from cowmlx.generation.drafting import Drafter
+    from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
+
+_OVERFLOWS = {constants.OVERFLOW_STOP: "stop", constants.OVERFLOW_ROLL: "roll"}
 
 
 class ContextParams:
@@ -23,15 +36,10 @@ class ContextParams:
 
     Raises:
         InvalidArgument: a value is out of range.
-        Unsupported: an option that cannot be honoured.
+        Unsupported: an option that the model cannot honour.
     """
 
     def __init__(self, fields: dict[str, Any], model: Model) -> None:
-        if fields["kv_bits"] or fields["kv_group_size"]:
-            raise Unsupported(
-                f"kv_bits is {fields['kv_bits']} and kv_group_size {fields['kv_group_size']}: a "
-                "quantised cache is not supported yet; leave both at 0"
-            )
         self.max_tokens: int = fields["max_tokens"] or model.context_length
         if self.max_tokens > model.context_length:
             raise InvalidArgument(
@@ -40,12 +48,54 @@ class ContextParams:
             )
         self.solo: bool = fields["solo"]
         self.priority: int = fields["priority"]
+        self.share_prefix: bool = fields["share_prefix"]
+        self.overflow: int = fields["overflow"]
+        self.keep_tokens: int = fields["keep_tokens"]
+        if self.overflow not in _OVERFLOWS:
+            known = " or ".join(f"{value} ({name})" for value, name in _OVERFLOWS.items())
+            raise InvalidArgument(f"overflow is {self.overflow}; it can be {known}")
+        self.rolling: RollingWindow | None = None
+        if self.overflow == constants.OVERFLOW_ROLL:
+            if self.keep_tokens >= self.max_tokens:
+                raise InvalidArgument(
+                    f"keep_tokens is {self.keep_tokens}, must be less than the "
+                    f"{self.max_tokens} that the context holds"
+                )
+            self.rolling = RollingWindow(self.max_tokens, self.keep_tokens)
+        elif self.keep_tokens:
+            raise InvalidArgument(
+                f"keep_tokens is {self.keep_tokens}, but nothing is dropped where overflow is "
+                f"{constants.OVERFLOW_STOP}; leave it at 0"
+            )
+        self.kv = KVQuantization(model, fields["kv_bits"], fields["kv_group_size"])
+
+
+class Reuse:
+    """What a begin found done already.
+
+    Attributes:
+        shared: tokens that another context had processed.
+        first_difference: index of the first token that was not as held, or None.
+        rebuilt: why nothing held could be kept, or None.
+    """
+
+    def __init__(self, shared: int, first_difference: int | None, rebuilt: str | None) -> None:
+        self.shared = shared
+        self.first_difference = first_difference
+        self.rebuilt = rebuilt
 
 
 class Context:
     """Owns a sequence and computes on a stream of its own.
 
     The scheduler calls :meth:`turn`; a call that waits is served by its waiter.
+
+    Args:
+        model: without an adapter.
+        params: of the context.
+        stream: its own.
+        cancel_epoch: how often it has been cancelled.
+        prefixes: what the model's contexts share.
     """
 
     def __init__(
@@ -54,16 +104,25 @@ class Context:
         params: ContextParams,
         stream: mx.Stream,
         cancel_epoch: Callable[[], int],
+        prefixes: SharedPrefixes,
     ) -> None:
-        self.model = model
+        self.base = model
+        self.model = model  # the base, or that with an adapter
+        self.adapter: int | None = None  # its handle, for the host; it may be closed by now
         self.params = params
         self.stream = stream
-        self.sequence = Sequence(model)
+        self.prefixes = prefixes
+        self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
-        self._cancel_epoch = cancel_epoch
+        self.cancel_epoch = cancel_epoch
+        self._reuse = Reuse(0, None, None)
+        self._dropped = 0  # tokens that the last prompt lost at its front
+        self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
         self._waiter: Waiter | None = None
+        self._occupied = False
         self._refilling = False
-        self._shelved: Generation | None = None  # the host's, while refilling
+        # The host's, while refilling.
+        self._shelved: tuple[Generation | None, Reuse, int] = None, self._reuse, 0
 
     @property
     def priority(self) -> int:
@@ -75,59 +134,219 @@ class Context:
         """Whether no turn will find anything to do."""
         return self._waiter is None and (self.generation is None or self.generation.ended)
 
+    # ----------------------------------------------------------- One at a time
+
     def require_idle(self) -> None:
         """Raise unless no other call is running here.
 
         Raises:
             BadState: one is.
         """
-        if self._waiter is not None:
+        if self._waiter is not None or self._occupied:
             raise BadState(
                 "another call is running on this context; wait for it, or cancel it with "
                 "context_cancel"
             )
 
-    def begin(self, prompt: list[int], params: GenerationParams, cancel_epoch: int) -> None:
+    def occupy(self) -> None:
+        """Keep other calls out until :meth:`release`: something else works for a call."""
+        self._occupied = True
+
+    def release(self) -> None:
+        """Let calls in again."""
+        self._occupied = False
+
+    # ---------------------------------------------------------------- Beginning
+
+    def begin(
+        self,
+        prompt: list[int],
+        params: GenerationParams,
+        cancel_epoch: int,
+        draft: Model | None = None,
+    ) -> None:
         """Start a generation; an earlier one ends.
 
         Raises:
             InvalidArgument: no tokens, or one outside the vocabulary.
             ContextFull: the prompt does not fit.
+            Unsupported: an option that the model cannot honour.
         """
+        self._check(prompt, params)
+        rolling, dropped = self.params.rolling, 0
+        if rolling is not None:
+            dropped, prompt = rolling.dropped(len(prompt)), rolling.cut(prompt)
+        with mx.stream(self.stream):
+            constraint = self._constraint(params)
+            drafter = self._drafter(params, draft)
+            self.end_generation()
+            self._dropped = dropped
+            self._reuse = self._reuse_for(prompt)
+            self.generation = Generation(
+                self.model,
+                self.sequence,
+                prompt,
+                params,
+                self.params.max_tokens,
+                cancel_epoch,
+                rolling=rolling,
+                constraint=constraint,
+                drafter=drafter,
+                on_prompt=self._share if self.params.share_prefix else None,
+            )
+
+    def _check(self, prompt: list[int], params: GenerationParams) -> None:
+        size = self.model.vocabulary_size
         if not prompt:
             raise InvalidArgument("count is 0; a prompt has at least one token")
         for position, token in enumerate(prompt):
-            if not 0 <= token < self.model.vocabulary_size:
+            if not 0 <= token < size:
                 raise InvalidArgument(
-                    f"tokens[{position}] is {token}, but the vocabulary has "
-                    f"0 to {self.model.vocabulary_size - 1}"
+                    f"tokens[{position}] is {token}, but the vocabulary has 0 to {size - 1}"
                 )
-        if len(prompt) > self.params.max_tokens:
+        for token in params.bias:
+            if not 0 <= token < size:
+                raise InvalidArgument(
+                    f"bias_tokens has {token}, but the vocabulary has 0 to {size - 1}"
+                )
+        forbidden = sum(value == -math.inf for value in params.bias.values())
+        if forbidden == size:
+            raise InvalidArgument(
+                f"bias_values forbids all {size} tokens of the vocabulary; one at least must stay"
+            )
+        if params.logprobs > size:
+            raise InvalidArgument(
+                f"logprobs is {params.logprobs}, but the vocabulary has {size} tokens"
+            )
+        if self.params.rolling is None and len(prompt) > self.params.max_tokens:
             raise ContextFull(
                 f"the prompt has {len(prompt)} tokens, but this context holds "
                 f"{self.params.max_tokens}"
             )
-        with mx.stream(self.stream):
-            self.end_generation()
-            self.generation = Generation(
-                self.model, self.sequence, prompt, params, self.params.max_tokens, cancel_epoch
+
+    def _constraint(self, params: GenerationParams) -> Constraint | None:
+        if params.grammar is None:
+            return None
+        from cowmlx.generation.grammar import Constraint  # late: few generations need it
+
+        if params.draft_tokens:
+            raise Unsupported(
+                "grammar and draft_tokens exclude each other: guesses are not checked against a "
+                "grammar"
             )
+        return Constraint(self.model, params.grammar, params.grammar_kind)
+
+    def _drafter(self, params: GenerationParams, draft: Model | None) -> Drafter | None:
+        if not params.draft_tokens:
+            return None
+        for model in (self.model, draft) if draft is not None else (self.model,):
+            if not can_trim_all(model.make_cache()):
+                raise Unsupported(
+                    f"draft_tokens is {params.draft_tokens}, but the cache of a "
+                    f"{model.architecture} model cannot drop wrong guesses"
+                )
+        if draft is None:
+            return PromptLookup()
+        if draft.vocabulary_size != self.model.vocabulary_size:
+            raise InvalidArgument(
+                f"the draft model's vocabulary has {draft.vocabulary_size} tokens, this one's "
+                f"{self.model.vocabulary_size}; they must be the same"
+            )
+        if self._draft is None or self._draft[0] != draft.serial:
+            self._draft = draft.serial, Sequence(draft.network, draft.make_cache)
+        return DraftModel(draft, self._draft[1], params)
+
+    @property
+    def _kind(self) -> tuple[int, int, int]:
+        """Whose snapshots fit this context's sequence."""
+        return self.model.serial, self.params.kv.bits, self.params.kv.group_size
+
+    def _reuse_for(self, prompt: list[int]) -> Reuse:
+        """Keep, or take from the shared prompts, what a prompt begins with."""
+        held = self.sequence.tokens
+        common = common_prefix(held, prompt)
+        difference = common if common < min(len(held), len(prompt)) else None
+        if self.params.share_prefix:
+            own = self.sequence.reusable(prompt)
+            shared = self.prefixes.longest(self._kind, prompt[:-1], own)
+            if shared is not None:
+                self.sequence.restore(shared)
+                return Reuse(len(shared.tokens), difference, None)
+        return Reuse(0, difference, self.sequence.keep_prefix(prompt))
+
+    def _share(self) -> None:
+        """Leave the prompt so far for the model's other contexts."""
+        sequence = self.sequence
+        if self.prefixes.wants(sequence.tokens, sequence.nbytes):
+            snapshot = sequence.snapshot()
+            assert snapshot is not None
+            self.prefixes.add(self._kind, snapshot)
 
     def refill(self, kept: list[int], cancel_epoch: int) -> None:
         """Hold ``kept`` instead of what is held, by processing it; a call must wait for that.
 
         The host's generation, which has ended, comes back afterwards.
         """
-        host_generation = self.generation
+        shelved = self.generation, self._reuse, self._dropped
         self.begin(kept, GenerationParams({**DEFAULTS, "max_tokens": 0}), cancel_epoch)
-        self._shelved, self._refilling = host_generation, True
+        self._shelved, self._refilling = shelved, True
 
     def end_generation(self, discard: bool = False) -> None:
         """Cancel what is under way; with ``discard``, pieces that wait are lost too."""
         if self.generation is not None:
-            self.generation.cancel()
             if discard:
-                self.generation.outbox.clear()
+                self.generation.forget()
+            else:
+                self.generation.cancel()
+
+    # ----------------------------------------------------------- What is held
+
+    def snapshot(self) -> Snapshot:
+        """Return what the host knows to be held.
+
+        Raises:
+            BadState: the layers hold a token that the host has not taken, and cannot drop it.
+        """
+        with mx.stream(self.stream):
+            snapshot = self.sequence.snapshot(len(self.tokens()))
+        if snapshot is None:
+            raise BadState(
+                "a piece of this context's generation waits for its host; take it with "
+                "context_next first"
+            )
+        return snapshot
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Hold what a snapshot holds; a generation under way ends."""
+        self.end_generation(discard=True)
+        self.sequence.restore(snapshot)
+
+    def set_model(self, model: Model) -> None:
+        """Go on with other weights; tokens that these have not processed are forgotten."""
+        if model.serial == self.model.serial:
+            return
+        self.reset()
+        self.model = model
+        self.sequence = Sequence(model.network, self.params.kv.maker(model))
+
+    def logits(self) -> mx.array:
+        """Return (V,) float32 behind the last token that the host knows to be held.
+
+        Raises:
+            BadState: nothing has been processed.
+        """
+        logits = self.generation.logits if self.generation is not None else None
+        if logits is None:
+            raise BadState(
+                "there are no logits: nothing was processed since the context changed; call "
+                "context_begin first"
+            )
+        with mx.stream(self.stream):
+            flat = mx.contiguous(logits[0].astype(mx.float32))
+            mx.eval(flat)
+        return flat
+
+    # -------------------------------------------------------------------- Turns
 
     def wait(self, waiter: Waiter) -> None:
         """Let a call wait here. It is served at once if it can be."""
@@ -161,6 +380,8 @@ class Context:
         """Forget every token and the generation."""
         self.generation = None
         self.sequence.reset()
+        self._draft = None
+        self._shelved = None, self._reuse, 0
 
     def abandon(self, reason: str) -> None:
         """End the generation and the call that waits: the context is going away."""
@@ -181,30 +402,43 @@ class Context:
         waiter, generation = self._waiter, self.generation
         if generation is None:
             return False
-        if self._cancel_epoch() != generation.cancel_epoch:
+        if self.cancel_epoch() != generation.cancel_epoch:
             generation.cancel()
+        elif generation.expired:
+            generation.cancel(constants.FINISH_TIMEOUT)
         if waiter is None or not waiter.advance(generation):
             return False
         self._waiter = None
         if self._refilling:
-            self.generation, self._refilling = self._shelved, False
+            self.generation, self._reuse, self._dropped = self._shelved
+            self._shelved, self._refilling = (None, self._reuse, 0), False
         return True
+
+    # --------------------------------------------------------------------- Info
 
     def info(self) -> dict[str, Any]:
         """Return what ``context_info`` tells."""
         generation = self.generation
         return {
             "max_tokens": self.params.max_tokens,
-            "kv_bits": 0,
+            "kv_bits": self.params.kv.bits,
+            "kv_group_size": self.params.kv.group_size,
             "solo": self.params.solo,
             "priority": self.params.priority,
+            "overflow": _OVERFLOWS[self.params.overflow],
+            "keep_tokens": self.params.keep_tokens,
+            "share_prefix": self.params.share_prefix,
+            "adapter": self.adapter,
             "tokens": len(self.tokens()),
             "bytes": self.sequence.nbytes,
             "generating": generation is not None and not generation.over,
             "prompt": generation.stats.prompt_tokens if generation else 0,
             "reused": generation.stats.reused_tokens if generation else 0,
+            "shared": self._reuse.shared if generation else 0,
             "recomputed": generation.recomputed if generation else 0,
-            "rebuilt": generation.rebuilt if generation else None,
+            "dropped": self._dropped + generation.rolled if generation else 0,
+            "first_difference": self._reuse.first_difference if generation else None,
+            "rebuilt": self._reuse.rebuilt if generation else None,
         }
 
     def tokens(self) -> list[int]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from time import perf_counter
 
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx.generation.logprobs import LogProbs
+from cowmlx.generation.piece import Piece, Stats
 from cowmlx.generation.sampling import Sampler
-from cowmlx.generation.stop import StopMatcher
+from cowmlx.generation.text import TextOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cowmlx.cache.sequence import Sequence
+    from cowmlx.cache.window import RollingWindow
+    from cowmlx.generation.drafting import Drafter
+    from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
     from cowmlx.models.model import Model
 
@@ -22,61 +28,52 @@ RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
 CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
 
 
-class Piece:
-    """One token and its text.
+class Draw:
+    """A token being computed, and what it was drawn from.
 
     Attributes:
-        silent: the token only ends the generation and is no output of its own.
-        before: how many tokens the sequence held before it.
-        count: how many tokens were generated with it.
-        seconds: when it was there, since the prompt was processed.
+        token: (1,).
+        logits: (1, V) of the model, as they were before penalties and filters.
     """
 
-    __slots__ = ("before", "count", "finish", "seconds", "silent", "text", "token")
+    __slots__ = ("_logprobs", "logits", "token")
 
-    def __init__(
-        self,
-        token: int,
-        text: bytes,
-        finish: int,
-        silent: bool,
-        before: int,
-        count: int,
-        seconds: float,
-    ) -> None:
+    def __init__(self, token: mx.array, logits: mx.array, logprobs: int) -> None:
         self.token = token
-        self.text = text
-        self.finish = finish
-        self.silent = silent
-        self.before = before
-        self.count = count
-        self.seconds = seconds
+        self.logits = logits
+        self._logprobs = LogProbs(logits, token, logprobs) if logprobs else None
 
+    @property
+    def arrays(self) -> tuple[mx.array, ...]:
+        """What has to be evaluated."""
+        return (self.token, *(self._logprobs.arrays if self._logprobs is not None else ()))
 
-class Stats:
-    """Sizes and times of a generation; seconds since ``begin``."""
-
-    def __init__(self, prompt_tokens: int, reused_tokens: int) -> None:
-        self.prompt_tokens = prompt_tokens
-        self.reused_tokens = reused_tokens
-        self.generated_tokens = 0
-        self.prompt_seconds = 0.0
-        self.generation_seconds = 0.0
-        self.first_token_seconds = 0.0
-        self.begun = perf_counter()
-
-    def elapsed(self) -> float:
-        """Return the seconds since begin."""
-        return perf_counter() - self.begun
+    def logprobs(self) -> tuple[float | None, list[tuple[int, float]] | None]:
+        """Return the log probability of the token, and the most probable ones."""
+        if self._logprobs is None:
+            return None, None
+        return self._logprobs.chosen(), self._logprobs.top()
 
 
 class Generation:
     """Processes a prompt and generates tokens into ``outbox``.
 
-    Owns no cache: it works on its context's sequence. Runs on whatever mlx
-    stream is current. While a token is read, the step that follows it is already
-    computing; a sequence that can drop tokens again may also run ahead of its
+    Owns no cache: it works on its context's sequence, which holds what is reused of the prompt.
+    Runs on whatever mlx stream is current. While a token is read, the step that follows it is
+    already computing; a sequence that can drop tokens again may also run ahead of its
     host by RUN_AHEAD tokens, any other holds exactly what its host has seen.
+
+    Args:
+        model: whose tokens these are.
+        sequence: the context's.
+        prompt: all of it.
+        params: of this generation.
+        window: tokens that the sequence may hold.
+        cancel_epoch: the context's count of cancellations at begin.
+        rolling: how to go on where the window is full, or None to end there.
+        constraint: what the output must match.
+        drafter: what guesses tokens ahead.
+        on_prompt: called when all of the prompt but its last token is processed.
     """
 
     def __init__(
@@ -87,33 +84,48 @@ class Generation:
         params: GenerationParams,
         window: int,
         cancel_epoch: int,
+        *,
+        rolling: RollingWindow | None = None,
+        constraint: Constraint | None = None,
+        drafter: Drafter | None = None,
+        on_prompt: Callable[[], None] | None = None,
     ) -> None:
         self.params = params
         self.cancel_epoch = cancel_epoch
-        self.rebuilt = sequence.keep_prefix(prompt)
         self.stats = Stats(len(prompt), len(sequence.tokens))
         self.outbox: deque[Piece] = deque()
         self.finish = constants.FINISH_NONE
         self.error: BaseException | None = None
         self.processed = len(sequence.tokens)  # of the prompt, reused ones included
-        self._last_token = -1  # that the host was given
+        self.logits: mx.array | None = None  # (1, V) behind the tokens that the host knows
+        self.last: Piece | None = None  # that the host was given
+        self.rolled = 0  # tokens that left the window since begin
+        self._rolling = False
+        self._unplaced: int | None = None  # a token for which the window has no place
         self._count = 0  # tokens generated, given to the host or not
+        self._draws = 0
         self._sequence = sequence
         self._window = window
+        self._roller = rolling
+        self._constraint = constraint
+        self._drafter = drafter
+        self._on_prompt = on_prompt
         self._ends = model.end_tokens
+        self._prompt = prompt
         self._rest = prompt[len(sequence.tokens) :]
-        self._sampler = Sampler(params)
-        self._detokenizer = model.tokenizer.detokenizer(skip_special=False)
-        self._stops = StopMatcher(params.stop)
+        self._sampler = Sampler(params, model)
+        self._text = TextOutput(model, params.stop, exact=constraint is not None)
         self._chunk = 0  # tokens of the prompt that are computing
-        self._pending: mx.array | None = None  # (1,) the next token, computing
+        self._pending: Draw | None = None  # the next token
 
     # ---------------------------------------------------------------- Prompt
 
     @property
     def prefilling(self) -> bool:
-        """Whether the prompt is still being processed."""
-        return not self.ended and (bool(self._rest) or self._chunk > 0)
+        """Whether the prompt, or what rolls, is still to be processed."""
+        return not self.ended and (
+            bool(self._rest) or self._chunk > 0 or self._unplaced is not None
+        )
 
     def prefill(self) -> None:
         """Wait for the chunk that is computing, then start the next.
@@ -121,21 +133,32 @@ class Generation:
         All but the last token go through in chunks whose logits nobody computes;
         the last one is the first step.
         """
+        if self._unplaced is not None:
+            self._roll(self._unplaced)
         if self._chunk:
             mx.eval(self._sequence.state)
-            self.processed += self._chunk
+            if not self._rolling:
+                self.processed += self._chunk
             self._chunk = 0
             if not self._rest:
                 self._end_prompt()
                 return
+        if self._drafter is not None and self._drafter.prefill(self._prompt, PREFILL_CHUNK):
+            return
+        last = len(self._rest) == 1
         chunk = self._rest[:PREFILL_CHUNK]
-        if self.params.max_tokens > 0 and len(chunk) == len(self._rest) > 1:
+        if len(chunk) == len(self._rest) > 1:
             chunk = chunk[:-1]
+        if last and self._on_prompt is not None and not self._rolling:
+            self._on_prompt()
         ids = mx.array(chunk, mx.int32)
-        if self.params.max_tokens > 0 and len(self._rest) == 1:
-            self._pending = self._step(ids)
+        logits = self._sequence.forward(ids)
+        if last:
+            self.logits = logits = logits[:, -1, :]
+        if last and self.params.max_tokens > 0:
+            allowed = self._allowed(logits)
+            self._pending = self._draw(logits, self._sequence.tokens, ids, allowed)
         else:
-            self._sequence.forward(ids)
             mx.async_eval(self._sequence.state)
         self._sequence.name(chunk)
         del self._rest[: len(chunk)]
@@ -145,7 +168,10 @@ class Generation:
         if self._pending is None:
             self._end(constants.FINISH_LENGTH)
         else:
-            mx.eval(self._pending)
+            mx.eval(self._pending.token)
+        if self._rolling:
+            self._rolling = False
+            return
         if self.recomputed > PREFILL_CHUNK:
             mx.clear_cache()
         self.stats.prompt_seconds = self.stats.elapsed()
@@ -162,46 +188,145 @@ class Generation:
         """Whether no more tokens come, but for those in the outbox."""
         return self.finish != constants.FINISH_NONE
 
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over."""
+        return not self.ended and self.stats.elapsed() >= self.params.timeout
+
     def decode(self) -> None:
         """Start the step after the pending token, then read that token into the outbox."""
+        if self._drafter is None or not self._decode_drafted(self._drafter):
+            self._decode_one()
+
+    def _decode_one(self) -> None:
         pending = self._pending
         assert pending is not None
+        tokens = self._sequence.tokens
+        before = len(tokens)
         self._count += 1
-        finish = constants.FINISH_NONE
+        finish, full = constants.FINISH_NONE, before >= self._window
         if self._count >= self.params.max_tokens:
             finish = constants.FINISH_LENGTH
-        elif len(self._sequence.tokens) >= self._window:
+        elif full and self._roller is None:
             finish = constants.FINISH_CONTEXT
-        before = len(self._sequence.tokens)
-        self._pending = self._step(pending) if not finish else None
-        token = int(pending.item())  # type: ignore[arg-type]
-        if not finish:
+        steps = not finish and not full
+        following = self._sequence.forward(pending.token)[:, -1, :] if steps else pending.logits
+        self._pending = None
+        if steps and self._constraint is None:
+            self._pending = self._draw(following, tokens, pending.token)
+        elif steps:
+            mx.async_eval(following)
+        token = int(pending.token.item())  # type: ignore[arg-type]
+        if self._constraint is not None:
+            complete = self._constraint.accept(token)
+            if complete:
+                finish = constants.FINISH_STOP
+            elif steps:
+                allowed = self._allowed(following)
+                self._pending = self._draw(following, tokens, pending.token, allowed)
+        if steps:
             self._sequence.name([token])
         if self._count % CLEAR_INTERVAL == 0:
             mx.clear_cache()
-        self._emit(token, finish, before)
+        if full and not finish:
+            self._unplaced = token  # a window rolls when its host wants more
+        self._emit(token, finish, before, pending, following)
 
-    def _step(self, last: mx.array) -> mx.array:
+    def _decode_drafted(self, drafter: Drafter) -> bool:
+        """Check guesses in one step, and read all that are right; false if there are none.
+
+        A guess is right if the sampler draws the same token there, so a draft never changes
+        what is generated (arXiv 2211.17192 without its correction: the draws are coupled by
+        their keys instead).
+        """
+        tokens = self._sequence.tokens
+        base = len(tokens)
+        left = self.params.max_tokens - self._count - 2  # the last token is not processed
+        room = min(self.params.draft_tokens, left, self._window - base - 1)
+        if room < 1 or not self._sequence.can_take_back(room + 1):
+            return False
+        pending = self._pending
+        assert pending is not None
+        token = int(pending.token.item())  # type: ignore[arg-type]
+        guesses = [] if token in self._ends else drafter.guess([*tokens, token], room, self._draws)
+        if not guesses:
+            return False
+        ids = [token, *guesses]
+        logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
+        history = tokens + ids
+        draws = [
+            self._draw_at(
+                logits[i : i + 1], history[: base + i], mx.array([ids[i]]), self._draws + i
+            )
+            for i in range(len(ids))
+        ]
+        mx.eval([draw.arrays for draw in draws])
+        right = 0
+        while right < len(guesses) and draws[right].token.item() == guesses[right]:
+            right += 1
+        self._sequence.name(ids)
+        self._sequence.trim_to(base + 1 + right)
+        self._draws += right + 1
+        self._pending = draws[right]
+        self.stats.drafted_tokens += len(guesses)
+        self.stats.accepted_tokens += right
+        for i in range(right + 1):
+            self._count += 1
+            drawn = draws[i - 1] if i else pending
+            self._emit(ids[i], constants.FINISH_NONE, base + i, drawn, draws[i].logits)
+            if self.ended:
+                self._sequence.trim_to(base + i + 1)
+                break
+        return True
+
+    def _draw(
+        self, logits: mx.array, history: list[int], last: mx.array, allowed: mx.array | None = None
+    ) -> Draw:
         """Start computing the token after ``last`` (1,)."""
-        history = self._sequence.tokens
-        logits = self._sequence.forward(last)[:, -1, :]
-        token = self._sampler(logits, history, last)
-        mx.async_eval(token)
-        return token
+        draw = self._draw_at(logits, history, last, self._draws, allowed)
+        self._draws += 1
+        mx.async_eval(*draw.arrays)
+        return draw
 
-    def _emit(self, token: int, finish: int, before: int) -> None:
+    def _draw_at(
+        self,
+        logits: mx.array,
+        history: list[int],
+        last: mx.array,
+        draw: int,
+        allowed: mx.array | None = None,
+    ) -> Draw:
+        token = self._sampler(logits, history, last, draw, allowed)
+        return Draw(token, logits, self.params.logprobs)
+
+    def _allowed(self, logits: mx.array) -> mx.array | None:
+        """Return (V,) which tokens the grammar allows next, found out while logits compute."""
+        if self._constraint is None:
+            return None
+        mx.async_eval(logits)
+        return self._constraint.allowed()
+
+    def _roll(self, token: int) -> None:
+        """Make place for a token: what stays in the window is processed again, and then it."""
+        assert self._roller is not None
+        tokens = [*self._sequence.tokens, token]
+        kept = self._roller.cut(tokens)
+        self.rolled += len(tokens) - len(kept)
+        self.logits = None
+        self._sequence.keep_prefix(kept)
+        self._prompt, self._rest = kept, kept[len(self._sequence.tokens) :]
+        self._unplaced, self._rolling = None, True
+
+    def _emit(self, token: int, finish: int, before: int, drawn: Draw, following: mx.array) -> None:
         if token in self._ends:
             finish = constants.FINISH_STOP
-            text = self._detokenizer.finish()
+            text = self._text.finish()
         else:
-            text = self._detokenizer.add(token)
-            if finish:
-                text += self._detokenizer.finish()
-        text = self._stops.add(text)
-        if self._stops.stopped:
+            text = self._text.add(token)
+            if finish and not self._text.stopped:
+                text += self._text.finish()
+        if self._text.stopped:
             finish = constants.FINISH_STOP_TEXT
-        elif finish:
-            text += self._stops.finish()
         if finish:
             self._end(finish)
         # An end token, or one that completes a stop text, is output only if there
@@ -211,14 +336,26 @@ class Generation:
         if self._count == 1:
             self.stats.first_token_seconds = elapsed
         seconds = elapsed - self.stats.prompt_seconds
+        logprob, top = drawn.logprobs()
         self.outbox.append(
-            Piece(token, text.encode(), finish, silent, before, self._count, seconds)
+            Piece(
+                token,
+                text.encode(),
+                finish,
+                silent,
+                before,
+                self._count,
+                seconds,
+                following,
+                logprob,
+                top,
+            )
         )
 
     def take(self) -> Piece:
         """Return the next piece: the host has it from now on."""
         piece = self.outbox.popleft()
-        self._last_token = piece.token
+        self.last, self.logits = piece, piece.logits
         self.stats.generated_tokens = piece.count
         self.stats.generation_seconds = piece.seconds
         return piece
@@ -235,14 +372,16 @@ class Generation:
     @property
     def unseen(self) -> int:
         """Tokens in the sequence that the host has not been given."""
-        return len(self._sequence.tokens) - self.outbox[0].before if self.outbox else 0
+        if not self.outbox:
+            return 0
+        return max(0, len(self._sequence.tokens) - self.outbox[0].before)
 
     @property
     def recomputed(self) -> int:
         """Tokens of the prompt that were not reused, as far as it is processed."""
         return self.processed - self.stats.reused_tokens
 
-    def cancel(self) -> None:
+    def cancel(self, finish: int = constants.FINISH_CANCELED) -> None:
         """End now; tokens that the host has not been given are taken back.
 
         Where the cache cannot, the host is still given them: it holds no others.
@@ -250,14 +389,21 @@ class Generation:
         if self.over:
             return
         seen = len(self._sequence.tokens) - self.unseen
-        self._end(constants.FINISH_CANCELED)
+        self._end(finish)
         if self._sequence.trim_to(seen):
             self.outbox.clear()
+
+    def forget(self) -> None:
+        """End, and drop what the host was not given and whatever was computed for it."""
+        self.cancel()
+        self.outbox.clear()
+        self.logits = None
 
     def fail(self, error: BaseException) -> None:
         """End with an error; the sequence is emptied, since its layers may differ."""
         self.error = error
         self.outbox.clear()
+        self.logits = None
         self._end(constants.FINISH_CANCELED)
         self._sequence.reset()
 
@@ -265,11 +411,12 @@ class Generation:
         """Return what every call gets once all is delivered."""
         stats = self.stats
         return Piece(
-            self._last_token,
+            self.last.token if self.last is not None else -1,
             b"",
             self.finish,
             True,
             len(self._sequence.tokens),
             stats.generated_tokens,
             stats.generation_seconds,
+            logprob=self.last.logprob if self.last is not None else None,
         )

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 
-from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx import _constants as constants
+from cowmlx.errors import InvalidArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Options of the C struct that nothing here can honour yet, with the value that
-# means "off".
-NOT_SUPPORTED = {
-    "typical_p": (1.0, "typical-p sampling"),
-    "xtc_probability": (0.0, "XTC sampling"),
-    "xtc_threshold": (0.0, "XTC sampling"),
-    "presence_penalty": (0.0, "the presence penalty"),
-    "frequency_penalty": (0.0, "the frequency penalty"),
-    "bias_count": (0, "logit bias"),
-    "grammar": (None, "constrained output"),
-    "grammar_kind": (0, "constrained output"),
-    "logprobs": (0, "log probabilities"),
-    "draft": (0, "speculative decoding"),
-    "draft_tokens": (0, "speculative decoding"),
-}
+MAX_DRAFT_TOKENS = 64
+DEFAULT_DRAFT_TOKENS = 4  # with a draft model
 
+_GRAMMARS = {
+    constants.GRAMMAR_JSON_SCHEMA: "a JSON schema",
+    constants.GRAMMAR_REGEX: "a regex",
+    constants.GRAMMAR_LARK: "a Lark grammar",
+    constants.GRAMMAR_GBNF: "a GBNF grammar",
+}
 
 # The default of every field, as cow_mlx_generation_params_init() sets it.
 DEFAULTS: dict[str, Any] = {
@@ -33,48 +27,118 @@ DEFAULTS: dict[str, Any] = {
     "temperature": 0.0,
     "top_p": 1.0,
     "min_p": 0.0,
+    "typical_p": 1.0,
     "top_k": 0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.0,
     "repetition_penalty": 1.0,
     "repetition_window": 20,
+    "presence_penalty": 0.0,
+    "presence_window": 20,
+    "frequency_penalty": 0.0,
+    "frequency_window": 20,
     "seed": 0,
+    "bias": {},
     "stop": [],
-    **{name: off for name, (off, _) in NOT_SUPPORTED.items()},
+    "grammar": None,
+    "grammar_kind": 0,
+    "logprobs": 0,
+    "draft": 0,
+    "draft_tokens": 0,
+    "timeout": 0.0,
 }
 
 
 class GenerationParams:
-    """What ``cow_mlx_generation_params`` says, all of it valid.
+    """What ``cow_mlx_generation_params`` says, all of it valid by itself.
+
+    Attributes:
+        bias: what is added to a token's logit, by token.
+        draft: the handle of the draft model, or 0.
+        draft_tokens: how many tokens are guessed at a time; 0: no guessing.
+        timeout: seconds, infinity for none.
 
     Raises:
-        InvalidArgument: a value is out of range.
-        Unsupported: an option that cannot be honoured.
+        InvalidArgument: a value is out of range, or options exclude each other.
     """
 
     def __init__(self, fields: dict[str, Any]) -> None:
-        for name, (off, what) in NOT_SUPPORTED.items():
-            if fields[name] != off:
-                raise Unsupported(
-                    f"{name} is {fields[name]!r}: {what} is not supported yet; leave it at {off}"
-                )
         self.max_tokens: int = fields["max_tokens"]
         self.temperature: float = fields["temperature"]
         self.top_p: float = fields["top_p"]
         self.min_p: float = fields["min_p"]
+        self.typical_p: float = fields["typical_p"]
         self.top_k: int = fields["top_k"]
+        self.xtc_probability: float = fields["xtc_probability"]
+        self.xtc_threshold: float = fields["xtc_threshold"]
         self.repetition_penalty: float = fields["repetition_penalty"]
         self.repetition_window: int = fields["repetition_window"]
+        self.presence_penalty: float = fields["presence_penalty"]
+        self.presence_window: int = fields["presence_window"]
+        self.frequency_penalty: float = fields["frequency_penalty"]
+        self.frequency_window: int = fields["frequency_window"]
         self.seed: int = fields["seed"]
+        self.bias: dict[int, float] = fields["bias"]
         self.stop: list[str] = fields["stop"]
+        self.grammar: str | None = fields["grammar"]
+        self.grammar_kind: int = fields["grammar_kind"]
+        self.logprobs: int = fields["logprobs"]
+        self.draft: int = fields["draft"]
+        self.draft_tokens: int = fields["draft_tokens"]
+        self.timeout: float = fields["timeout"] or math.inf
+        self._check_sampling()
+        self._check_output(fields["timeout"])
+
+    @property
+    def samples(self) -> bool:
+        """Whether tokens are drawn, and not the best one taken."""
+        return self.temperature > 0
+
+    def _check_sampling(self) -> None:
         self._check("temperature", self.temperature >= 0, "at least 0")
         self._check("top_p", 0 < self.top_p <= 1, "above 0 and at most 1")
         self._check("min_p", 0 <= self.min_p <= 1, "0 to 1")
+        self._check("typical_p", 0 < self.typical_p <= 1, "above 0 and at most 1")
         self._check("top_k", self.top_k >= 0, "at least 0")
+        self._check("xtc_probability", 0 <= self.xtc_probability <= 1, "0 to 1")
+        if self.xtc_probability > 0:
+            self._check("xtc_threshold", 0 < self.xtc_threshold <= 0.5, "above 0 and at most 0.5")
+        else:
+            self._check("xtc_threshold", self.xtc_threshold == 0, "0 without xtc_probability")
+        if not self.samples:
+            greedy = "{} with temperature 0: the best token may be the one that it drops"
+            self._check("typical_p", self.typical_p == 1, greedy.format("1"))
+            self._check("xtc_probability", self.xtc_probability == 0, greedy.format("0"))
         self._check("repetition_penalty", self.repetition_penalty > 0, "above 0")
-        if self.repetition_penalty != 1:
-            self._check("repetition_window", self.repetition_window > 0, "at least 1")
+        self._check("presence_penalty", True, "a number")
+        self._check("frequency_penalty", True, "a number")
+        for name, off in (("repetition", 1), ("presence", 0), ("frequency", 0)):
+            if getattr(self, f"{name}_penalty") != off:
+                window = f"{name}_window"
+                self._check(window, getattr(self, window) > 0, "at least 1")
+        for token, value in self.bias.items():
+            if math.isnan(value) or value == math.inf:
+                raise InvalidArgument(
+                    f"the bias of token {token} is {value:g}, must be a number or -infinity"
+                )
+
+    def _check_output(self, timeout: float) -> None:
         for index, text in enumerate(self.stop):
             if not text:
                 raise InvalidArgument(f"stop[{index}] is empty; it must be a text")
+        if self.grammar is None:
+            self._check("grammar_kind", self.grammar_kind == 0, "0 where grammar is NULL")
+        else:
+            known = ", ".join(f"{kind} ({what})" for kind, what in _GRAMMARS.items())
+            self._check("grammar_kind", self.grammar_kind in _GRAMMARS, f"one of {known}")
+        self._check("logprobs", self.logprobs >= 0, "at least 0")
+        self._check(
+            "draft_tokens", 0 <= self.draft_tokens <= MAX_DRAFT_TOKENS, f"0 to {MAX_DRAFT_TOKENS}"
+        )
+        if self.draft and not self.draft_tokens:
+            self.draft_tokens = DEFAULT_DRAFT_TOKENS
+        if not 0 <= timeout < math.inf:
+            raise InvalidArgument(f"timeout is {timeout:g}, must be at least 0 seconds, and finite")
 
     def _check(self, name: str, good: bool, accepted: str) -> None:
         value = getattr(self, name)

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from cowmlx import _constants as constants
-from cowmlx.errors import Canceled
+from cowmlx.errors import Canceled, TimedOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.calls import Call
+    from cowmlx.generation.chat_events import ChatEvent, ChatSplitter
     from cowmlx.generation.generation import Generation
 
 
@@ -52,6 +55,9 @@ class BeginWaiter:
             self.call.fail(Canceled(f"the callback returned false; {HELD}"))
         elif generation.finish == constants.FINISH_CANCELED:
             self.call.fail(Canceled(f"the context was cancelled; {HELD}"))
+        elif generation.finish == constants.FINISH_TIMEOUT:
+            seconds = generation.params.timeout
+            self.call.fail(TimedOut(f"timeout is {seconds:g} s, which have passed; {HELD}"))
         else:
             return False
         return True
@@ -91,6 +97,41 @@ class GenerateWaiter(BeginWaiter):
             if piece.text:
                 self.call.post_text(piece.text)
         if not generation.over or not self.call.ready:
+            return False
+        self.call.succeed_with_stats(generation.stats)
+        return True
+
+
+class ChatWaiter(BeginWaiter):
+    """``context_chat``: until the generation has ended and all events are handed over."""
+
+    def __init__(self, call: Call, splitter: ChatSplitter) -> None:
+        super().__init__(call)
+        self._splitter = splitter
+        self._events: deque[ChatEvent] = deque()
+        self._complete = False  # whether the last event is known
+
+    def hungry(self, generation: Generation) -> bool:
+        """Whether the host has taken all there is."""
+        return self.call.ready and not generation.outbox and not self._events
+
+    def advance(self, generation: Generation) -> bool:
+        """Hand over an event; end the call after the last."""
+        if self._broken_off(generation):
+            return True
+        self._tell_progress(generation)
+        while self.call.ready:
+            if self._events:
+                event = self._events.popleft()
+                self.call.post_chat(event.kind, event.text, event.name, event.finish)
+            elif generation.outbox:
+                self._events.extend(self._splitter.add(generation.take().text.decode()))
+            elif generation.over and not self._complete:
+                self._complete = True
+                self._events.extend(self._splitter.finish(generation.finish))
+            else:
+                break
+        if not self._complete or self._events or not self.call.ready:
             return False
         self.call.succeed_with_stats(generation.stats)
         return True

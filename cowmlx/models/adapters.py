@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 
-from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
+from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, Unsupported
 from cowmlx.models import config as config_files
-from cowmlx.models import light_route, safetensors, weights
+from cowmlx.models import light_route, network, safetensors, weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +17,69 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx.nn.layers.base import Module
 
+    from cowmlx.models.model import Model
+
 _LEAVES = frozenset(("lora_a", "lora_b", "m"))
 _KINDS = ("lora", "dora", "full")
+
+
+def adapted(model: Model, path: str, scale: float) -> Model:
+    """Return a model with an adapter, whose other weights are the model's own arrays.
+
+    Args:
+        model: left as it is.
+        path: the adapter's folder.
+        scale: what its effect is multiplied by; only LoRA is linear in it. DoRA rescales every
+            row to a trained length (arXiv 2402.09353, eq. 5), also where its change is 0.
+
+    Raises:
+        InvalidArgument: the scale is no finite number.
+        Unsupported: another scale than 1 for what is no LoRA; a model that is adapted already.
+        NotFound, BadFormat, OutOfMemory: see the messages.
+    """
+    if not math.isfinite(scale):
+        raise InvalidArgument(f"scale is {scale}; it must be finite, and 1 is as trained")
+    settings = check(path)
+    kind = settings.get("fine_tune_type", "lora")
+    if scale != 1 and kind != "lora":
+        raise Unsupported(
+            f"scale is {scale}, but an adapter of fine_tune_type {kind!r} cannot be scaled; use 1"
+        )
+    if _layers(model.network):
+        raise Unsupported(
+            "the model was loaded with an adapter_path; load it without one to give contexts "
+            "adapters of their own"
+        )
+    net = network.share(model.network)
+    apply(net, path, settings, model.package)
+    net.eval()
+    for name, layer in _layers(net).items():
+        if not isinstance(layer.scale, int | float):
+            raise Unsupported(f"{name} of type {type(layer).__name__} cannot be scaled")
+        layer.scale *= scale
+    _evaluate(net, model.network, path)
+    return model.with_network(net)
+
+
+def _layers(net: Module) -> dict[str, Any]:
+    """Return a network's adapter layers by their names."""
+    return {name: module for name, module in net.named_modules() if "lora_a" in module}
+
+
+def _evaluate(net: Module, base: Module, path: str) -> None:
+    """Evaluate the arrays that a network does not share with its base.
+
+    Raises:
+        BadFormat, OutOfMemory: the evaluation failed.
+    """
+    import mlx.core as mx
+
+    shared = {id(array) for array in weights.flatten(base.parameters()).values()}
+    own = weights.flatten(net.parameters()).values()
+    try:
+        mx.eval([array for array in own if id(array) not in shared])
+    except Exception as exc:
+        raise weights.failure(exc, path) from exc
 
 
 def check(path: str) -> dict[str, Any]:
@@ -49,6 +111,7 @@ def check(path: str) -> dict[str, Any]:
                 raise BadFormat(
                     f"adapter_config.json: {name} must be an integer, not {owner[name]!r}"
                 )
+        _check_parameters(settings["lora_parameters"])
     file = os.path.join(path, "adapters.safetensors")
     if not os.path.isfile(file):
         raise NotFound(f"{path} has no adapters.safetensors")
@@ -56,11 +119,23 @@ def check(path: str) -> dict[str, Any]:
     return settings
 
 
-def apply(network: Module, path: str, settings: dict[str, Any], package: str) -> None:
+def _check_parameters(options: dict[str, Any]) -> None:
+    for name in ("scale", "dropout"):
+        value = options[name]
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise BadFormat(f"lora_parameters: {name} must be a finite number, not {value!r}")
+    keys = options.get("keys")
+    if keys is not None and not (
+        isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    ):
+        raise BadFormat(f"lora_parameters: keys must be an array of names, not {keys!r}")
+
+
+def apply(net: Module, path: str, settings: dict[str, Any], package: str) -> None:
     """Put an adapter's layers and weights into a network.
 
     Args:
-        network: a loaded network; changed in place.
+        net: a loaded network; changed in place.
         path: the adapter's folder.
         settings: what :func:`check` returned.
         package: the package of the network's mlx-lm, for its own layer classes.
@@ -72,13 +147,13 @@ def apply(network: Module, path: str, settings: dict[str, Any], package: str) ->
     file = os.path.join(path, "adapters.safetensors")
     try:
         if kind != "full":
-            _insert(network, settings, dora=kind == "dora", package=package)
+            _insert(net, settings, dora=kind == "dora", package=package)
         loaded = safetensors.load(file)
     except CowMlxError:
         raise
     except Exception as exc:
         raise weights.failure(exc, path) from exc
-    own: dict[str, mx.array] = weights.flatten(network.parameters())
+    own: dict[str, mx.array] = weights.flatten(net.parameters())
     if kind != "full":
         own = {name: array for name, array in own.items() if name.rsplit(".", 1)[-1] in _LEAVES}
     problems = []
@@ -92,10 +167,10 @@ def apply(network: Module, path: str, settings: dict[str, Any], package: str) ->
             f"the adapter {path} does not fit the model: {len(problems)} of its "
             f"tensors: {'; '.join(problems[:5])}"
         )
-    network.load_weights(list(loaded.items()), strict=False)
+    net.load_weights(list(loaded.items()), strict=False)
 
 
-def _insert(network: Any, settings: dict[str, Any], *, dora: bool, package: str) -> None:
+def _insert(net: Any, settings: dict[str, Any], *, dora: bool, package: str) -> None:
     """Replace layers by their LoRA or DoRA forms: in the last blocks, and by full name."""
     from mlx.utils import tree_unflatten
 
@@ -105,19 +180,19 @@ def _insert(network: Any, settings: dict[str, Any], *, dora: bool, package: str)
     if keys is None:
         keys = {
             name
-            for block in network.layers
+            for block in net.layers
             for name, module in block.named_modules()
             if kinds.accepts(module)
         }
     count = max(settings["num_layers"], 0)
     # As mlx-lm slices it: 0 layers means all of them.
-    for block in network.layers[-count:]:
+    for block in net.layers[-count:]:
         changed = [(name, kinds.make(m)) for name, m in block.named_modules() if name in keys]
         if changed:
             block.update_modules(tree_unflatten(changed))
-    changed = [(name, kinds.make(m)) for name, m in network.named_modules() if name in keys]
+    changed = [(name, kinds.make(m)) for name, m in net.named_modules() if name in keys]
     if changed:
-        network.update_modules(tree_unflatten(changed))
+        net.update_modules(tree_unflatten(changed))
 
 
 class _Kinds:

@@ -24,6 +24,8 @@ def check_options(options: dict[str, Any]) -> None:
     Raises:
         InvalidArgument: one is something else; ``continue_final_message`` may name a field.
     """
+    if "messages" in options:
+        raise InvalidArgument("messages is no option: the conversation is given apart from them")
     for name in _SWITCHES:
         value = options.get(name)
         if value is None or isinstance(value, bool):

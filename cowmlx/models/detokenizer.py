@@ -104,13 +104,16 @@ class Detokenizer:
         backend: a tokenizer of the ``tokenizers`` library.
         table: the bytes of its tokens, or None to go through the library's decoder.
         skip: ids that give no text.
+        exact: give a leading space that the library would drop.
     """
 
-    def __init__(self, backend: Any, table: TokenBytes | None, skip: frozenset[int]) -> None:
+    def __init__(
+        self, backend: Any, table: TokenBytes | None, skip: frozenset[int], *, exact: bool = False
+    ) -> None:
         self._backend = backend
         self._table = table
         self._skip = skip
-        self._strip = table is not None and table.strip
+        self._strip = table is not None and table.strip and not exact
         self._decoder: IncrementalDecoder = getincrementaldecoder("utf-8")("replace")
         # Tokens of the window; those before _read have been returned as text.
         self._window: list[int] = []

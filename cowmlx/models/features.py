@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from cowmlx.models.tokenizer import Tokenizer
 
-_FUNCTIONS = ("_infer_thinking", "_infer_tool_parser", "_is_xtml_vocab")
+_FUNCTIONS = (
+    "_infer_thinking",
+    "_infer_tool_parser",
+    "_infer_structural_markers",
+    "_is_xtml_vocab",
+)
 
 
 class _Vocabulary:
@@ -94,3 +99,104 @@ def tool_markers(parser: str | None) -> dict[str, str] | None:
     if start is None:
         return None
     return {"start": str(start), "end": str(end or "")}
+
+
+class ChatFormat:
+    """The texts that structure a model's answers, and how its tool calls are read.
+
+    Attributes:
+        think_start, think_end: around its thinking; "" if it marks none.
+        tool_start, tool_end: around its tool calls; "" if there is no parser, the end also if a
+            call lasts to the end of the answer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, parser: str | None) -> None:
+        marks = thinking(tokenizer)
+        self.think_start: str = marks["start"] if marks is not None else ""
+        self.think_end: str = marks["end"] if marks is not None else ""
+        self._think_tokens: tuple[list[int], list[int]] | None = (
+            (marks["start_tokens"], marks["end_tokens"]) if marks is not None else None
+        )
+        around = tool_markers(parser)
+        self.tool_start = around["start"] if around is not None else ""
+        self.tool_end = around["end"] if around is not None else ""
+        self._parser = parser
+        rule = light_route.functions("tokenizer_utils.py", _FUNCTIONS).get(_FUNCTIONS[2])
+        structural = rule(_View(tokenizer, None)) if rule is not None else ()
+        markers = (self.think_start, self.think_end, self.tool_start, *structural)
+        self._markers = [marker for marker in markers if marker]
+
+    @property
+    def plain(self) -> bool:
+        """Whether there are no markers."""
+        return not self._markers
+
+    def first(self, text: str) -> tuple[int, str] | None:
+        """Return where the first marker is in a text, and which."""
+        found = [(at, marker) for marker in self._markers if (at := text.find(marker)) >= 0]
+        return min(found) if found else None
+
+    def overlap(self, text: str) -> int:
+        """Return the length of the longest end of a text that may begin a marker."""
+        longest = max(map(len, self._markers), default=1) - 1
+        for length in range(min(len(text), longest), 0, -1):
+            if any(marker.startswith(text[-length:]) for marker in self._markers):
+                return length
+        return 0
+
+    def open_tail(self, tokens: list[int], ends: frozenset[int]) -> tuple[bool, list[int]] | None:
+        """Find the last marker of thinking in the turn that a prompt leaves open.
+
+        Returns:
+            whether it is the one that starts thinking, and the tokens behind it; None if there
+            is none.
+        """
+        if self._think_tokens is None:
+            return None
+        for at in range(len(tokens) - 1, -1, -1):
+            if tokens[at] in ends:  # of an earlier turn
+                return None
+            for marker in self._think_tokens:
+                if tokens[at : at + len(marker)] == marker:
+                    return marker is self._think_tokens[0], tokens[at + len(marker) :]
+        return None
+
+    def parse(self, text: str, tools: list[Any] | None) -> list[tuple[str, str]] | None:
+        """Read what stands between the markers of a tool call.
+
+        Returns:
+            names and arguments, these as JSON objects; None if the text is no call. Parsers are
+            not made for that, so that whatever they raise means it.
+        """
+        try:
+            module = light_route.import_module(f"tool_parsers.{self._parser}")
+            parsed = module.parse_tool_call(text, tools)
+            calls = parsed if isinstance(parsed, list) else [parsed]
+            return [_call(call) for call in calls] or None
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException:
+            return None
+
+
+def _call(call: dict[str, Any]) -> tuple[str, str]:
+    """Return the name and the arguments of a parsed call.
+
+    Raises:
+        ValueError, TypeError, KeyError, RecursionError: it is none.
+    """
+    import json
+
+    name, arguments = call["name"], call.get("arguments")
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise ValueError("no name")
+    if not isinstance(arguments, dict | None):
+        raise ValueError("no arguments")
+    text = json.dumps(arguments or {}, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can spell
+        text = json.dumps(arguments, allow_nan=False)
+    return name, text

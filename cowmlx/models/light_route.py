@@ -177,6 +177,13 @@ def functions(file: str, names: tuple[str, ...]) -> dict[str, Callable[..., Any]
     return _functions[key]
 
 
+def cache_module(package: str) -> ModuleType:
+    """Return the module of the cache classes that go with networks of a package."""
+    import importlib
+
+    return importlib.import_module(f"{package}.models.cache")
+
+
 def version() -> str:
     """Return the installed version of mlx-lm, or an empty string."""
     try:

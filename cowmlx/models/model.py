@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from cowmlx.models import features
+import copy
+from functools import cached_property
+from itertools import count
+
+from cowmlx.models import features, light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +16,9 @@ if TYPE_CHECKING:
 
     from cowmlx.models.chat_template import ChatTemplate
     from cowmlx.models.tokenizer import Tokenizer
+
+
+_serials = count(1)
 
 
 class Model:
@@ -34,6 +41,7 @@ class Model:
         nbytes: bytes of all arrays.
         quantization: the quantisation settings, or None.
         path: the folder.
+        serial: a number that no other set of weights in this process has.
     """
 
     def __init__(
@@ -67,22 +75,35 @@ class Model:
         self.nbytes = nbytes
         self.quantization: dict[str, Any] | None = config.get("quantization")
         self.path = path
+        self.serial = next(_serials)
         self._settings = settings
+
+    def with_network(self, network: Module) -> Model:
+        """Return this model with another network of the same shape, such as one with an adapter."""
+        other = copy.copy(self)
+        other.network = network
+        other.serial = next(_serials)
+        return other
 
     def make_cache(self) -> list[Any]:
         """Return a fresh cache, one entry per layer that has one."""
-        import importlib
-
-        module = importlib.import_module(f"{self.package}.models.cache")
-        cache: list[Any] = module.make_prompt_cache(self.network)
+        cache: list[Any] = light_route.cache_module(self.package).make_prompt_cache(self.network)
         return cache
+
+    @cached_property
+    def chat_format(self) -> features.ChatFormat:
+        """What structures the model's answers in a chat."""
+        return features.ChatFormat(self.tokenizer, self._tool_parser())
+
+    def _tool_parser(self) -> str | None:
+        sources = self.chat_template.sources if self.chat_template is not None else {}
+        source = next(iter(sources.values())) if list(sources) == ["default"] else None
+        return features.tool_parser(self.tokenizer, source, self._settings)
 
     def info(self) -> dict[str, Any]:
         """Describe the model as JSON-ready values."""
         tokenizer = self.tokenizer
-        sources = self.chat_template.sources if self.chat_template is not None else {}
-        source = next(iter(sources.values())) if list(sources) == ["default"] else None
-        parser = features.tool_parser(tokenizer, source, self._settings)
+        parser = self._tool_parser()
         thinking = features.thinking(tokenizer)
         return {
             "architecture": self.architecture,

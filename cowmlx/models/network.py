@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cowmlx.errors import BadFormat, CowMlxError
+from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.models import light_route, quantization, weights
 
 TYPE_CHECKING = False
@@ -56,6 +56,48 @@ def build(
     weights.assign(network, stored, path)
     network.eval()
     return network
+
+
+def share(network: Module) -> Module:
+    """Return a network of the same modules, copied, around the same arrays, not copied.
+
+    A module can be replaced in the one without a change to the other.
+
+    Raises:
+        Unsupported: a module holds something that cannot be copied.
+    """
+    import copy
+
+    # What a copy meets in here it takes as it is.
+    kept: dict[int, Any] = {id(array): array for array in weights.flatten(network).values()}
+    kept |= _compiled_functions(type(network).__module__)
+    try:
+        return copy.deepcopy(network, kept)
+    except Exception as exc:
+        raise Unsupported(
+            f"this {type(network).__module__.rsplit('.', 1)[-1]} network cannot be shared between "
+            f"adapters ({type(exc).__name__}: {exc})"
+        ) from exc
+
+
+def _compiled_functions(module: str) -> dict[int, Any]:
+    """Return mlx's compiled functions that are globals, by id: they are bound to no network.
+
+    One that a module has compiled from a method of its own would run the original's weights.
+    """
+    import sys
+
+    import mlx.core as mx
+
+    kind = type(mx.compile(abs))
+    prefixes = (module.rsplit(".", 1)[0], "mlx.nn")
+    return {
+        id(value): value
+        for name, loaded in list(sys.modules.items())
+        if name.startswith(prefixes)
+        for value in list(vars(loaded).values())
+        if isinstance(value, kind)
+    }
 
 
 def logits_width(network: Module, fallback: int) -> int:

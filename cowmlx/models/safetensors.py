@@ -69,27 +69,48 @@ def check_file(path: str) -> dict[str, list[int]]:
         raise InputOutput(f"cannot read {path}: {exc.strerror or exc}") from exc
     if len(raw) != length:
         raise bad(f"the file ends inside its header of {length} bytes")
+    header = parse_header(raw, size - 8 - length, path)
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+
+
+def parse_header(raw: bytes, available: int, path: str) -> dict[str, Any]:
+    """Parse a header and check it against the data that follows.
+
+    Args:
+        raw: the header's bytes.
+        available: bytes of data behind it.
+        path: the file, for messages.
+
+    Returns:
+        The entries by name: "dtype", "shape" and "data_offsets" of a tensor. What
+        "__metadata__" holds is unchecked.
+
+    Raises:
+        BadFormat: it is no safetensors header, or points outside the data.
+    """
+
+    def bad(reason: str) -> BadFormat:
+        return BadFormat(f"{path} is damaged or not safetensors: {reason}")
+
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError) as exc:
         raise bad(f"its header is not JSON ({exc})") from exc
     if not isinstance(header, dict):
         raise bad("its header is not a JSON object")
-    shapes: dict[str, list[int]] = {}
     spans: list[tuple[int, int, str]] = []
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        problem, span = _check_entry(entry, size - 8 - length)
+        problem, span = _check_entry(entry, available)
         if problem:
             raise bad(f"tensor {name!r} {problem}")
-        shapes[name] = entry["shape"]
         spans.append((*span, name))
     spans.sort()
     for (_, end, first), (begin, _, second) in pairwise(spans):
         if begin < end:
             raise bad(f"tensors {first!r} and {second!r} overlap")
-    return shapes
+    return header
 
 
 def _check_entry(entry: Any, available: int) -> tuple[str, tuple[int, int]]:

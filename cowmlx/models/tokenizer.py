@@ -127,10 +127,10 @@ class Tokenizer:
         pieces.append(detokenizer.finish())
         return "".join(pieces)
 
-    def detokenizer(self, skip_special: bool) -> Detokenizer:
-        """Return a detokenizer at the start of a text."""
+    def detokenizer(self, skip_special: bool, *, exact: bool = False) -> Detokenizer:
+        """Return a detokenizer at the start of a text; an exact one keeps a leading space."""
         skip = self.special_ids if skip_special else frozenset()
-        return Detokenizer(self.backend, self._bytes, skip)
+        return Detokenizer(self.backend, self._bytes, skip, exact=exact)
 
     def _named(self, attribute: str) -> int | None:
         text = self.special_tokens.get(attribute)

@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from support import tiny_adapters
 from support.arguments import PROMPT, Call
 from support.library import Library
+from support.paths import CALF
+from support.signatures import FUNCTIONS
+
+
+@pytest.fixture(scope="session")
+def paths(lib: Library, calf: int, tmp_path_factory) -> dict[str, Path]:
+    """What functions read and write, if it is no model: by function."""
+    folder = tmp_path_factory.mktemp("paths")
+    context = lib.context(calf)
+    lib.begin(context, PROMPT, max_tokens=0)
+    lib.save(context, folder / "saved")
+    lib.free(context)
+    return {
+        "cow_mlx_adapter_load": tiny_adapters.make(folder / "adapter", CALF, ["q_proj"]),
+        "cow_mlx_context_save": folder / "written",
+        "cow_mlx_context_load": folder / "saved",
+    }
 
 
 @pytest.fixture
-def call_of(lib: Library, calf: int) -> Iterator[Callable[[str], Call]]:
-    """Makes a call of a function, on a context where a generation has begun."""
+def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
+    """Makes a call of a function, on a context whose generation has given a piece."""
     context = lib.context(calf)
-    lib.begin(context, PROMPT, max_tokens=32)
-    yield lambda function: Call(lib, function, calf, context)
-    lib.free(context)
+    lib.begin(context, PROMPT, max_tokens=32, logprobs=2)
+    lib.next(context)
+    adapters: list[int] = []
+
+    def call_of(function: str) -> Call:
+        handles = {"model": calf, "context": context}
+        names = [name for name, _ in FUNCTIONS[function][1]]
+        if "adapter" in names:
+            adapters.append(lib.load_adapter(calf, paths["cow_mlx_adapter_load"]))
+            handles["adapter"] = adapters[-1]
+        if "checkpoint" in names:
+            handles["checkpoint"] = lib.checkpoint(context)
+        return Call(lib, function, handles, paths.get(function))
+
+    yield call_of
+    lib.c.cow_mlx_context_free(context)
+    for adapter in adapters:
+        lib.c.cow_mlx_adapter_free(adapter)

@@ -6,40 +6,65 @@ import random
 import threading
 
 import pytest
-from support.arguments import PROMPT, Call, parameters
+from support.arguments import HANDLES, PROMPT, parameters
 from support.library import Library, StatusError
 from support.signatures import COMPAT, EHANDLE
 
-TAKES_HANDLE = parameters(lambda name, _: name in ("model", "context"))
+TAKES_HANDLE = parameters(lambda name, _: name in HANDLES)
+NONE = {("cow_mlx_context_set_adapter", "adapter")}  # where 0 means that there is none
 INT32_MAX = 2**31 - 1
 THREADS, ROUNDS = 16, 24
 
 
 @pytest.fixture(scope="module")
-def foreign(lib: Library, calf: int) -> dict[str, list[int]]:
-    """For "model" and "context": values that are no such open handle."""
-    freed = lib.context(calf)
-    lib.free(freed)
-    other = lib.context(calf)
+def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
+    """For each kind: values that are no such open handle."""
+    context = lib.context(calf)
+    adapter = lib.load_adapter(calf, paths["cow_mlx_adapter_load"])
+    opened = {
+        "model": calf,
+        "context": context,
+        "adapter": adapter,
+        "checkpoint": lib.checkpoint(context),
+    }
+    freed = [lib.context(calf), lib.load_adapter(calf, paths["cow_mlx_adapter_load"])]
+    freed.append(lib.checkpoint(freed[0]))
+    lib.free_checkpoint(freed[2])
+    lib.free_adapter(freed[1])
+    lib.free(freed[0])
     source = random.Random(7)
-    values = [0, -1, 1, INT32_MAX, -INT32_MAX - 1, freed, -freed, freed + (1 << 28)]
-    values += [calf + (1 << 16), other + (1 << 16), other + 1]
+    values = [0, -1, 1, INT32_MAX, -INT32_MAX - 1, *freed, -freed[0], freed[0] + (1 << 28)]
+    values += [handle + (1 << 16) for handle in opened.values()]
+    values += [context + 1, 5 << 28]
     values += [source.randint(-INT32_MAX - 1, INT32_MAX) for _ in range(32)]
     values = [value if value <= INT32_MAX else 2 for value in values]
     return {
-        "model": [value for value in [*values, other] if value != calf],
-        "context": [value for value in [*values, calf] if value != other],
+        kind: [*values, *(handle for other, handle in opened.items() if other != kind)]
+        for kind in HANDLES
     }
 
 
 @pytest.mark.parametrize(("function", "parameter"), TAKES_HANDLE)
-def test_foreign_value(lib, calf, foreign, function, parameter):
+def test_foreign_value(lib, call_of, foreign, function, parameter):
+    call = call_of(function)
     for value in foreign[parameter]:
-        call = Call(lib, function, calf, 0)
+        if value == 0 and (function, parameter) in NONE:
+            continue
         result = call(**{parameter: value})
         assert call.failed(result, EHANDLE), f"{value}: {result}"
         assert str(value) in lib.message() or function in COMPAT
         assert call.untouched()
+
+
+def test_a_context_s_checkpoints_are_freed_with_it(lib, calf):
+    contexts = [lib.context(calf), lib.context(calf)]
+    checkpoint = lib.checkpoint(contexts[0])
+    lib.free(contexts[0])
+    for call in (lib.free_checkpoint, lambda stale: lib.rewind(contexts[1], stale)):
+        with pytest.raises(StatusError) as error:
+            call(checkpoint)
+        assert error.value.status == EHANDLE
+    lib.free(contexts[1])
 
 
 def test_freed_model_keeps_its_contexts(lib, calf):

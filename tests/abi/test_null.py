@@ -14,6 +14,9 @@ MAY_BE_NULL = {
     ("cow_mlx_context_next", "piece"),
     ("cow_mlx_context_generate", "on_text"),
     ("cow_mlx_context_generate", "stats"),
+    ("cow_mlx_context_chat", "options_json"),
+    ("cow_mlx_context_chat", "on_event"),
+    ("cow_mlx_context_chat", "stats"),
 }
 POINTERS = parameters(lambda _, kind: is_pointer(kind))
 

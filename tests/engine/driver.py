@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from support import tiny_models
 from support.library import Library, Piece
 from support.signatures import DONE, FINISH_CONTEXT, FINISH_LENGTH, OK
 
@@ -23,12 +24,31 @@ IN_PLACE = [KV]
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-big": ("llama", {"config": {"num_hidden_layers": 12, "intermediate_size": 512}}),
     "llama-other": ("llama", {"seed": 1}),
+    # The same weights, rounded: its best token is often, but not always, the same.
+    "llama-rough": ("llama", {"quantize": {"group_size": 32, "bits": 4}}),
     # Its best token is not as good as certain.
     "soft": ("cohere2", {"config": {"logit_scale": 0.2, "num_hidden_layers": 2}}),
     "llama-long": ("llama", {"config": {"max_position_embeddings": 8192}}),
     "gemma3-long": ("gemma3_text", {"config": {"max_position_embeddings": 8192}}),
     "falcon_h1-long": ("falcon_h1", {"config": {"max_position_embeddings": 8192}}),
 }
+
+# Families with heads that are wide enough to be quantised.
+_WIDE = {
+    "lfm2": {"num_attention_heads": 1, "num_key_value_heads": 1},
+    "gpt2": {"n_embd": 256},
+    "deepseek_v3": {
+        "kv_lora_rank": 64,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 64,
+        "v_head_dim": 64,
+    },
+}
+for _family in tiny_models.FAMILIES:
+    _config = _WIDE.get(_family, {"hidden_size": 256, "head_dim": 64})
+    VARIANTS[f"{_family}-wide"] = (_family, {"config": _config})
+VARIANTS["llama-wide"][1]["config"]["max_position_embeddings"] = 8192
+VARIANTS["llama-narrow"] = ("llama", {"config": {"hidden_size": 128, "head_dim": 32}})
 
 FIRST_PLAIN = 10  # ids below it may be special tokens
 

@@ -45,6 +45,22 @@ TASKS |= {
     }
     for penalty, window in PENALTIES
 }
+TASKS |= {
+    f"{model} {bits} {size} {length}": {
+        "model": model,
+        "prompt": prompt(length),
+        "max_tokens": COUNT,
+        "kv_bits": bits,
+        "kv_group_size": size,
+    }
+    for model, length in [
+        ("llama-wide", LONG),
+        ("qwen2-wide", BEYOND_WINDOWS),
+        ("qwen3_next-wide", BEYOND_WINDOWS),
+    ]
+    for bits in (4, 8)
+    for size in (32, 64)
+}
 TASKS["spread"] = {"model": "soft", "prompt": prompt(3), "max_tokens": 1}
 
 

@@ -19,6 +19,7 @@ from support.outputs import poisoned, poisoned_struct, untouched
 
 folder = sys.argv[2]
 lib = Library()
+ADAPTER = (3 << 28) | 1
 
 def name_of(call, *arguments, **options):
     try:
@@ -51,6 +52,10 @@ def every_call(model, context):
         "free_model": name_of(lib.free_model, model),
         "runtime_info": name_of(lib.info),
         "trim_memory": name_of(lib.trim_memory),
+        "embed": name_of(lib.embed, model, ["fox"]),
+        "load_adapter": name_of(lib.load_adapter, model, folder),
+        "set_adapter": name_of(lib.set_adapter, context, 0),
+        "free_adapter": name_of(lib.free_adapter, ADAPTER),
     }
 """
 
@@ -167,6 +172,40 @@ for thread in threads:
 print(json.dumps(ended))
 """
     ) == {"generate": "ECANCELED", "load": "ECANCELED"}
+
+
+def test_the_last_stop_cancels_an_embedding(run):
+    """The call may not have arrived when the stop has; then it is tried again."""
+    assert (
+        run(
+            """
+import threading
+texts = ["The quick brown fox jumps over the lazy dog."] * 5000
+
+def attempt(pause):
+    lib.start()
+    model = lib.load(folder)
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(
+        name_of(lib.embed, model, texts, capacity=64 * len(texts), batch_tokens=64)
+    ))
+    thread.start()
+    for _ in range(pause):
+        lib.info()
+    lib.stop()
+    thread.join()
+    return ended[0]
+
+outcome = "ESTATE"
+for pause in range(1, 100):
+    outcome = attempt(pause)
+    if outcome not in ("ESTATE", "EHANDLE"):
+        break
+print(json.dumps(outcome))
+"""
+        )
+        == "ECANCELED"
+    )
 
 
 def test_limits_and_the_device_have_their_effects(run):

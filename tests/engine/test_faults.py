@@ -8,7 +8,16 @@ from cowmlx import _constants as constants
 from cowmlx.engine import Engine
 from cowmlx.generation.params import DEFAULTS
 
-CONTEXT = {"max_tokens": 0, "kv_bits": 0, "kv_group_size": 0, "solo": False, "priority": 0}
+CONTEXT = {
+    "max_tokens": 0,
+    "kv_bits": 0,
+    "kv_group_size": 0,
+    "solo": False,
+    "priority": 0,
+    "overflow": 0,
+    "keep_tokens": 0,
+    "share_prefix": True,
+}
 
 
 class Unspeakable(Exception):
@@ -60,7 +69,7 @@ def engine():
 @pytest.fixture
 def model(engine, folder):
     call = Call()
-    engine.load_model(call, str(folder("llama")), None, False, False)
+    engine.load_model(call, str(folder("llama")), None, False, False, 1 << 20)
     while engine.step():
         pass
     yield call.result

@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     ["_bridge"],
     ["engine"],
-    ["scheduler", "loading"],
+    ["scheduler", "loading", "saving", "embedding"],
     ["generation"],
     ["cache"],
     ["models"],

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
-from ctypes import POINTER, c_char_p, c_float, c_int32, cast
+import re
+import subprocess
+import sys
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_size_t, cast
+from pathlib import Path
 
 import pytest
 from driver import delivered, prompt
 from support import signatures
 from support.library import StatusError
-from support.signatures import EINVAL, ESTATE, EUNSUPPORTED
+from support.paths import ROOT
+from support.signatures import EHANDLE, EINVAL, ESTATE, EUNSUPPORTED, OK, OVERFLOW_ROLL
 
 START = prompt(8)
+HERE = Path(__file__)
 
-# What is not supported yet: the values that must be refused.
-UNSUPPORTED = {
-    "generation": {
-        "typical_p": [0.5, 0.0, 2.0, -1.0, math.nan, math.inf],
-        "xtc_probability": [0.5, 1.0, -1.0, math.nan, math.inf],
-        "xtc_threshold": [0.1, math.nan],
-        "presence_penalty": [0.5, -0.5, math.nan, math.inf],
-        "frequency_penalty": [0.5, -0.5, math.nan, math.inf],
-        "bias_count": [1],
-        "grammar": ["root ::= 'a'", ""],
-        "grammar_kind": [1, 2, 3, 4, 5, -1],
-        "logprobs": [1, -1, 5],
-        "draft": [1, -1],
-        "draft_tokens": [1, -1],
-    },
-    "context": {"kv_bits": [2, 3, 4, 6, 8, 16, -1], "kv_group_size": [32, 64, -1]},
-    "model": {},
-    "runtime": {},
-}
 # Out of range: the values, and a number or word of the message that says what is accepted.
 INVALID = {
     "generation": {
@@ -39,13 +27,32 @@ INVALID = {
         "top_p": [0.0, -0.5, 1.01, math.inf, math.nan],
         "min_p": [-0.01, 1.01, math.inf, math.nan],
         "top_k": [-1, -(2**31)],
+        "typical_p": [0.0, -1.0, 1.01, math.inf, math.nan],
+        "xtc_probability": [-0.01, 1.01, math.inf, math.nan],
+        "xtc_threshold": [0.1, -0.1, math.inf, math.nan],
         "repetition_penalty": [0.0, -1.0, math.inf, math.nan],
+        "presence_penalty": [math.inf, -math.inf, math.nan],
+        "frequency_penalty": [math.inf, -math.inf, math.nan],
+        "grammar_kind": [1, 5, -1],
+        "logprobs": [-1, -(2**31)],
+        "draft_tokens": [-1, 65, 2**31 - 1],
+        "timeout": [-1.0, math.inf, -math.inf, math.nan],
     },
-    "context": {"max_tokens": [513, 2**64 - 1]},
-    "model": {},
-    "runtime": {},
+    "context": {
+        "max_tokens": [513, 2**64 - 1],
+        "kv_bits": [2, 3, 6, 16, -1],
+        "kv_group_size": [32, 63, -1],
+        "overflow": [2, -1],
+        "keep_tokens": [1, 2**64 - 1],
+    },
+    "embed": {"pooling": [-1, 3, 2**31 - 1], "batch_tokens": [0, 2**64 - 1]},
 }
-# Where a test shows the effect of a field, if it is not in this file.
+OPERATIONS = {
+    "generation": "context_begin",
+    "context": "context_create",
+    "embed": "model_embed",
+}
+# Where a test shows the effect of a field: a file of this folder, or a folder of tests.
 SHOWN = {
     "generation": {
         "max_tokens": "test_finish",
@@ -53,35 +60,73 @@ SHOWN = {
         "top_p": "test_sampling",
         "min_p": "test_sampling",
         "top_k": "test_sampling",
-        "repetition_penalty": "test_sampling",
-        "repetition_window": "test_sampling",
+        "repetition_penalty": "test_penalty",
+        "repetition_window": "test_penalty",
         "seed": "test_sampling",
         "stop": "test_stop_texts",
         "stop_count": "test_stop_texts",
         "prompt_progress": "test_callbacks",
-        "user_data": "here",
-        "bias_tokens": "goes with bias_count",
-        "bias_values": "goes with bias_count",
+        "user_data": "test_params_fields",
+        "bias_tokens": "test_penalty",
+        "bias_values": "test_penalty",
+        "bias_count": "test_penalty",
+        "typical_p": "test_sampling",
+        "xtc_probability": "test_sampling",
+        "xtc_threshold": "test_sampling",
+        "presence_penalty": "test_penalty",
+        "presence_window": "test_penalty",
+        "frequency_penalty": "test_penalty",
+        "frequency_window": "test_penalty",
+        "grammar": "test_grammar",
+        "grammar_kind": "test_grammar",
+        "logprobs": "test_logprobs",
+        "draft": "test_drafting",
+        "draft_tokens": "test_drafting",
+        "timeout": "test_timeout",
     },
-    "context": {"max_tokens": "test_finish", "solo": "here", "priority": "test_concurrency"},
+    "context": {
+        "max_tokens": "test_finish",
+        "kv_bits": "test_kv_bits",
+        "kv_group_size": "test_kv_bits",
+        "solo": "test_params_fields",
+        "priority": "test_concurrency",
+        "overflow": "test_overflow",
+        "keep_tokens": "test_overflow",
+        "share_prefix": "test_shared_prefix",
+    },
     "model": {
-        "adapter_path": "here",
+        "adapter_path": "tests/models",
         "progress": "test_load",
-        "user_data": "here",
+        "user_data": "test_params_fields",
         "lazy": "test_load",
         "trust_remote_code": "test_bad_models",
+        "prefix_cache_bytes": "test_shared_prefix",
     },
     "runtime": {
         "python_home": "tests/boot",
-        "device": "here",
-        "memory_limit": "here",
-        "cache_limit": "here",
+        "device": "test_params_fields",
+        "memory_limit": "test_params_fields",
+        "cache_limit": "test_params_fields",
         "log": "tests/boot",
         "log_user_data": "tests/boot",
         "log_level": "tests/boot",
     },
+    "embed": {
+        "pooling": "test_embedding",
+        "normalize": "test_embedding",
+        "add_special": "test_embedding",
+        "batch_tokens": "test_embedding",
+    },
+}
+# Fields that the tests' params take together.
+PAIRS = {
+    **dict.fromkeys(("bias_tokens", "bias_values", "bias_count"), "bias"),
+    "stop_count": "stop",
+    "log_user_data": "log",
 }
 NOUNS = sorted(SHOWN)
+# How a message says what is accepted.
+ACCEPTED = ("must be", "it can be", "stands for", "leave it at", "but kv_bits is 0")
 
 
 def cases(table):
@@ -93,65 +138,158 @@ def cases(table):
     ]
 
 
-def call_with(lib, model, noun, field, value):
-    """Make the call that takes these params."""
-    params = lib.params(noun, **{"max_tokens": 1} if noun == "generation" else {field: 0})
-    kind = dict(params._fields_)[field]
-    setattr(params, field, value.encode() if kind is c_char_p else value)
-    if field == "bias_count":
-        params.bias_tokens = cast((c_int32 * 1)(5), POINTER(c_int32))
-        params.bias_values = cast((c_float * 1)(1.0), POINTER(c_float))
+def call_with(lib, model, noun, **values):
+    """Make the call that takes these params: its status and its message, if it fails."""
+    params = lib.params(noun, **values)
     if noun == "context":
         out = c_int32(-77)
         status = lib.c.cow_mlx_context_create(model, params, out)
-        assert out.value == -77 or status == 0
-        return status
-    context = lib.context(model)
-    try:
-        return lib.c.cow_mlx_context_begin(context, (c_int32 * 3)(11, 12, 13), 3, params)
-    finally:
         message = lib.message()
-        tokens = lib.tokens(context)
-        lib.free(context)
-        assert not message or tokens == [], "refused, but something was done"
-        call_with.message = message
+        assert (status == OK) == (out.value != -77)
+        lib.c.cow_mlx_context_free(out)
+        return status, message
+    if noun == "embed":
+        texts, dims = (signatures.cow_mlx_text * 1)((b"fox", 3)), c_size_t()
+        status = lib.c.cow_mlx_model_embed(model, texts, 1, params, None, 0, dims)
+        return status, lib.message()
+    context = lib.context(model)
+    status = lib.c.cow_mlx_context_begin(context, (c_int32 * 3)(11, 12, 13), 3, params)
+    message = lib.message()
+    assert status == OK or lib.tokens(context) == [], "refused, but something was done"
+    lib.free(context)
+    return status, message
 
 
-@pytest.mark.parametrize("noun", NOUNS)
-def test_every_field_is_shown_somewhere(noun):
-    fields = {name for name, _ in signatures.STRUCTS[f"cow_mlx_{noun}_params"]._fields_}
-    known = {*UNSUPPORTED[noun], *INVALID[noun], *SHOWN[noun]}
-    assert fields - {"struct_size"} == known
-
-
-def refused(lib, tiny, noun, field, value, status):
-    model = tiny("llama")
-    if noun == "context":
-        with pytest.raises(StatusError) as error:
-            lib.context(model, **{field: value})
-        got, message = error.value.status, error.value.message
-    else:
-        got = call_with(lib, model, noun, field, value)
-        message = call_with.message
+def refused(lib, model, noun, status, *words, **values):
+    """Fail unless the values are refused with a message that has all these words."""
+    got, message = call_with(lib, model, noun, **values)
     assert got == status, message
-    assert field in message
-    operation = "context_create" if noun == "context" else "context_begin"
-    assert message.startswith(f"{operation}: ")
+    assert message.startswith(f"{OPERATIONS[noun]}: ")
+    for word in words:
+        assert word in message
     return message
 
 
-@pytest.mark.parametrize(("noun", "field", "value"), cases(UNSUPPORTED))
-def test_what_is_not_supported_is_refused_by_name(lib, tiny, noun, field, value):
-    message = refused(lib, tiny, noun, field, value, EUNSUPPORTED)
-    assert "not supported" in message
+def source(where):
+    """The text of a test, or of a folder of them."""
+    folder = ROOT / where
+    if folder.is_dir():
+        return "".join(path.read_text() for path in folder.rglob("*.[pch]*") if path.is_file())
+    return (HERE.parent / f"{where}.py").read_text()
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_every_field_is_known_here(noun):
+    """A new one has to be shown, or refused, by a test."""
+    fields = {name for name, _ in signatures.STRUCTS[f"cow_mlx_{noun}_params"]._fields_}
+    assert fields - {"struct_size"} == set(SHOWN[noun])
+
+
+def test_every_struct_of_params_is_known_here():
+    structs = {name for name in signatures.STRUCTS if name.endswith("_params")}
+    assert structs == {f"cow_mlx_{noun}_params" for noun in NOUNS}
+
+
+@pytest.mark.parametrize(
+    ("field", "where"),
+    [
+        pytest.param(field, where, id=f"{noun}.{field}")
+        for noun in NOUNS
+        for field, where in SHOWN[noun].items()
+    ],
+)
+def test_every_field_is_shown_where_it_is_said_to_be(field, where):
+    name = PAIRS.get(field, field)
+    assert re.search(rf"\b{name}\b", source(where)), f"{where} has no {name}"
 
 
 @pytest.mark.parametrize(("noun", "field", "value"), cases(INVALID))
 def test_what_is_out_of_range_is_refused_with_the_range(lib, tiny, noun, field, value):
-    message = refused(lib, tiny, noun, field, value, EINVAL)
     shown = str(value) if isinstance(value, int) else f"{value:g}"
-    assert shown in message
-    assert any(word in message for word in ("must be", "is accepted", "stands for"))
+    message = refused(lib, tiny("llama"), noun, EINVAL, field, shown, **{field: value})
+    assert any(words in message for words in ACCEPTED)
+
+
+# Values that are good alone: what they are refused with, and the words of the message.
+TOGETHER = [
+    ("generation", {"typical_p": 0.5}, "typical_p temperature"),
+    ("generation", {"xtc_probability": 0.5, "xtc_threshold": 0.1}, "xtc_probability temperature"),
+    ("generation", {"xtc_probability": 0.5, "temperature": 1.0}, "xtc_threshold 0.5"),
+    (
+        "generation",
+        {"xtc_probability": 0.5, "xtc_threshold": 0.51, "temperature": 1.0},
+        "xtc_threshold 0.51 0.5",
+    ),
+    ("generation", {"xtc_threshold": 0.1, "temperature": 1.0}, "xtc_threshold xtc_probability"),
+    (
+        "generation",
+        {"repetition_penalty": 1.5, "repetition_window": 0},
+        "repetition_window at least 1",
+    ),
+    ("generation", {"presence_penalty": 0.1, "presence_window": 0}, "presence_window at least 1"),
+    (
+        "generation",
+        {"frequency_penalty": -0.1, "frequency_window": 0},
+        "frequency_window at least 1",
+    ),
+    ("generation", {"grammar": "a", "grammar_kind": 0}, "grammar_kind GBNF"),
+    ("generation", {"grammar": "a", "grammar_kind": 5}, "grammar_kind 5 GBNF"),
+    ("generation", {"bias": {11: math.nan}}, "bias 11"),
+    ("generation", {"bias": {11: math.inf}}, "bias 11"),
+    ("generation", {"bias": {-1: 1.0}}, "bias_tokens -1"),
+    ("generation", {"bias": {10**6: 1.0}}, "bias_tokens 1000000"),
+    ("generation", {"logprobs": 10**6}, "logprobs 1000000 vocabulary"),
+    ("context", {"kv_bits": 4, "kv_group_size": 63}, "kv_group_size 63 128"),
+    (
+        "context",
+        {"overflow": OVERFLOW_ROLL, "keep_tokens": 64, "max_tokens": 64},
+        "keep_tokens 64",
+    ),
+]
+
+
+@pytest.mark.parametrize(("noun", "values", "words"), TOGETHER, ids=str)
+def test_options_that_do_not_go_together_are_refused(lib, tiny, noun, values, words):
+    refused(lib, tiny("llama"), noun, EINVAL, *words.split(), **values)
+
+
+def test_what_a_model_or_its_cache_cannot_do_is_refused_with_the_reason(lib, tiny):
+    for model in (tiny("mamba2"), tiny("falcon_h1")):
+        refused(lib, model, "generation", EUNSUPPORTED, "draft_tokens is 2", draft_tokens=2)
+    refused(lib, tiny("mamba2"), "context", EUNSUPPORTED, "kv_bits is 4", "mamba2", kv_bits=4)
+
+
+def test_a_draft_must_be_an_open_model(lib, tiny, open_context):
+    model = tiny("llama")
+    for draft in (1, -1, open_context(model)):
+        refused(lib, model, "generation", EHANDLE, str(draft), draft=draft)
+
+
+def test_a_bias_of_nothing_left_is_refused(lib, tiny):
+    model = tiny("llama")
+    size = lib.info(model)["vocabulary_size"]
+    bias = dict.fromkeys(range(size), -math.inf)
+    refused(lib, model, "generation", EINVAL, "bias_values", str(size), bias=bias)
+    del bias[40]
+    assert call_with(lib, model, "generation", bias=bias)[0] == OK
+
+
+def test_arrays_of_a_bias_that_are_not_there(lib, tiny, open_context):
+    context = open_context(tiny("llama"))
+    tokens = cast((c_int32 * 2)(11, 11), POINTER(c_int32))
+    values = cast((c_float * 2)(1, 2), POINTER(c_float))
+    for name, count, given in (
+        ("bias_tokens", 2, (None, values)),
+        ("bias_values", 2, (tokens, None)),
+        ("bias_count", 2**64 - 1, (tokens, values)),
+        ("bias_tokens", 2, (tokens, values)),  # one token twice
+    ):
+        params = lib.params("generation", max_tokens=1)
+        params.bias_tokens, params.bias_values = given
+        params.bias_count = count
+        assert lib.c.cow_mlx_context_begin(context, (c_int32 * 1)(11), 1, params) == EINVAL
+        assert name in lib.message()
+        assert lib.tokens(context) == []
 
 
 @pytest.mark.parametrize(
@@ -171,11 +309,25 @@ def test_what_is_out_of_range_is_refused_with_the_range(lib, tiny, noun, field, 
         ("repetition_window", 1),
         ("repetition_window", 2**64 - 1),
         ("seed", 2**64 - 1),
+        ("typical_p", 1e-45),
+        ("typical_p", 1.0),
+        ("presence_penalty", -3e38),
+        ("presence_penalty", 3e38),
+        ("presence_window", 2**64 - 1),
+        ("frequency_penalty", -3e38),
+        ("frequency_penalty", 3e38),
+        ("frequency_window", 2**64 - 1),
+        ("bias", {11: -math.inf, 12: -3e38, 13: 3e38}),
+        ("logprobs", 1),
+        ("draft_tokens", 64),
+        ("timeout", 1e300),
     ],
+    ids=str,
 )
 def test_the_ends_of_the_ranges_work(lib, tiny, open_context, field, value):
     context = open_context(tiny("llama"))
     settings = {"temperature": 1.0, "repetition_penalty": 1.1, "top_p": 0.9, "max_tokens": 4}
+    settings |= {"presence_penalty": 0.1, "frequency_penalty": 0.1}
     lib.begin(context, START, **{**settings, field: value})
     pieces = lib.drain(context)
     assert all(
@@ -184,19 +336,9 @@ def test_the_ends_of_the_ranges_work(lib, tiny, open_context, field, value):
     assert len(delivered(pieces)) == 4
 
 
-def test_a_window_of_no_tokens_for_a_penalty_is_refused(lib, tiny, open_context):
-    context = open_context(tiny("llama"))
-    with pytest.raises(StatusError) as error:
-        lib.begin(context, START, repetition_penalty=1.5, repetition_window=0)
-    assert error.value.status == EINVAL
-    assert "repetition_window" in error.value.message
-
-
 @pytest.mark.parametrize("count", [1, 3, 5000, 2**64 - 1])
 def test_stop_texts_that_are_not_there(lib, tiny, count):
-    call_with(lib, tiny("llama"), "generation", "stop_count", count)
-    assert "stop" in call_with.message
-    assert str(count) in call_with.message
+    refused(lib, tiny("llama"), "generation", EINVAL, "stop", str(count), stop_count=count)
 
 
 def test_a_null_and_an_empty_stop_text(lib, tiny, open_context):
@@ -268,8 +410,26 @@ def test_another_start_with_other_params_is_refused(lib, changes):
     assert lib.info()["device"]
 
 
-def test_an_adapter_that_is_not_there(lib, folder, tmp_path):
-    with pytest.raises(StatusError) as error:
-        lib.load(folder("llama"), adapter_path=tmp_path / "none")
-    assert error.value.name == "ENOENT"
-    assert str(tmp_path / "none") in error.value.message
+LIMITED = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from support.library import Library
+
+lib = Library()
+lib.start(device="cpu", memory_limit=3 << 30, cache_limit=1 << 20)
+context = lib.context(lib.load(sys.argv[2]))
+lib.generate(context, list(range(11, 200)), max_tokens=4)
+print(json.dumps(lib.info()))
+lib.stop()
+"""
+
+
+def test_limits_and_the_device_are_those_of_the_start(folder):
+    """In a process of their own: here the runtime runs already."""
+    command = [sys.executable, "-c", LIMITED, str(ROOT / "tests"), str(folder("llama"))]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    info = json.loads(done.stdout)
+    assert info["device"] == "cpu"
+    assert info["memory"]["limit"] == 3 << 30
+    assert info["memory"]["cache"] <= 1 << 20

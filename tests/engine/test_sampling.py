@@ -7,11 +7,26 @@ import threading
 import numpy as np
 import pytest
 from driver import KINDS, delivered, greedy, opened, prompt
+from support import draws
 from tasks import BEYOND_WINDOWS, COUNT, PENALTIES, TASKS
 
 START = prompt(BEYOND_WINDOWS)
 WARM = {"max_tokens": 20, "temperature": 1.5}
-DRAWS = 1500
+# Something of everything that decides about a draw.
+ALL = {
+    "temperature": 4.0,
+    "top_p": 0.99,
+    "min_p": 1e-4,
+    "typical_p": 0.98,
+    "top_k": 100,
+    "xtc_probability": 0.5,
+    "xtc_threshold": 0.02,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.2,
+    "frequency_penalty": 0.1,
+    "bias": {40: 1.0},
+}
+DRAWS = 1000
 
 
 def drawn(lib, context, tokens=START, **params):
@@ -22,12 +37,14 @@ def drawn(lib, context, tokens=START, **params):
 # ------------------------------------------------------------- Seeds
 
 
+@pytest.mark.parametrize("options", [{}, ALL], ids=["temperature", "all"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_seed_gives_the_same_tokens_again(lib, tiny, open_context, kind):
-    first = drawn(lib, open_context(tiny(kind)), seed=7)
+def test_a_seed_gives_the_same_tokens_again(lib, tiny, open_context, kind, options):
+    first = drawn(lib, open_context(tiny(kind)), seed=7, **options)
     context = open_context(tiny(kind))
-    assert drawn(lib, context, seed=7) == first
-    assert drawn(lib, context, seed=7) == first, "after other draws"
+    assert drawn(lib, context, seed=7, **options) == first
+    assert drawn(lib, context, seed=7, **options) == first, "after other draws"
+    assert drawn(lib, context, seed=8, **options) != first
 
 
 def test_seeds_differ(lib, tiny, open_context):
@@ -49,12 +66,12 @@ def test_the_draws_of_one_generation_differ(lib, tiny, open_context):
 
 
 def test_a_seed_is_the_same_whatever_else_runs(lib, tiny, open_context):
-    alone = drawn(lib, open_context(tiny("llama")), seed=3)
+    alone = drawn(lib, open_context(tiny("llama")), seed=3, **ALL)
     together = {}
 
     def work(number):
         context = open_context(tiny("llama"))
-        together[number] = drawn(lib, context, seed=3 if number % 2 else number)
+        together[number] = drawn(lib, context, seed=3 if number % 2 else number, **ALL)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -72,18 +89,22 @@ def test_a_seed_is_the_same_however_the_host_takes_the_tokens(lib, tiny, open_co
     )
 
 
-def test_the_hosts_own_random_state_is_left_alone(lib, tiny, open_context):
+@pytest.mark.parametrize("options", [{}, ALL], ids=["temperature", "all"])
+def test_the_hosts_own_random_state_is_left_alone(lib, tiny, open_context, options):
     """The library shares mlx with a host that runs Python."""
     import mlx.core as mx
 
     mx.random.seed(5)
     expected = [mx.random.uniform().item() for _ in range(3)]
     mx.random.seed(5)
+    state = mx.random.state[0].tolist()
     context = open_context(tiny("llama"))
+    drawn(lib, context, seed=1, **options)
+    assert mx.random.state[0].tolist() == state
     got = []
     for seed in range(3):
         got.append(mx.random.uniform().item())
-        drawn(lib, context, seed=seed)
+        drawn(lib, context, seed=seed, **options)
     assert got == expected
 
 
@@ -95,6 +116,7 @@ def test_the_hosts_own_random_state_is_left_alone(lib, tiny, open_context):
     [
         {"temperature": 0.0, "seed": 9},
         {"temperature": 0.0, "top_p": 0.3, "min_p": 0.2, "top_k": 5},
+        {"temperature": 0.0, "presence_window": 3, "frequency_window": 0, "repetition_window": 0},
         {"temperature": 5.0, "top_k": 1},
         {"temperature": 5.0, "min_p": 1.0},
         {"temperature": 5.0, "top_p": 1e-6},
@@ -111,66 +133,29 @@ def test_these_are_greedy(lib, tiny, open_context, oracle, kind, settings):
 # ------------------------------------------------- Distributions
 
 
-def probabilities(logprobs, *, temperature, top_p=1.0, min_p=0.0, top_k=0):
-    """What mlx-lm's sampler draws from, in numpy."""
-    logprobs = np.array(logprobs, np.float64)
-    kept = np.ones(len(logprobs), bool)
-    if top_p < 1:
-        order = np.argsort(-logprobs)
-        mass = np.cumsum(np.exp(logprobs[order]))
-        kept[order[1:][mass[:-1] >= top_p]] = False
-    if min_p > 0:
-        kept &= logprobs >= logprobs.max() + np.log(min_p)
-    if top_k:
-        ranks = np.argsort(np.argsort(-np.where(kept, logprobs, -np.inf), kind="stable"))
-        kept &= ranks < top_k
-    weights = np.where(kept, np.exp(logprobs / temperature - logprobs.max() / temperature), 0)
-    return weights / weights.sum()
-
-
 @pytest.mark.parametrize(
     "settings",
     [
-        {"temperature": 1.0},
         {"temperature": 0.5},
         {"temperature": 4.0},
-        {"temperature": 3.0, "top_k": 6},
-        {"temperature": 2.0, "top_p": 0.9},
-        {"temperature": 2.0, "top_p": 0.5},
-        {"temperature": 4.0, "min_p": 0.02},
-        {"temperature": 3.0, "top_p": 0.97, "min_p": 0.005, "top_k": 4},
+        {"temperature": 2.0, "typical_p": 0.6},
+        {"temperature": 3.0, "xtc_probability": 0.5, "xtc_threshold": 0.04},
+        {"temperature": 3.0, "top_p": 0.97, "min_p": 0.005, "top_k": 4, "bias": {40: 2.0}},
     ],
     ids=str,
 )
 def test_first_tokens_are_drawn_from_these_probabilities(lib, tiny, mlx_lm, open_context, settings):
     """Chi-square over fixed seeds: the same result on every run."""
-    expected = probabilities(mlx_lm("spread")["logprobs"], **settings)
-    context = open_context(tiny("soft"))
+    model = tiny("soft")
+    spared = [token["id"] for token in lib.info(model)["end_tokens"]] + lib.tokenize(model, "\n")
+    logprobs = mlx_lm("spread")["logprobs"]
+    expected = draws.probabilities(logprobs, spared=spared, **settings)
+    context = open_context(model)
     counts = np.zeros(len(expected))
     for seed in range(DRAWS):
         lib.begin(context, TASKS["spread"]["prompt"], max_tokens=1, seed=seed, **settings)
         counts[lib.next(context, capacity=16).token] += 1
-    assert counts[expected == 0].sum() == 0, "a token that the filters drop was drawn"
-
-    # Rare tokens go together, so that every class is expected at least 5 times.
-    common = expected * DRAWS >= 5
-    classes = [*expected[common], expected[~common].sum()]
-    seen = [*counts[common], counts[~common].sum()]
-    pairs = [(c * DRAWS, s) for c, s in zip(classes, seen, strict=True) if c * DRAWS >= 1]
-    assert len(pairs) > 1, "one possible token shows nothing"
-    chi_square = sum((s - c) ** 2 / c for c, s in pairs)
-    freedom = len(pairs) - 1
-    # The 99.99 % quantile, as Wilson and Hilferty approximate it.
-    limit = freedom * (1 - 2 / (9 * freedom) + 3.719 * (2 / (9 * freedom)) ** 0.5) ** 3
-    assert chi_square < limit
-
-    # A wrong temperature shows first in how probable the drawn tokens are.
-    possible = expected > 0
-    surprise = np.log(expected[possible])
-    mean = (expected[possible] * surprise).sum()
-    deviation = ((expected[possible] * (surprise - mean) ** 2).sum() / DRAWS) ** 0.5
-    drawn_mean = (counts[possible] * surprise).sum() / DRAWS
-    assert abs(drawn_mean - mean) < 3.719 * deviation
+    draws.check(counts, expected)
 
 
 def test_later_tokens_are_drawn_too(lib, tiny, open_context):
@@ -180,6 +165,58 @@ def test_later_tokens_are_drawn_too(lib, tiny, open_context):
         drawn(lib, context, seed=seed, temperature=2.0, max_tokens=2)[1] for seed in range(40)
     }
     assert len(second) > 5
+
+
+# --------------------------------------------------------- XTC and typical_p
+
+
+def firsts(lib, context, count=40, **options):
+    """The first tokens that seeds give."""
+    return {drawn(lib, context, seed=seed, max_tokens=1, **options)[0] for seed in range(count)}
+
+
+def raised(lib, context, logits):
+    """The bias that gives the first tokens after START these logits."""
+    lib.begin(context, START, max_tokens=0)
+    plain = lib.logits(context)
+    return {token: value - plain[token] for token, value in logits.items()}
+
+
+def test_xtc_removes_the_best_tokens(lib, tiny, open_context):
+    """A bias makes two tokens likely: above the threshold, the less likely one alone is left."""
+    context = open_context(tiny("soft"))
+    options = {"bias": raised(lib, context, {40: 61.0, 41: 60.0}), "temperature": 1.0}
+    assert firsts(lib, context, **options) == {40, 41}
+    always = {"xtc_probability": 1.0, "xtc_threshold": 0.01}
+    assert firsts(lib, context, **options, **always) == {41}
+    assert firsts(lib, context, **options, **{**always, "xtc_probability": 0.5}) == {40, 41}
+    assert firsts(lib, context, **options, **{**always, "xtc_threshold": 0.5}) == {40, 41}
+
+
+@pytest.mark.parametrize("which", ["end", "line break"])
+def test_xtc_spares_the_end_and_line_breaks(lib, tiny, open_context, which):
+    model = tiny("soft")
+    end = lib.info(model)["end_tokens"][0]["id"]
+    token = end if which == "end" else lib.tokenize(model, "\n")[0]
+    context = open_context(model)
+    bias = raised(lib, context, {token: 61.0, 41: 60.0})
+    options = {"bias": bias, "temperature": 1.0, "max_tokens": 1}
+    seen = set()
+    for seed in range(40):
+        lib.begin(context, START, seed=seed, xtc_probability=1.0, xtc_threshold=0.01, **options)
+        seen.add(lib.next(context).token)
+    assert seen == {token, 41}
+
+
+def test_typical_p_drops_a_token_that_is_too_probable(lib, tiny, open_context):
+    """One of half the mass, among sixteen others: they are the typical ones (arXiv 2202.00666)."""
+    context = open_context(tiny("soft"))
+    others = dict.fromkeys(range(100, 116), 60.0)
+    bias = raised(lib, context, {**others, 40: 60.0 + np.log(16)})
+    assert 40 in firsts(lib, context, bias=bias, temperature=1.0)
+    typical = firsts(lib, context, bias=bias, temperature=1.0, typical_p=0.4)
+    assert typical <= set(others)
+    assert len(typical) > 5
 
 
 # --------------------------------------------------------- Penalty
@@ -193,15 +230,6 @@ def test_the_repetition_penalty_is_that_of_mlx_lm(lib, tiny, mlx_lm, open_contex
     got = drawn(lib, context, temperature=0.0, max_tokens=COUNT, **settings)
     assert got == expected
     assert got != greedy(lib, context, START, COUNT), "the penalty has changed nothing"
-
-
-def test_the_penalty_looks_back_on_reused_tokens_too(lib, tiny, open_context):
-    settings = {"repetition_penalty": 1.5, "repetition_window": 30, "temperature": 0.0}
-    fresh = drawn(lib, open_context(tiny("soft")), [*START, 50, 51], **settings)
-    context = open_context(tiny("soft"))
-    lib.begin(context, START, max_tokens=0)
-    assert drawn(lib, context, [*START, 50, 51], **settings) == fresh
-    assert lib.stats(context).reused_tokens == len(START)
 
 
 def test_a_window_longer_than_the_sequence(lib, tiny, open_context):

@@ -8,6 +8,7 @@ name fails here until it is given a value.
 from __future__ import annotations
 
 from ctypes import _CFuncPtr, _Pointer, byref, c_char_p, c_int32, c_void_p
+from pathlib import Path
 from typing import Any
 
 from support import signatures
@@ -26,6 +27,7 @@ PLAIN = {
     "min_p": 0.0,
     "repeat_penalty": 0.0,
     "repeat_window": 0,
+    "scale": 1.0,
     "seed": 0,
     "status": 0,
     "temperature": 0.0,
@@ -40,7 +42,8 @@ TEXTS = {
     "messages_json": b'[{"role": "user", "content": "Hello"}]',
     "options_json": b"{}",
 }
-OUTPUTS = {"out", "trimmed", "length", "count", "piece", "stats"}
+OUTPUTS = {"out", "trimmed", "length", "count", "dims", "piece", "stats"}
+HANDLES = ("model", "context", "adapter", "checkpoint")
 
 # What has to be called after a call that went well, by the handle it gave.
 UNDO = {
@@ -49,6 +52,9 @@ UNDO = {
     "cow_mlx_model_load": "cow_mlx_model_free",
     "cow_mlx_load_model": "cow_mlx_free_model",
     "cow_mlx_context_create": "cow_mlx_context_free",
+    "cow_mlx_context_fork": "cow_mlx_context_free",
+    "cow_mlx_context_checkpoint": "cow_mlx_checkpoint_free",
+    "cow_mlx_adapter_load": "cow_mlx_adapter_free",
     "cow_mlx_create_context": "cow_mlx_free_context",
 }
 
@@ -71,15 +77,24 @@ def parameters(accept: Any) -> list[tuple[str, str]]:
 class Call:
     """One function with right arguments, any of which may be replaced.
 
+    Args:
+        lib: the library.
+        function: its name.
+        handles: open handles by the names of parameters.
+        path: of what the function reads or writes; a model's folder if not given.
+
     Attributes:
         outputs: what the call may write, by parameter; poisoned.
     """
 
-    def __init__(self, lib: Library, function: str, model: int, context: int):
+    def __init__(
+        self, lib: Library, function: str, handles: dict[str, int], path: Path | None = None
+    ):
         self.lib = lib
         self.function = function
         self.result, self.params = signatures.FUNCTIONS[function]
-        self.handles = {"model": model, "context": context}
+        self.handles = handles
+        self.texts = TEXTS if path is None else {**TEXTS, "path": bytes(path)}
         self.outputs: dict[str, Any] = {}
         names = [name for name, _ in self.params]
         following = dict(zip(names, [*names[1:], ""], strict=True))
@@ -120,10 +135,12 @@ class Call:
             return PLAIN[name]
         if name == "capacity":
             return CAPACITY
-        if following[name] == "capacity":
+        if following[name] == "capacity" or (name, following[name]) == ("tokens", "logprobs"):
             return self._output(name, poisoned(kind._type_ * CAPACITY))
-        if name in TEXTS:
-            return TEXTS[name]
+        if name in self.texts:
+            return self.texts[name]
+        if name == "texts":
+            return (signatures.cow_mlx_text * 1)((b"Hello", 5))
         if name == "tokens":
             return (c_int32 * len(PROMPT))(*PROMPT)
         if issubclass(kind, _CFuncPtr):
@@ -136,7 +153,7 @@ class Call:
         if name in ("length", "count"):
             names = [name for name, _ in self.params]
             before = names[names.index(name) - 1]
-            return len(TEXTS.get(before, PROMPT)) if before != "context" else 1
+            return 1 if before in ("context", "texts") else len(TEXTS.get(before, PROMPT))
         raise AssertionError(f"{self.function}: give {name} a value in {__file__}")
 
     def _output(self, name: str, output: Any) -> Any:

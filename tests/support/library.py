@@ -10,7 +10,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from ctypes import CDLL, byref, c_bool, c_char, c_char_p, c_int32, c_size_t
+from ctypes import (
+    CDLL,
+    addressof,
+    byref,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_size_t,
+    c_void_p,
+    sizeof,
+    string_at,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +53,34 @@ class Generation:
     text: str
     pieces: list[str]
     stats: signatures.cow_mlx_stats
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a chat's callback was given."""
+
+    kind: int
+    text: str
+    name: str = ""
+    finish: int = 0
+
+
+@dataclass(frozen=True)
+class Chat:
+    """What one ``chat`` gave."""
+
+    events: list[Event]
+    stats: signatures.cow_mlx_stats
+
+    def said(self, kind: int = signatures.EVENT_TEXT) -> str:
+        """All text of a kind."""
+        return "".join(event.text for event in self.events if event.kind == kind)
+
+    @property
+    def calls(self) -> list[tuple[str, Any]]:
+        """The tool calls: names and arguments."""
+        calls = [event for event in self.events if event.kind == signatures.EVENT_TOOL_CALL]
+        return [(call.name, json.loads(call.text)) for call in calls]
 
 
 def bind(path: str | Path, loader: type[CDLL] = CDLL) -> CDLL:
@@ -88,13 +129,21 @@ class Library:
         raise StatusError(status, self.name(status), message)
 
     def params(self, noun: str, callbacks: Callbacks | None = None, **values: Any) -> Any:
-        """A filled ``cow_mlx_<noun>_params``; NULL if nothing differs from the defaults."""
+        """A filled ``cow_mlx_<noun>_params``; NULL if nothing differs from the defaults.
+
+        Lists stand for a pointer and a count: ``stop=[text]``, ``bias={token: value}``.
+        """
         if not values:
             return None
         params = signatures.STRUCTS[f"cow_mlx_{noun}_params"]()
         getattr(self.c, f"cow_mlx_{noun}_params_init")(byref(params))
         kinds = dict(params._fields_)
         for name, value in values.items():
+            if name == "bias":
+                params.bias_tokens = (c_int32 * len(value))(*value)
+                params.bias_values = (c_float * len(value))(*value.values())
+                params.bias_count = len(value)
+                continue
             kind = kinds[name]
             if isinstance(value, str | os.PathLike):
                 value = os.fsencode(value)
@@ -174,18 +223,73 @@ class Library:
         function = self.c.cow_mlx_model_chat_prompt
         return self._fill(c_int32, function, model, data, len(data), chosen)
 
+    def embed(
+        self, model: int, texts: Sequence[str | bytes], capacity: int | None = None, **params: Any
+    ) -> list[list[float]]:
+        """The vectors of texts; ``capacity`` (floats) is what is needed, unless it is given."""
+        data = [text.encode() if isinstance(text, str) else text for text in texts]
+        array = (signatures.cow_mlx_text * len(data))(*((text, len(text)) for text in data))
+        call = [model, array, len(data), self.params("embed", **params)]
+        if capacity is None:
+            query = Buffer(c_float, 0)
+            self.check(self.c.cow_mlx_model_embed(*call, *query.arguments()), query)
+            capacity = query.length.value * len(data)
+        out = Buffer(c_float, capacity)
+        self.check(self.c.cow_mlx_model_embed(*call, *out.arguments()), out)
+        dims = out.length.value
+        out.check(dims * len(data))
+        return [list(out.data[row * dims : (row + 1) * dims]) for row in range(len(data))]
+
+    # Adapters.
+
+    def load_adapter(self, model: int, path: str | os.PathLike[str], scale: float = 1.0) -> int:
+        """Load an adapter for a model."""
+        out = poisoned(c_int32)
+        status = self.c.cow_mlx_adapter_load(model, os.fsencode(path), scale, byref(out))
+        self.check(status, out)
+        return out.value
+
+    def free_adapter(self, adapter: int) -> None:
+        """Free an adapter's handle."""
+        self.check(self.c.cow_mlx_adapter_free(adapter))
+
+    def set_adapter(self, context: int, adapter: int) -> None:
+        """Let a context use an adapter; 0: none."""
+        self.check(self.c.cow_mlx_context_set_adapter(context, adapter))
+
     # Contexts.
 
     def context(self, model: int, **params: Any) -> int:
-        """Open a context."""
+        """Open a context; one that shares no prompts, unless ``share_prefix`` is given."""
+        effective = self.params("context", **{"share_prefix": False, **params})
         out = poisoned(c_int32)
-        status = self.c.cow_mlx_context_create(model, self.params("context", **params), byref(out))
+        status = self.c.cow_mlx_context_create(model, effective, byref(out))
         self.check(status, out)
         return out.value
 
     def free(self, context: int) -> None:
         """Free a context."""
         self.check(self.c.cow_mlx_context_free(context))
+
+    def fork(self, context: int) -> int:
+        """Open a context that holds what another one holds."""
+        out = poisoned(c_int32)
+        self.check(self.c.cow_mlx_context_fork(context, byref(out)), out)
+        return out.value
+
+    def checkpoint(self, context: int) -> int:
+        """Keep what a context holds."""
+        out = poisoned(c_int32)
+        self.check(self.c.cow_mlx_context_checkpoint(context, byref(out)), out)
+        return out.value
+
+    def rewind(self, context: int, checkpoint: int) -> None:
+        """Hold what was held at a checkpoint."""
+        self.check(self.c.cow_mlx_context_rewind(context, checkpoint))
+
+    def free_checkpoint(self, checkpoint: int) -> None:
+        """Free a checkpoint."""
+        self.check(self.c.cow_mlx_checkpoint_free(checkpoint))
 
     def reset(self, context: int) -> None:
         """Forget every token."""
@@ -217,6 +321,24 @@ class Library:
         out = poisoned_struct(signatures.cow_mlx_stats)
         self.check(self.c.cow_mlx_context_stats(context, byref(out)), out)
         return out
+
+    def logits(self, context: int) -> list[float]:
+        """The model's logits behind the last token in the cache."""
+        return self._fill(c_float, self.c.cow_mlx_context_logits, context)
+
+    def logprobs(self, context: int) -> list[tuple[int, float]]:
+        """The most probable tokens where the last piece was chosen, with log probabilities."""
+        count = poisoned(c_size_t)
+        function = self.c.cow_mlx_context_logprobs
+        self.check(function(context, None, None, 0, byref(count)), count)
+        tokens, values = Buffer(c_int32, count.value), Buffer(c_float, count.value)
+        status = function(
+            context, tokens.arguments()[0], values.arguments()[0], count.value, byref(count)
+        )
+        self.check(status, tokens, values)
+        tokens.check(count.value)
+        values.check(count.value)
+        return list(zip(tokens.data[: count.value], values.data[: count.value], strict=True))
 
     def begin(self, context: int, tokens: Sequence[int], **params: Any) -> None:
         """Process a prompt; ``prompt_progress(processed, total)``."""
@@ -279,6 +401,54 @@ class Library:
         callbacks.reraise()
         self.check(status, stats)
         return Generation("".join(pieces), pieces, stats)
+
+    def save(self, context: int, path: str | os.PathLike[str]) -> None:
+        """Write what a context holds to a file."""
+        self.check(self.c.cow_mlx_context_save(context, os.fsencode(path)))
+
+    def restore(self, context: int, path: str | os.PathLike[str]) -> None:
+        """Hold what was saved."""
+        self.check(self.c.cow_mlx_context_load(context, os.fsencode(path)))
+
+    def chat(
+        self,
+        context: int,
+        messages: Any,
+        on_event: Callable[[Event], bool | None] | None = None,
+        *,
+        options: Any = None,
+        **params: Any,
+    ) -> Chat:
+        """Answer a conversation; ``messages`` and ``options`` are values, or JSON text."""
+        callbacks = Callbacks()
+        events: list[Event] = []
+
+        def collect(told: Any) -> bool | None:
+            event = told.contents
+            assert event.struct_size == sizeof(signatures.cow_mlx_event)
+            place = addressof(event) + signatures.cow_mlx_event.text.offset
+            data = string_at(c_void_p.from_address(place).value, event.length + 1)
+            assert data.endswith(b"\0"), "the text is not NUL-terminated"
+            events.append(Event(event.kind, data[:-1].decode(), event.name.decode(), event.finish))
+            return on_event(events[-1]) if on_event else None
+
+        data = (messages if isinstance(messages, str) else json.dumps(messages)).encode()
+        chosen = options if options is None or isinstance(options, str) else json.dumps(options)
+        effective = self.params("generation", callbacks, **params)
+        stats = poisoned_struct(signatures.cow_mlx_stats)
+        status = self.c.cow_mlx_context_chat(
+            context,
+            data,
+            len(data),
+            effective,
+            None if chosen is None else chosen.encode(),
+            callbacks.wrap(signatures.cow_mlx_event_fn, collect),
+            None,
+            byref(stats),
+        )
+        callbacks.reraise()
+        self.check(status, stats)
+        return Chat(events, stats)
 
     def _fill(self, element: Any, function: Any, *arguments: Any) -> Any:
         """A result of variable size: bytes for c_char, else a list."""

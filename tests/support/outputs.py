@@ -36,7 +36,7 @@ def untouched(output: Any) -> bool:
     """Whether no byte that :func:`poisoned` filled has changed."""
     data = string_at(addressof(output), sizeof(output))
     start = sizeof(c_size_t) if hasattr(output, "struct_size") else 0
-    return all(byte == POISON for byte in data[start:])
+    return data.count(POISON, start) == len(data) - start
 
 
 class Buffer:

@@ -4,8 +4,11 @@ As a program: reads tasks, a list of JSON objects, from the file named first and
 writes one result per task to the file named second. A task has "folder",
 "prompt" (tokens) or "messages" and "tools" (for the chat template), "max_tokens"
 and, if wanted, "repetition_penalty" and "repetition_window"; a result has "prompt",
-"tokens", "text" and "logprobs" of the first token. Everything is greedy. A task
-that fails has "error" alone.
+"tokens", "text" and "logprobs" of the first token. Everything is greedy. "kv_bits"
+and "kv_group_size" quantise keys and values from the first token on. "adapter" is the
+folder of one that goes with the model. A task with "embed", lists of tokens, has the pooled
+hidden states of each as its result: "mean", "last" and "cls". A task that fails has "error"
+alone.
 """
 
 from __future__ import annotations
@@ -30,18 +33,21 @@ def run(tasks: list[dict[str, Any]], scratch: Path) -> list[dict[str, Any]]:
     return json.loads(result.read_text())
 
 
-def load(folder: Path) -> tuple[Any, Any]:
+def load(folder: Path, adapter: str | None = None) -> tuple[Any, Any]:
     """The model and tokenizer of a folder; by hand where AutoTokenizer refuses."""
     import mlx_lm
     from mlx_lm.tokenizer_utils import TokenizerWrapper
-    from mlx_lm.utils import load_model
+    from mlx_lm.utils import load_adapters, load_model
 
     try:
-        return mlx_lm.load(str(folder))
+        return mlx_lm.load(str(folder), adapter_path=adapter)
     except Exception as refused:
         from transformers import PreTrainedTokenizerFast
 
         model, config = load_model(folder)
+        if adapter is not None:
+            model = load_adapters(model, adapter)
+            model.eval()
         try:
             fast = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
         except Exception:
@@ -57,6 +63,8 @@ def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
     from mlx_lm import stream_generate
     from mlx_lm.sample_utils import make_logits_processors
 
+    if "embed" in task:
+        return {"vectors": [embed(model, tokens) for tokens in task["embed"]]}
     processors = make_logits_processors(
         repetition_penalty=task.get("repetition_penalty"),
         repetition_context_size=task.get("repetition_window", 20),
@@ -76,6 +84,7 @@ def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
         prompt,
         max_tokens=task["max_tokens"],
         logits_processors=processors,
+        prompt_cache=quantized_cache(model, task) if "kv_bits" in task else None,
     ):
         tokens.append(response.token)
         pieces.append(response.text)
@@ -91,14 +100,43 @@ def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def quantized_cache(model: Any, task: dict[str, Any]) -> list[Any]:
+    """An empty cache whose keys and values are quantised."""
+    from mlx_lm.models.cache import make_prompt_cache
+
+    how = {"bits": task["kv_bits"], "group_size": task["kv_group_size"]}
+    cache = make_prompt_cache(model)
+    return [
+        layer.to_quantized(**how) if hasattr(layer, "to_quantized") else layer for layer in cache
+    ]
+
+
+def embed(model: Any, tokens: list[int]) -> dict[str, list[float]]:
+    """The hidden states of tokens before the head, pooled in each way."""
+    import mlx.core as mx
+    from mlx_lm.models.cache import make_prompt_cache
+
+    name = next(name for name in ("model", "backbone", "transformer") if hasattr(model, name))
+    inner = getattr(model, name)
+    if hasattr(inner, "embed_out"):
+        inner.embed_out = lambda hidden: hidden  # GPT-NeoX has its head inside
+    hidden = inner(mx.array([tokens]), cache=make_prompt_cache(model))[0].astype(mx.float32)
+    return {
+        "mean": hidden.mean(axis=0).tolist(),
+        "last": hidden[-1].tolist(),
+        "cls": hidden[0].tolist(),
+    }
+
+
 def main(source: str, result: str) -> None:
     """Carry out a file of tasks, loading every model once."""
     tasks = json.loads(Path(source).read_text())
     results: dict[int, dict[str, Any]] = {}
-    for folder in dict.fromkeys(task["folder"] for task in tasks):
-        mine = [index for index, task in enumerate(tasks) if task["folder"] == folder]
+    kinds = [(task["folder"], task.get("adapter")) for task in tasks]
+    for folder, adapter in dict.fromkeys(kinds):
+        mine = [index for index, kind in enumerate(kinds) if kind == (folder, adapter)]
         try:
-            model, tokenizer = load(Path(folder))
+            model, tokenizer = load(Path(folder), adapter)
             for index in mine:
                 results[index] = answer(model, tokenizer, tasks[index])
         except Exception as error:

@@ -42,6 +42,8 @@ LOG_INFO = 2
 ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
 SKIP_SPECIAL = 4
+OVERFLOW_STOP = 0
+OVERFLOW_ROLL = 1
 GRAMMAR_NONE = 0
 GRAMMAR_JSON_SCHEMA = 1
 GRAMMAR_REGEX = 2
@@ -53,12 +55,33 @@ FINISH_STOP_TEXT = 2
 FINISH_LENGTH = 3
 FINISH_CONTEXT = 4
 FINISH_CANCELED = 5
+FINISH_TIMEOUT = 6
+EVENT_TEXT = 1
+EVENT_REASONING = 2
+EVENT_TOOL_CALL = 3
+EVENT_END = 4
+POOLING_MEAN = 0
+POOLING_LAST = 1
+POOLING_CLS = 2
 
 NUL = c_size_t(-1).value
 
 cow_mlx_status = c_int32
 cow_mlx_model = c_int32
 cow_mlx_context = c_int32
+cow_mlx_adapter = c_int32
+cow_mlx_checkpoint = c_int32
+
+
+class cow_mlx_text(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("data", c_char_p),
+        ("length", c_size_t),
+    ]
+
+
 cow_mlx_log_fn = CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
 
 
@@ -90,6 +113,7 @@ class cow_mlx_model_params(Structure):
         ("user_data", c_void_p),
         ("lazy", c_bool),
         ("trust_remote_code", c_bool),
+        ("prefix_cache_bytes", c_uint64),
     ]
 
 
@@ -103,6 +127,9 @@ class cow_mlx_context_params(Structure):
         ("kv_group_size", c_int32),
         ("solo", c_bool),
         ("priority", c_int32),
+        ("overflow", c_int32),
+        ("keep_tokens", c_size_t),
+        ("share_prefix", c_bool),
     ]
 
 
@@ -140,6 +167,9 @@ class cow_mlx_generation_params(Structure):
         ("draft_tokens", c_int32),
         ("prompt_progress", cow_mlx_prompt_fn),
         ("user_data", c_void_p),
+        ("presence_window", c_size_t),
+        ("frequency_window", c_size_t),
+        ("timeout", c_double),
     ]
 
 
@@ -166,16 +196,49 @@ class cow_mlx_stats(Structure):
         ("generation_seconds", c_double),
         ("first_token_seconds", c_double),
         ("peak_memory", c_uint64),
+        ("drafted_tokens", c_size_t),
+        ("accepted_tokens", c_size_t),
+    ]
+
+
+class cow_mlx_event(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int32),
+        ("text", c_char_p),
+        ("length", c_size_t),
+        ("name", c_char_p),
+        ("finish", c_int32),
+    ]
+
+
+cow_mlx_event_fn = CFUNCTYPE(c_bool, POINTER(cow_mlx_event), c_void_p)
+
+
+class cow_mlx_embed_params(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("pooling", c_int32),
+        ("normalize", c_bool),
+        ("add_special", c_bool),
+        ("batch_tokens", c_size_t),
     ]
 
 
 STRUCTS = {
+    "cow_mlx_text": cow_mlx_text,
     "cow_mlx_runtime_params": cow_mlx_runtime_params,
     "cow_mlx_model_params": cow_mlx_model_params,
     "cow_mlx_context_params": cow_mlx_context_params,
     "cow_mlx_generation_params": cow_mlx_generation_params,
     "cow_mlx_piece": cow_mlx_piece,
     "cow_mlx_stats": cow_mlx_stats,
+    "cow_mlx_event": cow_mlx_event,
+    "cow_mlx_embed_params": cow_mlx_embed_params,
 }
 
 # The functions of cow_mlx_compat.h, which return no statuses.
@@ -312,6 +375,13 @@ FUNCTIONS = {
         cow_mlx_status,
         (("context", cow_mlx_context),),
     ),
+    "cow_mlx_context_fork": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("out", POINTER(cow_mlx_context)),
+        ),
+    ),
     "cow_mlx_context_reset": (
         cow_mlx_status,
         (("context", cow_mlx_context),),
@@ -341,6 +411,38 @@ FUNCTIONS = {
             ("trimmed", POINTER(c_size_t)),
         ),
     ),
+    "cow_mlx_context_checkpoint": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("out", POINTER(cow_mlx_checkpoint)),
+        ),
+    ),
+    "cow_mlx_context_rewind": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("checkpoint", cow_mlx_checkpoint),
+        ),
+    ),
+    "cow_mlx_checkpoint_free": (
+        cow_mlx_status,
+        (("checkpoint", cow_mlx_checkpoint),),
+    ),
+    "cow_mlx_context_save": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("path", c_char_p),
+        ),
+    ),
+    "cow_mlx_context_load": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("path", c_char_p),
+        ),
+    ),
     "cow_mlx_context_info": (
         cow_mlx_status,
         (
@@ -348,6 +450,26 @@ FUNCTIONS = {
             ("buffer", POINTER(c_char)),
             ("capacity", c_size_t),
             ("length", POINTER(c_size_t)),
+        ),
+    ),
+    "cow_mlx_adapter_load": (
+        cow_mlx_status,
+        (
+            ("model", cow_mlx_model),
+            ("path", c_char_p),
+            ("scale", c_float),
+            ("out", POINTER(cow_mlx_adapter)),
+        ),
+    ),
+    "cow_mlx_adapter_free": (
+        cow_mlx_status,
+        (("adapter", cow_mlx_adapter),),
+    ),
+    "cow_mlx_context_set_adapter": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("adapter", cow_mlx_adapter),
         ),
     ),
     "cow_mlx_generation_params_init": (
@@ -389,11 +511,59 @@ FUNCTIONS = {
         cow_mlx_status,
         (("context", cow_mlx_context),),
     ),
+    "cow_mlx_context_logprobs": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("tokens", POINTER(c_int32)),
+            ("logprobs", POINTER(c_float)),
+            ("capacity", c_size_t),
+            ("count", POINTER(c_size_t)),
+        ),
+    ),
+    "cow_mlx_context_logits": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("logits", POINTER(c_float)),
+            ("capacity", c_size_t),
+            ("count", POINTER(c_size_t)),
+        ),
+    ),
     "cow_mlx_context_stats": (
         cow_mlx_status,
         (
             ("context", cow_mlx_context),
             ("stats", POINTER(cow_mlx_stats)),
+        ),
+    ),
+    "cow_mlx_context_chat": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("messages_json", c_char_p),
+            ("length", c_size_t),
+            ("params", POINTER(cow_mlx_generation_params)),
+            ("options_json", c_char_p),
+            ("on_event", cow_mlx_event_fn),
+            ("user_data", c_void_p),
+            ("stats", POINTER(cow_mlx_stats)),
+        ),
+    ),
+    "cow_mlx_embed_params_init": (
+        None,
+        (("params", POINTER(cow_mlx_embed_params)),),
+    ),
+    "cow_mlx_model_embed": (
+        cow_mlx_status,
+        (
+            ("model", cow_mlx_model),
+            ("texts", POINTER(cow_mlx_text)),
+            ("count", c_size_t),
+            ("params", POINTER(cow_mlx_embed_params)),
+            ("out", POINTER(c_float)),
+            ("capacity", c_size_t),
+            ("dims", POINTER(c_size_t)),
         ),
     ),
     "cow_mlx_get_error": (c_char_p, ()),

@@ -36,7 +36,7 @@ if child == 0:
     expect(EFORK, "EFORK", but=set())
     raise SystemExit(0)
 assert os.waitpid(child, 0)[1] == 0
-assert lib.info()["handles"] == {"model": 0, "context": 0}
+assert set(lib.info()["handles"].values()) == {0}
 lib.stop()
 expect(ESTATE, "ESTATE", but=STARTS)
 print("refused everywhere")

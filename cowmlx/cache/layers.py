@@ -1,0 +1,112 @@
+"""Making the layer caches of a model: in its own type, or quantised."""
+
+from __future__ import annotations
+
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import mlx.core as mx
+
+from cowmlx.errors import InvalidArgument, Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cowmlx.models.model import Model
+
+BITS = (4, 8)
+GROUP_SIZES = (32, 64, 128)
+
+# Why a model's cache cannot be quantised so, or None; by (bits, group size).
+_known: WeakKeyDictionary[Model, dict[tuple[int, int], str | None]] = WeakKeyDictionary()
+
+
+class KVQuantization:
+    """How keys and values are stored; ``bits`` 0: in the model's type.
+
+    Raises:
+        InvalidArgument: a value that no cache has.
+        Unsupported: the model's caches, or its attention, cannot do that.
+    """
+
+    def __init__(self, model: Model, bits: int, group_size: int) -> None:
+        if bits not in (0, *BITS):
+            raise InvalidArgument(f"kv_bits is {bits}; it can be 0, 4 or 8")
+        if group_size not in (0, *GROUP_SIZES):
+            raise InvalidArgument(f"kv_group_size is {group_size}; it can be 0, 32, 64 or 128")
+        if group_size and not bits:
+            raise InvalidArgument(f"kv_group_size is {group_size}, but kv_bits is 0")
+        self.bits = bits
+        self.group_size = group_size
+        if not bits:
+            return
+        reasons = []
+        for size in (group_size,) if group_size else (64, 32):
+            self.group_size = size
+            reason = _why_not(model, self)
+            if reason is None:
+                return
+            reasons.append(reason)
+        raise Unsupported(
+            f"kv_bits is {bits}, but the cache of a {model.architecture} model cannot be "
+            f"quantised: {reasons[-1]}; leave kv_bits at 0"
+        )
+
+    def maker(self, model: Model) -> Callable[[], list[Any]]:
+        """Return what makes a sequence's empty layer caches."""
+        return partial(_quantized, model, self) if self.bits else model.make_cache
+
+
+def can_quantize(model: Model) -> bool:
+    """Whether any quantised cache works with a model."""
+    try:
+        KVQuantization(model, 8, 0)
+    except Unsupported:
+        return False
+    return True
+
+
+def _quantized(model: Model, how: KVQuantization) -> list[Any]:
+    """Return fresh layer caches, those for keys and values quantised.
+
+    Raises:
+        Unsupported: there is none, or one of a kind that cannot be.
+    """
+    layers = model.make_cache()
+    made = [_quantized_layer(layer, how) for layer in layers]
+    if all(new is old for new, old in zip(made, layers, strict=True)):
+        raise Unsupported("it has no keys and values")
+    return made
+
+
+def _quantized_layer(layer: Any, how: KVQuantization) -> Any:
+    kind = type(layer).__name__
+    if kind == "KVCache":
+        return layer.to_quantized(group_size=how.group_size, bits=how.bits)
+    if kind == "ArraysCache":  # the state of a recurrence, small and always in full
+        return layer
+    raise Unsupported(f"a {kind} layer has no quantised form")
+
+
+def _why_not(model: Model, how: KVQuantization) -> str | None:
+    """Return why a model's cache cannot be quantised so, or None; found out once."""
+    known = _known.setdefault(model, {})
+    key = how.bits, how.group_size
+    if key not in known:
+        known[key] = _try(model, how)
+    return known[key]
+
+
+def _try(model: Model, how: KVQuantization) -> str | None:
+    """Run one token through the network, without evaluating anything; None if it works."""
+    try:
+        layers = _quantized(model, how)
+        model.network(mx.array([[0]], mx.int32), cache=layers)
+    except Unsupported as error:
+        return str(error)
+    except Exception as error:  # what attention makes of arrays it does not expect
+        what = str(error).partition("\n")[0]
+        return f"its attention does not take them ({type(error).__name__}: {what})"
+    return None

@@ -1,0 +1,195 @@
+"""Texts being embedded: a unit of the scheduler, so that others step meanwhile."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.errors import Canceled, ContextFull, InvalidArgument
+from cowmlx.models.embedding import HiddenStates, Pooling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from typing import Any
+
+    from cowmlx.calls import Call
+    from cowmlx.models.model import Model
+
+# Columns of a batch that are processed in one turn, as of a prompt.
+CHUNK = 512
+# Characters whose tokens are looked up in one turn.
+_CHARACTERS = 32768
+_MOST_BATCH_TOKENS = 1 << 20
+
+
+class EmbeddingParams:
+    """What ``cow_mlx_embed_params`` says, all of it valid.
+
+    Raises:
+        InvalidArgument: a value is out of range.
+    """
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.pooling: int = fields["pooling"]
+        self.normalize: bool = fields["normalize"]
+        self.add_special: bool = fields["add_special"]
+        self.batch_tokens: int = fields["batch_tokens"]
+        Pooling.check(self.pooling)
+        if not 1 <= self.batch_tokens <= _MOST_BATCH_TOKENS:
+            raise InvalidArgument(
+                f"batch_tokens is {self.batch_tokens}; it can be 1 to {_MOST_BATCH_TOKENS}"
+            )
+
+
+class Embedding:
+    """Embeds the texts of one call, a bounded piece of work a turn.
+
+    Args:
+        call: ends with the vectors (N, D) and D.
+        model: whose hidden states they are.
+        hidden: reaches them.
+        texts: N texts, at least one.
+        params: how.
+        stream: to compute on.
+        on_end: told when the call ends; given this, so that nothing refers in a circle.
+    """
+
+    priority = 0
+
+    def __init__(
+        self,
+        call: Call,
+        model: Model,
+        hidden: HiddenStates,
+        texts: list[str],
+        params: EmbeddingParams,
+        stream: mx.Stream,
+        on_end: Callable[[Embedding], None],
+    ) -> None:
+        self.model = model
+        self._call = call
+        self._dims = hidden.dims
+        self._steps = _embed(model, hidden, texts, params)
+        self._stream = stream
+        self._on_end = on_end
+        self.finished = False
+
+    def turn(self) -> bool:
+        """Do one piece of work."""
+        if self.finished:
+            return False
+        try:
+            with mx.stream(self._stream):
+                next(self._steps)
+        except StopIteration as stop:
+            self._end()
+            self._call.succeed_with_floats(stop.value, self._dims)
+        except BaseException as error:  # ends this call, and nothing else
+            self._end()
+            self._call.fail(error)
+        return True
+
+    def abandon(self, reason: str) -> None:
+        """Stop, and cancel the call."""
+        self._steps.close()
+        self._end()
+        self._call.fail(Canceled(reason))
+
+    def _end(self) -> None:
+        self.finished = True
+        self._on_end(self)
+
+
+def _embed(
+    model: Model, hidden: HiddenStates, texts: list[str], params: EmbeddingParams
+) -> Generator[None, None, mx.array]:
+    """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order."""
+    tokens: list[list[int]] = []
+    characters = 0
+    for index, text in enumerate(texts):
+        if characters >= _CHARACTERS:
+            yield
+            characters = 0
+        tokens.append(_tokens(model, index, text, params.add_special))
+        characters += len(text) + 1
+    yield
+    together = len(texts) > 1 and hidden.batches()
+    order: list[int] = []
+    rows: list[mx.array] = []
+    for batch in batches([len(ids) for ids in tokens], params.batch_tokens if together else 0):
+        yield
+        pooled = yield from _pool(hidden, [tokens[index] for index in batch], params)
+        order += batch
+        rows.append(pooled)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    vectors = mx.contiguous(mx.concatenate(rows)[mx.array(back)])
+    mx.eval(vectors)
+    del rows
+    mx.clear_cache()
+    return vectors
+
+
+def _pool(
+    hidden: HiddenStates, batch: list[list[int]], params: EmbeddingParams
+) -> Generator[None, None, mx.array]:
+    """Process one batch, a chunk between two yields; return its vectors, evaluated."""
+    lengths = [len(ids) for ids in batch]
+    length = max(lengths)
+    padded = mx.array([ids + [0] * (length - len(ids)) for ids in batch], mx.int32)
+    cache = hidden.make_cache()
+    pooling = Pooling(params.pooling, lengths, hidden.dims)
+    for start in range(0, length, CHUNK):
+        pooling.add(hidden(padded[:, start : start + CHUNK], cache))
+        last = start + CHUNK >= length
+        pending: list[Any] = [pooling.result(params.normalize) if last else pooling.total]
+        if not last:
+            pending.append([layer.state for layer in cache])
+        # Others start their steps while this is computed.
+        mx.async_eval(pending)
+        yield
+        mx.eval(pending)
+    result: mx.array = pending[0]
+    return result
+
+
+def batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Split texts into batches of similar length.
+
+    Args:
+        lengths: tokens of each text.
+        batch_tokens: the most that a batch has with its padding; a text with more is alone.
+
+    Yields:
+        indices of texts, the shortest first.
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[index] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def _tokens(model: Model, index: int, text: str, add_special: bool) -> list[int]:
+    """Return the tokens of a text, whose special tokens are plain text.
+
+    Raises:
+        InvalidArgument: it has none, or one that the network does not know.
+        ContextFull: it has too many.
+    """
+    ids = model.tokenizer.encode(text, add_special=add_special, parse_special=False)
+    if not ids:
+        raise InvalidArgument(f"texts[{index}] has no tokens; leave it out")
+    if len(ids) > model.context_length:
+        raise ContextFull(
+            f"texts[{index}] has {len(ids)} tokens, but the model's context length is "
+            f"{model.context_length}"
+        )
+    if max(ids) >= model.vocabulary_size:
+        raise InvalidArgument(
+            f"texts[{index}] has the token {max(ids)}, but the vocabulary has 0 to "
+            f"{model.vocabulary_size - 1}"
+        )
+    return ids

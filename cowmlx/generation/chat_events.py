@@ -1,0 +1,167 @@
+"""Generated text to chat events: answer, reasoning and tool calls, told apart by their markers."""
+
+from __future__ import annotations
+
+from cowmlx import _constants as constants
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from cowmlx.models.features import ChatFormat
+    from cowmlx.models.model import Model
+
+MAX_CALL = 1 << 20  # characters; parsers take quadratic time on some texts
+MAX_SPACE = 32  # characters of whitespace that are held back, since a marker may follow them
+
+
+class ChatEvent:
+    """One thing that a chat says.
+
+    Attributes:
+        kind: one of ``EVENT_``.
+        text: of a tool call its arguments, a JSON object.
+        name: of the tool.
+        finish: of the end: one of ``FINISH_``.
+    """
+
+    __slots__ = ("finish", "kind", "name", "text")
+
+    def __init__(self, kind: int, text: str = "", name: str = "", finish: int = 0) -> None:
+        self.kind = kind
+        self.text = text
+        self.name = name
+        self.finish = finish
+
+
+class ChatSplitter:
+    """Splits the text of an answer at markers, which never come out.
+
+    Text that may begin a marker is held back until that is known. Whitespace next to a marker
+    of thinking or of a tool call belongs to it: templates put it there. All other text comes out,
+    whatever pieces it came in.
+
+    Args:
+        format: the model's markers.
+        tools: as the template was given them; parsers convert arguments to their types.
+        reasoning: whether the prompt has opened the model's thinking.
+        fresh: whether the prompt ends with a marker.
+    """
+
+    def __init__(
+        self, format: ChatFormat, tools: list[Any] | None, *, reasoning: bool, fresh: bool
+    ) -> None:
+        self._format = format
+        self._tools = tools
+        self._kind = constants.EVENT_REASONING if reasoning else constants.EVENT_TEXT
+        self._fresh = fresh  # whether nothing was said since a marker
+        self._held = ""  # may begin a marker
+        self._call: str | None = None  # what came behind the start marker of a tool call
+        self._space = ""  # what came in front of it
+
+    @classmethod
+    def after(cls, model: Model, prompt: list[int], tools: list[Any] | None) -> ChatSplitter:
+        """Begin where a rendered conversation ends."""
+        format = model.chat_format
+        tail = format.open_tail(prompt, model.end_tokens)
+        if tail is None:
+            return cls(format, tools, reasoning=False, fresh=False)
+        reasoning, rest = tail
+        text = model.tokenizer.decode(rest, skip_special=False)
+        return cls(format, tools, reasoning=reasoning, fresh=not text.strip())
+
+    def add(self, text: str) -> list[ChatEvent]:
+        """Return the events that more text lets out."""
+        if self._format.plain:
+            return self._say(text)
+        return list(self._split(text))
+
+    def finish(self, finish: int) -> list[ChatEvent]:
+        """Return what was held back, and the end: no more text comes.
+
+        Args:
+            finish: why, one of ``FINISH_``.
+        """
+        events = list(self._finish(finish))
+        return [*events, ChatEvent(constants.EVENT_END, finish=finish)]
+
+    def _split(self, text: str) -> Iterator[ChatEvent]:
+        if self._call is None:
+            text, self._held = self._held + text, ""
+        while text:
+            if self._call is not None:
+                events, text = self._collect(self._call, text)
+                yield from events
+                continue
+            if self._fresh:
+                text = text.lstrip()
+            found = self._format.first(text)
+            if found is None:
+                border = _space_before(text, len(text) - self._format.overlap(text))
+                self._held = text[border:]
+                yield from self._say(text[:border])
+                return
+            at, marker = found
+            kind = self._meaning(marker)
+            border = at if kind == self._kind else _space_before(text, at)
+            yield from self._say(text[:border])
+            if marker == self._format.tool_start:
+                self._call, self._space = "", text[border:at]
+            elif kind != self._kind:
+                self._kind, self._fresh = kind, True
+            text = text[at + len(marker) :]
+
+    def _meaning(self, marker: str) -> int:
+        """Return the kind of what a marker begins; the current one if it means nothing here."""
+        if marker == self._format.tool_start:
+            return constants.EVENT_TOOL_CALL
+        if marker == self._format.think_start:
+            return constants.EVENT_REASONING
+        return constants.EVENT_TEXT if marker == self._format.think_end else self._kind
+
+    def _collect(self, call: str, text: str) -> tuple[list[ChatEvent], str]:
+        """Add text to a tool call; return the events, if it ends, and what follows it."""
+        end = self._format.tool_end
+        body = call + text
+        at = body.find(end, max(0, len(call) - len(end) + 1)) if end else -1
+        if at < 0 and len(body) <= MAX_CALL + len(end):
+            self._call = body
+            return [], ""
+        self._call = None
+        if not 0 <= at <= MAX_CALL:
+            return self._say(self._raw(body[:MAX_CALL])), body[MAX_CALL:]
+        calls = self._format.parse(body[:at], self._tools)
+        rest = body[at + len(end) :]
+        if calls is None:
+            return self._say(self._raw(body[:at] + end)), rest
+        self._kind, self._fresh = constants.EVENT_TEXT, True
+        return [ChatEvent(constants.EVENT_TOOL_CALL, text, name) for name, text in calls], rest
+
+    def _finish(self, finish: int) -> Iterator[ChatEvent]:
+        if self._call is None:
+            yield from self._say(self._held)
+            return
+        # Without an end marker a call lasts to the end that the model itself has chosen.
+        whole = not self._format.tool_end and finish == constants.FINISH_STOP
+        calls = self._format.parse(self._call, self._tools) if whole else None
+        if calls is None:
+            yield from self._say(self._raw(self._call))
+            return
+        for name, text in calls:
+            yield ChatEvent(constants.EVENT_TOOL_CALL, text, name)
+
+    def _raw(self, body: str) -> str:
+        """Return what looked like a tool call, as the model said it."""
+        return self._space + self._format.tool_start + body
+
+    def _say(self, text: str) -> list[ChatEvent]:
+        if not text:
+            return []
+        self._fresh = False
+        return [ChatEvent(self._kind, text)]
+
+
+def _space_before(text: str, at: int) -> int:
+    """Return where the whitespace in front of ``at`` begins, MAX_SPACE characters at most."""
+    return max(len(text[:at].rstrip()), at - MAX_SPACE)

@@ -1,0 +1,279 @@
+"""Output that matches a grammar."""
+
+from __future__ import annotations
+
+import json
+from weakref import WeakKeyDictionary, ref
+
+import mlx.core as mx
+
+from cowmlx import _constants as constants
+from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
+from cowmlx.generation import grammar_bounds as bounds
+from cowmlx.models.detokenizer import TokenBytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.models.model import Model
+    from cowmlx.models.tokenizer import Tokenizer
+
+_ALLOWED = b"\xc8"  # what the library's masks hold for a token that is allowed
+# A space, or a line break and an indentation. Without a bound, a model that likes white space
+# fills its output with it, and never ends.
+_WHITESPACE = r"\x20|\n[\x20\t]{0,20}"
+_WHITESPACE_OPTIONS = {"whitespace_pattern", "whitespace_flexible"}
+_LONGEST_MESSAGE = 700
+
+# Half of the library's own limits: still enough for schemas of thousands of lines.
+_LIMITS: dict[str, Any] = {
+    "initial_lexer_fuel": 500_000,
+    "step_lexer_fuel": 100_000,
+    "step_max_items": 50_000,
+    "max_items_in_row": 2000,
+    "max_lexer_states": 50_000,
+    "max_grammar_size": 200_000,
+    "verbose_errors": False,
+}
+
+
+class Constraint:
+    """Follows the tokens of one generation through a grammar (arXiv 2307.09702).
+
+    A token is allowed if its bytes go on with some text that the grammar matches; which tokens
+    these are is found out with the library's trie of all tokens. Its bytes are those that the
+    model's detokenizer gives, so the emitted text is what the grammar matches.
+
+    Args:
+        model: whose tokens these are.
+        grammar: its text.
+        kind: one of ``GRAMMAR_``.
+
+    Raises:
+        InvalidArgument: the grammar does not compile, is too large, or matches no text.
+        Unsupported: the model's tokenizer cannot be used.
+    """
+
+    def __init__(self, model: Model, grammar: str, kind: int) -> None:
+        from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
+
+        vocabulary = _vocabulary(model)
+        limits = LLParserLimits(**_LIMITS)
+        self._matcher = LLMatcher(vocabulary, _source(grammar, kind), log_level=0, limits=limits)
+        self._check()
+        self._size = model.vocabulary_size
+        self._ends = _usable_ends(model)
+        self._mask = self._next_mask()
+        if not self._ends and self._only_the_end():
+            raise InvalidArgument(
+                "grammar: it matches the empty text alone, and this model has no end token"
+            )
+
+    def allowed(self) -> mx.array:
+        """Return (V,) bool which tokens may come next: end tokens where the output may end."""
+        mask: Any = memoryview(self._mask)
+        return mx.array(mask) != 0
+
+    def accept(self, token: int) -> bool:
+        """Go on with a token; true if the output is complete and nothing may follow.
+
+        Raises:
+            InvalidArgument: the grammar became too complex here.
+        """
+        if token in self._ends:
+            return True
+        self._matcher.consume_token(token)
+        self._check()
+        self._mask = self._next_mask()
+        return self._only_the_end()
+
+    def _next_mask(self) -> bytes:
+        """Return a byte for every token of the model."""
+        mask: bytes = self._matcher.compute_logit_bias()
+        self._check()
+        return mask[: self._size]
+
+    def _only_the_end(self) -> bool:
+        """Whether end tokens alone are allowed, or nothing where the model has none."""
+        token = self._mask.find(_ALLOWED)
+        while token in self._ends:
+            token = self._mask.find(_ALLOWED, token + 1)
+        return token < 0
+
+    def _check(self) -> None:
+        """Raise if the matcher has failed; it never recovers."""
+        if self._matcher.is_error():
+            raise InvalidArgument(f"grammar: {_reason(self._matcher.get_error())}")
+
+
+def _reason(message: str) -> str:
+    """Make a line or two of what the library says about an error."""
+    for mark in ("\n<", "<non-verbose/>"):  # dumps of its state
+        message = message.split(mark)[0]
+    message = message.strip()
+    if "NoExtensionBias" in message:
+        return "no text that the model's tokens spell can match it"
+    if len(message) > _LONGEST_MESSAGE:
+        half = _LONGEST_MESSAGE // 2
+        message = f"{message[:half]} [...] {message[-half:]}"
+    return message
+
+
+# ---------------------------------------------------------------- Grammars
+
+
+def _source(grammar: str, kind: int) -> str:
+    """Return a grammar in the form that the library compiles.
+
+    Raises:
+        InvalidArgument: it is empty, too large, or not of its kind.
+    """
+    if not grammar.strip():
+        raise InvalidArgument("grammar is empty; it must be a text, or NULL for none")
+    bounds.check_length(grammar, kind)
+    if kind == constants.GRAMMAR_JSON_SCHEMA:
+        return _schema_source(grammar)
+    if kind == constants.GRAMMAR_REGEX:
+        from llguidance import LLMatcher
+
+        source: str = LLMatcher.grammar_from_regex(grammar)
+        return source
+    if kind == constants.GRAMMAR_GBNF:
+        bounds.check_rules(grammar)
+        grammar = _lark_of_gbnf(grammar)
+    bounds.check_rules(grammar)
+    return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+
+
+def _schema_source(grammar: str) -> str:
+    from llguidance import LLMatcher
+
+    schema = bounds.parse_schema(grammar)
+    bounds.check_schema(schema)
+    if isinstance(schema, bool):
+        return json.dumps({"grammars": [{"json_schema": schema}]})
+    own = schema.get("x-guidance")
+    spaced = isinstance(own, dict) and not _WHITESPACE_OPTIONS.isdisjoint(own)
+    defaults: Any = {} if spaced else {"whitespace_pattern": _WHITESPACE}
+    try:
+        source: str = LLMatcher.grammar_from_json_schema(grammar, defaults=defaults)
+    except ValueError as exc:
+        raise InvalidArgument(f"grammar: not a JSON schema ({exc})") from exc
+    return source
+
+
+def _lark_of_gbnf(grammar: str) -> str:
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    try:
+        lark: str = gbnf_to_lark(bounds.spelled_out(grammar))
+    except RecursionError as exc:
+        raise InvalidArgument("grammar: its parentheses are nested too deeply") from exc
+    except Exception as exc:  # the library raises plain ones
+        raise InvalidArgument(f"grammar: not GBNF ({_reason(str(exc))})") from exc
+    return lark
+
+
+# ---------------------------------------------------------------- Vocabularies
+
+# The library's trie of each tokenizer's tokens; an entry goes with its model.
+_vocabularies: WeakKeyDictionary[Tokenizer, Any] = WeakKeyDictionary()
+
+
+class _Tokens:
+    """What the library asks of a tokenizer.
+
+    The library keeps it as long as its trie, so it holds no reference to what holds the trie.
+
+    Attributes:
+        tokens: bytes of every token of the model, none for one that gives no text.
+        special_token_ids: tokens that no text matches, those ending a generation included.
+    """
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, model: Model, table: TokenBytes) -> None:
+        tokenizer, size = model.tokenizer, model.vocabulary_size
+        # Markers such as <tool_call> are not always flagged as special.
+        markers = {
+            token
+            for token, text in tokenizer.added.items()
+            if text.startswith("<") and text.endswith(">")
+        }
+        special = markers | tokenizer.special_ids | model.end_tokens
+        self.special_token_ids = sorted(token for token in special if 0 <= token < size)
+        self.eos_token_id = next(iter(_usable_ends(model)), None)
+        self._plain = range(min(size, tokenizer.vocabulary_size))
+        self._special = frozenset(special)
+        self._table = table
+        self._tokenizer = ref(tokenizer)
+        self._by_bytes: dict[bytes, int] = {}
+        self.tokens = [table.get(token) for token in self._plain]
+        self.tokens += [b""] * (size - len(self.tokens))
+        for token in self.special_token_ids:
+            self.tokens[token] = tokenizer.added.get(token, f"<[{token}]>").encode()
+
+    def __call__(self, text: str) -> list[int]:
+        """Return the tokens of a text from the middle of an output.
+
+        Where a grammar leaves no choice, it is the model's own spelling that is allowed.
+        """
+        tokenizer = self._tokenizer()
+        try:
+            ids = tokenizer.encode_inner(text, parse_special=False) if tokenizer else []
+        except CowMlxError:
+            ids = []
+        if self._special.isdisjoint(ids) and b"".join(map(self._table.get, ids)) == text.encode():
+            return ids
+        return self._longest_first(text.encode())  # a normalizer has changed the text
+
+    def _longest_first(self, text: bytes) -> list[int]:
+        if not self._by_bytes:
+            plain = (token for token in self._plain if token not in self._special)
+            self._by_bytes = {self._table.get(token): token for token in plain}
+            self._longest = max(map(len, self._by_bytes))
+        ids = []
+        while text:
+            lengths = range(min(self._longest, len(text)), 0, -1)
+            length = next((n for n in lengths if text[:n] in self._by_bytes), 0)
+            if not length:
+                break  # no token has this byte, so no text with it can be generated
+            ids.append(self._by_bytes[text[:length]])
+            text = text[length:]
+        return ids
+
+
+def _usable_ends(model: Model) -> list[int]:
+    return sorted(token for token in model.end_tokens if 0 <= token < model.vocabulary_size)
+
+
+def _vocabulary(model: Model) -> Any:
+    """Return the library's trie for a model, made once.
+
+    Raises:
+        Unsupported: the tokenizer's tokens do not stand for bytes.
+    """
+    found = _vocabularies.get(model.tokenizer)
+    if found is not None:
+        return found
+    from llguidance import LLTokenizer
+
+    table = TokenBytes.of(model.tokenizer.backend)
+    if table is None:
+        raise Unsupported(
+            "grammar: a token of this model's tokenizer does not always give the same text, so "
+            "there is no telling which tokens match; a byte-level tokenizer is needed, or one of "
+            "SentencePiece's kind with byte fallback"
+        )
+    try:
+        tokens: Any = _Tokens(model, table)
+        made = LLTokenizer(tokens, eos_token=_usable_ends(model) or None)
+        tokens.tokens = None  # the library has its own by now
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as exc:  # the library panics on what it does not expect
+        raise Unsupported(f"grammar: this model's tokenizer cannot be used ({exc})") from exc
+    _vocabularies[model.tokenizer] = made
+    return made

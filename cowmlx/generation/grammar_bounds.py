@@ -1,0 +1,177 @@
+"""What a grammar may not exceed, so that none stops the process for long.
+
+A grammar is compiled in one piece, between two steps. The library bounds the work of most
+stages itself; not its recursion, and not a few stages that grow much faster than the grammar.
+These bounds are what such grammars need, with a distance; others are far below them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import unquote
+
+from cowmlx import _constants as constants
+from cowmlx.errors import InvalidArgument
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_MAX_BYTES = {
+    constants.GRAMMAR_JSON_SCHEMA: 256 << 10,
+    constants.GRAMMAR_REGEX: 64 << 10,
+    constants.GRAMMAR_LARK: 64 << 10,
+    constants.GRAMMAR_GBNF: 64 << 10,
+}
+_MAX_DEPTH = 1000  # of a schema, references followed: the library recurses
+_MAX_PROPERTIES = 3000  # quadratic
+_MAX_PATTERN_PROPERTIES = 64  # each is compared with each other one
+_MAX_INTERSECTED = 12  # patterns of a schema that may come to hold for one text: exponential
+_MAX_MULTIPLE = 100_000  # states of the automaton of multipleOf
+_MAX_RULES = 500  # recursion
+_MAX_BRACKETS = 2000  # likewise
+_MAX_INTERSECTIONS = 16  # & and ~ of Lark: exponential
+
+_RULE = re.compile(r"[\w)\]}>]\s*:")
+_EMBEDDED = re.compile(r"%json\s*")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
+
+
+def check_length(grammar: str, kind: int) -> None:
+    """Raise InvalidArgument if a grammar is too long for its kind."""
+    length, most = len(grammar.encode()), _MAX_BYTES[kind]
+    _check(length, most, "bytes")
+
+
+def _check(number: int, most: int, what: str) -> None:
+    if number > most:
+        raise InvalidArgument(f"grammar: it has {number} {what}; at most {most} are supported")
+
+
+# ---------------------------------------------------------------- Rules
+
+
+def check_rules(grammar: str) -> None:
+    """Raise InvalidArgument if a Lark or GBNF grammar has too many parts, or too deep ones."""
+    _check(len(_RULE.findall(grammar)), _MAX_RULES, "rules")
+    _check(sum(map(grammar.count, "([")), _MAX_BRACKETS, "opening brackets")
+    _check(sum(map(grammar.count, "&~")), _MAX_INTERSECTIONS, "operators & and ~")
+    schemas = []
+    for place in _EMBEDDED.finditer(grammar):
+        try:
+            schema, _ = json.JSONDecoder().raw_decode(grammar, place.end())
+        except (ValueError, RecursionError) as exc:
+            line = grammar.count("\n", 0, place.start()) + 1
+            raise InvalidArgument(
+                f"grammar: no JSON schema follows %json in line {line} ({exc})"
+            ) from exc
+        schemas.append(schema)
+    check_schema(schemas[0] if len(schemas) == 1 else schemas)
+
+
+def spelled_out(grammar: str) -> str:
+    r"""Replace the escapes \u and \U of a GBNF grammar, which the library's converter garbles."""
+
+    def replace(escape: re.Match[str]) -> str:
+        code = int(escape[1] or escape[2] or "0", 16)
+        if not code or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            return escape[0]
+        return f"\\x{code:02x}" if code < 0x80 else chr(code)
+
+    return _ESCAPE.sub(replace, grammar)
+
+
+# ---------------------------------------------------------------- Schemas
+
+
+def parse_schema(grammar: str) -> dict[str, Any] | bool:
+    """Read a JSON schema.
+
+    Raises:
+        InvalidArgument: it is not JSON, or no schema.
+    """
+    try:
+        schema = json.loads(grammar)
+    except RecursionError as exc:
+        raise InvalidArgument("grammar: the JSON is nested too deeply") from exc
+    except ValueError as exc:
+        raise InvalidArgument(f"grammar: not JSON ({exc})") from exc
+    if not isinstance(schema, dict | bool):
+        raise InvalidArgument("grammar: a JSON schema is an object, true or false")
+    return schema
+
+
+def check_schema(schema: Any) -> None:
+    """Raise InvalidArgument if a JSON schema goes beyond one of the bounds."""
+    properties = pattern_properties = patterns = merges = 0
+    multiples, references = set(), {"#"}
+    for node, _ in _objects(schema):
+        properties += _length(node.get("properties"))
+        pattern_properties += _length(node.get("patternProperties"))
+        patterns += "pattern" in node or "format" in node
+        merges += _length(node.get("allOf"))
+        merges += len(node) > 1 and not {"$ref", "anyOf", "oneOf"}.isdisjoint(node)
+        multiple, reference = node.get("multipleOf"), node.get("$ref")
+        if isinstance(multiple, int | float) and not isinstance(multiple, bool):
+            multiples.add(_significand(multiple))
+        if isinstance(reference, str):
+            references.add(reference)
+    _check(properties, _MAX_PROPERTIES, "properties")
+    _check(pattern_properties, _MAX_PATTERN_PROPERTIES, "patternProperties")
+    _check(
+        min(patterns, merges), _MAX_INTERSECTED, "patterns and formats that allOf or $ref may join"
+    )
+    product = 1
+    for multiple in multiples:
+        product *= multiple
+    if product > _MAX_MULTIPLE:
+        raise InvalidArgument(
+            f"grammar: the numbers of its multipleOf, without their zeros at the end, have the "
+            f"product {product:.3g}; at most {_MAX_MULTIPLE} is supported"
+        )
+    depth = sum(_depth(_target(schema, reference)) for reference in references)
+    _check(depth, _MAX_DEPTH, "levels, if every $ref is followed once")
+
+
+def _objects(value: Any) -> Iterator[tuple[dict[str, Any], int]]:
+    """Every object in a JSON value, and how many there are around it, itself included."""
+    waiting = [(value, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if isinstance(node, dict):
+            depth += 1
+            yield node, depth
+            waiting += [(child, depth) for child in node.values()]
+        elif isinstance(node, list):
+            waiting += [(child, depth) for child in node]
+
+
+def _depth(value: Any) -> int:
+    return max((depth for _, depth in _objects(value)), default=0)
+
+
+def _target(schema: Any, reference: str) -> Any:
+    """Return what a $ref names (RFC 6901); the whole schema if it is no plain pointer."""
+    _, _, pointer = reference.partition("#")
+    node = schema
+    for part in unquote(pointer).split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and part in node:
+            node = node[part]
+        elif isinstance(node, list) and part.isdecimal() and int(part) < len(node):
+            node = node[int(part)]
+        else:
+            return schema
+    return node
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, dict | list) else 0
+
+
+def _significand(number: float) -> int:
+    """Return the digits of a number without zeros around them."""
+    digits = repr(abs(number)).split("e")[0].replace(".", "").strip("0")
+    return int(digits) if digits.isdecimal() else 1

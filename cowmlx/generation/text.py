@@ -1,0 +1,40 @@
+"""The text of a generation: tokens in, what may be emitted out."""
+
+from __future__ import annotations
+
+from cowmlx.generation.stop import StopMatcher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx.models.model import Model
+
+
+class TextOutput:
+    """Whole characters only, and nothing from the first stop text on.
+
+    Args:
+        model: whose tokens come.
+        stops: texts that end the output.
+        exact: keep a leading space that the tokenizer drops: a grammar may have asked for it.
+
+    Attributes:
+        stopped: whether a stop text has come.
+    """
+
+    def __init__(self, model: Model, stops: list[str], *, exact: bool = False) -> None:
+        self._detokenizer = model.tokenizer.detokenizer(skip_special=False, exact=exact)
+        self._stops = StopMatcher(stops)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop text has come."""
+        return self._stops.stopped
+
+    def add(self, token: int) -> str:
+        """Return the text that a token lets out."""
+        return self._stops.add(self._detokenizer.add(token))
+
+    def finish(self) -> str:
+        """Return what was held back: no more tokens come."""
+        text = self._stops.add(self._detokenizer.finish())
+        return text if self._stops.stopped else text + self._stops.finish()

@@ -1,0 +1,317 @@
+"""Hidden states of a network before its head, and what pooling makes of them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+
+from cowmlx import _constants as constants
+from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.models import light_route
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from cowmlx.models.model import Model
+
+# Two texts of different length, to see whether they can be processed side by side.
+_PROBE = ([1, 2, 3, 4, 5], [3, 2])
+# Cosine of what has to point the same way, though types of few bits round it differently.
+_ALIKE = 0.99
+_POOLINGS = {
+    constants.POOLING_MEAN: "MEAN",
+    constants.POOLING_LAST: "LAST",
+    constants.POOLING_CLS: "CLS",
+}
+
+
+class HiddenStates:
+    """Runs a network up to its head: the last layer that maps to the vocabulary.
+
+    The head is found by listening to every layer that could be it while a forward pass is
+    traced. It is the one called last, and to be sure, zeros instead of its output must make
+    all logits the same. Where logits are a bare product with the embedding's weight, the
+    hidden states are what the module around the embedding returns, if that product gives
+    the logits. Nothing is computed for either, except in that last case.
+
+    Listeners are in the network during a call only, so others never meet them.
+
+    Attributes:
+        dims: values of one hidden state.
+
+    Raises:
+        Unsupported: no head was found.
+    """
+
+    def __init__(self, model: Model) -> None:
+        # Not the model itself: what is kept for a model must not keep it alive.
+        self._network = model.network
+        self._make_cache = light_route.cache_module(model.package).make_prompt_cache
+        self._vocabulary_size = model.vocabulary_size
+        self._ids = mx.array([self._within([1, 2])])
+        width = int(self._trace(()).shape[-1])
+        found = self._head(width) or self._module_before_product(width)
+        if found is None:
+            raise Unsupported(
+                f"the hidden states of a {model.architecture} model cannot be reached: no layer "
+                "that makes its logits was found"
+            )
+        self._place, self.dims = found
+        self._batches: bool | None = None
+
+    def __call__(self, ids: mx.array, cache: list[Any]) -> mx.array:
+        """Return the hidden states (B, T, :attr:`dims`) of tokens (B, T), lazily.
+
+        Args:
+            ids: tokens that follow those in the cache.
+            cache: what :meth:`make_cache` returned, for these B sequences.
+        """
+        with _listening([self._place]) as calls:
+            self._network(ids, cache=cache)
+        return calls[-1].value
+
+    def make_cache(self) -> list[Any]:
+        """Return a fresh cache, for any number of sequences."""
+        cache: list[Any] = self._make_cache(self._network)
+        return cache
+
+    def batches(self) -> bool:
+        """Whether texts give the same side by side, the shorter ones padded on the right.
+
+        That is so where nothing looks to the right and no cache insists on one sequence.
+        Computed once.
+        """
+        if self._batches is None:
+            self._batches = self._try_batch()
+        return self._batches
+
+    def _try_batch(self) -> bool:
+        texts = [self._within(text) for text in _PROBE]
+        length = max(map(len, texts))
+        ids = mx.array([text + [0] * (length - len(text)) for text in texts])
+        try:
+            together = self(ids, self.make_cache())
+            for row, text in zip(together, texts, strict=True):
+                alone = self(mx.array([text]), self.make_cache())[0]
+                if not _alike(row[: len(text)], alone):
+                    return False
+        except Exception:  # whatever an architecture that knows one sequence only may raise
+            return False
+        return True
+
+    def _within(self, tokens: list[int]) -> list[int]:
+        """Return tokens that a tiny vocabulary has too."""
+        return [token % self._vocabulary_size for token in tokens]
+
+    def _trace(self, places: tuple[_Place, ...], zero: bool = False) -> mx.array:
+        with _listening(places, zero=zero):
+            logits: mx.array = self._network(self._ids, cache=self.make_cache())
+        return logits
+
+    def _head(self, width: int) -> tuple[_Place, int] | None:
+        places = [place for place in _places(self._network) if place.rows >= width]
+        with _listening(places) as calls:
+            self._network(self._ids, cache=self.make_cache())
+        if not calls:
+            return None
+        last = calls[-1]
+        once = sum(call.place is last.place for call in calls) == 1
+        if not once or last.value.shape[:-1] != self._ids.shape:
+            return None
+        flat = self._trace((last.place,), zero=True)
+        if not (flat == flat[..., :1]).all().item():
+            return None
+        return last.place, int(last.value.shape[-1])
+
+    def _module_before_product(self, width: int) -> tuple[_Place, int] | None:
+        """Find the module that returns h where the logits are h times the embedding's weight."""
+        for place in _places(self._network):
+            if not place.is_embedding or place.rows < width or place.owner is None:
+                continue
+            around = place.owner
+            with _listening([around]) as calls:
+                logits = self._network(self._ids, cache=self.make_cache())
+            hidden = calls[0].value if len(calls) == 1 else None
+            if not isinstance(hidden, mx.array) or hidden.shape[:-1] != self._ids.shape:
+                continue
+            product = place.module.as_linear(hidden)
+            if product.shape == logits.shape and _alike(product, logits):
+                return around, int(hidden.shape[-1])
+        return None
+
+
+class Pooling:
+    """Gathers one vector per text from the hidden states of its chunks.
+
+    Args:
+        kind: one of ``POOLING_*``.
+        lengths: tokens of each of B texts; what a row has behind them is padding.
+        dims: D.
+    """
+
+    def __init__(self, kind: int, lengths: list[int], dims: int) -> None:
+        self._kind = kind
+        self._lengths = mx.array(lengths)[:, None]
+        self._done = 0
+        self.total = mx.zeros((len(lengths), dims), mx.float32)
+
+    @staticmethod
+    def check(kind: int) -> None:
+        """Raise unless there is such a pooling.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        if kind not in _POOLINGS:
+            known = ", ".join(f"{value} ({name})" for value, name in _POOLINGS.items())
+            raise InvalidArgument(f"pooling is {kind}; it can be {known}")
+
+    def add(self, hidden: mx.array) -> None:
+        """Take the hidden states (B, T, D) of the next T tokens."""
+        width = hidden.shape[1]
+        positions = mx.arange(self._done, self._done + width)[None]
+        if self._kind == constants.POOLING_MEAN:
+            chosen = positions < self._lengths
+        elif self._kind == constants.POOLING_LAST:
+            chosen = positions == self._lengths - 1
+        else:
+            chosen = mx.broadcast_to(positions == 0, (len(self._lengths), width))
+        # Chosen, not multiplied: padding may have become anything, even NaN.
+        values = mx.where(chosen[..., None], hidden.astype(mx.float32), 0.0)
+        self.total = self.total + values.sum(axis=1)
+        self._done += width
+
+    def result(self, normalize: bool) -> mx.array:
+        """Return float32 (B, D); with ``normalize`` of length 1, but zeros stay zeros."""
+        pooled = self.total
+        if self._kind == constants.POOLING_MEAN:
+            pooled = pooled / self._lengths
+        if not normalize:
+            return pooled
+        # Squares of large values would overflow.
+        largest = mx.abs(pooled).max(axis=-1, keepdims=True)
+        pooled = pooled / mx.where(largest == 0, 1.0, largest)
+        length = mx.sqrt(mx.square(pooled).sum(axis=-1, keepdims=True))
+        return pooled / mx.where(length == 0, 1.0, length)
+
+
+class _Place:
+    """Where a layer is: how a listener gets in front of it, and out again.
+
+    Attributes:
+        module: the layer.
+        rows: outputs of its weight.
+        owner: the place of the module that it belongs to; None for the network itself.
+        is_embedding: its weight serves as head through ``as_linear``.
+    """
+
+    def __init__(self, container: Any, key: Any, module: Any, owner: _Place | None) -> None:
+        self._container = container
+        self._key = key
+        self.module = module
+        self.owner = owner
+        self.rows = _rows(module)
+        self.is_embedding = hasattr(module, "as_linear")
+
+    def enter(self, listen: Callable[..., Any]) -> None:
+        if self.is_embedding:
+            vars(self.module)["as_linear"] = listen  # before the method of its class
+        else:
+            self._container[self._key] = _Listener(self.module, listen)
+
+    def leave(self) -> None:
+        if self.is_embedding:
+            vars(self.module).pop("as_linear", None)
+        else:
+            self._container[self._key] = self.module
+
+
+class _Listener:
+    """Stands in for a layer: the same attributes, another call."""
+
+    def __init__(self, module: Any, listen: Callable[..., Any]) -> None:
+        self._module = module
+        self._listen = listen
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._listen(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class _Call:
+    """One call of a layer: a head's argument, any other module's result."""
+
+    def __init__(self, place: _Place, value: mx.array) -> None:
+        self.place = place
+        self.value = value
+
+
+@contextmanager
+def _listening(places: Any, zero: bool = False) -> Iterator[list[_Call]]:
+    """Note the calls of layers; with ``zero``, their results are replaced by zeros."""
+    calls: list[_Call] = []
+
+    def listener(place: _Place) -> Callable[..., Any]:
+        original = place.module.as_linear if place.is_embedding else place.module
+
+        def listen(x: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(x, *args, **kwargs)
+            calls.append(_Call(place, x if place.rows else result))
+            return mx.zeros_like(result) if zero else result
+
+        return listen
+
+    entered = []
+    try:
+        for place in places:
+            entered.append(place)
+            place.enter(listener(place))
+        yield calls
+    finally:
+        for place in entered:
+            place.leave()
+
+
+def _places(network: Any) -> Iterator[_Place]:
+    """Yield the place of every module; of an adapter's layer as a whole."""
+
+    def walk(container: Any, owner: _Place | None) -> Iterator[_Place]:
+        if isinstance(container, dict):
+            items = list(container.items())
+        elif isinstance(container, list):
+            items = list(enumerate(container))
+        else:
+            return
+        for key, value in items:
+            if isinstance(value, Module):
+                place = _Place(container, key, value, owner)
+                yield place
+                if "lora_a" not in value:
+                    yield from walk(value, place)
+            else:
+                yield from walk(value, owner)
+
+    return walk(network, None)
+
+
+def _rows(module: Any) -> int:
+    """Return the outputs of a linear layer or the entries of an embedding; 0 for others."""
+    if "lora_a" in module:
+        inner = module.get("linear", module.get("embedding"))
+        return _rows(inner) if inner is not None else 0
+    weight = module.get("weight")
+    return int(weight.shape[0]) if isinstance(weight, mx.array) and weight.ndim == 2 else 0
+
+
+def _alike(a: mx.array, b: mx.array) -> bool:
+    """Whether vectors (..., D) point the same way, each pair of them."""
+    a, b = a.astype(mx.float32), b.astype(mx.float32)
+    dots = (a * b).sum(axis=-1)
+    lengths = mx.linalg.norm(a, axis=-1) * mx.linalg.norm(b, axis=-1)
+    return bool((dots >= _ALIKE * lengths).all().item())

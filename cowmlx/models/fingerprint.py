@@ -1,0 +1,134 @@
+"""What tells one model from another: hashes of what is in memory, wherever it was loaded from."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from cowmlx.models.model import Model
+from cowmlx.models.weights import flatten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    import mlx.core as mx
+    from mlx.nn.layers.base import Module
+
+    from cowmlx.models.tokenizer import Tokenizer
+
+# Values taken of one parameter, on a grid over all of it.
+_VALUES = 4096
+# Parameters hashed at a time.
+_GROUP = 16
+# Keys of a config that say nothing about what the network computes.
+_IRRELEVANT = ("transformers_version", "_name_or_path")
+
+_known: WeakKeyDictionary[Model, Fingerprint] = WeakKeyDictionary()
+
+
+class Fingerprint:
+    """Hashes of a model's parts: equal in every process, however the model was loaded.
+
+    Attributes:
+        model: of the config, and of the names, shapes, types and a sample of the values of all
+            parameters but an adapter's.
+        adapter: of an adapter's parameters and scales; "" without one.
+        tokenizer: of all that makes text tokens.
+    """
+
+    __slots__ = ("adapter", "model", "tokenizer")
+
+    def __init__(self, model: str, adapter: str, tokenizer: str) -> None:
+        self.model = model
+        self.adapter = adapter
+        self.tokenizer = tokenizer
+
+
+def compute(model: Model) -> Generator[None, None, Fingerprint]:
+    """Return a model's fingerprint, a group of parameters a step; at once when it is known.
+
+    Weights that were loaded lazily are read.
+    """
+    known = _known.get(model)
+    if known is not None:
+        return known
+    import hashlib
+
+    plain, own = hashlib.sha256(), hashlib.sha256()
+    plain.update(_stable(model.config))
+    adapted = _adapted_modules(model.network)
+    for path, module in sorted(adapted.items()):
+        own.update(f"{path} {getattr(module, 'scale', None)!r}\n".encode())
+    parameters = [
+        (_origin(name, adapted), array)
+        for name, array in flatten(model.network.parameters()).items()
+    ]
+    parameters.sort(key=lambda parameter: parameter[0])
+    for start in range(0, len(parameters), _GROUP):
+        group = parameters[start : start + _GROUP]
+        samples = _samples([array for _, array in group])
+        for ((name, is_adapter), array), sample in zip(group, samples, strict=True):
+            digest = own if is_adapter else plain
+            digest.update(f"{name} {array.shape} {array.dtype}\n".encode())
+            digest.update(memoryview(sample))  # type: ignore[arg-type]
+        yield
+    tokenizer = hashlib.sha256(_tokenizer_text(model.tokenizer).encode("utf-8", "replace"))
+    _known[model] = Fingerprint(
+        plain.hexdigest(), own.hexdigest() if adapted else "", tokenizer.hexdigest()
+    )
+    return _known[model]
+
+
+def _stable(config: dict[str, Any]) -> bytes:
+    import json
+
+    kept = {key: value for key, value in config.items() if key not in _IRRELEVANT}
+    return json.dumps(kept, sort_keys=True, default=lambda value: type(value).__name__).encode()
+
+
+def _adapted_modules(network: Module) -> dict[str, Any]:
+    """Return the modules by their paths that an adapter was put around."""
+    return {path: module for path, module in network.named_modules() if "lora_a" in module}
+
+
+def _origin(name: str, adapted: dict[str, Any]) -> tuple[str, bool]:
+    """Return a parameter's name in the plain model, and whether it is an adapter's own."""
+    path = name
+    while path:
+        path = path.rpartition(".")[0]
+        if path in adapted:
+            part, _, leaf = name.removeprefix(f"{path}.").partition(".")
+            plain = part in ("linear", "embedding")
+            return (f"{path}.{leaf}", False) if plain else (name, True)
+    return name, False
+
+
+def _samples(arrays: list[mx.array]) -> list[mx.array]:
+    """Return the bytes of some values of each array, evaluated."""
+    import mlx.core as mx
+
+    samples = [mx.contiguous(array[_grid(array.shape)]).reshape(-1) for array in arrays]
+    samples = [sample.view(mx.uint8) for sample in samples]
+    mx.eval(samples)
+    return samples
+
+
+def _grid(shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return slices that take at most about ``_VALUES`` values, spread over every axis."""
+    slices = [slice(None)] * len(shape)
+    left = float(_VALUES)
+    by_size = sorted(range(len(shape)), key=lambda axis: shape[axis])
+    for position, axis in enumerate(by_size):
+        share = max(1, round(left ** (1 / (len(shape) - position))))
+        slices[axis] = slice(None, None, max(1, -(-shape[axis] // share)))
+        left /= max(1, min(shape[axis], share))
+    return (*slices, ...)
+
+
+def _tokenizer_text(tokenizer: Tokenizer) -> str:
+    """Return all of a tokenizer as text; of one that is code, its vocabulary."""
+    backend = tokenizer.backend
+    if hasattr(backend, "to_str"):
+        return str(backend.to_str())
+    return repr([backend.id_to_token(token) for token in range(tokenizer.vocabulary_size)])

@@ -1,0 +1,134 @@
+"""Keys and values of 4 and 8 bits: mlx-lm's tokens, in less memory, where the model can."""
+
+from __future__ import annotations
+
+import pytest
+from driver import KV, delivered, greedy, next_ok, opened, prompt
+from support import tiny_models
+from support.library import StatusError
+from support.signatures import EUNSUPPORTED, FINISH_CANCELED
+from tasks import BEYOND_WINDOWS, LONG, TASKS
+
+MODEL = "llama-wide"
+START = prompt(40)
+QUANTISED = [name for name, task in TASKS.items() if "kv_bits" in task]
+bits_of_both = pytest.mark.parametrize("bits", [4, 8])
+
+
+def fresh(lib, model, bits, tokens, count=8):
+    """What a fresh context with a quantised cache gives."""
+    with opened(lib, model, kv_bits=bits) as context:
+        return greedy(lib, context, tokens, count)
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_greedy_tokens_equal_mlx_lm_s(lib, tiny, mlx_lm, open_context, name):
+    task = TASKS[name]
+    settings = {key: task[key] for key in ("kv_bits", "kv_group_size")}
+    context = open_context(tiny(task["model"]), **settings)
+    assert greedy(lib, context, task["prompt"], task["max_tokens"]) == mlx_lm(name)["tokens"]
+
+
+def test_what_quantised_caches_give_is_not_all_the_same(mlx_lm):
+    """So the test above could see a cache that is not quantised."""
+    given = {tuple(mlx_lm(f"{MODEL} {bits} 64 {LONG}")["tokens"]) for bits in (4, 8)}
+    assert len(given) == 2
+
+
+def test_the_cache_shrinks(lib, tiny, open_context):
+    sizes = {}
+    for bits in (0, 8, 4):
+        context = open_context(tiny(MODEL), kv_bits=bits)
+        lib.begin(context, prompt(300), max_tokens=0)
+        sizes[bits] = lib.info(context)["bytes"]
+    assert sizes[4] < 0.6 * sizes[8] < 0.6 * sizes[0]
+
+
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+def test_the_model_says_truly_whether_its_cache_can_be_quantised(lib, tiny, open_context, family):
+    """With heads of 64 values, where its kind of cache and of attention decide."""
+    model = tiny(f"{family}-wide")
+    how = lib.info(model)["cache"]["quantise"]
+    assert how in ("in_place", "no")
+    before = lib.info()["handles"]
+    for bits in (4, 8):
+        if how == "no":
+            with pytest.raises(StatusError) as refused:
+                lib.context(model, kv_bits=bits)
+            assert refused.value.status == EUNSUPPORTED
+            assert f"kv_bits is {bits}" in refused.value.message
+            assert "\n" not in refused.value.message
+            continue
+        context = open_context(model, kv_bits=bits)
+        assert (lib.info(context)["kv_bits"], lib.info(context)["kv_group_size"]) == (bits, 64)
+        assert len(greedy(lib, context, prompt(BEYOND_WINDOWS), 4)) == 4
+        assert len(greedy(lib, context, lib.tokens(context) + prompt(9), 4)) == 4
+    if how == "no":
+        assert lib.info()["handles"] == before
+
+
+def test_both_answers_are_given(lib, tiny):
+    assert lib.info(tiny(MODEL))["cache"]["quantise"] == "in_place"
+    assert lib.info(tiny("mamba2"))["cache"]["quantise"] == "no"
+
+
+def test_a_group_s_size_fits_the_heads(lib, tiny, open_context):
+    assert lib.info(open_context(tiny(MODEL), kv_bits=4))["kv_group_size"] == 64
+    assert lib.info(open_context(tiny(MODEL), kv_bits=4, kv_group_size=32))["kv_group_size"] == 32
+    assert lib.info(open_context(tiny("llama-narrow"), kv_bits=4))["kv_group_size"] == 32
+    for model, size in ((MODEL, 128), ("llama-narrow", 64), (KV, 32)):  # 64, 32 and 16 wide
+        with pytest.raises(StatusError) as refused:
+            lib.context(tiny(model), kv_bits=8, kv_group_size=size)
+        assert refused.value.status == EUNSUPPORTED
+        assert f"group size {size}" in refused.value.message
+
+
+@bits_of_both
+def test_trims_forks_and_rewinds_are_exact(lib, tiny, open_context, bits):
+    model = tiny(MODEL)
+    context = open_context(model, kv_bits=bits)
+    greedy(lib, context, START, 10)
+    held = lib.tokens(context)
+    checkpoint = lib.checkpoint(context)
+    fork = lib.fork(context)
+    assert lib.trim_end(context, 7) == 7
+    after = held[:-7] + prompt(3)
+    assert greedy(lib, context, after, 8) == fresh(lib, model, bits, after)
+    assert lib.info(context)["reused"] == len(held) - 7
+    lib.trim_front(context, 5)
+    after = lib.tokens(context) + prompt(2)
+    assert greedy(lib, context, after, 8) == fresh(lib, model, bits, after)
+    lib.rewind(context, checkpoint)
+    after = held + prompt(4)
+    for one in (context, fork):
+        assert lib.tokens(one) == held
+        assert greedy(lib, one, after, 8) == fresh(lib, model, bits, after)
+    lib.free(fork)
+
+
+@bits_of_both
+def test_a_cancel_leaves_what_was_delivered(lib, tiny, open_context, bits):
+    model = tiny(MODEL)
+    context = open_context(model, kv_bits=bits)
+    lib.begin(context, START, max_tokens=30)
+    held = START + delivered(next_ok(lib, context, 5))
+    lib.cancel(context)
+    assert lib.next(context).finish == FINISH_CANCELED
+    assert lib.tokens(context) == held
+    after = held + prompt(2)
+    assert greedy(lib, context, after, 8) == fresh(lib, model, bits, after)
+
+
+def test_a_hybrid_s_quantised_cache_is_rebuilt_to_trim(lib, tiny, open_context):
+    """Its recurrent layers can drop nothing."""
+    model = tiny("qwen3_next-wide")
+    context = open_context(model, kv_bits=8)
+    greedy(lib, context, START, 6)
+    held = lib.tokens(context)
+    checkpoint = lib.checkpoint(context)
+    assert lib.trim_end(context, 3) == 3
+    after = held[:-3] + prompt(3)
+    assert greedy(lib, context, after, 8) == fresh(lib, model, 8, after)
+    lib.rewind(context, checkpoint)
+    after = held + prompt(3)
+    assert greedy(lib, context, after, 8) == fresh(lib, model, 8, after)
