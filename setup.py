@@ -20,6 +20,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).parent
 HEADERS = ["cow_mlx.h", "cow_mlx_compat.h"]
 MAC = sys.platform == "darwin"
+LINUX = sys.platform.startswith("linux")
+BLAS = "libcowmlx_blas.so"
 LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 
@@ -92,14 +94,32 @@ class BuildAll(build_ext):
         ]
         print(shlex.join(command), flush=True)
         subprocess.run(command, check=True, cwd=ROOT)
+        if LINUX:
+            self.build_blas(folder)
         if self.inplace:  # a wheel holds no links
             (folder / LINK).unlink(missing_ok=True)
             (folder / LINK).symlink_to(LIBRARY)
 
+    def build_blas(self, folder: Path) -> None:
+        """Compile what lends libmlx an optimised BLAS."""
+        command = [
+            *shlex.split(os.environ.get("CC", "cc")),
+            *["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
+            *["csrc/blas/cblas.c", "-shared", "-Wl,-z,defs", "-ldl"],
+            *["-o", str(folder / BLAS)],
+        ]
+        print(shlex.join(command), flush=True)
+        subprocess.run(command, check=True, cwd=ROOT)
+
     def get_outputs(self) -> list[str]:
         """Return what was built, for the installer's record."""
         package = Path(self.build_lib) / "cowmlx"
-        files = [package / "lib" / LIBRARY, *(package / "include" / name for name in HEADERS)]
+        blas = [package / "lib" / BLAS] if LINUX else []
+        files = [
+            package / "lib" / LIBRARY,
+            *blas,
+            *(package / "include" / name for name in HEADERS),
+        ]
         return super().get_outputs() + [str(path) for path in files]
 
 

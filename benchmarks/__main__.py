@@ -25,6 +25,8 @@ NAMES = (
     "grammar",
     "saved",
     "soak",
+    "throughput",
+    "interference",
 )
 
 

@@ -25,6 +25,7 @@ cdef object output = CapturedOutput()
 
 include "_bridge_values.pxi"
 include "_bridge_calls.pxi"
+include "_bridge_blas.pxi"
 
 
 # ------------------------------------------------- One entry per operation
@@ -230,6 +231,16 @@ cdef int context_next(HostCall call) except -1:
     return KEPT
 
 
+cdef int context_poll(HostCall call) except -1:
+    engine.poll(call, call.r.args.handle, call.r.args.timeout_ms)
+    return KEPT
+
+
+cdef int context_wake_fd(HostCall call) except -1:
+    call.r.args.fd_out[0] = engine.wake_fd(call.r.args.handle)
+    return ENDED
+
+
 cdef int context_generate(HostCall call) except -1:
     cdef cow_request* r = call.r
     fields = generation_fields(r.args.generation_params)
@@ -296,6 +307,8 @@ ENTRIES[<int> COW_OP_CONTEXT_SET_ADAPTER] = context_set_adapter
 ENTRIES[<int> COW_OP_CONTEXT_INFO] = context_info
 ENTRIES[<int> COW_OP_CONTEXT_BEGIN] = context_begin
 ENTRIES[<int> COW_OP_CONTEXT_NEXT] = context_next
+ENTRIES[<int> COW_OP_CONTEXT_POLL] = context_poll
+ENTRIES[<int> COW_OP_CONTEXT_WAKE_FD] = context_wake_fd
 ENTRIES[<int> COW_OP_CONTEXT_GENERATE] = context_generate
 ENTRIES[<int> COW_OP_CONTEXT_CHAT] = context_chat
 ENTRIES[<int> COW_OP_CONTEXT_LOGPROBS] = context_logprobs
@@ -336,11 +349,21 @@ cdef cbool step() noexcept:
         return False
 
 
+cdef void rest() noexcept:
+    """Wait until mlx's threads have nothing to do. What failed there matters to nobody now."""
+    try:
+        if engine is not None:
+            engine.rest()
+    except BaseException:
+        pass
+
+
 cdef ensure_engine():
     global engine
     if engine is None:
+        blas, problem = bring_blas()
         from cowmlx.engine import Engine
-        engine = Engine(cancel_epoch, context_opened, context_closed)
+        engine = Engine(cancel_epoch, context_opened, context_closed, blas, problem)
 
 
 def cancel_epoch(cow_mlx_context context):
@@ -375,5 +398,6 @@ TABLE.abi = COW_BRIDGE_ABI
 TABLE.attach = attach
 TABLE.run = run
 TABLE.step = step
+TABLE.rest = rest
 
 table = PyCapsule_New(&TABLE, COW_BRIDGE_CAPSULE, NULL)

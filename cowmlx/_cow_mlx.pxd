@@ -243,6 +243,8 @@ cdef extern from "bridge.h" nogil:
         COW_OP_CONTEXT_INFO
         COW_OP_CONTEXT_BEGIN
         COW_OP_CONTEXT_NEXT
+        COW_OP_CONTEXT_POLL
+        COW_OP_CONTEXT_WAKE_FD
         COW_OP_CONTEXT_GENERATE
         COW_OP_CONTEXT_CHAT
         COW_OP_CONTEXT_LOGPROBS
@@ -283,6 +285,7 @@ cdef extern from "bridge.h" nogil:
         uint32_t flags
         int32_t token
         float scale
+        uint32_t timeout_ms
         size_t count
         const cow_mlx_text* texts
         const cow_mlx_runtime_params* runtime_params
@@ -295,6 +298,7 @@ cdef extern from "bridge.h" nogil:
         cow_floats_out floats_out
         int32_t* handle_out
         cbool* bool_out
+        int32_t* fd_out
         size_t* count_out
         cow_mlx_piece* piece_out
         cow_mlx_stats* stats_out
@@ -354,3 +358,4 @@ cdef extern from "bridge.h" nogil:
         cbool (*attach)(const cow_host*) noexcept
         cbool (*run)(cow_request*) noexcept
         cbool (*step)() noexcept
+        void (*rest)() noexcept

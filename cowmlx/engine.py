@@ -13,12 +13,14 @@ from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.errors import BadState, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context, ContextParams
+from cowmlx.generation.lane import Lanes
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.waiters import (
     BeginWaiter,
     ChatWaiter,
     GenerateWaiter,
     NextWaiter,
+    PollWaiter,
     TrimWaiter,
 )
 from cowmlx.handles import NOUNS, HandleTable
@@ -52,6 +54,8 @@ class Engine:
     Args:
         cancel_epoch: how often a context (its handle) has been cancelled.
         opened, closed: told of every context's handle.
+        blas: what matrix products on the CPU are computed with.
+        blas_problem: why it is not the optimised one, if that was wanted.
     """
 
     def __init__(
@@ -59,7 +63,11 @@ class Engine:
         cancel_epoch: Callable[[int], int],
         opened: Callable[[int], None],
         closed: Callable[[int], None],
+        blas: str = "reference",
+        blas_problem: str | None = None,
     ) -> None:
+        self._blas = blas
+        self._blas_problem = blas_problem
         self._cancel_epoch = cancel_epoch
         self._opened = opened
         self._closed = closed
@@ -72,6 +80,7 @@ class Engine:
         self._checkpoints: dict[int, list[int]] = {}  # handles, by their context's
         self._transfers: dict[int, Transfer] = {}  # by the handle of their context
         self._streams = StreamPool(mx.Device(mx.cpu))
+        self._lanes = Lanes(self._streams)
         self._python_home = ""
         self._limits: tuple[int, int] | None = None  # mlx's own, restored at stop
 
@@ -84,6 +93,7 @@ class Engine:
         chosen = choose_device(device)
         if self._streams.device != chosen:
             self._streams = StreamPool(chosen)
+            self._lanes = Lanes(self._streams)
         if chosen.type == mx.cpu:
             mx.disable_compile()  # it would run a compiler, in a folder others can guess
         elif mx.metal.is_available():
@@ -95,7 +105,8 @@ class Engine:
                 mx.set_cache_limit(self._limits[1])
             if memory_limit:
                 mx.set_memory_limit(memory_limit)
-        return f"runtime started: mlx {MLX_VERSION} on {self._device_name()}"
+        started = f"runtime started: mlx {MLX_VERSION} on {self._device_name()}, BLAS {self._blas}"
+        return f"{started} ({self._blas_problem})" if self._blas_problem else started
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
@@ -115,6 +126,10 @@ class Engine:
             mx.set_cache_limit(self._limits[1])
             self._limits = None
 
+    def rest(self) -> None:
+        """Wait until mlx's own threads have nothing left to do."""
+        self._streams.synchronize()
+
     def step(self) -> bool:
         """Do one unit of work; false when there is none."""
         return self._scheduler.step()
@@ -132,6 +147,7 @@ class Engine:
             "interpreter": "booted" if self._python_home else "joined",
             "python_home": self._python_home or None,
             "device": self._device_name(),
+            "blas": self._blas,
             "architectures": light_route.supported_architectures(),
             "memory": {
                 "active": mx.get_active_memory(),
@@ -303,8 +319,15 @@ class Engine:
         except BaseException:
             self._streams.give_back(context.stream)
             raise
+        self._lanes.enter(context)
         self._opened(handle)
         return handle
+
+    def _set_model(self, context: Context, model: Model) -> None:
+        """Let a context use other weights, and be batched with those that do."""
+        self._lanes.exit(context)
+        context.set_model(model)
+        self._lanes.enter(context)
 
     def _context(self, handle: int) -> Context:
         return self._handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[return-value]
@@ -327,6 +350,7 @@ class Engine:
             transfer.abandon(reason)
         self._scheduler.remove(context)
         context.abandon(reason)
+        self._lanes.exit(context)
         self._streams.give_back(context.stream)
 
     def reset_context(self, handle: int) -> None:
@@ -338,7 +362,7 @@ class Engine:
         context = self._idle_context(handle)
         snapshot = context.snapshot()
         forked = self._open_context(context.base, context.params, context.prefixes)
-        self._context(forked).set_model(context.model)
+        self._set_model(self._context(forked), context.model)
         self._context(forked).adapter = context.adapter
         self._context(forked).restore(snapshot)
         return forked
@@ -402,13 +426,13 @@ class Engine:
         """Let a context use an adapter, or none (0)."""
         context = self._idle_context(handle)
         if not adapter:
-            context.set_model(context.base)
+            self._set_model(context, context.base)
             context.adapter = None
             return
         found = self._adapter(adapter)
         if found.base is not context.base:
             raise InvalidArgument(f"adapter {adapter} is of another model than context {handle}")
-        context.set_model(found.adapted)
+        self._set_model(context, found.adapted)
         context.adapter = adapter
 
     def context_logits(self, handle: int) -> mx.array:
@@ -494,6 +518,21 @@ class Engine:
         context.begin(tokens, params, call.cancel_epoch, draft)
         self._scheduler.add(context)
         return context
+
+    def poll(self, call: Call, handle: int, timeout_ms: int) -> None:
+        """Wait until a piece is there, or none will come."""
+        context = self._idle_context(handle)
+        if context.generation is None:
+            raise BadState("nothing to wait for; call context_begin first")
+        context.wanted = True
+        context.wait(PollWaiter(call, timeout_ms))
+        self._scheduler.add(context)
+
+    def wake_fd(self, handle: int) -> int:
+        """Return a descriptor that is readable while a piece is there, or none will come."""
+        context = self._context(handle)
+        self._scheduler.add(context)
+        return context.wake_fd()
 
     def next(self, call: Call, handle: int) -> None:
         """Wait for one piece of a generation."""

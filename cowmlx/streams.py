@@ -6,6 +6,8 @@ of freed contexts are used again.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument, Unsupported
@@ -36,10 +38,21 @@ class StreamPool:
     def __init__(self, device: mx.Device) -> None:
         self.device = device
         self._free: list[mx.Stream] = []
+        self._all: list[mx.Stream] = []
 
     def take(self) -> mx.Stream:
         """Return a stream that nobody else uses."""
-        return self._free.pop() if self._free else mx.new_stream(self.device)
+        if self._free:
+            return self._free.pop()
+        stream = mx.new_stream(self.device)
+        self._all.append(stream)
+        return stream
+
+    def synchronize(self) -> None:
+        """Wait for what is under way on any of them, whether it fails or not."""
+        for stream in self._all:
+            with suppress(Exception):
+                mx.synchronize(stream)
 
     def give_back(self, stream: mx.Stream) -> None:
         """Take a stream back; what runs on it is left to finish first in line."""

@@ -365,6 +365,20 @@ cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t 
   return status;
 }
 
+cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms) {
+  BEGIN_CALL;
+  cow_request r = {.op = COW_OP_CONTEXT_POLL,
+                   .args = {.handle = context, .timeout_ms = timeout_ms}};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  cow_request r = {.op = COW_OP_CONTEXT_WAKE_FD, .args = {.handle = context, .fd_out = out}};
+  return CALL(r);
+}
+
 cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens,
                                         size_t count, const cow_mlx_generation_params* params,
                                         cow_mlx_text_fn on_text, void* user_data,

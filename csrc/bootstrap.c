@@ -326,7 +326,11 @@ static void* dispatch_main(void* unused) {
     pthread_cond_broadcast(&dispatch.changed);
     pthread_mutex_unlock(&dispatch.lock);
 
-    if (status == COW_MLX_OK) serve();
+    if (status == COW_MLX_OK) {
+      serve();
+      /* A process that ends destroys what mlx's own threads still use. */
+      bridge->rest();
+    }
     if (atomic_load(&py_ready)) parked_state = py.PyEval_SaveThread();
 
     pthread_mutex_lock(&dispatch.lock);

@@ -9,7 +9,7 @@
 #include "cow_mlx.h"
 
 /* Changes whenever anything in this file does; checked at start. */
-#define COW_BRIDGE_ABI 2
+#define COW_BRIDGE_ABI 4
 
 #define COW_BRIDGE_CAPSULE "cowmlx._bridge.table"
 
@@ -58,6 +58,8 @@ typedef enum cow_op {
   COW_OP_CONTEXT_INFO,
   COW_OP_CONTEXT_BEGIN,
   COW_OP_CONTEXT_NEXT,
+  COW_OP_CONTEXT_POLL,
+  COW_OP_CONTEXT_WAKE_FD,
   COW_OP_CONTEXT_GENERATE,
   COW_OP_CONTEXT_CHAT,
   COW_OP_CONTEXT_LOGPROBS,
@@ -108,6 +110,7 @@ typedef struct cow_args {
   uint32_t flags;
   int32_t token;
   float scale;
+  uint32_t timeout_ms;
   size_t count;
   const cow_mlx_text* texts; /* count of them */
   const cow_mlx_runtime_params* runtime_params;
@@ -120,6 +123,7 @@ typedef struct cow_args {
   cow_floats_out floats_out;
   int32_t* handle_out;
   bool* bool_out;
+  int32_t* fd_out;
   size_t* count_out;
   cow_mlx_piece* piece_out;
   cow_mlx_stats* stats_out;
@@ -193,6 +197,7 @@ typedef struct cow_bridge {
   bool (*attach)(const cow_host*); /* false if another library is attached */
   bool (*run)(cow_request*);       /* ends the request, or keeps it (true) and ends it later */
   bool (*step)(void);              /* one unit of work; false when there is none */
+  void (*rest)(void);              /* wait for what mlx computes: the process may end now */
 } cow_bridge;
 
 #endif

@@ -212,7 +212,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
 /**
  * Tell about the runtime, as a JSON object: versions ("library", "abi", "python", "mlx", "mlx_lm"),
  * "interpreter" ("booted" or "joined"), "python_home", "device",
- * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
+ * "blas" (what matrix products on a CPU are computed with: "openblas", "reference" or
+ * "accelerate"), "architectures" (list of model_type), "memory" (bytes: "active", "cache",
  * "peak", "limit") and "handles" (open handles by kind).
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
@@ -345,8 +346,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const 
 /** What happens when a context holds as many tokens as it may. */
 enum {
   COW_MLX_OVERFLOW_STOP = 0, /**< a longer prompt is COW_MLX_ECONTEXT, a generation ends */
-  COW_MLX_OVERFLOW_ROLL = 1  /**< tokens behind the first keep_tokens are dropped, a quarter of
-                                  the window at a time, and the rest is processed again: what
+  COW_MLX_OVERFLOW_ROLL = 1  /**< those behind the first keep_tokens are dropped, a quarter of
+                                  them at a time, and the rest is processed again: what
                                   follows is what a fresh context on that rest would give */
 };
 
@@ -486,11 +487,13 @@ COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const c
 
 /**
  * Tell about a context, as a JSON object: the effective parameters, "adapter" (the handle it was
- * set with, even if that has been freed since, or null), "tokens" (held now), "bytes" of the
- * cache, "generating", and of the last begin "prompt", "reused" (tokens, from wherever),
- * "shared" (those of them that another context had processed), "recomputed", "dropped" (tokens
- * that rolled out of the window), "first_difference" (index of the first token that was not as
- * this context held it, or null) and "rebuilt" (why nothing could be reused, or null).
+ * set with, even if that has been freed since, or null), "tokens" (held now), "bytes" of the cache,
+ * "generating", "alone" (why it is never decoded in a batch with other contexts, or null), and of
+ * the last begin "prompt", "reused" (tokens, from wherever), "shared" (those of them that another
+ * context had processed), "recomputed", "dropped" (tokens that rolled out of the window),
+ * "first_difference" (index of the first token that was not as this context held it, or null),
+ * "rebuilt" (why nothing could be reused, or null) and "batched" (tokens whose step was taken
+ * together with other contexts).
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_info(cow_mlx_context context, char* buffer,
                                                 size_t capacity, size_t* length);
@@ -686,6 +689,31 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
 COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text,
                                                 size_t capacity, size_t* length,
                                                 cow_mlx_piece* piece);
+
+/**
+ * Wait until cow_mlx_context_next() would not block: a piece is there, or none will come.
+ *
+ * The piece is computed meanwhile, and also after the time is over; so one thread can
+ * look after many contexts, with timeouts of 0.
+ *
+ * @param timeout_ms  milliseconds to wait at most; UINT32_MAX: as long as it takes
+ * @retval COW_MLX_ETIMEDOUT  not yet
+ * @retval COW_MLX_ESTATE     nothing has begun, or another call is running
+ * @retval COW_MLX_ECANCELED  the context was freed meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms);
+
+/**
+ * A file descriptor that is readable while cow_mlx_context_next() would not block, for the
+ * select, poll, epoll, kqueue or run loop of an application.
+ *
+ * From then on a piece is always computed ahead. The descriptor belongs to the context, which
+ * closes it when it is freed: only wait for it, do not read or close it.
+ *
+ * @param out  receives the descriptor, the same one every time
+ * @retval COW_MLX_EIO  the process has too many open files
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out);
 
 /**
  * Begin and next to the end in one call.

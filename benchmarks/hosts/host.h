@@ -3,6 +3,7 @@
 #define BENCHMARK_HOST_H
 
 #include <cow_mlx.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,20 @@ static inline bool read_task(task* out) {
     out->prompt[out->count++] = (int32_t)token;
   }
   return out->max_tokens <= MAX_TOKENS;
+}
+
+/* Where threads wait for each other; macOS has no pthread_barrier_t. */
+typedef struct gate {
+  pthread_mutex_t lock;
+  pthread_cond_t open;
+  size_t missing;
+} gate;
+
+static inline void pass(gate* at) {
+  pthread_mutex_lock(&at->lock);
+  if (--at->missing == 0) pthread_cond_broadcast(&at->open);
+  while (at->missing > 0) pthread_cond_wait(&at->open, &at->lock);
+  pthread_mutex_unlock(&at->lock);
 }
 
 #endif

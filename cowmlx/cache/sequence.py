@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
+    from cowmlx.cache.batch import Batch, Row
+
 
 def common_prefix(a: list[int], b: list[int]) -> int:
     """Return how many leading tokens two sequences share."""
@@ -39,12 +41,43 @@ class Sequence:
         self._network = network
         self._make_layers = make_layers
         self.tokens: list[int] = []
-        self._layers: list[Any] = []
+        self._own: list[Any] = []
+        self.batch: Batch | None = None  # which has the layers now
+        self.row: Row | None = None  # of it
 
     def reset(self) -> None:
         """Forget every token."""
         self.tokens = []
-        self._layers = []
+        self._own = []
+        self._give_up_row()
+
+    @property
+    def _layers(self) -> list[Any]:
+        """The layers, out of the batch."""
+        if self.batch is not None and self.row is not None:
+            self._own = self.batch.take(self.row)
+            self._give_up_row()
+        return self._own
+
+    def _give_up_row(self) -> None:
+        batch, row = self.batch, self.row
+        self.batch = self.row = None
+        if batch is not None and row is not None:
+            batch.leave(row)
+
+    def join(self, batch: Batch) -> None:
+        """Move the layers into a batch, until anything but its steps wants them.
+
+        Raises:
+            Unsupported: they do not fit there; nothing has changed.
+        """
+        self.row = batch.join(self._layers, len(self.tokens))
+        self.batch = batch
+        self._own = []
+
+    def part(self) -> None:
+        """Take the layers out of the batch, if they are in one."""
+        self._own = self._layers
 
     def keep_prefix(self, prompt: list[int]) -> str | None:
         """Keep what the prompt has in common with the tokens held, at most all but its last.
@@ -96,7 +129,9 @@ class Sequence:
 
     def can_take_back(self, more: int) -> bool:
         """Whether ``more`` further tokens could be taken back."""
-        return can_trim_all(self._layers, more)
+        if self.batch is not None and self.row is not None:
+            return self.batch.can_take_back(self.row, more)
+        return can_trim_all(self._own, more)
 
     def snapshot(self, length: int | None = None) -> Snapshot | None:
         """Return the first ``length`` tokens held, or all; None if the layers cannot be cut so."""
@@ -113,7 +148,8 @@ class Sequence:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Hold what a snapshot holds; it can be restored again."""
-        self._layers = share(snapshot.layers)
+        self._give_up_row()
+        self._own = share(snapshot.layers)
         self.tokens = list(snapshot.tokens)
 
     def make_layers(self) -> list[Any]:
@@ -128,10 +164,11 @@ class Sequence:
         Returns:
             logits (1, S, V), lazily.
         """
-        if not self._layers:
-            self._layers = self._make_layers()
+        layers = self._layers
+        if not layers:
+            layers = self._own = self._make_layers()
         try:
-            return self._network(ids[None], cache=self._layers)
+            return self._network(ids[None], cache=layers)
         except BaseException:
             self.reset()
             raise
@@ -148,4 +185,6 @@ class Sequence:
     @property
     def nbytes(self) -> int:
         """Bytes that the layers hold."""
-        return sum(layer.nbytes for layer in self._layers)
+        if self.batch is not None and self.row is not None:
+            return self.batch.nbytes_of(self.row)
+        return sum(layer.nbytes for layer in self._own)

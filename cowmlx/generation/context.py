@@ -15,6 +15,7 @@ from cowmlx.errors import BadState, Canceled, ContextFull, InvalidArgument, Unsu
 from cowmlx.generation.drafting import DraftModel, PromptLookup
 from cowmlx.generation.generation import Generation
 from cowmlx.generation.params import DEFAULTS, GenerationParams
+from cowmlx.generation.wake import WakeDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.grammar import Constraint
+    from cowmlx.generation.lane import Lane
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
@@ -118,6 +120,11 @@ class Context:
         self._reuse = Reuse(0, None, None)
         self._dropped = 0  # tokens that the last prompt lost at its front
         self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
+        self.lane: Lane | None = None  # the contexts that it may be batched with
+        self.alone: str | None = self._why_alone()
+        self._carried = False  # another context's turn was one of its own, too
+        self.wanted = False  # a piece shall be there before anybody asks for it
+        self._wake: WakeDescriptor | None = None
         self._waiter: Waiter | None = None
         self._occupied = False
         self._refilling = False
@@ -348,6 +355,18 @@ class Context:
 
     # -------------------------------------------------------------------- Turns
 
+    def wake_fd(self) -> int:
+        """Return a descriptor that is readable while there is something to take."""
+        if self._wake is None:
+            self._wake = WakeDescriptor()
+            self._show_wake()
+        return self._wake.fd
+
+    def _show_wake(self) -> None:
+        if self._wake is not None:
+            generation = self.generation
+            self._wake.show(generation is not None and bool(generation.outbox or generation.ended))
+
     def wait(self, waiter: Waiter) -> None:
         """Let a call wait here. It is served at once if it can be."""
         self._waiter = waiter
@@ -364,23 +383,70 @@ class Context:
             return False
         try:
             served = self._serve()
-            if not self._wants_step(generation):
-                return served
-            with mx.stream(self.stream):
-                if generation.prefilling:
-                    generation.prefill()
-                else:
-                    generation.decode()
+            carried, self._carried = self._carried, False
+            wants = self._wants_step(generation)
+            if carried or not wants:
+                return served or wants  # who is passed over wants another turn
+            together = self.lane.step(self) if self.decodes and self.lane is not None else []
+            if not together:
+                with mx.stream(self.stream):
+                    if generation.prefilling:
+                        generation.prefill()
+                    else:
+                        generation.decode()
         except BaseException as error:  # ends this generation, and nothing else
-            generation.fail(error)
-        self._serve()
+            self.fail(error)
+            together = []
+        for context in together or [self]:
+            context._carried = context is not self
+            context._serve()
         return True
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it generates, and in a way that can be batched."""
+        generation = self.generation
+        return self.alone is None and generation is not None and generation.decoding
+
+    def goes_along(self, ahead: int) -> bool:
+        """Whether it can use a step that another context asks for.
+
+        Args:
+            ahead: tokens that may wait for its host.
+        """
+        generation = self.generation
+        if generation is None:
+            return False
+        hungry = self._waiter is not None and self._waiter.hungry(generation)
+        return hungry or generation.has_room(ahead)
+
+    def fail(self, error: BaseException) -> None:
+        """End the generation with an error, and nothing else."""
+        if self.generation is not None:
+            self.generation.fail(error)
+
+    @property
+    def why_alone(self) -> str | None:
+        """Why this context is not batched, as far as that is known, or None."""
+        if self.alone is None and self.generation is not None and self.generation.drafts:
+            return "speculative decoding"
+        return self.alone or (self.lane.why_not if self.lane is not None else None)
+
+    def _why_alone(self) -> str | None:
+        """Return why this context is never batched, or None."""
+        if self.params.solo:
+            return "solo"
+        if self.params.kv.bits:
+            return "keys and values are quantised"
+        return None
 
     def reset(self) -> None:
         """Forget every token and the generation."""
         self.generation = None
+        self.wanted = False
         self.sequence.reset()
         self._draft = None
+        self._show_wake()
         self._shelved = None, self._reuse, 0
 
     def abandon(self, reason: str) -> None:
@@ -389,11 +455,17 @@ class Context:
             waiter, self._waiter = self._waiter, None
             waiter.call.fail(Canceled(reason))
         self.reset()
+        if self._wake is not None:
+            self._wake.close()
+            self._wake = None
 
     def _wants_step(self, generation: Generation) -> bool:
         if generation.ended:
             return False
         if self._waiter is not None and self._waiter.hungry(generation):
+            return True
+        wanted = self.wanted or self._wake is not None
+        if wanted and not generation.outbox and not generation.prefilling:
             return True
         return not generation.prefilling and generation.can_run_ahead
 
@@ -406,7 +478,11 @@ class Context:
             generation.cancel()
         elif generation.expired:
             generation.cancel(constants.FINISH_TIMEOUT)
-        if waiter is None or not waiter.advance(generation):
+        if generation.outbox:
+            self.wanted = False
+        served = waiter is not None and waiter.advance(generation)
+        self._show_wake()
+        if not served:
             return False
         self._waiter = None
         if self._refilling:
@@ -428,6 +504,7 @@ class Context:
             "overflow": _OVERFLOWS[self.params.overflow],
             "keep_tokens": self.params.keep_tokens,
             "share_prefix": self.params.share_prefix,
+            "alone": self.why_alone,
             "adapter": self.adapter,
             "tokens": len(self.tokens()),
             "bytes": self.sequence.nbytes,
@@ -439,6 +516,7 @@ class Context:
             "dropped": self._dropped + generation.rolled if generation else 0,
             "first_difference": self._reuse.first_difference if generation else None,
             "rebuilt": self._reuse.rebuilt if generation else None,
+            "batched": generation.batched if generation else 0,
         }
 
     def tokens(self) -> list[int]:

@@ -7,7 +7,7 @@ from collections import deque
 import mlx.core as mx
 
 from cowmlx import _constants as constants
-from cowmlx.generation.logprobs import LogProbs
+from cowmlx.generation.draw import Draw, Step
 from cowmlx.generation.piece import Piece, Stats
 from cowmlx.generation.sampling import Sampler
 from cowmlx.generation.text import TextOutput
@@ -26,33 +26,6 @@ if TYPE_CHECKING:
 PREFILL_CHUNK = 512  # tokens; the longest that one context's prompt delays another's step
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
 CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
-
-
-class Draw:
-    """A token being computed, and what it was drawn from.
-
-    Attributes:
-        token: (1,).
-        logits: (1, V) of the model, as they were before penalties and filters.
-    """
-
-    __slots__ = ("_logprobs", "logits", "token")
-
-    def __init__(self, token: mx.array, logits: mx.array, logprobs: int) -> None:
-        self.token = token
-        self.logits = logits
-        self._logprobs = LogProbs(logits, token, logprobs) if logprobs else None
-
-    @property
-    def arrays(self) -> tuple[mx.array, ...]:
-        """What has to be evaluated."""
-        return (self.token, *(self._logprobs.arrays if self._logprobs is not None else ()))
-
-    def logprobs(self) -> tuple[float | None, list[tuple[int, float]] | None]:
-        """Return the log probability of the token, and the most probable ones."""
-        if self._logprobs is None:
-            return None, None
-        return self._logprobs.chosen(), self._logprobs.top()
 
 
 class Generation:
@@ -100,6 +73,7 @@ class Generation:
         self.logits: mx.array | None = None  # (1, V) behind the tokens that the host knows
         self.last: Piece | None = None  # that the host was given
         self.rolled = 0  # tokens that left the window since begin
+        self.batched = 0  # tokens whose step was taken together with other contexts
         self._rolling = False
         self._unplaced: int | None = None  # a token for which the window has no place
         self._count = 0  # tokens generated, given to the host or not
@@ -181,7 +155,21 @@ class Generation:
     @property
     def can_run_ahead(self) -> bool:
         """Whether a step may be taken that no host has asked for."""
-        return len(self.outbox) < RUN_AHEAD and self._sequence.can_take_back(RUN_AHEAD)
+        return self.has_room(RUN_AHEAD)
+
+    def has_room(self, ahead: int) -> bool:
+        """Whether another token may wait for the host, of at most ``ahead``."""
+        return len(self.outbox) < ahead and self._sequence.can_take_back(len(self.outbox) + 1)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether it checks guesses."""
+        return self._drafter is not None
+
+    @property
+    def decoding(self) -> bool:
+        """Whether it takes decode steps, plain ones."""
+        return not self.ended and not self.prefilling and self._drafter is None
 
     @property
     def ended(self) -> bool:
@@ -199,38 +187,73 @@ class Generation:
             self._decode_one()
 
     def _decode_one(self) -> None:
+        step = self.prepare()
+        if step.feeds:
+            logits = self._sequence.forward(step.pending.token)[:, -1, :]
+            mx.async_eval(*self.follow(step, logits))
+        self.read(step)
+
+    # The parts of a step, for those that several generations take at once.
+
+    def prepare(self) -> Step:
+        """Take the pending token, and find out whether it has a successor."""
         pending = self._pending
         assert pending is not None
-        tokens = self._sequence.tokens
-        before = len(tokens)
+        self._pending = None
         self._count += 1
+        before = len(self._sequence.tokens)
         finish, full = constants.FINISH_NONE, before >= self._window
         if self._count >= self.params.max_tokens:
             finish = constants.FINISH_LENGTH
         elif full and self._roller is None:
             finish = constants.FINISH_CONTEXT
-        steps = not finish and not full
-        following = self._sequence.forward(pending.token)[:, -1, :] if steps else pending.logits
-        self._pending = None
-        if steps and self._constraint is None:
-            self._pending = self._draw(following, tokens, pending.token)
-        elif steps:
-            mx.async_eval(following)
-        token = int(pending.token.item())  # type: ignore[arg-type]
+        return Step(pending, before, finish, full)
+
+    @property
+    def takes_the_best(self) -> bool:
+        """Whether its next token is that of the highest logit, and nothing else is asked for."""
+        return self._sampler.plain and self._constraint is None and not self.params.logprobs
+
+    def follow(
+        self, step: Step, logits: mx.array, drawn: Draw | None = None
+    ) -> tuple[mx.array, ...]:
+        """Say how the successor of a step's token is computed.
+
+        Args:
+            step: one that feeds.
+            logits: (1, V) behind its token.
+            drawn: the successor, if it is known how to get it.
+        Returns:
+            what has to be evaluated.
+        """
+        step.following = logits
+        if self._constraint is not None:  # the mask needs the token first
+            return (logits,)
+        if drawn is None:
+            tokens = self._sequence.tokens
+            drawn = self._draw_at(logits, tokens, step.pending.token, self._draws)
+        self._draws += 1
+        self._pending = drawn
+        return drawn.arrays
+
+    def read(self, step: Step) -> None:
+        """Read a step's token into the outbox."""
+        finish, tokens = step.finish, self._sequence.tokens
+        token = step.pending.value()
         if self._constraint is not None:
             complete = self._constraint.accept(token)
             if complete:
                 finish = constants.FINISH_STOP
-            elif steps:
-                allowed = self._allowed(following)
-                self._pending = self._draw(following, tokens, pending.token, allowed)
-        if steps:
+            elif step.feeds:
+                allowed = self._allowed(step.following)
+                self._pending = self._draw(step.following, tokens, step.pending.token, allowed)
+        if step.feeds:
             self._sequence.name([token])
         if self._count % CLEAR_INTERVAL == 0:
             mx.clear_cache()
-        if full and not finish:
+        if step.full and not finish:
             self._unplaced = token  # a window rolls when its host wants more
-        self._emit(token, finish, before, pending, following)
+        self._emit(token, finish, step.before, step.pending, step.following)
 
     def _decode_drafted(self, drafter: Drafter) -> bool:
         """Check guesses in one step, and read all that are right; false if there are none.
@@ -247,7 +270,7 @@ class Generation:
             return False
         pending = self._pending
         assert pending is not None
-        token = int(pending.token.item())  # type: ignore[arg-type]
+        token = pending.value()
         guesses = [] if token in self._ends else drafter.guess([*tokens, token], room, self._draws)
         if not guesses:
             return False
@@ -262,7 +285,7 @@ class Generation:
         ]
         mx.eval([draw.arrays for draw in draws])
         right = 0
-        while right < len(guesses) and draws[right].token.item() == guesses[right]:
+        while right < len(guesses) and draws[right].value() == guesses[right]:
             right += 1
         self._sequence.name(ids)
         self._sequence.trim_to(base + 1 + right)

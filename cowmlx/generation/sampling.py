@@ -61,6 +61,14 @@ class Sampler:
 
     def __init__(self, params: GenerationParams, model: Model) -> None:
         self._params = params
+        # Whether the token of the highest logit is taken, as it is.
+        self.plain = (
+            not params.samples
+            and params.repetition_penalty == 1
+            and not params.presence_penalty
+            and not params.frequency_penalty
+            and not params.bias
+        )
         self._penalties = Penalties(params)
         if params.xtc_probability > 0:
             newline = model.tokenizer.encode_inner("\n", parse_special=False)

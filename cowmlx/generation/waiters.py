@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
+from time import perf_counter
 
 from cowmlx import _constants as constants
 from cowmlx.errors import Canceled, TimedOut
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.generation import Generation
 
 
+FOREVER = (1 << 32) - 1  # milliseconds: no deadline
 HELD = "the context holds the tokens processed so far"
 
 
@@ -137,6 +140,29 @@ class ChatWaiter(BeginWaiter):
         return True
 
 
+class PollWaiter:
+    """``context_poll``: until ``next`` would not block, or the time is over."""
+
+    def __init__(self, call: Call, timeout_ms: int) -> None:
+        self.call = call
+        self._timeout_ms = timeout_ms
+        self._deadline = perf_counter() + timeout_ms / 1000 if timeout_ms != FOREVER else inf
+
+    def hungry(self, generation: Generation) -> bool:
+        """Whether there is no piece yet."""
+        return not generation.outbox
+
+    def advance(self, generation: Generation) -> bool:
+        """End the call when there is something to take, or no time is left."""
+        if generation.outbox or generation.ended:
+            self.call.succeed()
+        elif perf_counter() >= self._deadline:
+            self.call.fail(TimedOut(f"no piece within {self._timeout_ms} ms; poll again"))
+        else:
+            return False
+        return True
+
+
 class NextWaiter:
     """``context_next``: until there is a piece, or none to come."""
 
@@ -163,4 +189,4 @@ class NextWaiter:
         return True
 
 
-Waiter = BeginWaiter | NextWaiter
+Waiter = BeginWaiter | NextWaiter | PollWaiter

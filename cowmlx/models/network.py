@@ -134,3 +134,13 @@ def _unusable(arguments: Any, config: dict[str, Any], architecture: str, exc: Ex
     if isinstance(exc, KeyError) and exc.args:
         return f"config.json lacks {exc.args[0]}, which {architecture} needs"
     return f"config.json does not describe a {architecture} model ({type(exc).__name__}: {exc})"
+
+
+def prepare_for_device(net: Module) -> None:
+    """Put what the current device does slowly into another form, with the same results."""
+    import mlx.core as mx
+
+    if mx.default_device().type == mx.cpu:
+        from cowmlx.models import rope
+
+        rope.share_angles(net)

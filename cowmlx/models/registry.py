@@ -82,6 +82,7 @@ def _load(
     if light:
         package = light_route.ALIAS
         net = network.build(config, architecture, weights.read(files), path)
+        network.prepare_for_device(net)
     else:
         package = full_route.PACKAGE
         net, config = full_route.load_network(path, config, trust_remote_code=trust)

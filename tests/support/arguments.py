@@ -31,6 +31,7 @@ PLAIN = {
     "seed": 0,
     "status": 0,
     "temperature": 0.0,
+    "timeout_ms": 0,
     "token": 1,
     "top_k": 0,
     "top_p": 0.0,

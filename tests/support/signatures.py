@@ -495,6 +495,20 @@ FUNCTIONS = {
             ("piece", POINTER(cow_mlx_piece)),
         ),
     ),
+    "cow_mlx_context_poll": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("timeout_ms", c_uint32),
+        ),
+    ),
+    "cow_mlx_context_wake_fd": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("out", POINTER(c_int32)),
+        ),
+    ),
     "cow_mlx_context_generate": (
         cow_mlx_status,
         (

@@ -1,0 +1,115 @@
+/*
+ * Many contexts, a thread each: crowd MODEL
+ *
+ * Prints "ready", then answers each line "KIND COUNT THREADS TOKEN..." with "RATE FIRST
+ * SLOWEST FASTEST": tokens/s of all threads together while they decode, the median seconds to the
+ * first token, and the tokens/s of the slowest and of the fastest context. KIND is "together",
+ * "alone" (solo contexts) or "locked": whole generations one after the other, behind one lock.
+ */
+#include "host.h"
+
+enum { MAX_THREADS = 64 };
+
+typedef struct worker {
+  pthread_t thread;
+  cow_mlx_context context;
+  const task* asked;
+  size_t index;
+  size_t tokens;
+  double begun;
+  double first;
+  double last;
+} worker;
+
+static gate start = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+
+static void* run(void* data) {
+  worker* self = data;
+  static int32_t prompts[MAX_THREADS][MAX_TOKENS];
+  const int32_t* given = self->asked->prompt + 1;
+  size_t count = self->asked->count - 1;
+  int32_t* prompt = prompts[self->index];
+  for (size_t i = 0; i < count; i++) prompt[i] = given[(i + 7 * self->index) % count];
+  bool locked = strcmp(self->asked->kind, "locked") == 0;
+  char text[256];
+  size_t length;
+  cow_mlx_status status;
+  cow_mlx_generation_params params;
+  cow_mlx_generation_params_init(&params);
+  params.max_tokens = self->asked->max_tokens;
+  check(cow_mlx_context_reset(self->context));
+  pass(&start);
+  self->begun = now();
+  if (locked) pthread_mutex_lock(&one_at_a_time);
+  check(cow_mlx_context_begin(self->context, prompt, count, &params));
+  self->tokens = 0;
+  while ((status = cow_mlx_context_next(self->context, text, sizeof text, &length, NULL)) ==
+         COW_MLX_OK) {
+    self->last = now();
+    if (self->tokens++ == 0) self->first = self->last;
+  }
+  if (status != COW_MLX_DONE) check(status);
+  if (locked) pthread_mutex_unlock(&one_at_a_time);
+  return NULL;
+}
+
+static int compare(const void* a, const void* b) {
+  double x = *(const double*)a;
+  double y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static void answer(cow_mlx_model model, const task* asked) {
+  static worker workers[MAX_THREADS];
+  size_t count = (size_t)asked->prompt[0];
+  cow_mlx_context_params params;
+  cow_mlx_context_params_init(&params);
+  params.share_prefix = false;
+  params.solo = strcmp(asked->kind, "together") != 0;
+  start.missing = count;
+  for (size_t i = 0; i < count; i++) {
+    workers[i].asked = asked;
+    workers[i].index = i;
+    check(cow_mlx_context_create(model, &params, &workers[i].context));
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (pthread_create(&workers[i].thread, NULL, run, &workers[i])) exit(1);
+  }
+  double waits[MAX_THREADS];
+  double rates[MAX_THREADS];
+  double first = 0;
+  double last = 0;
+  size_t tokens = 0;
+  for (size_t i = 0; i < count; i++) {
+    worker* each = &workers[i];
+    pthread_join(each->thread, NULL);
+    check(cow_mlx_context_free(each->context));
+    waits[i] = each->first - each->begun;
+    rates[i] = (double)(each->tokens - 1) / (each->last - each->first);
+    tokens += each->tokens;
+    if (i == 0 || each->first < first) first = each->first;
+    if (each->last > last) last = each->last;
+  }
+  qsort(waits, count, sizeof *waits, compare);
+  qsort(rates, count, sizeof *rates, compare);
+  printf("%.6f %.6f %.6f %.6f\n", (double)tokens / (last - first), waits[count / 2], rates[0],
+         rates[count - 1]);
+  fflush(stdout);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  static task asked;
+  cow_mlx_model model;
+  check(cow_mlx_runtime_start(NULL));
+  check(cow_mlx_model_load(argv[1], NULL, &model));
+  printf("ready\n");
+  fflush(stdout);
+  while (read_task(&asked)) {
+    size_t count = (size_t)asked.prompt[0];
+    if (asked.count < 2 || count < 1 || count > MAX_THREADS) return 2;
+    answer(model, &asked);
+  }
+  return 0;
+}

@@ -1,0 +1,56 @@
+"""Which BLAS libmlx shall use on Linux, and where it lies.
+
+mlx's CPU build carries a reference BLAS that is tens of times slower than the processor. The
+package ``scipy-openblas32`` brings OpenBLAS; ``csrc/blas/cblas.c`` lends it to libmlx.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cowmlx.errors import InvalidArgument
+
+PACKAGE = "scipy_openblas32"
+SETTING = "COWMLX_BLAS"
+SHIM = "libcowmlx_blas.so"
+_NAMES = ("openblas", "reference")
+
+
+def wanted() -> str | None:
+    """Return the path of the BLAS to lend, or None for mlx's own.
+
+    Raises:
+        InvalidArgument: ``COWMLX_BLAS`` is set to something else than its two names.
+    """
+    chosen = os.environ.get(SETTING) or "openblas"
+    if chosen not in _NAMES:
+        raise InvalidArgument(f'{SETTING} is "{chosen}"; it can be {" or ".join(_NAMES)}')
+    if chosen == "reference" or not sys.platform.startswith("linux") or "mlx.core" in sys.modules:
+        return None
+    return _library()
+
+
+def builtin() -> str:
+    """Return the name of what mlx uses by itself."""
+    return "accelerate" if sys.platform == "darwin" else "reference"
+
+
+def threads() -> int:
+    """Return how many threads to use: half the processors.
+
+    OpenBLAS's threads spin while they wait for each other, and fall behind by far where another
+    thread needs the processor: mlx's streams, the host, other programs.
+    """
+    return max(1, len(os.sched_getaffinity(0)) // 2) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _library() -> str | None:
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec(PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = os.path.join(folder, "lib", "libscipy_openblas.so")
+        if os.path.exists(path):
+            return path
+    return None

@@ -1,0 +1,85 @@
+"""Matrix products on a Linux CPU come from an optimised BLAS, unless the host says otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.paths import CALF, ROOT
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere mlx has its own"
+)
+
+HOST = """
+import json, sys
+sys.path.insert(0, {tests!r})
+{before}
+from support.library import Library
+lib = Library()
+lib.start(device="cpu")
+model = lib.load({calf!r})
+context = lib.context(model)
+prompt = list(range(20, 220))
+lib.begin(context, prompt, max_tokens=12)
+logits = lib.logits(context)
+tokens = [piece.token for piece in lib.drain(context)]
+print(json.dumps([lib.info()["blas"], tokens, logits]))
+"""
+
+
+def run(before: str = "", **settings: str):
+    """What a host of its own gets: the BLAS, tokens and logits."""
+    source = HOST.format(tests=str(ROOT / "tests"), calf=str(CALF), before=before)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+    done = subprocess.run(
+        [sys.executable, "-c", source], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def optimised():
+    pytest.importorskip("scipy_openblas32")
+    return run()
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return run(COWMLX_BLAS="reference")
+
+
+def test_it_is_on_by_default(optimised):
+    assert optimised[0] == "openblas"
+
+
+def test_the_host_can_turn_it_off(reference):
+    assert reference[0] == "reference"
+
+
+def test_both_give_the_same_but_for_rounding(optimised, reference):
+    assert optimised[1] == reference[1]
+    scale = max(map(abs, reference[2]))
+    worst = max(abs(a - b) for a, b in zip(optimised[2], reference[2], strict=True))
+    assert 0 < worst < 1e-5 * scale, "the products are not computed differently, or wrongly"
+
+
+def test_where_mlx_is_loaded_already_its_own_stays(reference):
+    assert run(before="import mlx.core")[:2] == ["reference", reference[1]]
+
+
+def test_another_value_is_refused():
+    source = "import sys; sys.path.insert(0, {tests!r}); from support.library import *; "
+    source += "lib = Library(); print(lib.c.cow_mlx_runtime_start(None), lib.message())"
+    done = subprocess.run(
+        [sys.executable, "-c", source.format(tests=str(ROOT / "tests"))],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COWMLX_BLAS": "fastest"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("-1 "), done.stdout + done.stderr
+    assert 'COWMLX_BLAS is "fastest"; it can be openblas or reference' in done.stdout

@@ -1,0 +1,161 @@
+"""Waiting without a thread per context: poll, and a descriptor for event loops."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from ctypes import byref, c_int32
+
+import pytest
+from driver import KINDS, KV, delivered, prompt
+from support.library import StatusError
+from support.outputs import poisoned
+from support.signatures import DONE, ECANCELED, EHANDLE, ESTATE, ETIMEDOUT, OK
+
+FOREVER = 2**32 - 1
+
+
+def readable(fd: int, seconds: float | None = 0) -> bool:
+    return bool(select.select([fd], [], [], seconds)[0])
+
+
+def wake_fd(lib, context: int) -> int:
+    out = poisoned(c_int32)
+    lib.check(lib.c.cow_mlx_context_wake_fd(context, byref(out)), out)
+    return out.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_poll_next_has_a_piece(lib, tiny, open_context, oracle, kind):
+    context = open_context(tiny(kind))
+    lib.begin(context, prompt(9), max_tokens=12)
+    given = []
+    while True:
+        assert lib.c.cow_mlx_context_poll(context, FOREVER) == OK
+        piece = lib.next(context)
+        if piece.status == DONE:
+            break
+        given.append(piece.token)
+    assert given == oracle(kind).after(prompt(9), 12)
+    assert lib.c.cow_mlx_context_poll(context, 0) == OK, "DONE does not block either"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_thread_drives_many_contexts(lib, tiny, open_context, oracle, kind):
+    """With timeouts of 0: what is not there yet is computed meanwhile."""
+    model = tiny(kind)
+    prompts = [prompt(5 + seed, seed) for seed in range(4)]
+    contexts = {open_context(model): tokens for tokens in prompts}
+    given: dict[int, list[int]] = {context: [] for context in contexts}
+    for context, tokens in contexts.items():
+        lib.begin(context, tokens, max_tokens=10)
+    under_way = list(contexts)
+    while under_way:
+        for context in list(under_way):
+            status = lib.c.cow_mlx_context_poll(context, 0)
+            assert status in (OK, ETIMEDOUT)
+            if status == OK:
+                piece = lib.next(context)
+                if piece.status == DONE:
+                    under_way.remove(context)
+                else:
+                    given[context].append(piece.token)
+    for context, tokens in contexts.items():
+        assert given[context] == oracle(kind).after(tokens, 10)
+
+
+def test_a_timeout_says_so_and_loses_nothing(lib, tiny, open_context, oracle):
+    context = open_context(tiny("llama-big"))
+    lib.begin(context, prompt(9), max_tokens=8)
+    statuses = {lib.c.cow_mlx_context_poll(context, 0) for _ in range(3)}
+    assert statuses <= {OK, ETIMEDOUT}
+    assert delivered(lib.drain(context)) == oracle("llama-big").after(prompt(9), 8)
+
+
+def test_poll_needs_a_generation(lib, tiny, open_context):
+    context = open_context(tiny(KV))
+    assert lib.c.cow_mlx_context_poll(context, 0) == ESTATE
+    assert "context_begin" in lib.message()
+
+
+def test_poll_of_a_freed_context(lib, tiny):
+    context = lib.context(tiny(KV))
+    lib.free(context)
+    assert lib.c.cow_mlx_context_poll(context, 0) == EHANDLE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_descriptor_tells_of_pieces(lib, tiny, open_context, oracle, kind):
+    context = open_context(tiny(kind))
+    fd = wake_fd(lib, context)
+    assert fd == wake_fd(lib, context)
+    assert not readable(fd), "nothing has begun"
+    lib.begin(context, prompt(9), max_tokens=10)
+    given = []
+    while readable(fd, 60):
+        piece = lib.next(context)
+        if piece.status == DONE:
+            break
+        given.append(piece.token)
+    assert given == oracle(kind).after(prompt(9), 10)
+    assert readable(fd), "DONE is there to be taken"
+    lib.reset(context)
+    assert not readable(fd)
+
+
+def test_a_cancel_wakes_the_descriptor(lib, tiny, open_context):
+    context = open_context(tiny(KV))
+    fd = wake_fd(lib, context)
+    lib.begin(context, prompt(9), max_tokens=100)
+    assert readable(fd, 60)
+    lib.cancel(context)
+    assert readable(fd, 60)
+    while lib.next(context).status != DONE:
+        pass
+
+
+def test_the_descriptor_is_closed_with_its_context(lib, tiny):
+    context = lib.context(tiny(KV))
+    fd = wake_fd(lib, context)
+    os.fstat(fd)
+    lib.free(context)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_a_context_that_is_freed_ends_its_poll(lib, tiny):
+    """One that waits for a prompt that another thread processes is ESTATE, so it polls alone."""
+    context = lib.context(tiny(KV))
+    lib.begin(context, prompt(9), max_tokens=3)
+    lib.drain(context)
+    seen = []
+    thread = threading.Thread(
+        target=lambda: seen.append(lib.c.cow_mlx_context_poll(context, FOREVER))
+    )
+    thread.start()
+    thread.join()
+    assert seen == [OK]
+    lib.free(context)
+    assert lib.c.cow_mlx_context_poll(context, FOREVER) in (EHANDLE, ECANCELED)
+
+
+def test_no_more_descriptors(lib, tiny, open_context):
+    import resource
+
+    context = open_context(tiny(KV))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/dev/fd"))
+    spare = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, limit[1]))
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                spare.append(os.open("/dev/null", os.O_RDONLY))
+        with pytest.raises(StatusError, match="EIO"):
+            wake_fd(lib, context)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        for fd in spare:
+            os.close(fd)
+    assert wake_fd(lib, context) >= 0
