@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
+from benchmarks.support.plots import draw
 from benchmarks.support.readme import write_table
 from benchmarks.support.report import publish
 
@@ -17,6 +18,7 @@ NAMES = (
     "round_trip",
     "decode",
     "prefill",
+    "split",
     "startup",
     "memory",
     "fairness",
@@ -25,6 +27,7 @@ NAMES = (
     "grammar",
     "saved",
     "soak",
+    "blas",
     "throughput",
     "interference",
 )
@@ -43,6 +46,8 @@ def main() -> None:
         module = import_module(f"benchmarks.{name}")
         summary = module.__doc__.splitlines()[0]
         publish(name, summary, module.measure(arguments.large))
+        if name == "throughput":
+            draw()
     if not arguments.large:
         write_table()
 

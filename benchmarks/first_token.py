@@ -32,13 +32,15 @@ def measure(large: bool) -> list[Row]:
 
         kinds = ("cold", "warm", "shared")
         times = take_turns(BLOCKS, *(lambda kind=kind: first(kind) for kind in kinds))
+    cold = median(times[0])
     return [
         {
             "model": name,
             "prefix": kind,
             "first token": median(runs),
+            "cold": cold,
             "ratio": median_ratio(runs, times[0]),
             "blocks": runs,
         }
-        for kind, runs in zip(kinds, times, strict=True)
+        for kind, runs in zip(kinds[1:], times[1:], strict=True)
     ]

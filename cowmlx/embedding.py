@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.errors import Canceled, ContextFull, InvalidArgument
+from cowmlx.errors import ContextFull, InvalidArgument
 from cowmlx.models.embedding import HiddenStates, Pooling
+from cowmlx.stepped import SteppedCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class EmbeddingParams:
             )
 
 
-class Embedding:
-    """Embeds the texts of one call, a bounded piece of work a turn.
+class Embedding(SteppedCall):
+    """Embeds the texts of one call.
 
     Args:
         call: ends with the vectors (N, D) and D.
@@ -54,8 +55,6 @@ class Embedding:
         on_end: told when the call ends; given this, so that nothing refers in a circle.
     """
 
-    priority = 0
-
     def __init__(
         self,
         call: Call,
@@ -66,38 +65,16 @@ class Embedding:
         stream: mx.Stream,
         on_end: Callable[[Embedding], None],
     ) -> None:
+        super().__init__(call, _embed(model, hidden, texts, params), stream)
         self.model = model
-        self._call = call
         self._dims = hidden.dims
-        self._steps = _embed(model, hidden, texts, params)
-        self._stream = stream
         self._on_end = on_end
-        self.finished = False
 
-    def turn(self) -> bool:
-        """Do one piece of work."""
-        if self.finished:
-            return False
-        try:
-            with mx.stream(self._stream):
-                next(self._steps)
-        except StopIteration as stop:
-            self._end()
-            self._call.succeed_with_floats(stop.value, self._dims)
-        except BaseException as error:  # ends this call, and nothing else
-            self._end()
-            self._call.fail(error)
-        return True
-
-    def abandon(self, reason: str) -> None:
-        """Stop, and cancel the call."""
-        self._steps.close()
-        self._end()
-        self._call.fail(Canceled(reason))
-
-    def _end(self) -> None:
-        self.finished = True
+    def _release(self) -> None:
         self._on_end(self)
+
+    def _succeed(self, result: Any) -> None:
+        self._call.succeed_with_floats(result, self._dims)
 
 
 def _embed(

@@ -186,15 +186,15 @@ class Engine:
         )
         stream = self._streams.take()
 
-        def on_end(model: Model | None) -> int:
+        def on_end(loading: Loading) -> None:
             self._loadings.remove(loading)
             self._streams.give_back(stream)
-            if model is None:
-                return 0
+
+        def open_model(model: Model) -> int:
             self._prefixes[model] = SharedPrefixes(prefix_cache_bytes)
             return self._handles.add(constants.KIND_MODEL, model)
 
-        loading = Loading(call, loader, stream, on_end)
+        loading = Loading(call, loader, stream, on_end, open_model)
         self._loadings.append(loading)
         self._scheduler.add(loading)
 

@@ -2,71 +2,61 @@
 
 from __future__ import annotations
 
-import mlx.core as mx
-
-from cowmlx.errors import Canceled
+from cowmlx.stepped import SteppedCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from typing import Any
+
+    import mlx.core as mx
 
     from cowmlx.calls import Call
     from cowmlx.models.model import Model
 
 
-class Loading:
-    """Runs a loader, one weight group a turn, and tells its host how far it is."""
+class Loading(SteppedCall):
+    """Runs a loader, one weight group a turn, and tells its host how far it is.
 
-    priority = 0
+    Args:
+        call: ends with the model's handle.
+        loader: yields how far it is, and returns the model.
+        stream: to compute on.
+        on_end: told of the end, before the call is.
+        open_model: returns a handle.
+    """
 
     def __init__(
         self,
         call: Call,
         loader: Generator[tuple[float, str], None, Model],
         stream: mx.Stream,
-        on_end: Callable[[Model | None], int],
+        on_end: Callable[[Loading], None],
+        open_model: Callable[[Model], int],
     ) -> None:
-        self._call = call
-        self._loader = loader
-        self._stream = stream
+        super().__init__(call, loader, stream)
         self._on_end = on_end
-        self.finished = False
+        self._open_model = open_model
 
-    def turn(self) -> bool:
-        """Load one group, unless the host still looks at the last one's progress."""
-        if self.finished:
-            return False
-        if self._call.refused:
-            self.abandon("the progress callback returned false; nothing was loaded")
-            return True
-        if not self._call.ready:
-            return False
-        try:
-            with mx.stream(self._stream):
-                fraction, stage = next(self._loader)
-        except StopIteration as stop:
-            self._end(stop.value)
-        except BaseException as error:  # ends this load, and nothing else
-            self._fail(error)
-        else:
-            self._call.post_progress(fraction, stage)
-        return True
+    def _may_step(self) -> bool:
+        """Whether the host has seen the last step's progress."""
+        return self._call.ready or self._call.refused
 
-    def _end(self, model: Model) -> None:
-        self.finished = True
+    def _broken_off(self) -> str | None:
+        refused = "the progress callback returned false; nothing was loaded"
+        return refused if self._call.refused else None
+
+    def _tell(self, told: Any) -> None:
+        fraction, stage = told
+        self._call.post_progress(fraction, stage)
+
+    def _release(self) -> None:
+        self._on_end(self)
+
+    def _succeed(self, result: Any) -> None:
         try:
-            handle = self._on_end(model)
+            handle = self._open_model(result)
         except BaseException as error:  # no handle is free
             self._call.fail(error)
         else:
             self._call.succeed_with_handle(handle)
-
-    def _fail(self, error: BaseException) -> None:
-        self.finished = True
-        self._on_end(None)
-        self._call.fail(error)
-
-    def abandon(self, reason: str) -> None:
-        """Stop loading and free what was loaded."""
-        self._loader.close()
-        self._fail(Canceled(reason))

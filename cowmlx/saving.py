@@ -10,8 +10,9 @@ from cowmlx.cache import disk
 from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.layer_state import Mismatch, Template, leaves
 from cowmlx.cache.snapshot import Snapshot
-from cowmlx.errors import BadFormat, Canceled, ContextFull, Unsupported
+from cowmlx.errors import BadFormat, ContextFull, Unsupported
 from cowmlx.models import fingerprint
+from cowmlx.stepped import SteppedCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ _TOKENS = "tokens"
 _LAYERS = "layers."
 
 
-class Transfer:
-    """Runs a save or a load, one bounded step a turn; its context lets no call in meanwhile.
+class Transfer(SteppedCall):
+    """Runs a save or a load; its context lets no call in meanwhile.
 
     Args:
         call: ends with the transfer.
@@ -42,44 +43,18 @@ class Transfer:
         steps: Generator[None, None, None],
         on_end: Callable[[], object],
     ) -> None:
-        self._call = call
+        super().__init__(call, steps, context.stream)
         self._context = context
-        self._steps = steps
         self._on_end = on_end
-        self.finished = False
+        self.priority = context.priority
         context.occupy()
 
-    @property
-    def priority(self) -> int:
-        """Its context's."""
-        return self._context.priority
+    def _broken_off(self) -> str | None:
+        if self._context.cancel_epoch() == self._call.cancel_epoch:
+            return None
+        return "the context was cancelled; nothing was changed"
 
-    def turn(self) -> bool:
-        """Do one step, unless the context was cancelled."""
-        if self.finished:
-            return False
-        if self._context.cancel_epoch() != self._call.cancel_epoch:
-            self.abandon("the context was cancelled; nothing was changed")
-            return True
-        try:
-            with mx.stream(self._context.stream):
-                next(self._steps)
-        except StopIteration:
-            self._end()
-            self._call.succeed()
-        except BaseException as error:  # ends this transfer, and nothing else
-            self._end()
-            self._call.fail(error)
-        return True
-
-    def abandon(self, reason: str) -> None:
-        """Break off; what was written or read is forgotten."""
-        self._steps.close()
-        self._end()
-        self._call.fail(Canceled(reason))
-
-    def _end(self) -> None:
-        self.finished = True
+    def _release(self) -> None:
         self._context.release()
         self._on_end()
 

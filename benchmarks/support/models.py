@@ -45,6 +45,7 @@ class Shape:
 
 SHAPES = {
     "calf-shaped": Shape(128, 4, 4, 2, 384, 1280),  # calf's own, untrained
+    "one-layer": Shape(128, 1, 4, 2, 384, 1280),
     "S": Shape(384, 6, 6, 6, 1152, 8192),  # 15M parameters
     "M": Shape(768, 12, 12, 12, 2048, 32000),  # 110M
     "wide": Shape(64, 2, 2, 2, 128, 128000),  # 8M, nearly all of them the vocabulary's

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from benchmarks.support.paths import RESULTS, ROOT
 
@@ -18,6 +19,53 @@ def write_table() -> None:
     readme.write_text(before + BEGIN + table() + END + after)
 
 
+class Lines(NamedTuple):
+    """The lines of one benchmark: a pattern of the row's columns, and columns to show."""
+
+    benchmark: str
+    label: str
+    ours: str
+    beside: str
+    ratio: str = "ratio"
+    shown: Callable[[dict[str, Any]], bool] = lambda row: True
+
+
+TABLE = (
+    Lines("memory", "{memory}, MB", "C host", "mlx-lm"),
+    Lines("decode", "decode {model} (`{way}`), tokens/s", "C ABI", "mlx-lm"),
+    Lines("prefill", "prefill {model}, {prompt} tokens, tokens/s", "C ABI", "mlx-lm"),
+    Lines("blas", "{what} {model}, tokens/s (beside: reference BLAS)", "openblas", "reference"),
+    Lines(
+        "throughput", "decode {model}, {contexts} contexts together, tokens/s", "together", "mlx-lm"
+    ),
+    Lines(
+        "throughput",
+        "the same, {contexts} contexts (beside: one after the other)",
+        "together",
+        "locked",
+        "to locked",
+        lambda row: row["contexts"] in (8, 32),
+    ),
+    Lines("interference", "{model}, {what} (beside: alone, or in turns)", "beside others", "alone"),
+    Lines("first_token", "first token behind 1,016, {prefix} prefix, ms", "first token", "cold"),
+    Lines("drafting", "decode {model} with guesses ({way}) (beside: without)", "guessing", "plain"),
+    Lines(
+        "grammar",
+        "decode {model} with a JSON schema, tokens/s (beside: without)",
+        "with",
+        "without",
+        shown=lambda row: row["grammar"] == "schema",
+    ),
+    Lines("saved", "cache of {model}, {MB:.0f} MB: {way}, MB/s", "C ABI", "mlx-lm"),
+    Lines(
+        "round_trip",
+        "round trip of a call, {clients} threads, µs (beside: bare C)",
+        "median",
+        "bare median",
+    ),
+)
+
+
 def table() -> str:
     """Medians of interleaved pairs, and the conditions of the run."""
     lines = ["| | libcowmlx | beside it | ratio |", "|---|---|---|---|"]
@@ -26,25 +74,12 @@ def table() -> str:
             ours, theirs = row["total"], row["total"] / row["ratio"]
             lines.append(_line("process start to first token, ms", ours, theirs, row["ratio"]))
             lines.append(f"| of which `runtime_start`, ms | {row['start']:.0f} | | |")
-    for row in _rows("memory"):
-        what = f"{row['memory']}, MB"
-        lines.append(_line(what, row["C host"], row["mlx-lm"], row["ratio"]))
-    for row in _rows("decode"):
-        what = f"decode {row['model']} (`{row['way']}`), tokens/s"
-        lines.append(_line(what, row["C ABI"], row["mlx-lm"], row["ratio"]))
-    for row in _rows("prefill"):
-        what = f"prefill {row['model']}, {row['prompt']} tokens, tokens/s"
-        lines.append(_line(what, row["C ABI"], row["mlx-lm"], row["ratio"]))
-    for row in _rows("round_trip"):
-        what = f"round trip of a call, {row['clients']} threads, µs (beside: bare C)"
-        lines.append(_line(what, row["median"], row["bare median"], row["ratio"]))
-    for row in _rows("grammar"):
-        if row["grammar"] == "schema":
-            what = f"decode {row['model']} with a JSON schema, tokens/s (beside: without)"
-            lines.append(_line(what, row["with"], row["without"], row["ratio"]))
-    for row in _rows("saved"):
-        what = f"cache of {row['model']}, {row['MB']:.0f} MB: {row['way']}, MB/s"
-        lines.append(_line(what, row["C ABI"], row["mlx-lm"], row["ratio"]))
+    for own in TABLE:
+        lines += [
+            _line(own.label.format(**row), row[own.ours], row[own.beside], row[own.ratio])
+            for row in _rows(own.benchmark)
+            if own.shown(row)
+        ]
     report = _report("decode")
     versions = report["versions"]
     return "\n".join(
@@ -54,6 +89,8 @@ def table() -> str:
             f"mlx {versions['mlx']}, mlx-lm {versions['mlx-lm']}. `make bench` runs them again.",
             "",
             *lines,
+            "",
+            "![tokens/s over contexts](benchmarks/results/throughput.png)",
             "",
         ]
     )
@@ -72,4 +109,4 @@ def _report(name: str) -> dict[str, Any]:
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    return _report(name)["rows"]
+    return _report(name)["rows"] if (RESULTS / f"{name}.json").exists() else []

@@ -197,14 +197,18 @@ class KVRows:
         return buffer
 
     def _placed(self, buffer: mx.array | None, row: Row, new: mx.array) -> mx.array:
-        """Write (1, H, S, D) into the first columns of a row."""
+        """Write (1, H, S, D) into the first columns of a row.
+
+        The others become zeros: a mask leaves them out, but not a NaN that another row left.
+        """
         _, heads, length, width = new.shape
         if buffer is None:
             buffer = mx.zeros((0, heads, 0, width), new.dtype)
         if buffer.shape[1] != heads or buffer.shape[3] != width or buffer.dtype != new.dtype:
             raise Unsupported("its keys and values have another shape than the batch's")
         buffer = self._grown(buffer, row.index + 1, length + 1)
-        buffer[row.index : row.index + 1, :, :length] = new
+        rest = buffer.shape[2] - length
+        buffer[row.index : row.index + 1] = mx.pad(new, [(0, 0), (0, 0), (0, rest), (0, 0)])
         return buffer
 
     def _grown(self, buffer: mx.array, rows: int, columns: int) -> mx.array:
@@ -417,10 +421,16 @@ def rows_of(rows: Rows, layer: Any) -> Any:
 
 
 class Batch:
-    """Several sequences' layers, for a network to step at once."""
+    """Several sequences' layers, for a network to step at once.
 
-    def __init__(self, layers: list[Any]) -> None:
+    Args:
+        layers: empty ones of a sequence, whose batch forms these are.
+        stream: that rows come and go on, whoever asks for it.
+    """
+
+    def __init__(self, layers: list[Any], stream: mx.Stream) -> None:
         self.rows = Rows()
+        self._stream = stream
         self.layers = [rows_of(self.rows, layer) for layer in layers]
 
     def join(self, layers: list[Any], length: int) -> Row:
@@ -431,8 +441,9 @@ class Batch:
         """
         row = Row(len(self.rows.all), length)
         try:
-            for form, layer in zip(self.layers, layers, strict=True):
-                form.put(row, layer)
+            with mx.stream(self._stream):
+                for form, layer in zip(self.layers, layers, strict=True):
+                    form.put(row, layer)
         except BaseException:
             self._shrink()
             raise
@@ -442,18 +453,22 @@ class Batch:
 
     def take(self, row: Row) -> list[Any]:
         """Return a row's layers as those of a sequence of its own."""
-        return [form.take(row) for form in self.layers]
+        with mx.stream(self._stream):
+            layers = [form.take(row) for form in self.layers]
+        mx.async_eval([layer.state for layer in layers])  # or they keep all rows alive
+        return layers
 
     def leave(self, row: Row) -> None:
         """Give up a row; the last one takes its place."""
         last = self.rows.all[-1]
-        if last is not row:
-            for form in self.layers:
-                form.move(last, row.index)
-            last.index = row.index
-            self.rows.all[row.index] = last
-        self.rows.all.pop()
-        self._shrink()
+        with mx.stream(self._stream):
+            if last is not row:
+                for form in self.layers:
+                    form.move(last, row.index)
+                last.index = row.index
+                self.rows.all[row.index] = last
+            self.rows.all.pop()
+            self._shrink()
         self.rows.changed()
 
     def _shrink(self) -> None:

@@ -13,7 +13,7 @@ from cowmlx.cache.trimming import can_trim_all
 from cowmlx.cache.window import RollingWindow
 from cowmlx.errors import BadState, Canceled, ContextFull, InvalidArgument, Unsupported
 from cowmlx.generation.drafting import DraftModel, PromptLookup
-from cowmlx.generation.generation import Generation
+from cowmlx.generation.generation import PREFILL_CHUNK, SMALL_CHUNK, Generation
 from cowmlx.generation.params import DEFAULTS, GenerationParams
 from cowmlx.generation.wake import WakeDescriptor
 
@@ -391,7 +391,7 @@ class Context:
             if not together:
                 with mx.stream(self.stream):
                     if generation.prefilling:
-                        generation.prefill()
+                        generation.prefill(self._chunk_size)
                     else:
                         generation.decode()
         except BaseException as error:  # ends this generation, and nothing else
@@ -401,6 +401,14 @@ class Context:
             context._carried = context is not self
             context._serve()
         return True
+
+    @property
+    def _chunk_size(self) -> int:
+        """Tokens of a prompt to process in a turn."""
+        if self.alone is not None or self.lane is None:  # the same whatever else runs
+            return PREFILL_CHUNK
+        crowded = any(other.decodes for other in self.lane.contexts)
+        return SMALL_CHUNK if crowded else PREFILL_CHUNK
 
     @property
     def decodes(self) -> bool:
@@ -462,10 +470,10 @@ class Context:
     def _wants_step(self, generation: Generation) -> bool:
         if generation.ended:
             return False
-        if self._waiter is not None and self._waiter.hungry(generation):
-            return True
-        wanted = self.wanted or self._wake is not None
-        if wanted and not generation.outbox and not generation.prefilling:
+        if self._waiter is not None:
+            if self._waiter.hungry(generation):
+                return True
+        elif (self.wanted or self._wake is not None) and not generation.outbox:
             return True
         return not generation.prefilling and generation.can_run_ahead
 

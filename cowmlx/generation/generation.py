@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from cowmlx.generation.params import GenerationParams
     from cowmlx.models.model import Model
 
-PREFILL_CHUNK = 512  # tokens; the longest that one context's prompt delays another's step
+PREFILL_CHUNK = 512  # tokens of a prompt that are processed at a time
+SMALL_CHUNK = 128  # while others decode: the longest that they wait for it
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
 CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
 
@@ -101,8 +102,8 @@ class Generation:
             bool(self._rest) or self._chunk > 0 or self._unplaced is not None
         )
 
-    def prefill(self) -> None:
-        """Wait for the chunk that is computing, then start the next.
+    def prefill(self, size: int = PREFILL_CHUNK) -> None:
+        """Wait for the chunk that is computing, then start the next, of ``size`` tokens at most.
 
         All but the last token go through in chunks whose logits nobody computes;
         the last one is the first step.
@@ -117,10 +118,10 @@ class Generation:
             if not self._rest:
                 self._end_prompt()
                 return
-        if self._drafter is not None and self._drafter.prefill(self._prompt, PREFILL_CHUNK):
+        if self._drafter is not None and self._drafter.prefill(self._prompt, size):
             return
         last = len(self._rest) == 1
-        chunk = self._rest[:PREFILL_CHUNK]
+        chunk = self._rest[:size]
         if len(chunk) == len(self._rest) > 1:
             chunk = chunk[:-1]
         if last and self._on_prompt is not None and not self._rolling:

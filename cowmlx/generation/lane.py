@@ -63,9 +63,9 @@ class Lane:
         if not others and (context.sequence.row is None or len(seated) < 2):
             context.sequence.part()
             return []
-        if why_not(self.model) is not None:
-            return []
         with mx.stream(self.stream):
+            if why_not(self.model) is not None:
+                return []
             stepped = [other for other in (context, *others) if self._seat(other)]
             if context not in stepped:
                 return []
@@ -78,13 +78,14 @@ class Lane:
         if context.sequence.row is not None:
             return True
         if self._batch is None or not self._batch.rows.all:
-            self._batch = Batch(context.sequence.make_layers())
+            self._batch = Batch(context.sequence.make_layers(), self.stream)
         try:
             context.sequence.join(self._batch)
         except Unsupported as error:
             context.alone = str(error)
-            return False
-        return True
+        except Exception as error:  # what a cache makes of a batch it does not expect
+            context.alone = f"its cache does not take batches: {type(error).__name__}"
+        return context.alone is None
 
     def _step(self, contexts: list[Context]) -> None:
         """Start the steps after the pending tokens, then read these."""
@@ -130,7 +131,7 @@ class Lane:
     def _follow(self, fed: list[tuple[Context, Step]], rows: list[int], logits: mx.array) -> None:
         """Start drawing what comes next, for those that take the best all at once."""
         best: BestOfRows | None = None
-        arrays: list[mx.array] = []
+        arrays: dict[Context, tuple[mx.array, ...]] = {}
         for (context, step), row in zip(fed, rows, strict=True):
             generation = context.generation
             assert generation is not None
@@ -139,13 +140,20 @@ class Lane:
                 if generation.takes_the_best:
                     if best is None:
                         best = BestOfRows(mx.argmax(logits, axis=-1))
-                        arrays.append(best.tokens)
                     generation.follow(step, own, RowDraw(best, row, own))
+                    arrays[context] = (best.tokens,)
                 else:
-                    arrays += generation.follow(step, own)
+                    arrays[context] = generation.follow(step, own)
             except BaseException as error:  # ends this generation, and nothing else
                 context.fail(error)
-        mx.async_eval(*arrays)
+        try:
+            mx.async_eval(*arrays.values())
+        except BaseException:  # find out whose it is
+            for context, own_arrays in arrays.items():
+                try:
+                    mx.async_eval(*own_arrays)
+                except BaseException as error:
+                    context.fail(error)
 
     def _dismiss(self, stepped: list[Context]) -> None:
         """Let rows go whose generations have ended, or whose hosts have long not come back."""
@@ -155,7 +163,10 @@ class Lane:
             missed = 0 if context in stepped else self._missed.get(context, 0) + 1
             self._missed[context] = missed
             if missed > PATIENCE or not context.decodes:
-                context.sequence.part()
+                try:
+                    context.sequence.part()
+                except BaseException as error:  # of this one's layers
+                    context.fail(error)
 
 
 class Lanes:
@@ -219,7 +230,7 @@ def _prove(model: Model) -> str | None:
     """Step two rows of different length together and alone, and compare their logits."""
     prompts = [[0, 1, 2], [1, 0]]
     steps = [[3, 1], [2, 0]]
-    batch = Batch(model.make_cache())
+    batch = Batch(model.make_cache(), mx.default_stream(mx.default_device()))
     alone = []
     for prompt in prompts:
         layers = model.make_cache()
