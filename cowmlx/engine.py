@@ -603,6 +603,8 @@ def _render(model: Model, messages: str, options: str) -> tuple[list[int], list[
 def _parse_json(name: str, text: str, kind: type) -> Any:
     import json
 
+    from cowmlx.models.chat_messages import json_type
+
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -615,5 +617,5 @@ def _parse_json(name: str, text: str, kind: type) -> Any:
         raise InvalidArgument(f"{name} is no JSON that can be read: {error}") from None
     if not isinstance(value, kind):
         wanted = "an array" if kind is list else "an object"
-        raise InvalidArgument(f"{name} must be {wanted}, but is {type(value).__name__}")
+        raise InvalidArgument(f"{name} must be {wanted}, but is {json_type(value)}")
     return value

@@ -273,7 +273,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  * whole of mlx-lm was needed), "path", "parameters", "bytes", "quantization", "context_length"
  * (tokens), "vocabulary_size", "special_tokens", "end_tokens", "chat_template", "tools", "thinking"
  * and "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
- * "draft": "in_place", "recomputed" or "no".
+ * "draft": "in_place", "recomputed" or "no". With a sliding window
+ * "in_place" holds until the window is full: then trim_end recomputes, and nothing is guessed.
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
                                               size_t* length);
@@ -333,7 +334,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
  *                               message (its index and key), or what the template
  *                               itself refuses
- * @retval COW_MLX_EUNSUPPORTED  the model has no chat template
+ * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message brings an image, sound
+ *                               or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messages_json,
@@ -394,8 +396,10 @@ COW_MLX_API cow_mlx_status cow_mlx_context_free(cow_mlx_context context);
  * forked; begin on the new context goes on where the host's tokens end.
  *
  * @param out  receives the handle
- * @retval COW_MLX_ESTATE  another call is running on the context, or a piece that did not fit
- *                         its host's buffer has not been taken yet
+ * @retval COW_MLX_ESTATE  another call is running on the context; or a piece has been computed
+ *                         that the host has not taken (one that did not fit its buffer, or
+ *                         that context_poll or a wake_fd asked for), and the cache cannot drop
+ *                         tokens in place
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_fork(cow_mlx_context context, cow_mlx_context* out);
 
@@ -571,7 +575,7 @@ typedef struct cow_mlx_generation_params {
   float xtc_probability;    /**< [0, 1]; 0 (default): off. Needs a temperature */
   float xtc_threshold;      /**< (0, 0.5]; goes with xtc_probability */
   float repetition_penalty; /**< above 0; 1 (default): off (arXiv 1909.05858) */
-  size_t repetition_window; /**< tokens that it looks back on; default 20 */
+  size_t repetition_window; /**< tokens that it looks back on, at least 1; default 20 */
   float presence_penalty;   /**< subtracted once from what occurs; 0 (default): off */
   float frequency_penalty;  /**< subtracted for each occurrence; 0 (default): off */
   uint64_t seed;            /**< the same seed gives the same tokens, whatever else runs */
@@ -685,6 +689,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
  *                          why; so does every further call until the next begin
  * @retval COW_MLX_EBUFFER  too small: nothing was consumed, call again
  * @retval COW_MLX_ESTATE   nothing has begun, or another call is running
+ * @retval COW_MLX_EINVAL   also: the grammar became too complex here. The generation has ended,
+ *                          and the context holds nothing
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text,
                                                 size_t capacity, size_t* length,

@@ -101,7 +101,7 @@ def _line(what: str, ours: float, theirs: float, ratio: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
 def _report(name: str) -> dict[str, Any]:

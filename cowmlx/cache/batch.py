@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 BLOCK = 256  # columns by which buffers grow, as mlx-lm's do
+MOST_PADDING = 4  # times what its sequences hold that a batch may take up
+ROOM = 1024  # columns that any row may have
 
 
 class Row:
@@ -432,6 +434,14 @@ class Batch:
         self.rows = Rows()
         self._stream = stream
         self.layers = [rows_of(self.rows, layer) for layer in layers]
+
+    def has_place(self, length: int) -> bool:
+        """Whether a sequence of so many tokens is like enough to the others in length.
+
+        Every row has as many columns as the longest needs.
+        """
+        lengths = [row.length for row in self.rows.all] + [length]
+        return max(lengths) * len(lengths) <= MOST_PADDING * sum(lengths) + ROOM * len(lengths)
 
     def join(self, layers: list[Any], length: int) -> Row:
         """Copy a sequence of ``length`` tokens into a new row.

@@ -50,8 +50,9 @@ class KVQuantization:
                 return
             reasons.append(reason)
         raise Unsupported(
-            f"kv_bits is {bits}, but the cache of a {model.architecture} model cannot be "
-            f"quantised: {reasons[-1]}; leave kv_bits at 0"
+            f"kv_bits is {bits} and kv_group_size {group_size}, but the cache of a "
+            f"{model.architecture} model cannot be quantised so: {reasons[-1]}; "
+            + ("leave kv_group_size at 0" if group_size else "leave kv_bits at 0")
         )
 
     def maker(self, model: Model) -> Callable[[], list[Any]]:

@@ -362,10 +362,12 @@ class Context:
             self._show_wake()
         return self._wake.fd
 
-    def _show_wake(self) -> None:
+    def _show_wake(self, ready: bool | None = None) -> None:
         if self._wake is not None:
             generation = self.generation
-            self._wake.show(generation is not None and bool(generation.outbox or generation.ended))
+            if ready is None:
+                ready = generation is not None and bool(generation.outbox or generation.ended)
+            self._wake.show(ready)
 
     def wait(self, waiter: Waiter) -> None:
         """Let a call wait here. It is served at once if it can be."""
@@ -488,6 +490,8 @@ class Context:
             generation.cancel(constants.FINISH_TIMEOUT)
         if generation.outbox:
             self.wanted = False
+        if waiter is not None and waiter.takes and len(generation.outbox) < 2:
+            self._show_wake(generation.ended)  # what its host looks at when its call has ended
         served = waiter is not None and waiter.advance(generation)
         self._show_wake()
         if not served:

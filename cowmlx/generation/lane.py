@@ -79,6 +79,8 @@ class Lane:
             return True
         if self._batch is None or not self._batch.rows.all:
             self._batch = Batch(context.sequence.make_layers(), self.stream)
+        if not self._batch.has_place(len(context.sequence.tokens)):
+            return False
         try:
             context.sequence.join(self._batch)
         except Unsupported as error:

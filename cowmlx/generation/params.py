@@ -144,4 +144,6 @@ class GenerationParams:
         value = getattr(self, name)
         if not good or not math.isfinite(value):
             shown = value if isinstance(value, int) else f"{value:g}"
+            if good:  # in range, so that alone would not say what is wrong
+                accepted += ", and finite"
             raise InvalidArgument(f"{name} is {shown}, must be {accepted}")

@@ -1,7 +1,8 @@
 """The calls that wait for a generation, and what each takes from it.
 
 ``advance`` hands over what there is and says whether the call has ended;
-``hungry`` whether the generation must step before it can.
+``hungry`` whether the generation must step before it can; ``takes`` whether
+pieces are taken, and not only looked at.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ HELD = "the context holds the tokens processed so far"
 
 class BeginWaiter:
     """``context_begin``: until the prompt is processed."""
+
+    takes = True
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -143,6 +146,8 @@ class ChatWaiter(BeginWaiter):
 class PollWaiter:
     """``context_poll``: until ``next`` would not block, or the time is over."""
 
+    takes = False
+
     def __init__(self, call: Call, timeout_ms: int) -> None:
         self.call = call
         self._timeout_ms = timeout_ms
@@ -165,6 +170,8 @@ class PollWaiter:
 
 class NextWaiter:
     """``context_next``: until there is a piece, or none to come."""
+
+    takes = True
 
     def __init__(self, call: Call) -> None:
         self.call = call

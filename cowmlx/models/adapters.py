@@ -23,6 +23,10 @@ _LEAVES = frozenset(("lora_a", "lora_b", "m"))
 _KINDS = ("lora", "dora", "full")
 
 
+# Beyond it an adapter drowns the model, and soon float32 overflows.
+_LARGEST_SCALE = 1000.0
+
+
 def adapted(model: Model, path: str, scale: float) -> Model:
     """Return a model with an adapter, whose other weights are the model's own arrays.
 
@@ -33,12 +37,14 @@ def adapted(model: Model, path: str, scale: float) -> Model:
             row to a trained length (arXiv 2402.09353, eq. 5), also where its change is 0.
 
     Raises:
-        InvalidArgument: the scale is no finite number.
+        InvalidArgument: the scale is no number, or one that leaves nothing of the model.
         Unsupported: another scale than 1 for what is no LoRA; a model that is adapted already.
         NotFound, BadFormat, OutOfMemory: see the messages.
     """
-    if not math.isfinite(scale):
-        raise InvalidArgument(f"scale is {scale}; it must be finite, and 1 is as trained")
+    if not abs(scale) <= _LARGEST_SCALE:
+        raise InvalidArgument(
+            f"scale is {scale:g}; it must be within {_LARGEST_SCALE:g} of 0, and 1 is as trained"
+        )
     settings = check(path)
     kind = settings.get("fine_tune_type", "lora")
     if scale != 1 and kind != "lora":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cowmlx.errors import InvalidArgument
+from cowmlx.errors import InvalidArgument, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,22 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 _SWITCHES = ("add_generation_prompt", "continue_final_message", "parse_special")
+
+
+# Types of content parts that a network of text cannot see or hear.
+_MEDIA = ("image", "audio", "video")
+
+
+def json_type(value: object) -> str:
+    """Return what a value parsed from JSON is, in JSON's words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    for kind, name in ((dict, "an object"), (list, "an array"), (str, "a string")):
+        if isinstance(value, kind):
+            return name
+    return "a number"
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -42,15 +58,13 @@ def check(messages: object) -> list[dict[str, Any]]:
         InvalidArgument: malformed; the message names index and key.
     """
     if not isinstance(messages, list):
-        raise InvalidArgument(f"messages must be an array, not {type(messages).__name__}")
+        raise InvalidArgument(f"messages must be an array, not {json_type(messages)}")
     if not messages:
         raise InvalidArgument("messages is empty; give at least one")
     checked = []
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise InvalidArgument(
-                f"messages[{index}] must be an object, not {type(message).__name__}"
-            )
+            raise InvalidArgument(f"messages[{index}] must be an object, not {json_type(message)}")
         role = message.get("role")
         if not isinstance(role, str) or not role:
             raise InvalidArgument(f"messages[{index}].role must be a non-empty string")
@@ -60,14 +74,20 @@ def check(messages: object) -> list[dict[str, Any]]:
         if content is not None and not isinstance(content, (str, list, dict)):
             raise InvalidArgument(
                 f"messages[{index}].content must be a string or an array of "
-                f"parts, not {type(content).__name__}"
+                f"parts, not {json_type(content)}"
             )
         if isinstance(content, list) and role != "tool":
             for number, part in enumerate(content):
                 if not isinstance(part, (dict, str)):
                     raise InvalidArgument(
                         f"messages[{index}].content[{number}] must be an "
-                        f"object, not {type(part).__name__}"
+                        f"object, not {json_type(part)}"
+                    )
+                kind = part.get("type") if isinstance(part, dict) else None
+                if isinstance(kind, str) and any(medium in kind for medium in _MEDIA):
+                    raise Unsupported(
+                        f"messages[{index}].content[{number}].type is {kind!r}, but this model "
+                        "takes text only"
                     )
         checked.append({key: value for key, value in message.items() if value is not None})
     return checked
@@ -78,10 +98,10 @@ def check_objects(name: str, value: object) -> list[Any] | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        raise InvalidArgument(f"{name} must be an array, not {type(value).__name__}")
+        raise InvalidArgument(f"{name} must be an array, not {json_type(value)}")
     for index, entry in enumerate(value):
         if not isinstance(entry, dict):
-            raise InvalidArgument(f"{name}[{index}] must be an object, not {type(entry).__name__}")
+            raise InvalidArgument(f"{name}[{index}] must be an object, not {json_type(entry)}")
     return value
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 
-from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.errors import BadFormat, InputOutput, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,9 +214,16 @@ def _make_alias() -> None:
 
 
 def _files() -> list[str]:
-    """Return the exact names of the modules in mlx-lm's models folder."""
+    """Return the exact names of the modules in mlx-lm's models folder.
+
+    Raises:
+        InputOutput: it cannot be read, as by a process with too many open files.
+    """
     folder = os.path.join(package_folder(), "models")
-    return [name[:-3] for name in os.listdir(folder) if name.endswith(".py")]
+    try:
+        return [name[:-3] for name in os.listdir(folder) if name.endswith(".py")]
+    except OSError as exc:
+        raise InputOutput(f"cannot read {folder}: {exc.strerror or exc}") from exc
 
 
 def _source(name: str) -> bytes:

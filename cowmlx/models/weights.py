@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
-from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfMemory
+from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound, OutOfMemory
 from cowmlx.models import config as config_files
 from cowmlx.models import safetensors
 
@@ -143,6 +144,8 @@ def failure(exc: BaseException, where: str) -> CowMlxError:
         words in lowered for words in ("bad_alloc", "out of memory", "unable to allocate", "malloc")
     ):
         return OutOfMemory(f"not enough memory for {where} ({message})")
+    if getattr(exc, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.EIO):
+        return InputOutput(f"cannot read {where} ({message})")
     return BadFormat(f"cannot load {where} ({message})")
 
 

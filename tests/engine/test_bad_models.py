@@ -382,3 +382,25 @@ def test_an_enormous_text_is_not_read(refused, copy):
     with open(copy / "tokenizer_config.json", "wb") as file:
         file.truncate(1 << 40)
     assert "is larger than" in refused(copy, EFORMAT)
+
+
+def test_a_process_with_too_many_open_files(lib, folder):
+    """Neither the folder nor the library is to blame."""
+    import resource
+
+    path = folder("llama")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 1, limit[1]))
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                spare.append(os.open("/dev/null", os.O_RDONLY))
+        for call in (lambda: lib.load(path), lib.info):
+            with pytest.raises(StatusError, match=r"EIO: .*Too many open files"):
+                call()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        for fd in spare:
+            os.close(fd)
+    lib.free_model(lib.load(path))

@@ -485,3 +485,11 @@ def test_a_user_cannot_speak_for_another(lib, calf, open_context):
     lib.chat(context, messages, max_tokens=1)
     turns = [lib.tokenize(calf, text, 2)[0] for text in ("<|assistant|>", "<|user|>")]
     assert [lib.tokens(context).count(turn) for turn in turns] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "video"])
+def test_what_a_model_of_text_cannot_see_is_refused(lib, calf, context, kind):
+    parts = [{"type": "text", "text": "What is this?"}, {"type": kind, kind: {"url": "data:,"}}]
+    with pytest.raises(StatusError, match="EUNSUPPORTED") as refused:
+        lib.chat(context, [{"role": "user", "content": parts}])
+    assert f"messages[0].content[1].type is '{kind}'" in str(refused.value)

@@ -433,3 +433,9 @@ def test_limits_and_the_device_are_those_of_the_start(folder):
     assert info["device"] == "cpu"
     assert info["memory"]["limit"] == 3 << 30
     assert info["memory"]["cache"] <= 1 << 20
+
+
+@pytest.mark.parametrize("name", ["temperature", "repetition_penalty", "presence_penalty"])
+def test_a_value_beyond_all_numbers_is_told_so(lib, tiny, open_context, name):
+    with pytest.raises(StatusError, match=f"EINVAL.*{name} is inf, .* finite"):
+        lib.begin(open_context(tiny("llama")), [11], **{name: math.inf})

@@ -104,6 +104,20 @@ def test_the_descriptor_tells_of_pieces(lib, tiny, open_context, oracle, kind):
     assert not readable(fd)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_readable_descriptor_is_one_whose_poll_succeeds(lib, tiny, open_context, kind):
+    """Right after next too: the byte of a piece is gone before the host has the piece."""
+    context = open_context(tiny(kind))
+    fd = wake_fd(lib, context)
+    for seed in range(3):
+        lib.begin(context, prompt(9, seed), max_tokens=12)
+        status = OK
+        while status != DONE:
+            assert readable(fd, 60)
+            assert lib.c.cow_mlx_context_poll(context, 0) == OK, lib.message()
+            status = lib.next(context).status
+
+
 def test_a_cancel_wakes_the_descriptor(lib, tiny, open_context):
     context = open_context(tiny(KV))
     fd = wake_fd(lib, context)

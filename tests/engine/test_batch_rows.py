@@ -1,0 +1,199 @@
+"""The layer caches of several sequences as one batch, against a cache for each alone."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import mlx.core as mx
+import pytest
+from driver import HYBRID, KINDS, KV, RECURRENT, RWKV, SLIDING, prompt
+from support import tiny_models
+from test_faults import Call
+
+from cowmlx.cache.batch import BLOCK, Batch
+from cowmlx.engine import Engine
+from cowmlx.errors import Unsupported
+from cowmlx.generation import lane
+
+ALONE = {
+    "gemma2": "other results",  # a mask of its own
+    "mamba": "other results",  # it writes to a cache of one type only
+}
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    """A model, by the name of its folder."""
+    engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
+    engine.start(None, 0, 0, "")
+    loaded = {}
+
+    def model(name):
+        if name not in loaded:
+            call = Call()
+            engine.load_model(call, str(folder(name)), None, False, False, 0)
+            while engine.step():
+                pass
+            loaded[name] = engine._model(call.result)
+        return loaded[name]
+
+    yield model
+    engine.stop()
+
+
+def batch_of(model):
+    return Batch(model.make_cache(), mx.default_stream(mx.default_device()))
+
+
+def step(model, layers, token):
+    """The logits (V,) behind one more token of a sequence alone."""
+    return model.network(mx.array([[token]]), cache=layers)[0, -1]
+
+
+class Member:
+    """A sequence that comes and goes, and the same one alone."""
+
+    def __init__(self, model, tokens):
+        self.model = model
+        self.length = len(tokens)
+        self.alone = model.make_cache()
+        model.network(mx.array([tokens]), cache=self.alone)
+        self.layers = copy.deepcopy(self.alone)
+        self.row = None
+
+    def join(self, batch):
+        self.row = batch.join(self.layers, self.length)
+        self.layers = None
+
+    def leave(self, batch):
+        self.layers = batch.take(self.row)
+        batch.leave(self.row)
+        self.row = None
+
+    def check(self, logits, token):
+        """Compare logits (V,) behind a token with those alone."""
+        expected = step(self.model, self.alone, token)
+        self.length += 1
+        assert mx.allclose(logits, expected, rtol=1e-3, atol=1e-3)
+
+
+def step_together(batch, members, tokens):
+    """One step of some rows of a batch."""
+    ids = [0] * len(batch.rows.all)
+    for member, token in zip(members, tokens, strict=True):
+        ids[member.row.index] = token
+    batch.begin_step([member.row for member in members])
+    logits = members[0].model.network(mx.array(ids)[:, None], cache=batch.layers)[:, -1]
+    batch.end_step()
+    rows = [logits[member.row.index] for member in members]
+    for member, row, token in zip(members, rows, tokens, strict=True):
+        member.check(row, token)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "recurrent_gemma", "gpt_oss"])
+def test_rows_that_come_go_and_pause_are_what_they_are_alone(model, kind):
+    draw = random.Random(kind)
+    own = model(kind)
+    batch, members = batch_of(own), []
+    for _ in range(60):
+        seated = [member for member in members if member.row is not None]
+        out = [member for member in members if member.row is None]
+        act = draw.random()
+        if act < 0.2 and len(members) < 9:
+            length = draw.choice([1, 2, 7, 8, 9, 30, BLOCK - 2, BLOCK])
+            members.append(Member(own, prompt(length, draw.randrange(99))))
+            members[-1].join(batch)
+        elif act < 0.3 and seated:
+            draw.choice(seated).leave(batch)
+        elif act < 0.4 and out:
+            draw.choice(out).join(batch)
+        elif act < 0.5 and out:
+            member, token = draw.choice(out), draw.randrange(10, 250)
+            member.check(step(own, member.layers, token), token)
+        elif seated:
+            some = draw.sample(seated, draw.randint(1, len(seated)))
+            step_together(batch, some, [draw.randrange(10, 250) for _ in some])
+    for member in members:
+        if member.row is not None:
+            member.leave(batch)
+        member.check(step(own, member.layers, 20), 20)
+    assert batch.arrays == [] or all(array.size == 0 for array in batch.arrays)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_that_empties_gives_memory_back(model, kind):
+    own = model(kind)
+    batch = batch_of(own)
+    members = [Member(own, prompt(20, seed)) for seed in range(16)]
+    for member in members:
+        member.join(batch)
+    full = sum(form.nbytes for form in batch.layers)
+    for member in members[2:]:
+        member.leave(batch)
+    assert 0 < sum(form.nbytes for form in batch.layers) <= full / 3
+    step_together(batch, members[:2], [11, 12])
+
+
+@pytest.mark.parametrize("kind", [KV, SLIDING, HYBRID])
+def test_what_a_row_left_behind_reaches_nobody(model, kind):
+    """Not even numbers that are none."""
+    own = model(kind)
+    batch = batch_of(own)
+    mate = Member(own, prompt(30))
+    spoilt = Member(own, prompt(25, seed=1))
+    mate.join(batch)
+    for layer in spoilt.layers:
+        for part in getattr(layer, "caches", [layer]):
+            if hasattr(part, "keys"):
+                part.values = part.values * mx.nan
+    spoilt.join(batch)
+    spoilt.leave(batch)
+    fresh = Member(own, prompt(5, seed=2))
+    fresh.join(batch)
+    for token in range(40, 44):
+        step_together(batch, [mate, fresh], [token, token + 1])
+
+
+def test_layers_out_of_step_are_refused_and_change_nothing(model):
+    own = model(KV)
+    batch = batch_of(own)
+    good, bad = Member(own, prompt(9)), Member(own, prompt(7))
+    good.join(batch)
+    bad.length = 8
+    with pytest.raises(Unsupported, match="different numbers"):
+        bad.join(batch)
+    assert [row.length for row in batch.rows.all] == [9]
+    step_together(batch, [good], [11])
+
+
+@pytest.mark.parametrize("kind", [RECURRENT, RWKV])
+def test_a_half_joined_state_is_dropped_again(model, kind):
+    own = model(kind)
+    batch = batch_of(own)
+    good, bad = Member(own, prompt(9)), Member(own, prompt(7))
+    good.join(batch)
+    bad.layers[-1].cache[-1] = None
+    with pytest.raises(Unsupported, match="not complete"):
+        bad.join(batch)
+    step_together(batch, [good], [11])
+    assert all(array.shape[0] == 1 for array in batch.arrays)
+
+
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+def test_which_networks_take_batches(model, family):
+    reason = lane.why_not(model(family))
+    assert (reason is not None) == (family in ALONE)
+    assert ALONE.get(family, "") in (reason or "")
+
+
+def test_a_sequence_much_longer_than_the_others_has_no_place(model):
+    """Every row takes up as much as the longest."""
+    network = model(KV)
+    batch = batch_of(network)
+    assert batch.has_place(100_000), "the first"
+    for _ in range(7):
+        member = Member(network, prompt(9))
+        member.join(batch)
+    assert batch.has_place(20)
+    assert not batch.has_place(100_000)
