@@ -23,6 +23,9 @@ from test_batching import at_once
 CONTEXTS = 64
 LENGTHS = [1, 3, 8, 9, 17, 40, 90]
 
+# Bytes: a network keeps the angles of the last positions, for as many rows as there were.
+ANGLES = 1 << 16
+
 
 def job(number):
     """A prompt and settings; the same ones for a number."""
@@ -123,7 +126,7 @@ def test_sixty_four_contexts_on_as_many_threads(lib, tiny, kind):
     for number in left:
         lib.free(contexts[number])
     assert lib.info()["handles"] == handles_before
-    assert active(lib) <= before
+    assert active(lib) <= before + ANGLES
 
 
 def test_a_thousand_contexts_on_eight_threads(lib, tiny, oracle):
@@ -144,7 +147,7 @@ def test_a_thousand_contexts_on_eight_threads(lib, tiny, oracle):
     at_once(8, lambda index: work(index, 5))
     before, handles = active(lib), lib.info()["handles"]
     at_once(8, lambda index: work(index, 125))
-    assert active(lib) <= before
+    assert active(lib) <= before + ANGLES
     assert lib.info()["handles"] == handles
 
 
