@@ -19,6 +19,9 @@ if TYPE_CHECKING:
         def finished(self) -> bool:
             """Whether it never wants a turn again."""
 
+        def attend(self) -> None:
+            """See to a cancel or a deadline while others have the turns. Never raises."""
+
         def turn(self) -> bool:
             """Do one bounded piece of work; false if there is none now. Never raises."""
 
@@ -49,7 +52,11 @@ class Scheduler:
 
     def step(self) -> bool:
         """Give one unit its turn; false if none wants one."""
-        return self._take_turn(self._foreground) or self._take_turn(self._background)
+        if self._take_turn(self._foreground):
+            for unit in self._background:
+                unit.attend()
+            return True
+        return self._take_turn(self._background)
 
     @staticmethod
     def _take_turn(queue: deque[Unit]) -> bool:

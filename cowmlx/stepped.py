@@ -50,6 +50,12 @@ class SteppedCall:
             self._tell(told)
         return True
 
+    def attend(self) -> None:
+        """End here if that was asked for."""
+        reason = self._broken_off()
+        if reason is not None and not self.finished:
+            self.abandon(reason)
+
     def abandon(self, reason: str) -> None:
         """Stop, and cancel the call."""
         self._steps.close()

@@ -7,22 +7,26 @@ gradient written out.  The trained weights know nothing of it.
 """
 
 import ctypes
+import os
 import subprocess
 from functools import lru_cache
 from pathlib import Path
 
 
 def load_blas(folder):
-    """Build the shim in `folder` and load it; mlx must not have been imported yet."""
+    """Build the library's shim in `folder` and load it; mlx must not have been imported yet."""
     try:
         import scipy_openblas32 as blas
 
-        source = Path(__file__).with_name("blas_shim.c")
-        target = Path(folder) / "blas_shim.so"
-        where = blas.get_lib_dir()
-        library = Path(where) / f"lib{blas.get_library()}.so"
-        command = ["cc", "-O2", "-shared", "-fPIC", source, library, f"-Wl,-rpath,{where}"]
-        subprocess.run([*command, "-o", target], check=True)
+        source = Path(__file__).resolve().parents[1] / "csrc" / "blas" / "cblas.c"
+        target = Path(folder) / "cblas.so"
+        library = Path(blas.get_lib_dir()) / f"lib{blas.get_library()}.so"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", source, "-o", target], check=True)
+        shim = ctypes.CDLL(str(target))
+        shim.cow_blas_open.restype = ctypes.c_char_p
+        problem = shim.cow_blas_open(str(library).encode(), os.cpu_count() or 1)
+        if problem:
+            raise OSError(problem.decode())
         ctypes.CDLL(str(target), mode=ctypes.RTLD_GLOBAL)
     except (ImportError, OSError, subprocess.CalledProcessError) as error:
         print(f"no faster BLAS, training will be slow: {error}")

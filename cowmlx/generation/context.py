@@ -374,6 +374,13 @@ class Context:
         self._waiter = waiter
         self._serve()
 
+    def attend(self) -> None:
+        """Serve the call that waits, without a step: a cancel or a deadline ends it."""
+        try:
+            self._serve()
+        except BaseException as error:  # ends this generation, and nothing else
+            self.fail(error)
+
     def turn(self) -> bool:
         """Serve the call that waits, and step if it, or running ahead, wants it.
 

@@ -6,6 +6,7 @@ import pytest
 
 from cowmlx import _constants as constants
 from cowmlx.engine import Engine
+from cowmlx.errors import Canceled
 from cowmlx.generation.params import DEFAULTS
 
 CONTEXT = {
@@ -137,3 +138,17 @@ def test_no_stream_is_lost_when_handles_run_out(engine, model, monkeypatch):
     assert taken == []
     monkeypatch.undo()
     assert not engine._handles.handles(constants.KIND_CONTEXT)
+
+
+def test_a_cancel_of_background_work_does_not_wait_for_the_foreground(engine, model):
+    front = engine.create_context(model, CONTEXT)
+    back = engine.create_context(model, {**CONTEXT, "priority": -1})
+    front_call, back_call = Call(), Call()
+    engine.generate(back_call, back, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
+    engine.generate(front_call, front, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
+    engine._context(back).cancel_epoch = lambda: 1
+    assert engine.step()
+    assert isinstance(back_call.error, Canceled)
+    assert front_call.result is None and front_call.error is None
+    engine.free_context(front)
+    engine.free_context(back)

@@ -11,7 +11,7 @@ import pytest
 from driver import KINDS, KV, delivered, prompt
 from support.library import StatusError
 from support.outputs import poisoned
-from support.signatures import DONE, ECANCELED, EHANDLE, ESTATE, ETIMEDOUT, OK
+from support.signatures import DONE, EHANDLE, ESTATE, ETIMEDOUT, OK
 
 FOREVER = 2**32 - 1
 
@@ -138,20 +138,30 @@ def test_the_descriptor_is_closed_with_its_context(lib, tiny):
         os.fstat(fd)
 
 
-def test_a_context_that_is_freed_ends_its_poll(lib, tiny):
-    """One that waits for a prompt that another thread processes is ESTATE, so it polls alone."""
-    context = lib.context(tiny(KV))
-    lib.begin(context, prompt(9), max_tokens=3)
-    lib.drain(context)
-    seen = []
-    thread = threading.Thread(
-        target=lambda: seen.append(lib.c.cow_mlx_context_poll(context, FOREVER))
-    )
-    thread.start()
-    thread.join()
-    assert seen == [OK]
-    lib.free(context)
-    assert lib.c.cow_mlx_context_poll(context, FOREVER) in (EHANDLE, ECANCELED)
+def test_the_time_of_background_work_passes_while_others_generate(lib, tiny, open_context):
+    """Neither a deadline nor a cancel waits for the foreground to be done."""
+    model = tiny("llama-big")
+    front = [open_context(model) for _ in range(4)]
+    back = open_context(model, priority=-1)
+    over = threading.Event()
+
+    def generate(context):
+        while not over.is_set():
+            lib.generate(context, prompt(9), max_tokens=60)
+
+    lib.begin(back, prompt(9), max_tokens=400)
+    threads = [threading.Thread(target=generate, args=(context,)) for context in front]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            assert lib.c.cow_mlx_context_poll(back, 1) in (OK, ETIMEDOUT)
+        lib.cancel(back)
+        assert lib.c.cow_mlx_context_poll(back, FOREVER) == OK
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_no_more_descriptors(lib, tiny, open_context):
