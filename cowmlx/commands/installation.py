@@ -1,0 +1,76 @@
+"""Where the library and its headers are, for a host's build."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cowmlx import _constants as constants
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+PACKAGE = Path(__file__).resolve().parent.parent
+LIBRARY = "libcowmlx.1.dylib" if sys.platform == "darwin" else "libcowmlx.so.1"
+
+
+def library() -> str:
+    """Return the path of the shared library."""
+    path = PACKAGE / "lib" / LIBRARY
+    if not path.exists():
+        sys.exit(f"{path} does not exist: build it with make, or install the package with pip")
+    return str(path)
+
+
+def include() -> str:
+    """Return the folder of the headers."""
+    for folder in (PACKAGE / "include", PACKAGE.parent / "include"):
+        if (folder / "cow_mlx.h").exists():
+            return str(folder)
+    sys.exit(f"no cow_mlx.h beside {PACKAGE}: install the package with pip")
+
+
+def cflags() -> str:
+    """Return what a C compiler needs."""
+    return f"-I{include()}"
+
+
+def libs() -> str:
+    """Return what a linker needs: the library itself, and where it is at run time."""
+    path = library()
+    return f"{path} -Wl,-rpath,{Path(path).parent}"
+
+
+def version() -> str:
+    """Return the version of the library."""
+    return constants.VERSION
+
+
+def pkgconfig() -> str:
+    """Return a pkg-config file."""
+    return "\n".join(
+        [
+            "Name: cowmlx",
+            "Description: language models on mlx behind a flat C ABI",
+            f"Version: {version()}",
+            f"Cflags: {cflags()}",
+            f"Libs: {libs()}",
+        ]
+    )
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add a command for each of them."""
+
+    def add_printer(value: Callable[[], str]) -> None:
+        def run(arguments: argparse.Namespace) -> int:
+            print(value())
+            return 0
+
+        parser = commands.add_parser(value.__name__, help=value.__doc__)
+        parser.set_defaults(run=run)
+
+    for value in (library, include, cflags, libs, pkgconfig, version):
+        add_printer(value)
