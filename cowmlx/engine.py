@@ -136,7 +136,7 @@ class Engine:
 
     def runtime_info(self) -> dict[str, Any]:
         """Return what ``runtime_info`` tells."""
-        from cowmlx.models import light_route
+        from cowmlx.models import architectures, light_route
 
         return {
             "library": constants.VERSION,
@@ -148,7 +148,7 @@ class Engine:
             "python_home": self._python_home or None,
             "device": self._device_name(),
             "blas": self._blas,
-            "architectures": light_route.supported_architectures(),
+            "architectures": architectures.supported(),
             "memory": {
                 "active": mx.get_active_memory(),
                 "cache": mx.get_cache_memory(),

@@ -84,8 +84,12 @@ def import_module(name: str) -> ModuleType:
         raise Unsupported(f"mlx_lm.{name} cannot be imported here ({reason})") from exc
 
 
-def architecture_name(config: dict[str, Any]) -> str:
+def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> str:
     """Map a config's ``model_type`` to the name of an architecture file of mlx-lm.
+
+    Args:
+        config: what ``config.json`` says.
+        others: further names that may have been meant.
 
     Raises:
         BadFormat: ``model_type`` is missing or no string.
@@ -106,7 +110,7 @@ def architecture_name(config: dict[str, Any]) -> str:
             break
     # The name comes from an untrusted file: it must be one of the listed files, nothing else.
     if not _NAME.fullmatch(name) or not _is_architecture(name):
-        raise Unsupported(_unknown(model_type))
+        raise Unsupported(_unknown(model_type, others))
     return name
 
 
@@ -181,6 +185,8 @@ def cache_module(package: str) -> ModuleType:
     """Return the module of the cache classes that go with networks of a package."""
     import importlib
 
+    if package == ALIAS:
+        return import_module("models.cache")
     return importlib.import_module(f"{package}.models.cache")
 
 
@@ -256,10 +262,10 @@ def _literal(source: str, name: str) -> dict[Any, str]:
     return table if isinstance(table, dict) else {}
 
 
-def _unknown(model_type: str) -> str:
+def _unknown(model_type: str, others: tuple[str, ...]) -> str:
     import difflib
 
-    names = supported_architectures()
+    names = [*supported_architectures(), *others]
     near = difflib.get_close_matches(model_type, names, n=3, cutoff=0.5)
     hint = f"; near names: {', '.join(near)}" if near else ""
     return (

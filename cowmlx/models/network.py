@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.models import light_route, quantization, weights
+from cowmlx.models import architectures, quantization, weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 # More than any model has; an absurd number in a config would build layers without end.
 _MOST_LAYERS = 4096
-_LAYER_KEYS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_experts")
+_LAYER_KEYS = (
+    "num_hidden_layers",
+    "n_layers",
+    "n_layer",
+    "num_layers",
+    "num_blocks",
+    "num_experts",
+)
 
 
 def build(
@@ -24,7 +31,7 @@ def build(
 
     Args:
         config: what ``config.json`` says; quantisation settings may be added to it.
-        architecture: the name of an architecture file of mlx-lm.
+        architecture: the name of an architecture.
         arrays: the weights as stored; emptied, so that the network alone holds them.
         path: the model's folder, for messages.
 
@@ -32,7 +39,7 @@ def build(
         Unsupported: the architecture cannot be imported.
         BadFormat: config and weights do not make a network.
     """
-    module = light_route.import_module(f"models.{architecture}")
+    module = architectures.load(architecture)
     for part in (config, config.get("text_config")):
         _check_sizes(part)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cowmlx.errors import CowMlxError
 from cowmlx.models import (
     adapters,
+    architectures,
     features,
     full_route,
     light_route,
@@ -14,8 +15,8 @@ from cowmlx.models import (
     weights,
 )
 from cowmlx.models import config as config_files
+from cowmlx.models.architectures import supported as supported_architectures
 from cowmlx.models.chat_template import ChatTemplate, named, read_sources
-from cowmlx.models.light_route import supported_architectures
 from cowmlx.models.model import Model
 from cowmlx.models.tokenizer import Tokenizer
 
@@ -65,7 +66,7 @@ def _load(
     yield 0.0, "config"
     config_files.check_folder(path)
     config = config_files.read_config(path)
-    architecture = "" if config.get("model_file") else light_route.architecture_name(config)
+    architecture = "" if config.get("model_file") else architectures.name(config)
     adapter = None if adapter_path is None else adapters.check(adapter_path)
     files = weights.shards(path)
     end_tokens = config_files.end_tokens(config)
@@ -75,15 +76,15 @@ def _load(
     tokenizer, sources, tokenizer_is_light = _load_tokenizer(path, settings, config, trust)
 
     yield 0.0, "network"
-    light = (
-        bool(architecture) and light_route.is_light(architecture) and quantization.is_light(config)
-    )
+    known = bool(architecture) and architectures.is_light(architecture)
+    light = known and quantization.is_light(config)
     net: Module
     if light:
         package = light_route.ALIAS
         net = network.build(config, architecture, weights.read(files), path)
         network.prepare_for_device(net)
     else:
+        architectures.require_in_mlx_lm(architecture, config)
         package = full_route.PACKAGE
         net, config = full_route.load_network(path, config, trust_remote_code=trust)
     if adapter is not None and adapter_path is not None:

@@ -15,7 +15,7 @@ import pytest
 from loading import drain, load
 from support import tiny_models
 
-from cowmlx.models import light_route, registry, weights
+from cowmlx.models import architectures, light_route, registry, weights
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -77,16 +77,16 @@ def test_nearly_every_architecture_is_light() -> None:
         for name in registry.supported_architectures()
         if name not in light_route.remappings()[0]
     ]
-    heavy = [name for name in names if not light_route.is_light(name)]
+    heavy = [name for name in names if not architectures.is_light(name)]
     assert heavy == ["plamo2"]
     program = """
 import sys
 from cowmlx.errors import Unsupported
-from cowmlx.models import light_route
+from cowmlx.models import architectures
 failed = []
 for name in sys.argv[1:]:
     try:
-        module = light_route.import_module(f"models.{name}")
+        module = architectures.load(name)
         assert module.Model and module.ModelArgs
     except Unsupported:
         failed.append(name)
