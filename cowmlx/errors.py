@@ -1,4 +1,4 @@
-"""The exceptions of the engine, one class per status of the C API.
+"""The exceptions of the engine, a class or more per status of the C API.
 
 Code below the bridge raises these; the bridge alone turns them into statuses.
 Any other exception that reaches the bridge is ``EINTERNAL``.
@@ -41,6 +41,10 @@ class BadFormat(CowMlxError):
     """A malformed or mismatched file."""
 
     status = status.EFORMAT
+
+
+class WiringError(BadFormat):
+    """A model's declaration that is none; the message names its blocks."""
 
 
 class Unsupported(CowMlxError):

@@ -1,4 +1,4 @@
-"""mlx streams, one per context.
+"""mlx streams: one per context, and some for branches of a network.
 
 A stream belongs to the thread that made it and cannot be freed alone, so those
 of freed contexts are used again.
@@ -32,6 +32,17 @@ def choose_device(name: str | None) -> mx.Device:
     raise InvalidArgument(f'device is "{name}"; it can be "gpu", "cpu" or NULL')
 
 
+# Streams for what a network computes side by side, shared by all networks.
+_branches: list[mx.Stream] = []
+
+
+def branch(index: int) -> mx.Stream:
+    """Return a stream of the CPU, the same one for every index."""
+    while index >= len(_branches):
+        _branches.append(mx.new_stream(mx.Device(mx.cpu)))
+    return _branches[index]
+
+
 class StreamPool:
     """Hands out streams of one device; every one is in the hands of one owner."""
 
@@ -49,8 +60,8 @@ class StreamPool:
         return stream
 
     def synchronize(self) -> None:
-        """Wait for what is under way on any of them, whether it fails or not."""
-        for stream in self._all:
+        """Wait for what is under way on any stream, whether it fails or not."""
+        for stream in (*self._all, *_branches):
             with suppress(Exception):
                 mx.synchronize(stream)
 

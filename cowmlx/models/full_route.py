@@ -187,7 +187,7 @@ def _import(name: str) -> ModuleType:
     except BaseException as exc:
         raise Unsupported(
             "this model needs mlx-lm with transformers, which cannot be imported "
-            f"here ({type(exc).__name__}: {exc})"
+            f"here ({type(exc).__name__}: {exc}); of bundles, those made with --full have them"
         ) from exc
 
 

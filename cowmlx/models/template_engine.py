@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from cowmlx.errors import BadFormat, InvalidArgument
+from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,8 +65,15 @@ def compile_template(source: str) -> Any:
 
     Raises:
         BadFormat: it is no template.
+        Unsupported: jinja2 is not there.
     """
-    import jinja2
+    try:
+        import jinja2
+    except ImportError as exc:
+        raise Unsupported(
+            f"chat templates need the package jinja2, which cannot be imported here ({exc}); "
+            "install it, or make the bundle without --without chat"
+        ) from exc
 
     environment = _environment()
     try:

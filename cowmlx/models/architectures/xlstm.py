@@ -25,6 +25,8 @@ _PLACES = (
     (re.compile(r"lm_head\."), "blocks.lm_head.linear."),
 )
 
+_GATES = (".igate_preact", ".fgate_preact", ".ifgate_preact")
+
 
 @dataclass
 class ModelArgs:
@@ -73,6 +75,11 @@ class ModelArgs:
             raise BadFormat(
                 f'config.json: weight_mode is {self.weight_mode!r}; it can be "single" or "fused"'
             )
+        for name in ("add_out_norm", "tie_word_embeddings"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadFormat(
+                    f"config.json: {name} is {getattr(self, name)!r}, not true or false"
+                )
         for name in ("hidden_size", "num_hidden_layers", "ffn_round_up_to_multiple_of"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -157,9 +164,7 @@ class Model(WiredModel):
 
     def quant_predicate(self, path: str, module: Any) -> bool:
         """Whether quantising touches a layer: the gates are small, and decide over everything."""
-        return hasattr(module, "to_quantized") and "gate_preact" not in path.replace(
-            "ogate_preact", ""
-        )
+        return hasattr(module, "to_quantized") and not path.endswith(_GATES)
 
 
 def _placed(name: str) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 
-from cowmlx.errors import CowMlxError
+from cowmlx.errors import CowMlxError, WiringError
 from cowmlx.models.blocks.block import Block
 
 TYPE_CHECKING = False
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from cowmlx.models.wiring import BlockSpec, Wiring
+    from cowmlx.models.wiring.declaration import BlockSpec, Wiring
 
 __all__ = ["BLOCKS", "Block", "block_class", "check_widths", "make"]
 
@@ -38,6 +37,7 @@ BLOCKS = {
 }
 
 _LARGEST = 2**31 - 1
+_LARGEST_FLOAT = 3.4e38  # of float32
 # What a parameter's annotation accepts, and how a message calls it.
 _ACCEPTED: dict[str, tuple[str, Any]] = {
     "bool": ("true or false", lambda value: isinstance(value, bool)),
@@ -52,7 +52,7 @@ _ACCEPTED: dict[str, tuple[str, Any]] = {
         lambda value: (
             isinstance(value, int | float)
             and not isinstance(value, bool)
-            and 0 < value < float("inf")
+            and 0 < value <= _LARGEST_FLOAT
         ),
     ),
     "str": ("a string", lambda value: isinstance(value, str)),
@@ -70,8 +70,6 @@ def block_class(type: str, name: str) -> type[Block]:
     Raises:
         WiringError: there is no such type.
     """
-    from cowmlx.models.wiring import WiringError
-
     if type not in BLOCKS:
         known = ", ".join(sorted(BLOCKS))
         raise WiringError(f"block {name}: there is no type {type!r}; it can be {known}")
@@ -86,8 +84,6 @@ def make(spec: BlockSpec, wiring: Wiring) -> Block:
     Raises:
         WiringError: the type is unknown, or a parameter is missing, unknown or out of range.
     """
-    from cowmlx.models.wiring import WiringError
-
     kind = block_class(spec.type, spec.name)
     label = f"block {spec.name} ({spec.type})"
     accepted = {
@@ -116,8 +112,6 @@ def make(spec: BlockSpec, wiring: Wiring) -> Block:
 
 
 def _check(label: str, name: str, parameter: inspect.Parameter, value: Any) -> None:
-    from cowmlx.models.wiring import WiringError
-
     annotation = str(parameter.annotation)
     if value is None and annotation.endswith(" | None"):
         return
@@ -132,8 +126,6 @@ def check_widths(wiring: Wiring, blocks: Mapping[str, Block]) -> None:
     Raises:
         WiringError: the message names both blocks.
     """
-    from cowmlx.models.wiring import WiringError
-
     first = blocks[wiring.input]
     if first.input_dims is not None:
         raise WiringError(f"the input block {wiring.input} takes vectors, not tokens")
@@ -147,13 +139,10 @@ def check_widths(wiring: Wiring, blocks: Mapping[str, Block]) -> None:
             )
     for name, block in blocks.items():
         for other in block.borrowed(wiring[name]):
-            if blocks[other].output_dims != block.input_dims:
+            table: Any = blocks[other]
+            if (table.num_embeddings, table.output_dims) != (block.output_dims, block.input_dims):
                 raise WiringError(
-                    f"{name} takes vectors of {block.input_dims} values, but {other}, with which "
-                    f"it is tied, has {blocks[other].output_dims}"
+                    f"{name} maps {block.input_dims} values to {block.output_dims}, but {other}, "
+                    f"with which it is tied, has {table.num_embeddings} vectors of "
+                    f"{table.output_dims}"
                 )
-
-
-def describe(kind: type[Block]) -> str:
-    """Return the first line of a block type's documentation."""
-    return (inspect.getdoc(kind) or sys.intern("")).partition("\n")[0]

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx.models.wiring import BlockSpec
+    from cowmlx.models.wiring.declaration import BlockSpec
 
 
 class Block(Module):

@@ -1,35 +1,22 @@
-"""Models as declarations: blocks, a signed graph between them, and what runs it.
-
-A :class:`Wiring` is data: it can be built, checked, written as JSON and drawn without a weight in
-memory. A :class:`WiredModel` makes a network of it that the rest of the engine takes for one of
-mlx-lm's.
-"""
+"""Models as data: blocks, and the signed graph between them."""
 
 from __future__ import annotations
 
+import graphlib
 import re
 from itertools import pairwise
 
-import mlx.core as mx
-from mlx.nn.layers.base import Module
-
-from cowmlx.errors import BadFormat
+from cowmlx.errors import WiringError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from cowmlx.models.blocks import Block
-
 # Digits alone would read as the index of a list in a weight's name, a dot as its next part.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _KEYS = ("blocks", "adjacency", "input", "output")
 _SHOWN = 5
-
-
-class WiringError(BadFormat):
-    """A wiring is none; the message names its blocks."""
 
 
 class BlockSpec:
@@ -141,7 +128,7 @@ class Wiring:
         return self
 
     def _require(self, name: object, what: str) -> None:
-        if name not in self._blocks:
+        if not isinstance(name, str) or name not in self._blocks:
             raise WiringError(f"{what} names {_told(name)}, which is no block of the wiring")
 
     # Reading.
@@ -211,17 +198,18 @@ class Wiring:
         Raises:
             WiringError: there is a cycle; the message goes round it.
         """
-        missing = {name: {source for source, _ in found} for name, found in self.inputs().items()}
+        sorter = graphlib.TopologicalSorter(
+            {name: [source for source, _ in found] for name, found in self.inputs().items()}
+        )
+        try:
+            sorter.prepare()
+        except graphlib.CycleError as exc:
+            raise WiringError(f"the wiring has a cycle: {' → '.join(exc.args[1])}") from None
+        place = {name: index for index, name in enumerate(self._blocks)}
         stages: list[list[str]] = []
-        while missing:
-            ready = [name for name, sources in missing.items() if not sources]
-            if not ready:
-                raise WiringError(f"the wiring has a cycle: {' → '.join(_cycle(missing))}")
-            for name in ready:
-                del missing[name]
-            for sources in missing.values():
-                sources.difference_update(ready)
-            stages.append(ready)
+        while sorter.is_active():
+            stages.append(sorted(sorter.get_ready(), key=place.__getitem__))
+            sorter.done(*stages[-1])
         return stages
 
     def validate(self) -> None:
@@ -300,104 +288,6 @@ class Wiring:
         return wiring
 
 
-class WiredModel(Module):
-    """A network made of a wiring: tokens (B, T) to what the output block gives.
-
-    The parameters of a block are named ``blocks.NAME.…``. Blocks with a state have a layer cache
-    each, in the order in which they were declared. Where a stage has several blocks, those behind
-    the first are issued on streams of their own if ``branch_streams`` has some; the same numbers
-    come out.
-
-    Args:
-        wiring: the declaration.
-
-    Attributes:
-        wiring: the declaration.
-        blocks: the blocks, by name.
-        layers: the blocks that have a state.
-
-    Raises:
-        WiringError: see :meth:`Wiring.validate` and :mod:`cowmlx.models.blocks`.
-    """
-
-    def __init__(self, wiring: Wiring) -> None:
-        from cowmlx.models import blocks
-
-        super().__init__()
-        wiring.validate()
-        self.wiring = wiring
-        self.blocks: dict[str, Block] = {
-            spec.name: blocks.make(spec, wiring) for spec in wiring.blocks
-        }
-        blocks.check_widths(wiring, self.blocks)
-        self._plan = _plan(wiring, self.blocks)
-
-    @property
-    def layers(self) -> list[Block]:
-        """The blocks that have a state."""
-        return [block for block in self.blocks.values() if block.stateful]
-
-    def make_cache(self) -> list[Any]:
-        """Return a fresh layer cache for every block with a state."""
-        return [block.make_state() for block in self.layers]
-
-    def __call__(self, inputs: mx.array, cache: list[Any] | None = None) -> mx.array:
-        """Run the blocks, stage by stage.
-
-        Args:
-            inputs: tokens (B, T).
-            cache: what :meth:`make_cache` returned and earlier calls have filled; None: nothing
-                came before, and nothing is kept.
-        """
-        values: dict[str, mx.array] = {}
-        for stage in self._plan:
-            for step in stage:
-                x = _sum(step.inputs, values) if step.inputs else inputs
-                block = self.blocks[step.name]
-                lent = [self.blocks[name] for name in step.lent]
-                state = cache[step.state] if cache is not None and step.state is not None else None
-                values[step.name] = block(x, state, *lent)
-        return values[self.wiring.output]
-
-
-class _Step:
-    """A block's place in the plan: what it is called with."""
-
-    __slots__ = ("inputs", "lent", "name", "state")
-
-    def __init__(
-        self, name: str, inputs: Iterable[tuple[str, int]], state: int | None, lent: Iterable[str]
-    ) -> None:
-        self.name = name
-        self.inputs = tuple(inputs)
-        self.state = state
-        self.lent = tuple(lent)
-
-
-def _plan(wiring: Wiring, blocks: Mapping[str, Block]) -> tuple[tuple[_Step, ...], ...]:
-    states = {
-        name: index
-        for index, name in enumerate(name for name, block in blocks.items() if block.stateful)
-    }
-    arriving = wiring.inputs()
-    return tuple(
-        tuple(
-            _Step(name, arriving[name], states.get(name), blocks[name].borrowed(wiring[name]))
-            for name in stage
-        )
-        for stage in wiring.stages()
-    )
-
-
-def _sum(inputs: tuple[tuple[str, int], ...], values: Mapping[str, mx.array]) -> mx.array:
-    """Sum values with their polarities."""
-    (first, polarity), *others = inputs
-    total = values[first] if polarity > 0 else -values[first]
-    for name, polarity in others:
-        total = total + values[name] if polarity > 0 else total - values[name]
-    return total
-
-
 def _reached(start: str, edges: Mapping[str, list[str]]) -> set[str]:
     found = {start}
     waiting = [start]
@@ -407,16 +297,6 @@ def _reached(start: str, edges: Mapping[str, list[str]]) -> set[str]:
                 found.add(name)
                 waiting.append(name)
     return found
-
-
-def _cycle(missing: Mapping[str, set[str]]) -> list[str]:
-    """Return one cycle of blocks that all wait for each other, its first block twice."""
-    path = [min(missing)]
-    while True:
-        source = min(name for name in missing[path[-1]] if name in missing)
-        if source in path:
-            return [source, *reversed(path[path.index(source) :])]
-        path.append(source)
 
 
 def _names(names: Iterable[str]) -> str:
