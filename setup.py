@@ -18,10 +18,13 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-HEADERS = ["cow_mlx.h", "cow_mlx_compat.h"]
+HEADERS = ["cow_mlx.h", "cow_mlx.hpp", "cow_mlx_compat.h"]
 MAC = sys.platform == "darwin"
 LINUX = sys.platform.startswith("linux")
 BLAS = "libcowmlx_blas.so"
+LAPACK = "libcowmlx_lapack.so"
+OPENBLAS = "libscipy_openblas.so"
+PROBE = "cowmlx-probe"
 LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 
@@ -96,17 +99,40 @@ class BuildAll(build_ext):
         subprocess.run(command, check=True, cwd=ROOT)
         if LINUX:
             self.build_blas(folder)
+        self.build_probe(folder)
         if self.inplace:  # a wheel holds no links
             (folder / LINK).unlink(missing_ok=True)
             (folder / LINK).symlink_to(LIBRARY)
 
     def build_blas(self, folder: Path) -> None:
-        """Compile what lends libmlx an optimised BLAS."""
+        """Compile what lends libmlx an optimised BLAS, and its LAPACK in a bundle."""
+        self.compile_shared("csrc/blas/cblas.c", folder / BLAS, "-Wl,-z,defs", "-ldl")
+        # OpenBLAS need not be here to link against: a library of its name is enough.
+        scratch = Path(self.build_temp).absolute()
+        scratch.mkdir(parents=True, exist_ok=True)
+        stand_in, empty = scratch / OPENBLAS, scratch / "empty.c"
+        empty.write_text("")
+        self.compile_shared(str(empty), stand_in, f"-Wl,-soname,{OPENBLAS}")
+        beside = "-Wl,-rpath,$ORIGIN/../scipy_openblas32/lib"
+        link = ["-Wl,--no-as-needed", str(stand_in), beside]
+        self.compile_shared("csrc/blas/lapack.c", folder / LAPACK, *link)
+
+    def compile_shared(self, source: str, output: Path, *link: str) -> None:
+        """Compile a shared library of one file."""
         command = [
             *shlex.split(os.environ.get("CC", "cc")),
             *["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
-            *["csrc/blas/cblas.c", "-shared", "-Wl,-z,defs", "-ldl"],
-            *["-o", str(folder / BLAS)],
+            *[source, "-shared", *link, "-o", str(output)],
+        ]
+        print(shlex.join(command), flush=True)
+        subprocess.run(command, check=True, cwd=ROOT)
+
+    def build_probe(self, folder: Path) -> None:
+        """Compile the host that ``python -m cowmlx doctor`` runs."""
+        command = [
+            *shlex.split(os.environ.get("CC", "cc")),
+            *["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude"],
+            *["csrc/probe/probe.c", "-o", str(folder / PROBE), *([] if MAC else ["-ldl"])],
         ]
         print(shlex.join(command), flush=True)
         subprocess.run(command, check=True, cwd=ROOT)
@@ -114,10 +140,9 @@ class BuildAll(build_ext):
     def get_outputs(self) -> list[str]:
         """Return what was built, for the installer's record."""
         package = Path(self.build_lib) / "cowmlx"
-        blas = [package / "lib" / BLAS] if LINUX else []
         files = [
-            package / "lib" / LIBRARY,
-            *blas,
+            *(package / "lib" / name for name in (LIBRARY, PROBE)),
+            *(package / "lib" / name for name in (BLAS, LAPACK) if LINUX),
             *(package / "include" / name for name in HEADERS),
         ]
         return super().get_outputs() + [str(path) for path in files]

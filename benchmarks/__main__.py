@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from benchmarks.support.plots import draw
+from benchmarks.support.plots import PICTURES
 from benchmarks.support.readme import write_table
 from benchmarks.support.report import publish
 
@@ -30,6 +30,9 @@ NAMES = (
     "blas",
     "throughput",
     "interference",
+    "long_context",
+    "recurrence",
+    "branches",
 )
 
 
@@ -46,8 +49,8 @@ def main() -> None:
         module = import_module(f"benchmarks.{name}")
         summary = module.__doc__.splitlines()[0]
         publish(name, summary, module.measure(arguments.large))
-        if name == "throughput":
-            draw()
+        if name in PICTURES:
+            PICTURES[name]()
     if not arguments.large:
         write_table()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cowmlx.commands import info, installation
+from cowmlx.commands import bundle, doctor, info, installation, wiring
 
-COMMANDS = (installation, info)
+COMMANDS = (installation, info, wiring, doctor, bundle)
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ cdef object output = CapturedOutput()
 include "_bridge_values.pxi"
 include "_bridge_calls.pxi"
 include "_bridge_blas.pxi"
+include "_bridge_python.pxi"
 
 
 # ------------------------------------------------- One entry per operation
@@ -363,7 +364,9 @@ cdef ensure_engine():
     if engine is None:
         blas, problem = bring_blas()
         from cowmlx.engine import Engine
-        engine = Engine(cancel_epoch, context_opened, context_closed, blas, problem)
+        engine = Engine(
+            cancel_epoch, context_opened, context_closed, blas, problem, libpython()
+        )
 
 
 def cancel_epoch(cow_mlx_context context):

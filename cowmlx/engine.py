@@ -56,6 +56,7 @@ class Engine:
         opened, closed: told of every context's handle.
         blas: what matrix products on the CPU are computed with.
         blas_problem: why it is not the optimised one, if that was wanted.
+        libpython: the file that holds the interpreter's code, if it is known.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Engine:
         closed: Callable[[int], None],
         blas: str = "reference",
         blas_problem: str | None = None,
+        libpython: str | None = None,
     ) -> None:
+        self._libpython = libpython
         self._blas = blas
         self._blas_problem = blas_problem
         self._cancel_epoch = cancel_epoch
@@ -146,8 +149,12 @@ class Engine:
             "mlx_lm": light_route.version(),
             "interpreter": "booted" if self._python_home else "joined",
             "python_home": self._python_home or None,
+            "libpython": self._libpython,
+            "mlx_path": mx.__file__,
+            "mlx_lm_path": light_route.package_folder(),
             "device": self._device_name(),
             "blas": self._blas,
+            "blas_problem": self._blas_problem,
             "architectures": architectures.supported(),
             "memory": {
                 "active": mx.get_active_memory(),

@@ -154,11 +154,15 @@ static cow_mlx_status boot(void) {
   config.install_signal_handlers = 0;
   config.write_bytecode = 0;
   /* A virtual environment is found through its executable, anything else by its
-   * prefix. */
-  if (python.executable[0]) {
-    status = py.PyConfig_SetBytesString(&config, &config.executable, python.executable);
-  } else {
+   * prefix. Without an executable, Python would look for a virtual environment
+   * above the working folder. */
+  if (!python.executable[0]) {
+    snprintf(python.executable, sizeof python.executable, "%.4000s/bin/python" PYTHON_VERSION,
+             python.home);
     status = py.PyConfig_SetBytesString(&config, &config.home, python.home);
+  }
+  if (!py.PyStatus_Exception(status)) {
+    status = py.PyConfig_SetBytesString(&config, &config.executable, python.executable);
   }
   if (!py.PyStatus_Exception(status)) status = py.Py_InitializeFromConfig(&config);
   py.PyConfig_Clear(&config);
@@ -178,7 +182,7 @@ static cow_mlx_status boot(void) {
 /* Make the cowmlx package that belongs to this library importable. */
 static cow_mlx_status add_package_path(void) {
   char folder[COW_PATH_SIZE];
-  if (cow_locate_package(folder) != COW_MLX_OK) return COW_MLX_OK;
+  if (cow_locate_package(joined ? "" : python.home, folder) != COW_MLX_OK) return COW_MLX_OK;
   PyObject* path = py.PySys_GetObject("path"); /* borrowed */
   PyObject* entry = py.PyUnicode_DecodeFSDefault(folder);
   int present = path && entry ? py.PySequence_Contains(path, entry) : -1;

@@ -35,7 +35,8 @@ static const char* const library_names[] = {"libpython3." MINOR ".so.1.0",
                                             "libpython3." MINOR ".so"};
 #endif
 
-/* Where a libpython lies, seen from the folder of its python executable. */
+/* Where a libpython lies, seen from a folder of its prefix: that of the python
+ * executable, or lib. */
 static const char* const library_folders[] = {
     "/../lib",
     "/../lib64",
@@ -103,11 +104,11 @@ static bool base_executables(const char* config, char out[COW_PATH_SIZE]) {
   return found;
 }
 
-static bool find_library(const char* executables, char out[COW_PATH_SIZE]) {
+static bool find_library(const char* beside, char out[COW_PATH_SIZE]) {
   for (size_t folder = 0; folder < LENGTH_OF(library_folders); folder++) {
     for (size_t name = 0; name < LENGTH_OF(library_names); name++) {
       char path[COW_PATH_SIZE];
-      if (!join(path, executables, library_folders[folder], "/")) return false;
+      if (!join(path, beside, library_folders[folder], "/")) return false;
       if (!join(out, path, library_names[name], "")) return false;
       char* resolved = realpath(out, NULL);
       if (!resolved) continue;
@@ -122,23 +123,25 @@ static bool find_library(const char* executables, char out[COW_PATH_SIZE]) {
 /* Examine one prefix. NULL if it can be booted, else what it lacks. */
 static const char* examine(const char* home, cow_python* out) {
   char path[COW_PATH_SIZE];
-  char executables[COW_PATH_SIZE];
+  char beside[COW_PATH_SIZE];
   if (!join(out->home, home, "", "") || !join(path, home, "/pyvenv.cfg", "")) {
     return "the path is too long";
   }
   out->executable[0] = '\0';
   if (exists(path)) {
-    if (!base_executables(path, executables)) return "its pyvenv.cfg names no home";
+    if (!base_executables(path, beside)) return "its pyvenv.cfg names no home";
     if (!join(out->executable, home, "/bin/python3." MINOR, "") || !exists(out->executable)) {
       return "it has no bin/python3." MINOR;
     }
   } else {
-    if (!join(executables, home, "/bin", "")) return "the path is too long";
-    if (!join(path, home, "/lib/python3." MINOR "/os.py", "") || !exists(path)) {
+    if (!join(beside, home, "/lib", "")) return "the path is too long"; /* a bundle has no bin */
+    /* A bundle has bytecode alone. */
+    if (!(join(path, home, "/lib/python3." MINOR "/os.py", "") && exists(path)) &&
+        !(join(path, home, "/lib/python3." MINOR "/os.pyc", "") && exists(path))) {
       return "it has no lib/python3." MINOR;
     }
   }
-  if (!find_library(executables, out->library)) return "it has no shared libpython3." MINOR;
+  if (!find_library(beside, out->library)) return "it has no shared libpython3." MINOR;
   return NULL;
 }
 
@@ -189,14 +192,19 @@ cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
                    tried);
 }
 
-cow_mlx_status cow_locate_package(char out[COW_PATH_SIZE]) {
-  char init[COW_PATH_SIZE];
+cow_mlx_status cow_locate_package(const char* home, char out[COW_PATH_SIZE]) {
+  char path[COW_PATH_SIZE];
   /* The library lies in cowmlx/lib/. */
-  if (library_folder(out) && ascend(out, 1) && join(init, out, "/__init__.py", "") &&
-      exists(init) && ascend(out, 1)) {
+  if (library_folder(out) && ascend(out, 1) && join(path, out, "/__init__.py", "") &&
+      exists(path) && ascend(out, 1)) {
     return COW_MLX_OK;
   }
-  out[0] = '\0'; /* a bundle: Python finds the package by itself */
+  /* A bundle. Most Pythons look there by themselves; Debian's has another name for it. */
+  if (home[0] && join(out, home, "/lib/python3." MINOR "/site-packages", "") &&
+      join(path, out, "/cowmlx/__init__.pyc", "") && exists(path)) {
+    return COW_MLX_OK;
+  }
+  out[0] = '\0'; /* Python finds the package by itself */
   return COW_MLX_ENOENT;
 }
 

@@ -18,8 +18,9 @@ typedef struct cow_python {
  * environment that holds the library, in the one it was built with. */
 cow_mlx_status cow_locate_python(const char* home, cow_python* out);
 
-/* The folder that holds the cowmlx package this library belongs to. */
-cow_mlx_status cow_locate_package(char out[COW_PATH_SIZE]);
+/* The folder that holds the cowmlx package this library belongs to; `home` is
+ * the prefix that was booted, "" if Python was joined. */
+cow_mlx_status cow_locate_package(const char* home, char out[COW_PATH_SIZE]);
 
 /* A libpython that the process has mapped, whatever its version: its full path
  * and minor version. False if there is none. */

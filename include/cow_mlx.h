@@ -211,10 +211,14 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
 
 /**
  * Tell about the runtime, as a JSON object: versions ("library", "abi", "python", "mlx", "mlx_lm"),
- * "interpreter" ("booted" or "joined"), "python_home", "device",
+ * "interpreter" ("booted" or "joined"), paths ("python_home", null if joined; "libpython",
+ * "mlx_path", "mlx_lm_path"), "device",
  * "blas" (what matrix products on a CPU are computed with: "openblas", "reference" or
- * "accelerate"), "architectures" (list of model_type), "memory" (bytes: "active", "cache",
+ * "accelerate"), "blas_problem" (why it is not the best one, or null),
+ * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
  * "peak", "limit") and "handles" (open handles by kind).
+ *
+ * Where the runtime does not start at all, `python -m cowmlx doctor` tells why.
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
 

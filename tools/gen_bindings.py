@@ -15,6 +15,7 @@ from pathlib import Path
 
 import emit_cython
 import emit_python
+import emit_rust
 from header import Header, read_headers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,6 +65,9 @@ def generate() -> dict[Path, str]:
         ROOT / "cowmlx/_status.py": emit_python.status(public, from_public),
         ROOT / "cowmlx/_constants.py": emit_python.constants(public, bridge, from_both),
         ROOT / "tests/support/signatures.py": emit_python.signatures(exported, from_public),
+        ROOT / "examples/rust/cowmlx-sys/src/declarations.rs": emit_rust.declarations(
+            public, from_public
+        ),
         ROOT / f"abi/libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols": (
             "\n".join(symbols) + "\n"
         ),

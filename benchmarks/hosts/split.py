@@ -9,33 +9,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-import ctypes
+from benchmarks.hosts.bare import load  # noqa: I001 - before mlx
 
-from cowmlx import blas
-
-library = Path(blas.__file__).parent / "lib" / blas.SHIM
-wanted = blas.wanted()
-if wanted is not None:
-    ctypes.CDLL(str(library)).cow_blas_open(wanted.encode(), blas.threads())
-    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-
-import mlx.core as mx  # noqa: E402
-
-from cowmlx.models import registry  # noqa: E402
-
-if mx.default_device() == mx.Device(mx.cpu):
-    mx.disable_compile()
-
-
-def load(path):
-    """Load a model folder."""
-    loading = registry.load(path, adapter_path=None, lazy=False, trust_remote_code=False)
-    while True:
-        try:
-            next(loading)
-        except StopIteration as done:
-            return done.value
-
+import mlx.core as mx
 
 model = load(sys.argv[1])
 print("ready", flush=True)

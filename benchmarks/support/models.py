@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from random import Random
 
@@ -23,6 +24,7 @@ class Shape:
     key_heads: int
     intermediate: int
     vocabulary: int
+    positions: int = 4096
 
     def config(self) -> dict[str, object]:
         """The config.json of it."""
@@ -35,7 +37,7 @@ class Shape:
             "num_key_value_heads": self.key_heads,
             "intermediate_size": self.intermediate,
             "vocab_size": self.vocabulary,
-            "max_position_embeddings": 4096,
+            "max_position_embeddings": self.positions,
             "rms_norm_eps": 1e-5,
             "rope_theta": 10000.0,
             "tie_word_embeddings": True,
@@ -43,12 +45,40 @@ class Shape:
         }
 
 
-SHAPES = {
+@dataclass(frozen=True)
+class RecurrentShape:
+    """An xLSTM without end tokens."""
+
+    hidden: int
+    layers: int
+    heads: int
+    vocabulary: int
+    positions: int
+
+    def config(self) -> dict[str, object]:
+        """The config.json of it."""
+        return {
+            "architectures": ["xLSTMForCausalLM"],
+            "model_type": "xlstm",
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_heads": self.heads,
+            "vocab_size": self.vocabulary,
+            "max_position_embeddings": self.positions,
+            "tie_word_embeddings": True,
+            "torch_dtype": "float32",
+        }
+
+
+SHAPES: dict[str, Shape | RecurrentShape] = {
     "calf-shaped": Shape(128, 4, 4, 2, 384, 1280),  # calf's own, untrained
     "one-layer": Shape(128, 1, 4, 2, 384, 1280),
     "S": Shape(384, 6, 6, 6, 1152, 8192),  # 15M parameters
     "M": Shape(768, 12, 12, 12, 2048, 32000),  # 110M
     "wide": Shape(64, 2, 2, 2, 128, 128000),  # 8M, nearly all of them the vocabulary's
+    # Twins of 27M, to measure with behind many tokens.
+    "long-llama": Shape(512, 8, 4, 2, 1584, 2048, positions=40960),
+    "long-xlstm": RecurrentShape(512, 8, 4, 2048, positions=40960),
 }
 
 
@@ -103,6 +133,13 @@ def vocabulary_size(folder: Path) -> int:
     return int(json.loads((folder / "config.json").read_text())["vocab_size"])
 
 
+def parameters(folder: Path) -> int:
+    """Return how many numbers a model's weights hold."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+
+
 def random_prompt(folder: Path, length: int, seed: int = 0) -> list[int]:
     """Return the same random tokens every time; the first few are left to special ones."""
     random = Random(length + (seed << 32))
@@ -112,13 +149,15 @@ def random_prompt(folder: Path, length: int, seed: int = 0) -> list[int]:
 def _make(name: str, folder: Path) -> None:
     import mlx.core as mx
     from mlx.utils import tree_flatten
-    from mlx_lm.models import llama
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    from cowmlx.models import architectures
 
     shape = SHAPES[name]
     config = shape.config()
     mx.random.seed(7)
-    network = llama.Model(llama.ModelArgs.from_dict(config))
+    module = architectures.load(str(config["model_type"]))
+    network = module.Model(module.ModelArgs.from_dict(config))
     weights = {
         key: mx.random.normal(value.shape) * (0.02 if value.ndim > 1 else 0) + (value.ndim == 1)
         for key, value in tree_flatten(network.parameters())

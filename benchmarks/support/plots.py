@@ -1,8 +1,9 @@
-"""Pictures of the benchmarks over the number of contexts."""
+"""Pictures of the benchmarks: over the number of contexts, and over their length."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.support.paths import RESULTS
@@ -17,34 +18,59 @@ WAYS = {
 }
 
 
-def draw() -> None:
+def draw_throughput() -> None:
     """Draw ``throughput.png`` and ``latency.png`` from the results of "throughput"."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     report = json.loads((RESULTS / "throughput.json").read_text())
     rows = [row for row in report["rows"] if row["model"] == report["rows"][0]["model"]]
     contexts = [row["contexts"] for row in rows]
     lines = {label: [row[way] for row in rows] for way, label in WAYS.items()}
-    _picture("throughput", "tokens/s of all contexts together", contexts, lines)
+    axis = "contexts that generate at the same time, a thread each"
+    _picture("throughput", axis, "tokens/s of all contexts together", contexts, lines)
     _picture(
         "latency",
+        axis,
         "ms to the first token, behind 32 (median)",
         contexts,
         {"libcowmlx": [row["first token ms"] for row in rows]},
     )
 
 
-def _picture(name: str, unit: str, contexts: list[int], lines: dict[str, list[float]]) -> None:
+def draw_long_context() -> None:
+    """Draw ``long_context.png`` from the results of "long_context"."""
+    rows = json.loads((RESULTS / "long_context.json").read_text())["rows"]
+    _picture(
+        "long_context",
+        "tokens that the context holds",
+        "tokens/s of decoding",
+        [row["context"] for row in rows],
+        {
+            f"{label}, {rows[0][f'{name} parameters'] / 1e6:.0f}M": [row[name] for row in rows]
+            for name, label in (("xlstm", "xLSTM"), ("llama", "Llama"))
+        },
+    )
+
+
+# What is drawn behind which benchmark.
+PICTURES: dict[str, Callable[[], None]] = {
+    "throughput": draw_throughput,
+    "long_context": draw_long_context,
+}
+
+
+def _picture(
+    name: str, axis: str, unit: str, places: list[int], lines: dict[str, list[float]]
+) -> None:
+    import matplotlib
     from matplotlib.figure import Figure
 
+    matplotlib.use("Agg")
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes: Any = figure.subplots()
     for label, values in lines.items():
-        axes.plot(contexts, values, marker="o", label=label)
+        axes.plot(places, values, marker="o", label=label)
     axes.set_xscale("log", base=2)
-    axes.set_xticks(contexts, [str(count) for count in contexts])
-    axes.set_xlabel("contexts that generate at the same time, a thread each")
+    axes.set_xticks(places, [f"{place:,}" for place in places])
+    axes.set_xlabel(axis)
     axes.set_ylabel(unit)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)

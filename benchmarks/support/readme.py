@@ -56,6 +56,26 @@ TABLE = (
         "without",
         shown=lambda row: row["grammar"] == "schema",
     ),
+    Lines(
+        "long_context",
+        "decode behind {context:,} tokens, xLSTM, tokens/s (beside: a Llama of its size)",
+        "xlstm",
+        "llama",
+    ),
+    Lines(
+        "long_context",
+        "state behind {context:,} tokens, xLSTM, MB (beside: the same Llama)",
+        "xlstm state MB",
+        "llama state MB",
+        "state ratio",
+    ),
+    Lines(
+        "recurrence",
+        "prefill xLSTM ({what}), 2,048 tokens, tokens/s (beside: one position after the other)",
+        "chunkwise",
+        "sequential",
+        shown=lambda row: row["chunk"] == 64,
+    ),
     Lines("saved", "cache of {model}, {MB:.0f} MB: {way}, MB/s", "C ABI", "mlx-lm"),
     Lines(
         "round_trip",
@@ -92,12 +112,15 @@ def table() -> str:
             "",
             "![tokens/s over contexts](benchmarks/results/throughput.png)",
             "",
+            "![tokens/s over context length](benchmarks/results/long_context.png)",
+            "",
         ]
     )
 
 
 def _line(what: str, ours: float, theirs: float, ratio: float) -> str:
-    return f"| {what} | {_number(ours)} | {_number(theirs)} | {ratio:.2f} |"
+    digits = 2 if ratio >= 0.01 else 4
+    return f"| {what} | {_number(ours)} | {_number(theirs)} | {ratio:.{digits}f} |"
 
 
 def _number(value: float) -> str:

@@ -48,17 +48,31 @@ def version() -> str:
     return constants.VERSION
 
 
+def pkgconfig_file(prefix: str, libdir: str, includedir: str, link: str) -> str:
+    """Return the text of a pkg-config file, that of ``make install`` too.
+
+    The path for run time is in it, since a program's loader looks in few folders by itself, and
+    on macOS in none for a library named with @rpath.
+    """
+    return f"""\
+prefix={prefix}
+libdir={libdir}
+includedir={includedir}
+
+Name: cowmlx
+Description: language models on mlx behind a flat C ABI
+Version: {version()}
+Cflags: -I${{includedir}}
+Libs: {link} -Wl,-rpath,${{libdir}}
+"""
+
+
 def pkgconfig() -> str:
     """Return a pkg-config file."""
-    return "\n".join(
-        [
-            "Name: cowmlx",
-            "Description: language models on mlx behind a flat C ABI",
-            f"Version: {version()}",
-            f"Cflags: {cflags()}",
-            f"Libs: {libs()}",
-        ]
-    )
+    path = Path(library())
+    # A wheel holds no links, so there is nothing that -lcowmlx would find.
+    link = f"${{libdir}}/{path.name}"
+    return pkgconfig_file(str(PACKAGE), str(path.parent), include(), link).rstrip("\n")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -52,11 +52,17 @@ class Constraint:
 
     Raises:
         InvalidArgument: the grammar does not compile, is too large, or matches no text.
-        Unsupported: the model's tokenizer cannot be used.
+        Unsupported: the model's tokenizer cannot be used, or llguidance is not there.
     """
 
     def __init__(self, model: Model, grammar: str, kind: int) -> None:
-        from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
+        try:
+            from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
+        except ImportError as exc:
+            raise Unsupported(
+                f"grammar: it needs the package llguidance, which cannot be imported here ({exc}); "
+                "install it, or make the bundle without --without grammar"
+            ) from exc
 
         vocabulary = _vocabulary(model)
         limits = LLParserLimits(**_LIMITS)

@@ -98,6 +98,8 @@ def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
         raise BadFormat(f"{path} is not JSON: {exc.msg} at {where}") from exc
     except RecursionError as exc:
         raise BadFormat(f"{path} is nested too deeply") from exc
+    except ValueError as exc:  # a number of thousands of digits
+        raise BadFormat(f"{path} holds a number that cannot be read ({exc})") from exc
     if not isinstance(value, dict):
         raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}")
     return value

@@ -41,7 +41,7 @@ def build(
     """
     module = architectures.load(architecture)
     for part in (config, config.get("text_config")):
-        _check_sizes(part)
+        check_sizes(part)
     try:
         arguments = module.ModelArgs.from_dict(config)
         network: Module = module.Model(arguments)
@@ -117,7 +117,12 @@ def logits_width(network: Module, fallback: int) -> int:
         return fallback
 
 
-def _check_sizes(config: object) -> None:
+def check_sizes(config: object) -> None:
+    """Refuse numbers of layers that no model has.
+
+    Raises:
+        BadFormat: the message names the key.
+    """
     if not isinstance(config, dict):
         return
     for key in _LAYER_KEYS:

@@ -13,13 +13,18 @@ from support.paths import CSRC, INCLUDE
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 
-def require(tool: str) -> str:
-    """The tool's path; skips the test and names the tool if there is none that works."""
+def require(tool: str, version: str = "--version") -> str:
+    """The tool's path; skips the test and names the tool if there is none that works.
+
+    Args:
+        tool: its name.
+        version: the argument that makes it tell its version.
+    """
     path = shutil.which(tool)
     if not path:
         pytest.skip(f"{tool} is not installed")
-    if subprocess.run([path, "--version"], capture_output=True).returncode != 0:
-        pytest.skip(f"{tool} does not run: {path} --version fails")
+    if subprocess.run([path, version], capture_output=True).returncode != 0:
+        pytest.skip(f"{tool} does not run: {path} {version} fails")
     return path
 
 

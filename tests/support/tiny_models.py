@@ -7,14 +7,13 @@ that a generation goes on until something else stops it.
 
 from __future__ import annotations
 
-import importlib
 import json
 import pathlib
 import shutil
 import tempfile
 from typing import Any
 
-from . import tokenizers
+from . import tokenizers, wirings
 
 _BASE: dict[str, Any] = {
     "hidden_size": 64,
@@ -291,6 +290,24 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
 }
 
+# Those of cowmlx itself, unknown to plain mlx-lm. A function is given the size of the vocabulary.
+OWN: dict[str, dict[str, Any]] = {
+    "xlstm": {
+        "model_type": "xlstm",
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_heads": 4,
+        "ffn_proj_factor": 1.5,
+        "ffn_round_up_to_multiple_of": 32,
+        "chunk_size": 16,
+    },
+    "mad-llama": {"model_type": "mad", "wiring": wirings.llama},
+    "mad-xlstm": {"model_type": "mad", "wiring": wirings.xlstm},
+    "mad-hybrid": {"model_type": "mad", "wiring": wirings.hybrid},
+    "mad-slstm": {"model_type": "mad", "wiring": wirings.slstm},
+    "mad-parallel": {"model_type": "mad", "wiring": wirings.parallel},
+}
+
 # Families whose tied embedding would drown the layers and repeat one token: their embedding is
 # scaled down by this, their last norm up.
 _FAINT = {"gemma2": 0.05}
@@ -312,7 +329,7 @@ def make(
 
     Args:
         folder: where to.
-        family: a key of :data:`FAMILIES`.
+        family: a key of :data:`FAMILIES` or :data:`OWN`.
         seed: of the random weights.
         tokenizer: one of ``tests.support.tokenizers.KINDS``.
         quantize: group_size, bits and mode; layers by path as in a config, False or settings.
@@ -343,16 +360,17 @@ def _build(
     import mlx.nn as nn
     from mlx.utils import tree_flatten, tree_unflatten
 
-    from cowmlx.models import light_route
+    from cowmlx.models import architectures
 
     tokenizer_json, tokenizer_config = tokenizers.build(tokenizer)
     (folder / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(tokenizer_config, encoding="utf-8")
     size, end = _size_and_end(tokenizer_json, json.loads(tokenizer_config))
 
-    config = {**FAMILIES[family], "vocab_size": size, "eos_token_id": end, **changes}
-    name = light_route.architecture_name(config)
-    module = importlib.import_module(light_route.import_module(f"models.{name}").__name__)
+    family_config = {**FAMILIES, **OWN}[family]
+    config = {**family_config, "vocab_size": size, "eos_token_id": end, **changes}
+    config = {key: value(size) if callable(value) else value for key, value in config.items()}
+    module: Any = architectures.load(architectures.name(config))
     arguments = module.ModelArgs.from_dict(config)
     network = module.Model(arguments)
     # Some initial values, such as biases, are random: those that another network has otherwise.

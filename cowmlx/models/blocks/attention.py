@@ -51,6 +51,8 @@ class Attention(Block):
             raise BadFormat(f"num_heads {num_heads} is no multiple of num_kv_heads {groups}")
         if head_dim is None and dims % num_heads:
             raise BadFormat(f"dims {dims} is no multiple of num_heads {num_heads}")
+        if rope_scaling is not None and not rope_scaling.keys() & {"rope_type", "type"}:
+            raise BadFormat("rope_scaling lacks 'rope_type'")
         llama = light_route.import_module("models.llama")
         self.self_attn = llama.Attention(
             llama.ModelArgs(
@@ -71,6 +73,8 @@ class Attention(Block):
             )
         )
         self._window = window
+        # What mlx-lm makes of angles it cannot compute is heard now, not at the first token.
+        self.self_attn.rope(mx.zeros((1, 1, 1, self.self_attn.head_dim)))
 
     def make_state(self) -> Any:
         """Return an empty cache of keys and values."""

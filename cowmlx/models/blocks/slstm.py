@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_LONGEST = 64  # positions that a convolution reaches back
+
 
 class SLSTMBlock(Block):
     """x + sLSTM(norm(x)), then x + FFN(norm(x)), the FFN gated with GELU.
@@ -45,8 +47,8 @@ class SLSTMBlock(Block):
         norm_eps: float = 1e-6,
     ) -> None:
         super().__init__(dims, dims)
-        if conv_kernel == 1:
-            raise BadFormat("conv_kernel is 1; it can be 2 or more, or null for none")
+        if conv_kernel is not None and not 2 <= conv_kernel <= _LONGEST:
+            raise BadFormat(f"conv_kernel is {conv_kernel}; it can be 2 to {_LONGEST}, or null")
         if dims % num_heads:
             raise BadFormat(f"dims {dims} is no multiple of num_heads {num_heads}")
         self.norm_slstm = RMSNorm(dims=dims, eps=norm_eps)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Digits alone would read as the index of a list in a weight's name, a dot as its next part.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+# More than any model has; their matrix is in memory as a whole.
+MOST_BLOCKS = 8192
 _KEYS = ("blocks", "adjacency", "input", "output")
 _SHOWN = 5
 
@@ -122,6 +124,8 @@ class Wiring:
         return self
 
     def _add(self, spec: BlockSpec) -> Wiring:
+        if len(self._blocks) == MOST_BLOCKS:
+            raise WiringError(f"the wiring has more than {MOST_BLOCKS} blocks")
         if spec.name in self._blocks:
             raise WiringError(f"two blocks are named {spec.name}")
         self._blocks[spec.name] = spec

@@ -101,7 +101,7 @@ class _Step:
         inputs: what arrives: (source, polarity).
         state: which layer cache is its, or None.
         lent: the blocks it borrows.
-        parameters: how many numbers it has.
+        parameters: how many numbers it has, if its stage has others.
     """
 
     __slots__ = ("inputs", "lent", "name", "parameters", "state")
@@ -126,13 +126,15 @@ def _plan(wiring: Wiring, blocks: Mapping[str, Block]) -> tuple[tuple[_Step, ...
     stateful = [name for name, block in blocks.items() if block.stateful]
     states = {name: index for index, name in enumerate(stateful)}
 
-    def step(name: str) -> _Step:
+    def step(name: str, alone: bool) -> _Step:
         block = blocks[name]
-        parameters = sum(array.size for array in weights.flatten(block.parameters()).values())
+        parameters = 0
+        if not alone:
+            parameters = sum(array.size for array in weights.flatten(block.parameters()).values())
         lent = block.borrowed(wiring[name])
         return _Step(name, arriving[name], states.get(name), lent, parameters)
 
-    return tuple(tuple(map(step, stage)) for stage in wiring.stages())
+    return tuple(tuple(step(name, len(stage) == 1) for name in stage) for stage in wiring.stages())
 
 
 def _sum(inputs: tuple[tuple[str, int], ...], values: Mapping[str, mx.array]) -> mx.array:

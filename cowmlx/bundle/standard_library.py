@@ -1,0 +1,78 @@
+"""What of Python's standard library goes into a bundle, and why.
+
+The engine needs a small part of it. A name stands for a module, a package with all its modules, or
+one module of a package. What these import only where a rare function is called is left out on
+purpose: asyncio, ctypes, multiprocessing, ssl, starting other programs.
+"""
+
+from __future__ import annotations
+
+KEPT: dict[str, str] = {
+    "Python starts with these": """
+        __future__ _collections_abc _sitebuiltins _weakrefset abc codecs genericpath io ntpath os
+        posixpath site stat zipimport
+        encodings.__init__ encodings.aliases encodings.ascii encodings.latin_1 encodings.utf_8
+        """,
+    "text in files and archives: UTF-8 with and without its mark, other Unicode, zip's own": """
+        encodings.cp437 encodings.idna encodings.raw_unicode_escape encodings.unicode_escape
+        encodings.utf_16 encodings.utf_16_be encodings.utf_16_le encodings.utf_32
+        encodings.utf_8_sig encodings.iso8859_1 stringprep
+        """,
+    "the language's own helpers": """
+        _compat_pickle _py_abc _threading_local _weakrefset bisect collections contextlib
+        contextvars copy copyreg dataclasses enum fnmatch functools graphlib heapq keyword linecache
+        operator pickle queue re reprlib string struct textwrap threading token tokenize traceback
+        types typing warnings weakref
+        """,
+    "importing and inspecting modules": """
+        ast dis importlib inspect opcode
+        """,
+    "numbers and dates: filters of jinja2, strftime in chat templates": """
+        _strptime calendar datetime numbers random
+        """,
+    "files and paths, with which packages find their own files": """
+        pathlib shutil tempfile zipfile
+        """,
+    "text and data: messages, chat templates, grammars, tool calls": """
+        base64 csv difflib hashlib hmac html ipaddress json locale pprint quopri shlex
+        urllib.__init__ urllib.parse
+        """,
+    "importlib.metadata, with which packages ask for their own version": """
+        email.__init__ email._encoded_words email._parseaddr email._policybase email.base64mime
+        email.charset email.encoders email.errors email.feedparser email.header email.iterators
+        email.message email.parser email.quoprimime email.utils selectors socket
+        """,
+    "logging, which jinja2 imports": """
+        logging.__init__
+        """,
+}
+
+# Extension modules of the same; each links libc and libm alone, but for binascii and zlib: libz.
+EXTENSIONS = frozenset(
+    """
+    _bisect _blake2 _contextvars _csv _datetime _heapq _json _md5 _opcode _pickle _posixsubprocess
+    _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _socket _struct _typing array binascii fcntl
+    math mmap resource select unicodedata zlib
+    """.split()  # noqa: SIM905
+)
+
+# Left out of every bundle: tests, what builds and edits Python programs, windows, terminals, and
+# what needs libraries of old Unix services.
+NEVER = frozenset(
+    """
+    __pycache__ config-* ensurepip idlelib lib2to3 site-packages dist-packages test tests
+    idle_test tkinter turtle.py turtledemo venv _tkinter* _test* _ctypes_test* _xxtestfuzz*
+    xxlimited* xxsubtype* readline* _curses* _dbm* _gdbm* nis _crypt ossaudiodev spwd
+    sitecustomize.py EXTERNALLY-MANAGED LICENSE.txt lib-dynload
+    """.split()  # noqa: SIM905
+)
+
+
+def kept() -> frozenset[str]:
+    """Return the names of all groups."""
+    return frozenset(name for names in KEPT.values() for name in names.split())
+
+
+def is_kept(module: str, names: frozenset[str]) -> bool:
+    """Whether a module, such as ``email.message`` or ``json.__init__``, is one of ``names``."""
+    return module in names or module.partition(".")[0] in names

@@ -1,0 +1,57 @@
+"""What is wrong with an installation, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+
+def _library(path: Path) -> Path:
+    """Return the library that a path means: itself, or that of a bundle."""
+    from cowmlx.doctor.checks import LIBRARY
+
+    return path / "lib" / LIBRARY.name if path.is_dir() else path
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from cowmlx.doctor import OK, PROBLEM
+    from cowmlx.doctor.checks import LIBRARY, Doctor
+
+    library = _library(arguments.library) if arguments.library else LIBRARY
+    doctor = Doctor(library, arguments.model)
+    findings = []
+    for finding in doctor.findings():
+        findings.append(finding)
+        if not arguments.json:
+            print(f"{finding.state:<8} {finding.check}: {finding.text}", flush=True)
+            if finding.advice:
+                print(f"{'':<8} -> {finding.advice}")
+    problems = sum(finding.state == PROBLEM for finding in findings)
+    if arguments.json:
+        info = doctor.probe.info if doctor.probe is not None else {}
+        told = [asdict(finding) for finding in findings]
+        print(json.dumps({"ok": not problems, "findings": told, "runtime_info": info}, indent=1))
+    elif problems:
+        print(f"\n{problems} problem{'s' * (problems > 1)}; begin with the first one")
+    elif all(finding.state == OK for finding in findings):
+        print("\nnothing is wrong")
+    else:
+        print("\nit works; the notes tell what could be better")
+    return 1 if problems else 0
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``doctor``."""
+    parser = commands.add_parser("doctor", help=__doc__)
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a model folder to try")
+    parser.add_argument(
+        "--library", type=Path, metavar="PATH", help="another library, or a bundle's folder"
+    )
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.set_defaults(run=_run)

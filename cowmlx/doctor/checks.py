@@ -1,0 +1,309 @@
+"""The checks, one after the other; later ones use what earlier ones found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from cowmlx import _constants as constants
+from cowmlx.bundle import BundleError, interpreter, manifest
+from cowmlx.doctor import NOTE, OK, PROBLEM, Finding, advice
+from cowmlx.doctor.probe import Probe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(__file__).resolve().parent.parent
+MAC = sys.platform == "darwin"
+LIBRARY = PACKAGE / "lib" / ("libcowmlx.1.dylib" if MAC else "libcowmlx.so.1")
+DESCRIPTORS = 256  # what macOS gives; a weights file, a pipe or a socket takes one each
+
+_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
+
+
+class Doctor:
+    """Examines one installation.
+
+    Args:
+        library: the shared library; that of this package, or of a bundle.
+        model: a model folder to load, or None.
+    """
+
+    def __init__(self, library: Path, model: str | None) -> None:
+        self._library = library
+        self._model = model
+        self._bundle = next(
+            (folder for folder in library.resolve().parents if (folder / manifest.NAME).is_file()),
+            None,
+        )
+        self.probe: Probe | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Make every check; each yields one finding or more."""
+        yield from self._machine()
+        yield from self._files()
+        if self._library.is_file():
+            self.probe = Probe(self._library, self._model)
+            yield from self._opening(self.probe)
+            yield from self._start(self.probe)
+        yield from self._packages()
+        if self.probe is not None and self.probe.info:
+            yield from self._device(self.probe)
+            yield from self._model_run(self.probe)
+        yield from self._surroundings()
+
+    # ---------------------------------------------------------------- Files
+
+    def _machine(self) -> Iterator[Finding]:
+        python = f"Python {platform.python_version()} at {sys.executable}"
+        yield Finding("machine", OK, f"{sysconfig.get_platform()}; this is {python}")
+        if MAC and platform.machine() != "arm64":
+            yield Finding(
+                "machine",
+                PROBLEM,
+                f"this Python runs as {platform.machine()}",
+                "mlx needs Apple Silicon: install a Python for arm64",
+            )
+
+    def _files(self) -> Iterator[Finding]:
+        if not self._library.is_file():
+            text = f"{self._library} does not exist"
+            yield Finding("library", PROBLEM, text, advice.REBUILD)
+        if self._bundle is not None:
+            yield from self._bundle_files(self._bundle)
+            return
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        bridge = PACKAGE / f"_bridge{suffix}"
+        others = [path.name for path in PACKAGE.glob("_bridge.*") if path.suffix in (".so",)]
+        if bridge.is_file():
+            yield Finding("bridge", OK, str(bridge))
+        elif others:
+            yield Finding(
+                "bridge",
+                PROBLEM,
+                f"there is {', '.join(others)}, but this Python needs {bridge.name}",
+                "run the doctor with the Python that the package was built for, or build it again",
+            )
+        else:
+            yield Finding("bridge", PROBLEM, f"{bridge} does not exist", advice.REBUILD)
+        yield from self._age(bridge)
+        yield from self._header()
+
+    def _bundle_files(self, bundle: Path) -> Iterator[Finding]:
+        try:
+            problems = manifest.verify(bundle)
+        except BundleError as error:
+            problems = [str(error)]
+        if not problems:
+            yield Finding("bundle", OK, f"{bundle} is what was written")
+            return
+        text = "; ".join(problems[:5]) + (f" and {len(problems) - 5} more" * (len(problems) > 5))
+        yield Finding("bundle", PROBLEM, text, "copy the bundle again from where it was made")
+
+    def _age(self, bridge: Path) -> Iterator[Finding]:
+        """In a source tree: whether what was built is older than what it was built from."""
+        sources = [*PACKAGE.glob("*.px*"), *(PACKAGE.parent / "csrc").glob("*.[ch]")]
+        built = [path for path in (bridge, self._library) if path.is_file()]
+        if not (PACKAGE.parent / "csrc").is_dir() or not built:
+            return
+        oldest = min(built, key=lambda path: path.stat().st_mtime)
+        newest = max(sources, key=lambda path: path.stat().st_mtime)
+        if newest.stat().st_mtime > oldest.stat().st_mtime:
+            text = f"{oldest.name} is older than {newest.name}"
+            yield Finding("build", NOTE, text, "run make")
+
+    def _header(self) -> Iterator[Finding]:
+        folders = (PACKAGE / "include", PACKAGE.parent / "include")
+        header = next((f / "cow_mlx.h" for f in folders if (f / "cow_mlx.h").is_file()), None)
+        if header is None:
+            yield Finding("header", PROBLEM, f"no cow_mlx.h beside {PACKAGE}", advice.REBUILD)
+            return
+        found = re.search(r'#define COW_MLX_VERSION "([^"]+)"', header.read_text(errors="replace"))
+        version = found[1] if found else "no version"
+        if version == constants.VERSION:
+            yield Finding("header", OK, f"{header}, version {version}")
+        else:
+            text = f"{header} is of {version}, the package is {constants.VERSION}"
+            yield Finding("header", PROBLEM, text, advice.REBUILD)
+
+    # ---------------------------------------------------------------- Start
+
+    def _opening(self, probe: Probe) -> Iterator[Finding]:
+        step = probe.steps.get("open")
+        if step is None:
+            yield Finding("library", PROBLEM, probe.failure or probe.errors, advice.REBUILD)
+        elif step.status != "OK":
+            yield Finding("library", PROBLEM, step.text, advice.for_message(step.text))
+        elif step.text != f"{constants.VERSION} {constants.ABI_VERSION}" and self._bundle is None:
+            version, _, abi = step.text.partition(" ")
+            text = f"{self._library} is {version} with ABI {abi}, the package is "
+            text += f"{constants.VERSION} with ABI {constants.ABI_VERSION}"
+            yield Finding("library", PROBLEM, text, advice.REBUILD)
+        else:
+            yield Finding("library", OK, f"{self._library}, version and ABI {step.text}")
+
+    def _start(self, probe: Probe) -> Iterator[Finding]:
+        opened = probe.steps.get("open")
+        if opened is None or opened.status != "OK":
+            return
+        step = probe.steps.get("start")
+        if step is None:
+            text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
+            yield Finding("start", PROBLEM, text, advice.for_message(text))
+        elif step.status != "OK":
+            text = f"{step.status}: {step.text}"
+            yield Finding("start", PROBLEM, text, advice.for_message(step.text))
+            yield from self._python()
+        else:
+            info = probe.info
+            text = f"Python {info['python']} in {info['python_home']}, {info['libpython']}"
+            yield Finding("start", OK, text)
+            yield Finding("mlx", OK, f"{info['mlx']} at {info['mlx_path']}")
+            yield Finding("mlx-lm", OK, f"{info['mlx_lm']} at {info['mlx_lm_path']}")
+
+    def _python(self) -> Iterator[Finding]:
+        """Whether the Python that runs this could be booted, and could import mlx."""
+        if self._bundle is not None:
+            return
+        try:
+            yield Finding("python", OK, f"its shared library is {interpreter.find().library}")
+        except BundleError as error:
+            yield Finding(
+                "python",
+                PROBLEM,
+                str(error),
+                "install one (Debian: libpython3-dev; pyenv: build with --enable-shared)",
+            )
+        command = [sys.executable, "-c", "import mlx.core as mx; print(mx.__version__)"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines()
+            text = lines[-1] if lines else f"import mlx.core ended with {done.returncode}"
+            yield Finding("mlx", PROBLEM, text, advice.for_message(text))
+        else:
+            yield Finding("mlx", OK, f"this Python imports mlx {done.stdout.strip()}")
+
+    # ------------------------------------------------------------- Packages
+
+    def _packages(self) -> Iterator[Finding]:
+        """Compare what is installed with what the package was made with."""
+        if self._bundle is not None:
+            return
+        pins = _pins()
+        if not pins:
+            text = "cowmlx was not installed by pip, so there is no telling which versions it wants"
+            yield Finding("packages", NOTE, text)
+            return
+        info = self.probe.info if self.probe is not None else {}
+        folders = [str(Path(info["mlx_lm_path"]).parent)] if info else sys.path
+        installed = {
+            _normal(found.metadata["Name"]): found.version
+            for found in reversed(list(metadata.distributions(path=folders)))
+        }
+        wrong = [
+            f"{name} {installed[name]} instead of {version}"
+            for name, version in pins.items()
+            if installed.get(name, version) != version
+        ]
+        missing = [f"{name}=={version}" for name, version in pins.items() if name not in installed]
+        if missing:
+            text = f"missing: {', '.join(missing)}"
+            command = f"pip install {' '.join(missing)}"
+            yield Finding("packages", PROBLEM, text, command)
+        if wrong:
+            text = f"other versions than it was tested with: {', '.join(wrong)}"
+            yield Finding("packages", NOTE, text, "pip install --upgrade cowmlx")
+        if not missing and not wrong:
+            yield Finding("packages", OK, ", ".join(f"{n} {v}" for n, v in pins.items()))
+
+    # --------------------------------------------------------------- Device
+
+    def _device(self, probe: Probe) -> Iterator[Finding]:
+        info = probe.info
+        if MAC and info["device"] != "gpu":
+            yield Finding(
+                "device", PROBLEM, "mlx sees no GPU", "check that mlx-metal is installed as mlx is"
+            )
+        elif info["device"] != "gpu" and shutil.which("nvidia-smi"):
+            text = "mlx computes on the CPU, and there is an NVIDIA GPU"
+            yield Finding("device", NOTE, text, "install mlx's CUDA build in the place of mlx-cpu")
+        else:
+            yield Finding("device", OK, info["device"])
+        if info["blas"] != "reference" or info["device"] == "gpu":
+            yield Finding("BLAS", OK, info["blas"])
+        elif os.environ.get("COWMLX_BLAS") == "reference":
+            text = "reference, as COWMLX_BLAS asks for"
+            yield Finding("BLAS", NOTE, text, "unset COWMLX_BLAS: prompts take many times longer")
+        else:
+            reason = info.get("blas_problem") or "scipy-openblas32 is not installed"
+            text = f"reference: {reason}; prompts take many times longer than with OpenBLAS"
+            yield Finding("BLAS", NOTE, text, "pip install scipy-openblas32")
+
+    def _model_run(self, probe: Probe) -> Iterator[Finding]:
+        if self._model is None:
+            return
+        for name in ("load", "generate"):
+            step = probe.steps.get(name)
+            if step is None:
+                text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
+                yield Finding(name, PROBLEM, text, advice.for_message(text))
+                return
+            if step.status != "OK":
+                text = f"{step.status}: {step.text}"
+                yield Finding(name, PROBLEM, text, "the message says what the folder lacks")
+                return
+            yield Finding(name, OK, step.text or self._model)
+
+    # --------------------------------------------------------- Surroundings
+
+    def _surroundings(self) -> Iterator[Finding]:
+        for name in ("COWMLX_PYTHON_HOME", "COWMLX_BLAS"):
+            if value := os.environ.get(name):
+                yield Finding("environment", NOTE, f"{name} is {value}")
+        for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH"):
+            if value := os.environ.get(name):
+                text = f"{name} is {value}; other libraries than the installed ones may be loaded"
+                yield Finding("environment", NOTE, text, "try without it if something is wrong")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS:
+            yield Finding("descriptors", OK, f"{soft} files may be open")
+        else:
+            text = f"only {soft} files may be open (at most {hard})"
+            yield Finding("descriptors", NOTE, text, "raise it: ulimit -n 1024, or setrlimit()")
+        folder = self._library.parent
+        if folder.is_dir() and folder.stat().st_mode & 0o002:
+            text = f"every user may write into {folder}, and so into your program"
+            yield Finding("permissions", PROBLEM, text, f"chmod o-w {folder}")
+
+
+def _pins() -> dict[str, str]:
+    """Return the versions that the package was made with, as far as they hold here."""
+    project = PACKAGE.parent / "pyproject.toml"
+    try:
+        if project.is_file() and (PACKAGE / "_bridge.pyx").is_file():  # a source tree
+            lines = tomllib.loads(project.read_text())["project"]["dependencies"]
+        else:
+            lines = metadata.requires("cowmlx") or []
+    except (metadata.PackageNotFoundError, OSError, ValueError, KeyError):
+        return {}
+    found = {}
+    for line in lines:
+        pin = _PIN.match(line)
+        other = re.search(r"sys_platform\s*==\s*[\"'](\w+)[\"']", line)
+        if pin and "extra" not in line and (not other or sys.platform == other[1]):
+            found[_normal(pin[1])] = pin[2]
+    return found
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

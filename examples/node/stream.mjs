@@ -1,0 +1,74 @@
+// Stream what a model makes of a text, then again and stop half-way:
+//   npm ci && node stream.mjs LIBRARY MODEL TEXT
+// LIBRARY is what `python -m cowmlx library` prints, or that of `make install`.
+import koffi from "koffi";
+
+const [libraryPath, modelPath, text] = process.argv.slice(2);
+if (text === undefined) {
+  console.error("usage: node stream.mjs LIBRARY MODEL TEXT");
+  process.exit(2);
+}
+
+const OK = 0, DONE = 1, ADD_SPECIAL = 1, FINISH_CANCELED = 5, FOREVER = 0xffffffff;
+const Piece = koffi.struct("cow_mlx_piece", {
+  struct_size: "size_t", token: "int32_t", logprob: "float", finish: "int32_t",
+});
+
+const library = koffi.load(libraryPath);
+const message = library.func("const char* cow_mlx_error_message()");
+const declare = (prototype) => library.func(`int32_t cow_mlx_${prototype}`);
+const start = declare("runtime_start(void* params)");
+const stop = declare("runtime_stop()");
+const load = declare("model_load(const char* path, void* params, _Out_ int32_t* model)");
+const create = declare("context_create(int32_t model, void* params, _Out_ int32_t* context)");
+const tokenize = declare(`model_tokenize(int32_t model, const char* text, size_t length,
+  uint32_t flags, _Out_ int32_t* tokens, size_t capacity, _Out_ size_t* count)`);
+const begin = declare(
+  "context_begin(int32_t context, const int32_t* tokens, size_t count, void* params)");
+const poll = declare("context_poll(int32_t context, uint32_t timeout_ms)");
+const next = declare(`context_next(int32_t context, _Out_ uint8_t* text, size_t capacity,
+  _Out_ size_t* length, _Inout_ cow_mlx_piece* piece)`);
+const cancel = declare("context_cancel(int32_t context)");
+
+function check(status) {
+  if (status < 0) throw new Error(message());
+  return status;
+}
+
+// The error message belongs to a thread, so what can fail is called on this one; only the wait
+// for a piece is left to a thread of koffi's, and the event loop stays free.
+const ready = (context) =>
+  new Promise((resolve, reject) =>
+    poll.async(context, FOREVER, (error, status) => (error ? reject(error) : resolve(status))));
+
+// The pieces of a generation. Returns why it ended.
+async function* generate(context, tokens) {
+  check(begin(context, tokens, tokens.length, null));
+  const buffer = Buffer.alloc(1024), length = [0];
+  const piece = { struct_size: koffi.sizeof(Piece), token: -1, logprob: 0, finish: 0 };
+  for (;;) {
+    await ready(context);
+    if (check(next(context, buffer, buffer.length, length, piece)) === DONE) return piece.finish;
+    yield buffer.toString("utf8", 0, Number(length[0]));
+  }
+}
+
+const model = [0], context = [0], tokens = new Int32Array(2048), count = [0];
+check(start(null));
+check(load(modelPath, null, model));
+check(create(model[0], null, context));
+check(tokenize(model[0], text, Buffer.byteLength(text), ADD_SPECIAL, tokens, tokens.length, count));
+const prompt = tokens.subarray(0, Number(count[0]));
+
+for await (const part of generate(context[0], prompt)) process.stdout.write(part);
+console.log("\n[ended]");
+
+const pieces = generate(context[0], prompt);
+let received = 0, step;
+while (!(step = await pieces.next()).done) {
+  process.stdout.write(step.value);
+  received += step.value.length;
+  if (received >= 20) check(cancel(context[0]));
+}
+console.log(step.value === FINISH_CANCELED ? "\n[canceled]" : "\n[ended]");
+check(stop());

@@ -1,0 +1,39 @@
+//! Results of variable size: buffers that grow until the result fits.
+
+use std::ffi::c_char;
+use std::ptr::null_mut;
+
+use crate::error::{Result, check};
+use crate::sys;
+
+/// Call with a buffer of `guess` elements, and again with as many as the call says it needs. A
+/// guess of 0 asks first.
+pub(crate) fn vector<T: Copy + Default>(
+    guess: usize,
+    mut call: impl FnMut(*mut T, usize, &mut usize) -> sys::cow_mlx_status,
+) -> Result<Vec<T>> {
+    let mut buffer = vec![T::default(); guess];
+    loop {
+        let start = if buffer.is_empty() { null_mut() } else { buffer.as_mut_ptr() };
+        let mut length = 0;
+        let status = call(start, buffer.len(), &mut length);
+        let fits = length <= buffer.len();
+        if fits || status != sys::COW_MLX_EBUFFER {
+            check(status)?;
+        }
+        buffer.resize(length, T::default());
+        if fits {
+            return Ok(buffer);
+        }
+    }
+}
+
+/// The same for text.
+pub(crate) fn text(
+    mut call: impl FnMut(*mut c_char, usize, &mut usize) -> sys::cow_mlx_status,
+) -> Result<String> {
+    let bytes =
+        vector::<u8>(1024, |buffer, capacity, length| call(buffer.cast(), capacity, length))?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}

@@ -1,0 +1,397 @@
+//! Contexts: sequences of tokens with their caches.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cancel::CancelHandle;
+use crate::chat::{self, Event};
+use crate::error::{Result, Status, check, opened};
+use crate::generation::{self, Generation, Stats, TokenLogprob};
+use crate::generation_params::GenerationParams;
+use crate::model::{Model, Token};
+use crate::owner::Owner;
+use crate::params::params;
+use crate::text::c_path;
+use crate::{Adapter, buffer, callback, sys};
+
+/// What happens when a context holds as many tokens as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Overflow {
+    /// A longer prompt is [`ContextFull`](Status::ContextFull), a generation ends.
+    Stop = sys::COW_MLX_OVERFLOW_STOP,
+    /// Those behind the first `keep_tokens` are dropped, a quarter of them at a time, and the
+    /// rest is processed again.
+    Roll = sys::COW_MLX_OVERFLOW_ROLL,
+}
+
+impl From<Overflow> for i32 {
+    fn from(overflow: Overflow) -> i32 {
+        overflow as i32
+    }
+}
+
+params! {
+    /// What a context is like.
+    ContextParams for cow_mlx_context_params by cow_mlx_context_params_init {
+        /// Tokens the context may hold; 0: the model's context length.
+        max_tokens: usize,
+        /// 0: keys and values in the model's type; 4 or 8: quantised.
+        kv_bits: i32,
+        /// Values that share a scale: 32, 64 or 128; 0: as fits.
+        kv_group_size: i32,
+        /// Never share a batch with other contexts.
+        solo: bool,
+        /// Below 0: steps only while no other context wants to.
+        priority: i32,
+        /// What happens when it is full; default [`Overflow::Stop`].
+        overflow: Overflow,
+        /// With [`Overflow::Roll`]: tokens at the front that are never dropped.
+        keep_tokens: usize,
+        /// Start from, and leave, processed prompts in the cache that the model's contexts share;
+        /// default true.
+        share_prefix: bool,
+    }
+    also {}
+}
+
+/// A context: one sequence of tokens and its cache.
+///
+/// It may be sent to another thread, but takes one call at a time, so it cannot be shared between
+/// threads; its [`CancelHandle`] can. The model is borrowed or shared, see [`Owner`].
+#[derive(Debug)]
+pub struct Context<'m> {
+    raw: sys::cow_mlx_context,
+    model: Owner<'m, Model<'m>>,
+    one_call_at_a_time: PhantomData<Cell<()>>,
+}
+
+impl<'m> Context<'m> {
+    /// Open a context that holds nothing.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_create`.
+    pub fn new(model: impl Into<Owner<'m, Model<'m>>>) -> Result<Self> {
+        Self::with_params(model, &ContextParams::new())
+    }
+
+    /// Open a context that holds nothing, with parameters.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_create`.
+    pub fn with_params(
+        model: impl Into<Owner<'m, Model<'m>>>,
+        params: &ContextParams,
+    ) -> Result<Self> {
+        let model = model.into();
+        let filled = params.filled();
+        let mut raw = 0;
+        // SAFETY: the struct lives until the call returns.
+        let status =
+            unsafe { sys::cow_mlx_context_create(model.as_raw(), filled.as_ptr(), &mut raw) };
+        opened(status, || Self { raw, model, one_call_at_a_time: PhantomData })
+    }
+
+    /// The handle, for calls of [`sys`](crate::sys).
+    pub fn as_raw(&self) -> sys::cow_mlx_context {
+        self.raw
+    }
+
+    /// The model that the context is one of.
+    pub fn model(&self) -> &Model<'m> {
+        &self.model
+    }
+
+    /// What ends a call on this context from another thread.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        CancelHandle::new(self.raw)
+    }
+
+    /// Open a context that holds what this one holds: tokens, state, parameters and adapter. The
+    /// arrays are shared until either writes to them. A generation under way is not forked.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_fork`.
+    pub fn fork(&self) -> Result<Self> {
+        let mut raw = 0;
+        // SAFETY: writes a handle.
+        let status = unsafe { sys::cow_mlx_context_fork(self.raw, &mut raw) };
+        let model = self.model.clone();
+        opened(status, || Self { raw, model, one_call_at_a_time: PhantomData })
+    }
+
+    /// Forget every token and end the generation; parameters and adapter stay.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn reset(&mut self) -> Result<()> {
+        // SAFETY: takes a handle.
+        check(unsafe { sys::cow_mlx_context_reset(self.raw) })
+    }
+
+    /// The tokens that the cache holds, prompt and generated ones. The last token of an ended
+    /// generation may be missing.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn tokens(&self) -> Result<Vec<Token>> {
+        // SAFETY: the buffer has that capacity.
+        buffer::vector(1024, |tokens, capacity, count| unsafe {
+            sys::cow_mlx_context_tokens(self.raw, tokens, capacity, count)
+        })
+    }
+
+    /// Drop the last tokens. A generation under way ends. Tells how many were dropped.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn trim_end(&mut self, count: usize) -> Result<usize> {
+        let mut trimmed = 0;
+        // SAFETY: writes a number.
+        check(unsafe { sys::cow_mlx_context_trim_end(self.raw, count, &mut trimmed) })?;
+        Ok(trimmed)
+    }
+
+    /// Drop the first tokens, and let the others move to the front: they are processed again.
+    /// Tells how many were dropped.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn trim_front(&mut self, count: usize) -> Result<usize> {
+        let mut trimmed = 0;
+        // SAFETY: writes a number.
+        check(unsafe { sys::cow_mlx_context_trim_front(self.raw, count, &mut trimmed) })?;
+        Ok(trimmed)
+    }
+
+    /// Keep what the context holds, to come back to it: exact for every kind of cache.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_fork`.
+    pub fn checkpoint(&self) -> Result<Checkpoint<'m>> {
+        let mut raw = 0;
+        // SAFETY: writes a handle.
+        let status = unsafe { sys::cow_mlx_context_checkpoint(self.raw, &mut raw) };
+        opened(status, || Checkpoint { raw, _model: self.model.clone() })
+    }
+
+    /// Hold again what the context held at a checkpoint, as often as you like. A generation under
+    /// way ends.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) if the checkpoint is another context's.
+    pub fn rewind(&mut self, checkpoint: &Checkpoint<'_>) -> Result<()> {
+        // SAFETY: takes handles.
+        check(unsafe { sys::cow_mlx_context_rewind(self.raw, checkpoint.raw) })
+    }
+
+    /// Write what the context holds to a file, so that a later process need not process the
+    /// tokens again. The file appears whole or not at all.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_save`.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = c_path("context_save: path", path.as_ref())?;
+        // SAFETY: the path lives until the call returns.
+        check(unsafe { sys::cow_mlx_context_save(self.raw, path.as_ptr()) })
+    }
+
+    /// Hold what another context, perhaps of an earlier process, has saved. A generation under way
+    /// ends. A call that fails changes nothing.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_load`.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = c_path("context_load: path", path.as_ref())?;
+        // SAFETY: the path lives until the call returns.
+        check(unsafe { sys::cow_mlx_context_load(self.raw, path.as_ptr()) })
+    }
+
+    /// Tell about the context, as a JSON object: effective parameters, tokens, bytes, and how the
+    /// last prompt was processed.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn info(&self) -> Result<String> {
+        // SAFETY: the buffer has that capacity.
+        buffer::text(|buffer, capacity, length| unsafe {
+            sys::cow_mlx_context_info(self.raw, buffer, capacity, length)
+        })
+    }
+
+    /// Use an adapter of the context's model from now on, or none. A change makes the context
+    /// forget its tokens.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) if the adapter is another model's.
+    pub fn set_adapter(&mut self, adapter: Option<&Adapter<'_>>) -> Result<()> {
+        let adapter = adapter.map_or(0, Adapter::as_raw);
+        // SAFETY: takes handles.
+        check(unsafe { sys::cow_mlx_context_set_adapter(self.raw, adapter) })
+    }
+
+    /// Process a prompt, and be ready to generate: the [`Generation`] gives the pieces.
+    ///
+    /// `tokens` is the whole sequence so far, not only what is new: the longest common prefix of
+    /// it and of what the cache holds is kept.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_begin`.
+    pub fn begin(
+        &mut self,
+        tokens: &[Token],
+        params: &GenerationParams<'_>,
+    ) -> Result<Generation<'_>> {
+        generation::begin(self.raw, tokens, params)?;
+        Ok(Generation::new(self))
+    }
+
+    /// Go on with the generation that the last [`begin`](Self::begin) began, where its
+    /// [`Generation`] has been dropped. So an event loop can keep a context, and look for pieces
+    /// when [`poll`](Self::poll) or [`wake_fd`](Self::wake_fd) says that there are some.
+    pub fn resume(&mut self) -> Generation<'_> {
+        Generation::new(self)
+    }
+
+    /// Begin and generate to the end in one call. `on_text` receives the text as it comes, on
+    /// this thread; `false` cancels.
+    ///
+    /// # Errors
+    /// [`Canceled`](Status::Canceled) and [`TimedOut`](Status::TimedOut) leave the context with
+    /// the tokens that were processed; otherwise as the manual says of
+    /// `cow_mlx_context_generate`.
+    ///
+    /// # Panics
+    /// If a closure does: the call is cancelled, and the panic goes on.
+    pub fn generate(
+        &mut self,
+        tokens: &[Token],
+        params: &GenerationParams<'_>,
+        on_text: impl FnMut(&str) -> bool,
+    ) -> Result<Stats> {
+        generation::generate(self.raw, tokens, params, on_text)
+    }
+
+    /// Answer a conversation: render it, process what is new in it, generate, and tell what came.
+    ///
+    /// Takes what [`Model::chat_prompt`] takes. `on_event` receives the events, on this thread;
+    /// `false` cancels. The last one is [`Event::End`], if the call succeeds.
+    ///
+    /// # Errors
+    /// As [`Model::chat_prompt`] and [`generate`](Self::generate).
+    ///
+    /// # Panics
+    /// If a closure does: the call is cancelled, and the panic goes on.
+    pub fn chat(
+        &mut self,
+        messages: &str,
+        options: Option<&str>,
+        params: &GenerationParams<'_>,
+        on_event: impl FnMut(Event<'_>) -> bool,
+    ) -> Result<Stats> {
+        chat::chat(self.raw, messages, options, params, on_event)
+    }
+
+    /// Wait until the generation's next piece would come without blocking, or none will; `false`
+    /// if that is not so within the timeout. `None`: as long as it takes.
+    ///
+    /// The piece is computed meanwhile, so one thread can look after many contexts.
+    ///
+    /// # Errors
+    /// [`InvalidState`](Status::InvalidState) if nothing has begun.
+    pub fn poll(&self, timeout: Option<Duration>) -> Result<bool> {
+        let milliseconds = timeout.map_or(u32::MAX, |timeout| {
+            let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
+            u32::try_from(rounded_up).unwrap_or(u32::MAX).min(u32::MAX - 1)
+        });
+        // SAFETY: takes a handle.
+        match check(unsafe { sys::cow_mlx_context_poll(self.raw, milliseconds) }) {
+            Ok(()) => Ok(true),
+            Err(error) if error.status() == Status::TimedOut => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A file descriptor that is readable while the generation's next piece would come without
+    /// blocking, for the event loop of an application.
+    ///
+    /// From then on a piece is always computed ahead. It is closed with the context: only wait
+    /// for it, do not read it.
+    ///
+    /// # Errors
+    /// [`Io`](Status::Io) if the process has too many open files.
+    pub fn wake_fd(&self) -> Result<BorrowedFd<'_>> {
+        let mut descriptor = -1;
+        // SAFETY: writes a number.
+        check(unsafe { sys::cow_mlx_context_wake_fd(self.raw, &mut descriptor) })?;
+        // SAFETY: it stays open until the context is freed, which the borrow precludes.
+        Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+
+    /// The most probable tokens where the last piece was chosen, the most probable first.
+    ///
+    /// # Errors
+    /// [`InvalidState`](Status::InvalidState) if no piece has come, or its generation has no
+    /// logprobs.
+    pub fn logprobs(&self) -> Result<Vec<TokenLogprob>> {
+        generation::logprobs(self.raw)
+    }
+
+    /// The model's logits behind the last token that [`tokens`](Self::tokens) gives: one for every
+    /// token of the vocabulary.
+    ///
+    /// # Errors
+    /// [`InvalidState`](Status::InvalidState) if no token has been processed since the last change
+    /// of the context.
+    pub fn logits(&self) -> Result<Vec<f32>> {
+        // SAFETY: the buffer has that capacity.
+        buffer::vector(0, |logits, capacity, count| unsafe {
+            sys::cow_mlx_context_logits(self.raw, logits, capacity, count)
+        })
+    }
+
+    /// Sizes and times of the last generation, so far.
+    ///
+    /// # Errors
+    /// [`InvalidState`](Status::InvalidState) if nothing has begun.
+    pub fn stats(&self) -> Result<Stats> {
+        let mut stats = Stats::raw();
+        // SAFETY: the struct has the size that it says.
+        check(unsafe { sys::cow_mlx_context_stats(self.raw, &mut stats) })?;
+        Ok(Stats::from_raw(&stats))
+    }
+}
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this one's, and is freed once.
+        unsafe { sys::cow_mlx_context_free(self.raw) };
+        callback::forget_panic();
+    }
+}
+
+/// What a context held at one moment. It is of no use without that context.
+#[derive(Debug)]
+pub struct Checkpoint<'m> {
+    raw: sys::cow_mlx_checkpoint,
+    _model: Owner<'m, Model<'m>>,
+}
+
+impl Checkpoint<'_> {
+    /// The handle, for calls of [`sys`](crate::sys).
+    pub fn as_raw(&self) -> sys::cow_mlx_checkpoint {
+        self.raw
+    }
+}
+
+impl Drop for Checkpoint<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this one's; if it was freed with its context, it means nothing.
+        unsafe { sys::cow_mlx_checkpoint_free(self.raw) };
+        callback::forget_panic();
+    }
+}

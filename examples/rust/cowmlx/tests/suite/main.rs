@@ -1,0 +1,16 @@
+//! The crate against the library and a real model, all in one process and on many threads.
+
+mod adapters;
+mod callbacks;
+mod cancelling;
+mod chats;
+mod contexts;
+mod embeddings;
+mod errors;
+mod events;
+mod generations;
+mod models;
+mod ownership;
+#[cfg(feature = "stream")]
+mod streams;
+mod support;

@@ -1,0 +1,108 @@
+"""The site in a real browser: it renders, finds, complains of nothing and asks nobody else."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.browser import Browser, NoBrowserError, installed
+
+PAGES = ["index.html", "getting-started/c.html", "guides/performance.html", "reference/index.html"]
+WIDTHS = {"desktop": 1280, "phone": 390}
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a word."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+    handler = functools.partial(Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def browser(tmp_path) -> Iterator[Browser]:
+    """A fresh browser."""
+    path = installed()
+    if not path:
+        pytest.skip("chromium is not installed")
+    try:
+        browser = Browser(path, tmp_path / "profile")
+    except NoBrowserError as error:
+        pytest.skip(str(error))
+    yield browser
+    browser.close()
+
+
+def settle(browser: Browser) -> None:
+    """Wait until the theme's script has run."""
+    browser.wait_for("document.body.dataset.mdColorScheme && document.fonts.status === 'loaded'")
+
+
+def test_pages_render_without_complaint_or_foreign_request(browser, address):
+    for page in PAGES:
+        browser.open(f"{address}/{page}")
+        settle(browser)
+        assert browser.evaluate("document.querySelector('h1').offsetHeight") > 0
+    foreign = [url for url in browser.requests if not url.startswith((address, "data:"))]
+    assert len(browser.requests) > len(PAGES)
+    assert foreign == []
+    assert browser.complaints == []
+
+
+def test_a_complaint_and_a_foreign_request_would_be_seen(browser, address):
+    browser.open(f"{address}/index.html")
+    browser.evaluate("console.error('oh'); new Image().src = 'http://localhost:1/x.png'; 1")
+    browser.wait_for("performance.getEntriesByName('http://localhost:1/x.png').length")
+    assert "http://localhost:1/x.png" in browser.requests
+    assert any("oh" in complaint for complaint in browser.complaints)
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_nothing_is_wider_than_the_window(browser, address, width):
+    """But for code and tables, which scroll in themselves."""
+    for page in [*PAGES, "reference/generation.html"]:
+        browser.open(f"{address}/{page}", width=width)
+        settle(browser)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width, page
+
+
+def test_code_fits_on_a_desktop(browser, address):
+    for page in ("index.html", "getting-started/c.html", "guides/chat.html"):
+        browser.open(f"{address}/{page}")
+        settle(browser)
+        clipped = browser.evaluate(
+            "[...document.querySelectorAll('pre > code')]"
+            ".filter(code => code.scrollWidth > code.clientWidth).map(code => code.textContent)"
+        )
+        assert clipped == [], page
+
+
+def test_dark_follows_the_system(browser, address):
+    colours = set()
+    for dark in (False, True):
+        browser.open(f"{address}/index.html", dark=dark)
+        settle(browser)
+        colours.add(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(colours) == 2
+
+
+def test_search_finds_a_function(browser, address):
+    browser.open(f"{address}/index.html?q=cow_mlx_context_fork")
+    result = browser.wait_for("document.querySelector('.md-search-result__link')?.href")
+    assert "reference/" in result
+    assert browser.complaints == []

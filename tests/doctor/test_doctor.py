@@ -1,0 +1,191 @@
+"""The doctor names what is wrong with an installation, and survives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.compiler import compile_c, run
+from support.paths import CALF, CSRC, INCLUDE, LIBRARY, ROOT
+
+BRIDGE = f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+class Installation:
+    """A copy of the package as pip installs it, to be broken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.package = folder / "cowmlx"
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyx", "*.pxi", "*.pxd")
+        shutil.copytree(ROOT / "cowmlx", self.package, symlinks=True, ignore=ignored)
+        shutil.copytree(INCLUDE, self.package / "include", dirs_exist_ok=True)
+        self.library = self.package / "lib" / LIBRARY.name
+
+    def requires(self, *lines: str) -> None:
+        """Let the installed package ask for distributions."""
+        record = self.folder / "cowmlx-1.0.0.dist-info" / "METADATA"
+        record.parent.mkdir()
+        asked = "".join(f"Requires-Dist: {line}\n" for line in lines)
+        record.write_text(f"Metadata-Version: 2.1\nName: cowmlx\nVersion: 1.0.0\n{asked}")
+
+    def examine(self, *arguments: object, **env: str) -> tuple[int, dict[str, Any]]:
+        """Status and report of the doctor."""
+        command = [sys.executable, "-m", "cowmlx", "doctor", "--json", *arguments]
+        plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        done = run(command, cwd=self.folder, env={**plain, **env})
+        assert done.stderr == ""
+        return done.returncode, json.loads(done.stdout)
+
+    def problem(self, check: str, *arguments: object, **env: str) -> dict[str, str]:
+        """The first problem, which must be of that check and come with advice."""
+        status, report = self.examine(*arguments, **env)
+        assert (status, report["ok"]) == (1, False)
+        first = next(found for found in report["findings"] if found["state"] == "problem")
+        assert first["check"] == check
+        assert first["advice"]
+        return first
+
+
+@pytest.fixture
+def installation(tmp_path) -> Installation:
+    return Installation(tmp_path)
+
+
+def test_nothing_is_wrong_with_what_works(installation):
+    status, report = installation.examine(CALF)
+    assert not [found for found in report["findings"] if found["state"] == "problem"]
+    assert status == 0
+    checks = {found["check"] for found in report["findings"]}
+    assert {"library", "header", "bridge", "start", "mlx", "device", "load", "generate"} <= checks
+    assert Path(report["runtime_info"]["libpython"]).is_file()
+    assert Path(report["runtime_info"]["mlx_path"]).is_file()
+
+
+def test_report_for_people_ends_with_a_sentence():
+    done = run([sys.executable, "-m", "cowmlx", "doctor"], cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1] in (
+        "nothing is wrong",
+        "it works; the notes tell what could be better",
+    )
+
+
+def test_missing_library(installation):
+    installation.library.unlink()
+    found = installation.problem("library")
+    assert str(installation.library) in found["text"]
+
+
+def test_library_that_was_cut_short(installation):
+    data = installation.library.read_bytes()
+    installation.library.write_bytes(data[:100])
+    assert "again" in installation.problem("library")["advice"]
+
+
+def test_missing_bridge(installation):
+    (installation.package / BRIDGE).unlink()
+    assert BRIDGE in installation.problem("bridge")["text"]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the name is that of Linux")
+def test_bridge_for_another_python(installation):
+    other = "_bridge.cpython-35m-x86_64-linux-gnu.so"
+    (installation.package / BRIDGE).rename(installation.package / other)
+    found = installation.problem("bridge")
+    assert other in found["text"]
+    assert BRIDGE in found["text"]
+
+
+def test_bridge_of_another_build(installation, tmp_path):
+    """The library asks for another ABI of the bridge than this one has."""
+    sources = Path(shutil.copytree(CSRC, tmp_path / "csrc"))
+    header = sources / "bridge.h"
+    text, count = re.subn(r"(COW_BRIDGE_ABI\s*=?\s*)\d+", r"\g<1>999", header.read_text())
+    assert count
+    header.write_text(text)
+    macros = [f'-DCOWMLX_BUILD_PREFIX="{sys.prefix}"']
+    macros += [f"-DCOWMLX_PYTHON_MINOR={sys.version_info.minor}", f"-I{sources}"]
+    if multiarch := sysconfig.get_config_var("MULTIARCH"):
+        macros.append(f'-DCOWMLX_MULTIARCH="{multiarch}"')
+    include = f"-I{sysconfig.get_path('include')}"
+    options = ["-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-ldl"]
+    compile_c(sorted(sources.glob("*.c")), installation.library, include, *macros, *options)
+    found = installation.problem("start")
+    assert "999" in found["text"]
+    assert "two builds" in found["advice"]
+
+
+def test_python_home_that_is_none(installation):
+    found = installation.problem("start", COWMLX_PYTHON_HOME="/no/python")
+    assert "/no/python" in found["text"]
+    assert "COWMLX_PYTHON_HOME" in found["advice"]
+
+
+def test_python_home_without_mlx(installation, tmp_path):
+    bare = tmp_path / "bare"
+    run([sys.executable, "-m", "venv", "--without-pip", bare])
+    found = installation.problem("start", COWMLX_PYTHON_HOME=str(bare))
+    assert "mlx" in found["text"]
+    assert "pip install" in found["advice"]
+
+
+def test_header_of_another_version(installation):
+    header = installation.package / "include/cow_mlx.h"
+    text = header.read_text()
+    header.write_text(re.sub(r'(COW_MLX_VERSION )"[^"]*"', r'\1"0.9.9"', text))
+    assert "0.9.9" in installation.problem("header")["text"]
+
+
+def test_missing_package_is_named_with_its_version(installation):
+    installation.requires("no-such-package==1.2.3", "jinja2==0.0.1", 'other==1; extra == "x"')
+    found = installation.problem("packages")
+    assert "no-such-package==1.2.3" in found["advice"]
+    assert "other" not in found["text"]
+    _, report = installation.examine()
+    notes = [found["text"] for found in report["findings"] if found["state"] == "note"]
+    assert any("instead of 0.0.1" in note for note in notes)
+
+
+def test_missing_probe_is_told(installation):
+    (installation.package / "lib/cowmlx-probe").unlink()
+    assert "cowmlx-probe" in installation.problem("library")["text"]
+
+
+def test_model_that_does_not_load(installation, tmp_path):
+    (tmp_path / "model").mkdir()
+    found = installation.problem("load", tmp_path / "model")
+    assert "config.json" in found["text"]
+
+
+def test_library_that_others_may_change(installation):
+    installation.library.parent.chmod(0o777)
+    assert "chmod" in installation.problem("permissions")["advice"]
+
+
+def test_reference_blas_is_a_note(installation):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("macOS has Accelerate")
+    status, report = installation.examine(COWMLX_BLAS="reference")
+    assert status == 0
+    blas = next(found for found in report["findings"] if found["check"] == "BLAS")
+    assert (blas["state"], "COWMLX_BLAS" in blas["advice"]) == ("note", True)
+
+
+def test_bundle_that_was_changed(installation, tmp_path):
+    """A folder that lost files on its way is not what its manifest says."""
+    bundle = tmp_path / "bundle"
+    (bundle / "lib").mkdir(parents=True)
+    shutil.copy(LIBRARY, bundle / "lib")
+    files = {f"lib/{LIBRARY.name}": {"sha256": "0", "bytes": 0}, "lib/gone": {"bytes": 1}}
+    (bundle / "MANIFEST.json").write_text(json.dumps({"format": 1, "files": files}))
+    found = installation.problem("bundle", "--library", bundle)
+    assert "missing: lib/gone" in found["text"]
+    assert f"changed: lib/{LIBRARY.name}" in found["text"]

@@ -1,0 +1,365 @@
+/* What cow_mlx.hpp adds to cow_mlx.h, a scenario each: wrapper MODEL FOLDER SCENARIO */
+#include <cmath>
+#include <cow_mlx.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+using namespace cowmlx;
+
+#if __cplusplus >= 202002L
+#include <ranges>
+static_assert(std::ranges::input_range<Pieces>);
+#endif
+
+template <typename T>
+constexpr bool moves_only =
+    std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&
+    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
+static_assert(moves_only<Runtime> && moves_only<Model> && moves_only<Context>);
+static_assert(moves_only<Checkpoint> && moves_only<Adapter>);
+
+#define EXPECT(condition)                                                  \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      std::fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
+      std::exit(1);                                                        \
+    }                                                                      \
+  } while (0)
+
+/* The status a call throws; COW_MLX_OK if it throws nothing. */
+template <typename Call>
+static cow_mlx_status thrown(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT(std::strlen(error.what()) > 0);
+    return error.status();
+  }
+  return COW_MLX_OK;
+}
+
+struct Host {
+  std::string folder;
+  Model model;
+  Context context;
+  Tokens prompt;
+
+  Host(const char* path, const char* to)
+      : folder(to),
+        model(path),
+        context(model),
+        prompt(model.tokenize("Once upon a time", COW_MLX_ADD_SPECIAL)) {}
+
+  std::string text(Context& from) {
+    std::string text;
+    from.generate(prompt, [&](std::string_view part) { return text += part, true; });
+    return text;
+  }
+};
+
+static GenerationParams at_most(std::size_t tokens) {
+  GenerationParams params;
+  params.max_tokens = tokens;
+  return params;
+}
+
+static void a_range_gives_what_the_callback_gives(Host& host) {
+  std::string text;
+  std::size_t count = 0;
+  auto pieces = host.context.generate(host.prompt);
+  for (const Piece& piece : pieces) {
+    text += piece.text;
+    count++;
+  }
+  EXPECT(pieces.finish() == COW_MLX_FINISH_STOP);
+  EXPECT(count > 40 && host.context.stats().generated_tokens >= count);
+  EXPECT(text == host.text(host.context));
+}
+
+static void a_range_goes_on_after_break(Host& host) {
+  std::string text;
+  auto pieces = host.context.generate(host.prompt);
+  for (const Piece& piece : pieces) {
+    text += piece.text;
+    if (text.size() > 20) break;
+  }
+  EXPECT(pieces.finish() == COW_MLX_FINISH_NONE);
+  for (const Piece& piece : pieces) text += piece.text;
+  EXPECT(text == host.text(host.context));
+}
+
+static void a_range_ends_when_cancelled(Host& host) {
+  auto pieces = host.context.generate(host.prompt);
+  for (const Piece& piece : pieces) {
+    EXPECT(!piece.text.empty() || piece.token >= 0);
+    std::thread([&] { host.context.cancel(); }).join();
+  }
+  EXPECT(pieces.finish() == COW_MLX_FINISH_CANCELED);
+}
+
+static void next_tells_the_end(Host& host) {
+  Piece piece;
+  host.context.begin(host.prompt, at_most(1));
+  EXPECT(host.context.poll());
+  EXPECT(host.context.wake_fd() >= 0);
+  EXPECT(host.context.next(piece) && piece.token >= 0 && std::isnan(piece.logprob));
+  while (host.context.next(piece)) EXPECT(!piece.text.empty());
+  EXPECT(piece.text.empty() && piece.finish == COW_MLX_FINISH_LENGTH);
+}
+
+static void a_callback_that_throws_cancels_and_is_heard(Host& host) {
+  std::size_t calls = 0;
+  std::string heard;
+  auto fail = [&](std::string_view) -> bool {
+    calls++;
+    throw std::out_of_range("mine");
+  };
+  try {
+    host.context.generate(host.prompt, fail);
+  } catch (const std::out_of_range& error) {
+    heard = error.what();
+  }
+  EXPECT(heard == "mine" && calls == 1);
+  EXPECT(!host.text(host.context).empty());
+}
+
+static void every_callback_may_throw(Host& host) {
+  ModelParams loading;
+  loading.progress = [](float, std::string_view) -> bool { throw 1; };
+  GenerationParams params;
+  params.prompt_progress = [](std::size_t, std::size_t) -> bool { throw 2; };
+  auto fail = [](const Event&) -> bool { throw 3; };
+  int sum = 0;
+  auto call = [&](auto&& action) {
+    try {
+      action();
+    } catch (int number) {
+      sum += number;
+    }
+  };
+  std::string path = host.folder;
+  call([&] { Model(std::getenv("MODEL"), loading); });
+  call([&] { host.context.begin(host.prompt, params); });
+  call([&] { host.context.chat({{"user", "What is 3 + 4?"}}, fail); });
+  EXPECT(sum == 6);
+}
+
+static void a_callback_that_returns_false_cancels(Host& host) {
+  bool canceled = false;
+  try {
+    host.context.generate(host.prompt, [](std::string_view) { return false; });
+  } catch (const Canceled& error) {
+    canceled = error.status() == COW_MLX_ECANCELED && error.name() == std::string("ECANCELED");
+  }
+  EXPECT(canceled);
+}
+
+static void errors_have_status_and_message(Host& host) {
+  EXPECT(thrown([] { Model("/no/such/model"); }) == COW_MLX_ENOENT);
+  EXPECT(thrown([&] { host.context.begin({}); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { host.context.load(host.folder + "/none"); }) == COW_MLX_ENOENT);
+  EXPECT(thrown([&] { host.context.logits(); }) == COW_MLX_ESTATE);
+}
+
+static void a_nul_byte_in_a_path_is_refused(Host& host) {
+  using namespace std::string_literals;
+  EXPECT(thrown([&] { host.context.save(host.folder + "/a\0b"s); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { Model("models\0calf"s); }) == COW_MLX_EINVAL);
+  GenerationParams params;
+  params.stop = {"a\0b"s};
+  EXPECT(thrown([&] { host.context.begin(host.prompt, params); }) == COW_MLX_EINVAL);
+}
+
+static void an_object_moved_from_is_refused_and_the_other_frees(Host& host) {
+  Context moved = std::move(host.context);
+  EXPECT(thrown([&] { host.context.tokens(); }) == COW_MLX_EHANDLE);
+  EXPECT(moved.tokens().empty());
+  cow_mlx_context handle = moved.handle();
+  moved = Context(host.model);
+  std::size_t count;
+  EXPECT(cow_mlx_context_tokens(handle, nullptr, 0, &count) == COW_MLX_EHANDLE);
+}
+
+static void handles_are_freed_with_their_owners(Host& host) {
+  cow_mlx_context context;
+  cow_mlx_model model;
+  {
+    Model other(std::getenv("MODEL"));
+    Context fork = host.context.fork();
+    model = other.handle();
+    context = fork.handle();
+  }
+  bool end;
+  EXPECT(cow_mlx_model_is_end(model, 1, &end) == COW_MLX_EHANDLE);
+  EXPECT(cow_mlx_context_cancel(context) == COW_MLX_EHANDLE);
+}
+
+static void parameters_begin_with_the_defaults(Host& host) {
+  cow_mlx_context_params context;
+  cow_mlx_context_params_init(&context);
+  EXPECT(ContextParams().share_prefix == context.share_prefix);
+  cow_mlx_generation_params generation;
+  cow_mlx_generation_params_init(&generation);
+  EXPECT(GenerationParams().max_tokens == generation.max_tokens);
+  EXPECT(EmbedParams().batch_tokens > 0 && ModelParams().prefix_cache_bytes > 0);
+  EXPECT(RuntimeParams().log_level == COW_MLX_LOG_INFO);
+  (void)host;
+}
+
+static void owned_parameters_reach_the_library(Host& host) {
+  GenerationParams params = at_most(8);
+  params.logprobs = 2;
+  host.context.begin(host.prompt, params);
+  Piece piece;
+  EXPECT(host.context.next(piece) && piece.logprob <= 0);
+  std::vector<Candidate> best = host.context.logprobs();
+  EXPECT(best.size() == 2 && best[0].token == piece.token && best[0].logprob == piece.logprob);
+
+  params = at_most(1);
+  params.bias = {{best[0].token, -INFINITY}};
+  host.context.begin(host.prompt, params);
+  EXPECT(host.context.next(piece) && piece.token == best[1].token);
+
+  params = at_most(80);
+  params.stop = {"never said", "named"};
+  auto pieces = host.context.generate(host.prompt, params);
+  for (const Piece& each : pieces) EXPECT(each.text.find("named") == std::string::npos);
+  EXPECT(pieces.finish() == COW_MLX_FINISH_STOP_TEXT);
+
+  params = at_most(40);
+  params.grammar = "[0-9]{3}";
+  params.grammar_kind = COW_MLX_GRAMMAR_REGEX;
+  std::string digits;
+  auto keep = [&](std::string_view text) { return digits += text, true; };
+  host.context.generate(host.prompt, keep, params);
+  EXPECT(digits.size() == 3);
+
+  std::size_t processed = 0;
+  params = at_most(0);
+  params.prompt_progress = [&](std::size_t done, std::size_t) { return processed = done, true; };
+  host.context.reset();
+  host.context.begin(host.prompt, params);
+  EXPECT(processed > 0);
+  params.draft = host.context.handle();
+  EXPECT(thrown([&] { host.context.begin(host.prompt, params); }) == COW_MLX_EHANDLE);
+}
+
+static void a_model_tells_and_translates(Host& host) {
+  std::string text("a\0b \"c\"", 7);
+  EXPECT(host.model.detokenize(host.model.tokenize(text)) == text);
+  std::string all(3000, 'x');
+  EXPECT(host.model.detokenize(host.model.tokenize(all)) == all);
+  EXPECT(host.model.tokenize("").empty() && host.model.detokenize({}).empty());
+  EXPECT(host.model.info().find("\"architecture\"") != std::string::npos);
+  EXPECT(host.model.is_end(2) && !host.model.is_end(40));
+  Tokens plain = host.model.chat_prompt("[{\"role\": \"user\", \"content\": \"Say \\\"x\\\"\"}]");
+  EXPECT(host.model.chat_prompt({{"user", "Say \"x\""}}) == plain);
+  EXPECT(host.model.chat_prompt({{"user", "Say \"x\""}}, "{\"add_generation_prompt\": false}") !=
+         plain);
+  EmbedParams params;
+  params.pooling = COW_MLX_POOLING_LAST;
+  auto rows = host.model.embed({"a cow", "a fox", "a cow"}, params);
+  EXPECT(rows.size() == 3 && rows[0] != rows[1] && std::abs(rows[0][5] - rows[2][5]) < 1e-4f);
+}
+
+static void a_context_is_kept_cut_and_copied(Host& host) {
+  host.context.begin(host.prompt, at_most(0));
+  Tokens held = host.context.tokens();
+  EXPECT(held == host.prompt);
+  EXPECT(host.context.logits().size() == 1280);
+  Checkpoint checkpoint = host.context.checkpoint();
+  host.context.save(host.folder + "/saved");
+  EXPECT(host.context.trim_end(1) == 1 && host.context.trim_front(1) == 1);
+  EXPECT(host.context.tokens().size() == held.size() - 2);
+  host.context.rewind(checkpoint);
+  EXPECT(host.context.tokens() == held);
+  Context fork = host.context.fork();
+  host.context.reset();
+  EXPECT(host.context.tokens().empty() && fork.tokens() == held);
+  host.context.load(host.folder + "/saved");
+  EXPECT(host.context.tokens() == held);
+  EXPECT(host.context.info().find("\"tokens\": ") != std::string::npos);
+  EXPECT(thrown([&] { Adapter(host.model, host.folder + "/none"); }) == COW_MLX_ENOENT);
+  Runtime::trim_memory();
+}
+
+static void an_adapter_is_used_until_it_is_cleared(Host& host) {
+  std::string plain = host.text(host.context);
+  Adapter adapter(host.model, std::getenv("ADAPTER"));
+  host.context.set_adapter(adapter);
+  EXPECT(host.context.tokens().empty() && host.text(host.context) != plain);
+  host.context.clear_adapter();
+  EXPECT(host.text(host.context) == plain);
+}
+
+static void a_chat_gives_events(Host& host) {
+  std::string said;
+  std::int32_t finish = COW_MLX_FINISH_NONE;
+  Stats stats = host.context.chat({{"user", "What is 3 + 4?"}}, [&](const Event& event) {
+    if (event.kind == COW_MLX_EVENT_TEXT) said += event.text;
+    if (event.kind == COW_MLX_EVENT_END) finish = event.finish;
+    return event.name.empty();
+  });
+  EXPECT(said == "3 + 4 = 7." && finish == COW_MLX_FINISH_STOP);
+  EXPECT(stats.generated_tokens > 0);
+}
+
+static void starts_are_counted_and_logs_outlive_their_runtime(Host& host) {
+  Runtime second;
+  EXPECT(Runtime::info().find("\"handles\"") != std::string::npos);
+  second.stop();
+  EXPECT(thrown([&] { second.stop(); }) == COW_MLX_ESTATE);
+  RuntimeParams params;
+  params.device = "abacus";
+  EXPECT(thrown([&] { Runtime other(params); }) != COW_MLX_OK);
+  EXPECT(!host.text(host.context).empty());
+}
+
+static const struct {
+  const char* name;
+  void (*run)(Host&);
+} scenarios[] = {
+#define SCENARIO(name) {#name, name}
+    SCENARIO(a_range_gives_what_the_callback_gives),
+    SCENARIO(a_range_goes_on_after_break),
+    SCENARIO(a_range_ends_when_cancelled),
+    SCENARIO(next_tells_the_end),
+    SCENARIO(a_callback_that_throws_cancels_and_is_heard),
+    SCENARIO(every_callback_may_throw),
+    SCENARIO(a_callback_that_returns_false_cancels),
+    SCENARIO(errors_have_status_and_message),
+    SCENARIO(a_nul_byte_in_a_path_is_refused),
+    SCENARIO(an_object_moved_from_is_refused_and_the_other_frees),
+    SCENARIO(handles_are_freed_with_their_owners),
+    SCENARIO(parameters_begin_with_the_defaults),
+    SCENARIO(owned_parameters_reach_the_library),
+    SCENARIO(a_model_tells_and_translates),
+    SCENARIO(a_context_is_kept_cut_and_copied),
+    SCENARIO(an_adapter_is_used_until_it_is_cleared),
+    SCENARIO(a_chat_gives_events),
+    SCENARIO(starts_are_counted_and_logs_outlive_their_runtime),
+};
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  try {
+    RuntimeParams params;
+    params.log = [](std::int32_t, std::string_view) { throw std::runtime_error("dropped"); };
+    Runtime runtime(params);
+    Runtime moved = std::move(runtime);
+    Host host(argv[1], argv[2]);
+    for (const auto& scenario : scenarios) {
+      if (std::strcmp(scenario.name, argv[3]) != 0) continue;
+      scenario.run(host);
+      return 0;
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  std::fprintf(stderr, "no scenario %s\n", argv[3]);
+  return 2;
+}

@@ -1,0 +1,74 @@
+"""cow_mlx.hpp: complete, clean in C++17 and C++20, and it behaves."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support import tiny_adapters
+from support.compiler import compile_c, run
+from support.hosts import linked
+from support.paths import INCLUDE, LIBRARY, ROOT
+from support.signatures import FUNCTIONS, STRUCTS
+
+HOST = ROOT / "tests/packaging/hosts/wrapper.cpp"
+WRAPPER = (INCLUDE / "cow_mlx.hpp").read_text()
+COMPAT = (INCLUDE / "cow_mlx_compat.h").read_text()
+SCENARIOS = re.findall(r"^    SCENARIO\((\w+)\)", HOST.read_text(), flags=re.M)
+STRICT = ["-Wpedantic", "-Wshadow", "-Wconversion", "-I", str(INCLUDE)]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """The scenarios, compiled."""
+    program = tmp_path_factory.mktemp("wrapper") / "host"
+    return compile_c([HOST], program, *linked(LIBRARY), compiler="c++", std="c++17")
+
+
+@pytest.mark.parametrize("compiler", ["c++", "clang++"])
+@pytest.mark.parametrize("std", ["c++17", "c++20"])
+def test_compiles_without_a_warning(tmp_path, compiler, std):
+    compile_c([HOST], tmp_path / "host.o", "-c", *STRICT, compiler=compiler, std=std)
+
+
+def test_two_sources_of_one_program_may_include_it(tmp_path):
+    sources = [tmp_path / "a.cpp", tmp_path / "b.cpp"]
+    include = "#include <cow_mlx.hpp>\n"
+    sources[0].write_text(f"{include}int main() {{ return cowmlx::abi_version() != 1; }}\n")
+    sources[1].write_text(f"{include}{include}void b() {{}}\n")
+    options = linked(LIBRARY)
+    program = compile_c(sources, tmp_path / "host", *options, compiler="c++", std="c++17")
+    assert run([program]).returncode == 0
+
+
+def test_every_function_has_its_form():
+    functions = {name for name in FUNCTIONS if not re.search(rf"\b{name}\(", COMPAT)}
+    used = set(re.findall(r"\b(cow_mlx_\w+)", re.sub(r"/\*.*?\*/", "", WRAPPER, flags=re.S)))
+    assert sorted(functions - used) == []
+
+
+@pytest.mark.parametrize("noun", ["runtime", "model", "context", "embed", "generation"])
+def test_every_parameter_can_be_set(noun):
+    """As a member of the struct's own, or as one that is named anew."""
+    name = f"cow_mlx_{noun}_params"
+    body = re.search(rf"struct {noun.capitalize()}Params : (.*?)\n}};", WRAPPER, flags=re.S)[1]
+    if body.startswith(name):
+        return  # all of it is public
+    hidden = {"struct_size", "log_user_data", "user_data", "bias_tokens", "bias_values"}
+    hidden |= {"bias_count", "stop_count"}
+    public = body.split("private:\n")[0]
+    for field, _ in STRUCTS[name]._fields_:
+        assert field in hidden or re.search(rf"\b{field};", public), field
+
+
+@pytest.fixture(scope="module")
+def adapter(model, tmp_path_factory):
+    """An adapter that changes what the model says."""
+    return tiny_adapters.make(tmp_path_factory.mktemp("adapter"), model, ["q_proj", "down_proj"])
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(host, scenario, model, adapter, environment, tmp_path):
+    places = {"MODEL": str(model), "ADAPTER": str(adapter)}
+    done = run([host, model, tmp_path, scenario], env={**environment, **places})
+    assert (done.returncode, done.stderr) == (0, "")

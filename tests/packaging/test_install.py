@@ -1,0 +1,91 @@
+"""make install: what it leaves works by itself, can be moved, and goes again."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from prefixes import Prefix, make
+from support.paths import LIBRARY, ROOT
+
+pytestmark = pytest.mark.xdist_group("packaging")
+HOST = ROOT / "tests/packaging/projects/c/host.c"
+MANIFEST = "installed-files.txt"
+LINK = "libcowmlx.dylib" if sys.platform == "darwin" else "libcowmlx.so"
+
+
+def test_headers_library_and_build_files_are_there(installed):
+    headers = {path.name for path in (installed.path / "include").iterdir()}
+    assert headers == {path.name for path in (ROOT / "include").glob("*.h*")}
+    assert (installed.lib / LIBRARY.name).is_file()
+    assert (installed.lib / LINK).is_file()
+    assert (installed.lib / "pkgconfig/cowmlx.pc").is_file()
+    assert (installed.lib / "cmake/cowmlx/cowmlx-config.cmake").is_file()
+
+
+def test_a_library_that_was_moved_runs_its_own_engine(installed, model, tmp_path):
+    host = installed.compiled(HOST, tmp_path / "host")
+    info, _, mapped = installed.run([host, model]).stdout.partition("\n")
+    assert json.loads(info)["python_home"] == str(installed.lib / "cowmlx")
+    assert str(ROOT / "cowmlx") not in mapped
+    assert str(ROOT / ".venv") not in mapped
+
+
+def test_the_engines_python_has_the_commands(installed, tmp_path):
+    python = installed.lib / "cowmlx/bin/python"
+    done = installed.run([python, "-m", "cowmlx", "info"], cwd=tmp_path)
+    assert json.loads(done.stdout)["interpreter"] == "joined"
+
+
+def test_everyone_can_read_an_installation(installed):
+    for path in installed.path.rglob("*"):
+        wanted = 0o555 if path.is_dir() else 0o444
+        assert path.is_symlink() or path.stat().st_mode & wanted == wanted, path
+
+
+def test_nothing_installed_names_the_build_tree_or_the_prefix_but_the_library(installed):
+    """So that the prefix can be moved; the library names a last resort."""
+    files = [installed.lib / "pkgconfig/cowmlx.pc", installed.lib / "cowmlx/pyvenv.cfg"]
+    files += (installed.lib / "cmake/cowmlx").iterdir()
+    for file in files:
+        text = file.read_text()
+        assert str(installed.path) not in text
+        assert str(ROOT) not in text
+
+
+def test_an_installation_replaces_an_earlier_one_and_goes(tree, model, tmp_path, environment):
+    prefix = Prefix(tmp_path / "prefix", environment, "lib/local")
+    dropped = prefix.path / "include/dropped.h"
+    dropped.parent.mkdir(parents=True)
+    dropped.touch()
+    manifest = prefix.lib / "cowmlx" / MANIFEST
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("../../../include/dropped.h\n")
+    places = [f"PREFIX={prefix.path}", f"LIBDIR={prefix.lib}"]
+
+    done = make(tree, "install", *places)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not dropped.exists()
+    line = prefix.run([prefix.compiled(HOST, tmp_path / "host"), model]).stdout.split("\n")[0]
+    assert json.loads(line)["python_home"] == str(prefix.lib / "cowmlx")
+
+    done = make(tree, "uninstall", *places)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [path for path in prefix.path.rglob("*") if not path.is_dir()] == []
+
+
+def test_installing_over_another_engine_is_refused(tree, tmp_path):
+    foreign = tmp_path / "prefix/lib/cowmlx/theirs"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("precious")
+    done = make(tree, "install", f"PREFIX={tmp_path / 'prefix'}")
+    assert done.returncode != 0
+    assert "not an installation of libcowmlx" in done.stderr
+    assert [path for path in tmp_path.joinpath("prefix").rglob("*") if path.is_file()] == [foreign]
+
+
+def test_uninstalling_nothing_says_so(tree, tmp_path):
+    done = make(tree, "uninstall", f"PREFIX={tmp_path}")
+    assert done.returncode != 0
+    assert "nothing is installed" in done.stderr

@@ -1,0 +1,65 @@
+"""The Rust examples say what the C examples say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.compiler import compile_c, run
+from support.hosts import linked
+from support.paths import CALF, LIBRARY, ROOT
+
+pytestmark = pytest.mark.xdist_group("cargo")
+
+
+@pytest.fixture
+def in_rust(cargo):
+    """Runs an example."""
+
+    def in_rust(name, *arguments, **options):
+        words = ["--locked", "--quiet", "--features", "stream", "--example", name, "--", *arguments]
+        return cargo("run", *words, **options)
+
+    return in_rust
+
+
+@pytest.fixture
+def in_c(tmp_path):
+    """Runs the C example of a name."""
+
+    def in_c(name, *arguments, **options):
+        source = ROOT / "examples/c" / f"{name}.c"
+        program = compile_c([source], tmp_path / name, *linked(LIBRARY))
+        return run([program, *arguments], **options)
+
+    return in_c
+
+
+def same(rust, c):
+    assert rust.returncode == 0, rust.stderr
+    assert (rust.stdout, c.returncode) == (c.stdout, 0)
+
+
+def test_chat(in_rust, in_c):
+    lines = 'What colour is a fox?\nSay "\\" and \t\x01 ü 🙂 "\n\nAnd what does it eat?'
+    arguments = ["chat", CALF, "You are called Bella."]
+    same(in_rust(*arguments, input=lines), in_c(*arguments, input=lines))
+
+
+def test_chat_goes_on_after_a_line_that_fails(in_rust, in_c):
+    lines = f"What colour is a fox?\n{'much ' * 5000}\nAnd what does it eat?\n"
+    done = in_rust("chat", CALF, input=lines)
+    assert "this context holds" in done.stderr
+    same(done, in_c("chat", CALF, input=lines))
+
+
+def test_two_models(in_rust, in_c):
+    same(in_rust("two_models", CALF), in_c("two_models", CALF))
+
+
+def test_json(in_rust, in_c):
+    done = in_rust("json", CALF)
+    same(done, in_c("json_output", CALF))
+    sounds = [json.loads(line)["sound"] for line in done.stdout.splitlines()]
+    assert sounds == ["moo", "hoot"]
+    assert "It has 4 legs" in done.stderr
