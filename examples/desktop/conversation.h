@@ -1,0 +1,44 @@
+/* A conversation: a context of the library and the thread that waits for its answers. */
+#ifndef CONVERSATION_H
+#define CONVERSATION_H
+
+#include <cow_mlx.h>
+#include <gio/gio.h>
+
+typedef struct Settings {
+  const char* system; /* prompt, or NULL */
+  double temperature;
+  int max_tokens;
+} Settings;
+
+/* How an answer ended. */
+typedef struct Ending {
+  char* error;    /* what the library says, or NULL */
+  int32_t finish; /* one of COW_MLX_FINISH_ */
+  bool kept;      /* the question and its answer belong to the conversation now */
+  size_t held;    /* tokens in the context */
+  cow_mlx_stats stats;
+} Ending;
+
+/* Who is told, always in the main loop. */
+typedef struct Listener {
+  void (*part)(int32_t kind, const char* text, gpointer data); /* kind: COW_MLX_EVENT_ */
+  void (*end)(const Ending* ending, gpointer data);
+  gpointer data;
+} Listener;
+
+typedef struct Conversation Conversation;
+
+/* None of these functions waits for the library. */
+Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Listener listener);
+
+/* Ask; one question at a time. */
+void conversation_ask(Conversation* self, const char* question);
+
+/* Make the answer end where it is. */
+void conversation_stop(Conversation* self);
+
+/* Stop, tell nothing more, and free everything. The application lives on until that is done. */
+void conversation_close(Conversation* self);
+
+#endif

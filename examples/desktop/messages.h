@@ -1,0 +1,13 @@
+/* Messages as the library takes them: a JSON array of objects with "role" and "content". */
+#ifndef MESSAGES_H
+#define MESSAGES_H
+
+#include <glib.h>
+
+/* messages is "" at first, and a whole array ever after. text is UTF-8. */
+void messages_append(GString* messages, const char* role, const char* text);
+
+/* Go back to what messages was when it had this length. */
+void messages_truncate(GString* messages, gsize length);
+
+#endif

@@ -1,0 +1,269 @@
+#include "view.h"
+
+#define PREVIEW_CHARACTERS 60
+
+enum { USER = 0 }; /* who speaks, beside the kinds of events */
+
+/* ------------------------------------------------------ What it shows now */
+
+static void show_status(View* self, const char* text, bool is_error) {
+  gtk_label_set_text(GTK_LABEL(self->status), text);
+  (is_error ? gtk_widget_add_css_class : gtk_widget_remove_css_class)(self->status, "error");
+}
+
+static char* typed(View* self) {
+  return g_strstrip(g_strdup(gtk_editable_get_text(GTK_EDITABLE(self->entry))));
+}
+
+/* The button sends, or stops while there is an answer under way. */
+static void update_button(View* self) {
+  char* text = typed(self);
+  gtk_button_set_label(GTK_BUTTON(self->button), self->question ? "Stop" : "Send");
+  gtk_widget_set_sensitive(self->button, self->question || *text);
+  g_free(text);
+}
+
+static void show_preview(View* self) {
+  GtkTextIter start, end;
+  gtk_text_buffer_get_end_iter(self->text, &end);
+  start = end;
+  gtk_text_iter_backward_chars(&start, PREVIEW_CHARACTERS);
+  char* tail = gtk_text_buffer_get_text(self->text, &start, &end, FALSE);
+  gtk_label_set_text(GTK_LABEL(self->preview), g_strdelimit(tail, "\n", ' '));
+  g_free(tail);
+}
+
+/* Text and reasoning come in parts; a question and a tool call are whole. */
+static void append(View* self, int32_t kind, const char* text) {
+  bool whole = kind == USER || kind == COW_MLX_EVENT_TOOL_CALL;
+  GtkTextIter end;
+  gtk_text_buffer_get_end_iter(self->text, &end);
+  if ((whole || kind != self->last_kind) && !gtk_text_iter_is_start(&end)) {
+    gtk_text_buffer_insert(self->text, &end, "\n", 1);
+  }
+  if (kind == USER) gtk_text_buffer_move_mark(self->text, self->asked, &end);
+  gtk_text_buffer_insert_with_tags(self->text, &end, text, -1, self->tags[kind], NULL);
+  self->last_kind = kind;
+  show_preview(self);
+}
+
+/* What was not answered was not said: take it out of the text and let the user change it. */
+static void take_back(View* self) {
+  GtkTextIter start, end;
+  gtk_text_buffer_get_iter_at_mark(self->text, &start, self->asked);
+  gtk_text_iter_backward_char(&start); /* the line break before it */
+  gtk_text_buffer_get_end_iter(self->text, &end);
+  gtk_text_buffer_delete(self->text, &start, &end);
+  show_preview(self);
+  if (!gtk_entry_get_text_length(GTK_ENTRY(self->entry))) {
+    gtk_editable_set_text(GTK_EDITABLE(self->entry), self->question);
+    gtk_editable_set_position(GTK_EDITABLE(self->entry), -1);
+  }
+}
+
+/* -------------------------------------------------------- What it is told */
+
+static void on_part(int32_t kind, const char* text, gpointer data) {
+  append(data, kind, text);
+  show_status(data, kind == COW_MLX_EVENT_REASONING ? "Thinking…" : "Answering…", false);
+}
+
+static char* describe(const Ending* ending) {
+  static const char* const reasons[] = {
+      [COW_MLX_FINISH_NONE] = "",
+      [COW_MLX_FINISH_STOP] = "",
+      [COW_MLX_FINISH_STOP_TEXT] = "",
+      [COW_MLX_FINISH_LENGTH] = "Cut at the longest answer allowed. ",
+      [COW_MLX_FINISH_CONTEXT] = "The model can hold no more: start a new conversation. ",
+      [COW_MLX_FINISH_CANCELED] = "Stopped. ",
+      [COW_MLX_FINISH_TIMEOUT] = "Out of time. ",
+  };
+  const cow_mlx_stats* stats = &ending->stats;
+  double seconds = stats->generation_seconds;
+  return g_strdup_printf("%s%zu tokens, %.0f tokens/s · %zu tokens in the context, %zu reused",
+                         reasons[ending->finish], stats->generated_tokens,
+                         seconds > 0 ? (double)stats->generated_tokens / seconds : 0, ending->held,
+                         stats->reused_tokens);
+}
+
+static void on_end(const Ending* ending, gpointer data) {
+  View* self = data;
+  if (!ending->kept) take_back(self);
+  char* text = ending->error ? g_strdup(ending->error) : describe(ending);
+  show_status(self, text, ending->error != NULL);
+  g_free(text);
+  g_clear_pointer(&self->question, g_free);
+  gtk_spinner_stop(GTK_SPINNER(self->spinner));
+  update_button(self);
+}
+
+/* ----------------------------------------------------- What the user does */
+
+static void send(View* self) {
+  char* question = typed(self);
+  if (self->question || !*question) {
+    g_free(question);
+    return;
+  }
+  self->question = question;
+  if (!gtk_text_buffer_get_char_count(self->text)) {
+    gtk_label_set_text(GTK_LABEL(self->title), question);
+  }
+  gtk_editable_set_text(GTK_EDITABLE(self->entry), "");
+  self->following = true;
+  append(self, USER, question);
+  show_status(self, "Reading…", false);
+  gtk_spinner_start(GTK_SPINNER(self->spinner));
+  update_button(self);
+  conversation_ask(self->conversation, question);
+}
+
+static void on_button(View* self) {
+  if (self->question) {
+    view_stop(self);
+  } else {
+    send(self);
+  }
+}
+
+/* New text keeps its end in sight, until the user scrolls up, and again from where it ends. */
+static void on_scrolled(GtkAdjustment* vertical, View* self) {
+  double top = gtk_adjustment_get_value(vertical);
+  double end = gtk_adjustment_get_upper(vertical) - gtk_adjustment_get_page_size(vertical);
+  self->following = top >= end || (self->following && top >= self->top - 1);
+  self->top = top;
+}
+
+static gboolean scroll_to_end(gpointer data) {
+  View* self = data;
+  GtkAdjustment* vertical = gtk_scrollable_get_vadjustment(GTK_SCROLLABLE(self->transcript));
+  gtk_adjustment_set_value(vertical, gtk_adjustment_get_upper(vertical));
+  self->scrolling = 0;
+  return G_SOURCE_REMOVE;
+}
+
+/* Comes while the text is laid out, and what it is scrolled to then does not last. */
+static void on_resized(GtkAdjustment* vertical, View* self) {
+  (void)vertical;
+  if (self->following && !self->scrolling) self->scrolling = g_idle_add(scroll_to_end, self);
+}
+
+static void on_destroy(View* self) {
+  conversation_close(self->conversation);
+  g_clear_handle_id(&self->scrolling, g_source_remove);
+  g_free(self->question);
+  g_free(self);
+}
+
+/* --------------------------------------------------------------- Building */
+
+static void set_name(GtkWidget* widget, const char* text) {
+  gtk_accessible_update_property(GTK_ACCESSIBLE(widget), GTK_ACCESSIBLE_PROPERTY_LABEL, text, -1);
+}
+
+static void add_tags(View* self) {
+  static const char* const names[] = {"user", "text", "reasoning", "tool-call"};
+  for (int kind = 0; kind < COW_MLX_EVENT_END; kind++) {
+    int margin = kind <= COW_MLX_EVENT_TEXT ? 20 : 36;
+    self->tags[kind] = gtk_text_buffer_create_tag(
+        self->text, names[kind], "left-margin", margin, "right-margin", margin,
+        "pixels-above-lines", 8, "pixels-below-lines", 4, "pixels-inside-wrap", 3, NULL);
+  }
+  g_object_set(self->tags[USER], "weight", PANGO_WEIGHT_BOLD, "foreground", "#1c71d8",
+               "pixels-above-lines", 18, NULL);
+  g_object_set(self->tags[COW_MLX_EVENT_REASONING], "style", PANGO_STYLE_ITALIC, "foreground",
+               "#888888", NULL);
+  g_object_set(self->tags[COW_MLX_EVENT_TOOL_CALL], "family", "monospace", NULL);
+}
+
+static GtkWidget* build_transcript(View* self) {
+  self->transcript = gtk_text_view_new();
+  GtkTextView* view = GTK_TEXT_VIEW(self->transcript);
+  gtk_text_view_set_editable(view, FALSE);
+  gtk_text_view_set_cursor_visible(view, FALSE);
+  gtk_text_view_set_wrap_mode(view, GTK_WRAP_WORD_CHAR);
+  gtk_text_view_set_bottom_margin(view, 12);
+  set_name(self->transcript, "Transcript");
+  GtkTextIter start;
+  self->text = gtk_text_view_get_buffer(view);
+  gtk_text_buffer_get_start_iter(self->text, &start);
+  self->asked = gtk_text_buffer_create_mark(self->text, NULL, &start, TRUE);
+  add_tags(self);
+
+  GtkScrolledWindow* scrolled = GTK_SCROLLED_WINDOW(gtk_scrolled_window_new());
+  GtkAdjustment* vertical = gtk_scrolled_window_get_vadjustment(scrolled);
+  g_signal_connect(vertical, "changed", G_CALLBACK(on_resized), self);
+  g_signal_connect(vertical, "value-changed", G_CALLBACK(on_scrolled), self);
+  gtk_widget_set_vexpand(GTK_WIDGET(scrolled), TRUE);
+  gtk_scrolled_window_set_child(scrolled, self->transcript);
+  return GTK_WIDGET(scrolled);
+}
+
+static GtkWidget* build_input(View* self) {
+  GtkWidget* box = gtk_box_new(GTK_ORIENTATION_HORIZONTAL, 8);
+  gtk_widget_add_css_class(box, "input");
+  self->entry = gtk_entry_new();
+  gtk_entry_set_placeholder_text(GTK_ENTRY(self->entry), "Ask the model");
+  gtk_widget_set_hexpand(self->entry, TRUE);
+  set_name(self->entry, "Message");
+  g_signal_connect_swapped(self->entry, "activate", G_CALLBACK(send), self);
+  g_signal_connect_swapped(self->entry, "changed", G_CALLBACK(update_button), self);
+  self->button = gtk_button_new();
+  g_signal_connect_swapped(self->button, "clicked", G_CALLBACK(on_button), self);
+  gtk_box_append(GTK_BOX(box), self->entry);
+  gtk_box_append(GTK_BOX(box), self->button);
+  return box;
+}
+
+static GtkWidget* build_label(const char* text, const char* css_class, PangoEllipsizeMode cut) {
+  GtkWidget* label = gtk_label_new(text);
+  gtk_label_set_xalign(GTK_LABEL(label), 0);
+  gtk_label_set_ellipsize(GTK_LABEL(label), cut);
+  gtk_widget_add_css_class(label, css_class);
+  return label;
+}
+
+static GtkWidget* build_page(View* self) {
+  GtkBox* page = GTK_BOX(gtk_box_new(GTK_ORIENTATION_VERTICAL, 0));
+  self->status = build_label("", "status", PANGO_ELLIPSIZE_NONE);
+  gtk_label_set_wrap(GTK_LABEL(self->status), TRUE);
+  gtk_label_set_selectable(GTK_LABEL(self->status), TRUE);
+  gtk_box_append(page, build_transcript(self));
+  gtk_box_append(page, self->status);
+  gtk_box_append(page, build_input(self));
+  g_signal_connect_swapped(page, "destroy", G_CALLBACK(on_destroy), self);
+  return GTK_WIDGET(page);
+}
+
+static GtkWidget* build_row(View* self) {
+  GtkGrid* grid = GTK_GRID(gtk_grid_new());
+  gtk_grid_set_column_spacing(grid, 8);
+  self->title = build_label("New conversation", "title", PANGO_ELLIPSIZE_END);
+  self->preview = build_label("", "preview", PANGO_ELLIPSIZE_START);
+  self->spinner = gtk_spinner_new();
+  gtk_widget_set_hexpand(self->title, TRUE);
+  gtk_grid_attach(grid, self->title, 0, 0, 1, 1);
+  gtk_grid_attach(grid, self->preview, 0, 1, 1, 1);
+  gtk_grid_attach(grid, self->spinner, 1, 0, 1, 2);
+  GtkWidget* row = gtk_list_box_row_new();
+  gtk_list_box_row_set_child(GTK_LIST_BOX_ROW(row), GTK_WIDGET(grid));
+  g_object_set_data(G_OBJECT(row), "view", self);
+  return row;
+}
+
+View* view_new(cow_mlx_model model, const Settings* settings) {
+  View* self = g_new0(View, 1);
+  self->page = build_page(self);
+  self->row = build_row(self);
+  self->conversation = conversation_new(model, settings, (Listener){on_part, on_end, self});
+  update_button(self);
+  return self;
+}
+
+View* view_of(GtkWidget* row) { return g_object_get_data(G_OBJECT(row), "view"); }
+
+void view_focus(View* self) { gtk_widget_grab_focus(self->entry); }
+
+void view_stop(View* self) {
+  if (self->question) conversation_stop(self->conversation);
+}

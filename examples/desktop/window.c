@@ -1,0 +1,209 @@
+#include "window.h"
+
+#include "loading.h"
+#include "view.h"
+
+typedef struct Window {
+  GtkWindow* window;
+  GtkProgressBar* progress; /* while a model is being loaded */
+  GtkListBox* list;         /* the conversations: their rows */
+  GtkStack* pages;          /* and their pages */
+  GCancellable* closing;
+  cow_mlx_model model;
+  const Settings* settings;
+} Window;
+
+static void choose(Window* self, const char* message);
+
+/* ---------------------------------------------------------- Conversations */
+
+static View* current_view(Window* self) {
+  return view_of(GTK_WIDGET(gtk_list_box_get_selected_row(self->list)));
+}
+
+static void on_row_selected(GtkListBox* list, GtkListBoxRow* row, Window* self) {
+  (void)list;
+  if (!row) return;
+  gtk_stack_set_visible_child(self->pages, view_of(GTK_WIDGET(row))->page);
+  view_focus(view_of(GTK_WIDGET(row)));
+}
+
+/* A click on a row gives the row the keys. */
+static void on_row_activated(GtkListBox* list, GtkListBoxRow* row) {
+  (void)list;
+  view_focus(view_of(GTK_WIDGET(row)));
+}
+
+static void on_new(GSimpleAction* action, GVariant* parameter, gpointer data) {
+  (void)action, (void)parameter;
+  Window* self = data;
+  View* view = view_new(self->model, self->settings);
+  gtk_stack_add_child(self->pages, view->page);
+  gtk_list_box_append(self->list, view->row);
+  gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(view->row));
+}
+
+static void on_remove(GSimpleAction* action, GVariant* parameter, gpointer data) {
+  Window* self = data;
+  View* view = current_view(self);
+  GtkWidget* page = view->page;
+  GtkWidget* next = gtk_widget_get_next_sibling(view->row);
+  if (!next) next = gtk_widget_get_prev_sibling(view->row);
+  gtk_list_box_remove(self->list, view->row);
+  gtk_stack_remove(self->pages, page);
+  if (next) {
+    gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(next));
+  } else {
+    on_new(action, parameter, self);
+  }
+}
+
+static void on_stop(GSimpleAction* action, GVariant* parameter, gpointer data) {
+  (void)action, (void)parameter;
+  view_stop(current_view(data));
+}
+
+static void talk(Window* self) {
+  static const GActionEntry actions[] = {{.name = "new", .activate = on_new},
+                                         {.name = "remove", .activate = on_remove},
+                                         {.name = "stop", .activate = on_stop}};
+  GtkWidget* paned = gtk_paned_new(GTK_ORIENTATION_HORIZONTAL);
+  GtkWidget* sidebar = gtk_scrolled_window_new();
+  self->list = GTK_LIST_BOX(gtk_list_box_new());
+  self->pages = GTK_STACK(gtk_stack_new());
+  gtk_list_box_set_selection_mode(self->list, GTK_SELECTION_BROWSE);
+  gtk_widget_add_css_class(GTK_WIDGET(self->list), "navigation-sidebar");
+  g_signal_connect(self->list, "row-selected", G_CALLBACK(on_row_selected), self);
+  g_signal_connect(self->list, "row-activated", G_CALLBACK(on_row_activated), NULL);
+  gtk_scrolled_window_set_child(GTK_SCROLLED_WINDOW(sidebar), GTK_WIDGET(self->list));
+  gtk_paned_set_start_child(GTK_PANED(paned), sidebar);
+  gtk_paned_set_end_child(GTK_PANED(paned), GTK_WIDGET(self->pages));
+  gtk_paned_set_position(GTK_PANED(paned), 240);
+  gtk_paned_set_resize_start_child(GTK_PANED(paned), FALSE);
+  gtk_window_set_child(self->window, paned);
+  g_action_map_add_action_entries(G_ACTION_MAP(self->window), actions, G_N_ELEMENTS(actions), self);
+  on_new(NULL, NULL, self);
+}
+
+/* ------------------------------------------------------- Getting a model */
+
+static void show_centred(Window* self, const char* message, GtkWidget* below) {
+  GtkWidget* box = gtk_box_new(GTK_ORIENTATION_VERTICAL, 18);
+  GtkWidget* label = gtk_label_new(message);
+  gtk_label_set_wrap(GTK_LABEL(label), TRUE);
+  gtk_label_set_wrap_mode(GTK_LABEL(label), PANGO_WRAP_WORD_CHAR);
+  gtk_label_set_max_width_chars(GTK_LABEL(label), 60);
+  gtk_label_set_selectable(GTK_LABEL(label), TRUE);
+  gtk_widget_set_valign(box, GTK_ALIGN_CENTER);
+  gtk_widget_set_halign(box, GTK_ALIGN_CENTER);
+  gtk_box_append(GTK_BOX(box), label);
+  gtk_box_append(GTK_BOX(box), below);
+  gtk_window_set_child(self->window, box);
+  gtk_window_set_focus(self->window, below);
+}
+
+static void on_progress(double fraction, const char* stage, gpointer data) {
+  Window* self = data;
+  if (g_cancellable_is_cancelled(self->closing)) return;
+  gtk_progress_bar_set_fraction(self->progress, fraction);
+  gtk_progress_bar_set_text(self->progress, stage);
+}
+
+static void on_loaded(GObject* source, GAsyncResult* result, gpointer data) {
+  Window* self = data;
+  (void)source;
+  GError* error = NULL;
+  self->model = loading_finish(result, &error);
+  if (!g_cancellable_is_cancelled(self->closing)) {
+    if (error) {
+      choose(self, error->message);
+    } else {
+      talk(self);
+    }
+  }
+  g_clear_error(&error);
+  g_object_unref(self->window);
+}
+
+static void load(Window* self, const char* folder) {
+  char* name = g_path_get_basename(folder);
+  GtkWidget* progress = gtk_progress_bar_new();
+  self->progress = GTK_PROGRESS_BAR(progress);
+  gtk_progress_bar_set_show_text(self->progress, TRUE);
+  gtk_widget_set_size_request(progress, 360, -1);
+  gtk_window_set_title(self->window, name);
+  show_centred(self, "Loading the model", progress);
+  on_progress(0, "starting", self);
+  g_object_ref(self->window); /* and with it self, until on_loaded */
+  loading_start(folder, self->closing, on_progress, on_loaded, self);
+  g_free(name);
+}
+
+static void on_chosen(GtkNativeDialog* dialog, int response, Window* self) {
+  if (response == GTK_RESPONSE_ACCEPT) {
+    GFile* file = gtk_file_chooser_get_file(GTK_FILE_CHOOSER(dialog));
+    char* folder = g_file_get_path(file);
+    load(self, folder);
+    g_free(folder);
+    g_object_unref(file);
+  }
+  g_object_unref(dialog);
+}
+
+static void on_choose(Window* self) {
+  GtkFileChooserNative* dialog = gtk_file_chooser_native_new(
+      "Choose a model folder", self->window, GTK_FILE_CHOOSER_ACTION_SELECT_FOLDER, "_Open", NULL);
+  gtk_native_dialog_set_modal(GTK_NATIVE_DIALOG(dialog), TRUE);
+  g_signal_connect(dialog, "response", G_CALLBACK(on_chosen), self);
+  gtk_native_dialog_show(GTK_NATIVE_DIALOG(dialog));
+}
+
+static void choose(Window* self, const char* message) {
+  GtkWidget* button = gtk_button_new_with_label("Open a Model…");
+  gtk_widget_add_css_class(button, "suggested-action");
+  gtk_widget_set_halign(button, GTK_ALIGN_CENTER);
+  g_signal_connect_swapped(button, "clicked", G_CALLBACK(on_choose), self);
+  show_centred(self, message, button);
+}
+
+/* ------------------------------------------------------------- The window */
+
+static void free_window(gpointer data) {
+  g_object_unref(((Window*)data)->closing);
+  g_free(data);
+}
+
+void window_open(GtkApplication* application, const char* folder, const Settings* settings) {
+  static const char* const keys[][2] = {{"win.new", "<Control>n"},
+                                        {"win.remove", "<Control>w"},
+                                        {"win.stop", "Escape"},
+                                        {"window.close", "<Control>q"}};
+  for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
+    const char* accelerators[] = {keys[i][1], NULL};
+    gtk_application_set_accels_for_action(application, keys[i][0], accelerators);
+  }
+  GtkWidget* header = gtk_header_bar_new();
+  GtkWidget* button = gtk_button_new_from_icon_name("list-add-symbolic");
+  gtk_actionable_set_action_name(GTK_ACTIONABLE(button), "win.new");
+  gtk_widget_set_tooltip_text(button, "New conversation (Ctrl+N)");
+  gtk_accessible_update_property(GTK_ACCESSIBLE(button), GTK_ACCESSIBLE_PROPERTY_LABEL,
+                                 "New conversation", -1);
+  gtk_header_bar_pack_start(GTK_HEADER_BAR(header), button);
+
+  Window* self = g_new0(Window, 1);
+  self->window = GTK_WINDOW(gtk_application_window_new(application));
+  self->closing = g_cancellable_new();
+  self->settings = settings;
+  g_object_set_data_full(G_OBJECT(self->window), "window", self, free_window);
+  g_signal_connect_swapped(self->window, "destroy", G_CALLBACK(g_cancellable_cancel),
+                           self->closing);
+  gtk_window_set_title(self->window, "libcowmlx");
+  gtk_window_set_default_size(self->window, 900, 600);
+  gtk_window_set_titlebar(self->window, header);
+  if (folder) {
+    load(self, folder);
+  } else {
+    choose(self, "Choose the folder of a model to talk with.");
+  }
+  gtk_window_present(self->window);
+}

@@ -1,0 +1,150 @@
+"""The desktop app, with a user's eyes and hands."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from accessibility import Gone, Widget
+from xsession import XSession, wait_for
+
+T = TypeVar("T")
+
+
+class App:
+    """The app as it runs, alone on its desktop.
+
+    Args:
+        session: the desktop.
+        arguments: the command that starts it.
+    """
+
+    def __init__(self, session: XSession, *arguments: str | Path) -> None:
+        self.session = session
+        self.process = subprocess.Popen(
+            arguments,
+            env=session.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    # Eyes.
+
+    def see(self, look: Callable[[], T], what: str) -> T:
+        """Wait until a look gives something; widgets may come and go meanwhile."""
+
+        def unless_gone() -> T | None:
+            ended = self.process.poll()
+            assert ended is None, f"ended with {ended}: {self.process.communicate()[0]}"
+            try:
+                return look()
+            except Gone:
+                return None
+
+        return wait_for(unless_gone, what)  # type: ignore[return-value]
+
+    def find(self, role: str, name: str | None = None) -> list[Widget]:
+        """The widgets of a role and, if one is given, a name."""
+        widgets = [widget for widget in self.session.bus.widgets() if widget.role == role]
+        return [widget for widget in widgets if name in (None, widget.name)]
+
+    def one(self, role: str, name: str | None = None) -> Widget:
+        """Wait for such a widget."""
+        return self.see(lambda: self.find(role, name), f"a {role} {name or ''}")[0]
+
+    def label(self, part: str) -> str:
+        """Wait for a label with a text in it, and give all that it shows."""
+        labels = self.see(
+            lambda: [shown.name for shown in self.find("label") if part in shown.name],
+            f"{part!r} on a label",
+        )
+        return labels[0]
+
+    def conversation(self, index: int = 0) -> Conversation:
+        """Wait for a conversation, in the order of the list."""
+        return self.see(lambda: self._conversation(index), f"conversation {index}")
+
+    def _conversation(self, index: int) -> Conversation | None:
+        widgets = [(widget, widget.role, widget.name) for widget in self.session.bus.widgets()]
+        starts = [i for i, (_, _, name) in enumerate(widgets) if name == "Transcript"]
+        if len(starts) <= index:
+            return None
+        roles = ("text box", "label", "text box", "button")
+        page = iter(widgets[starts[index] :])
+        parts = [next(widget for widget, role, _ in page if role == wanted) for wanted in roles]
+        return Conversation(self, self.find("list item")[index], *parts)
+
+    # Hands.
+
+    def press(self, key: str, window: str = ".") -> None:
+        """Press a key, such as "ctrl+n", in the window with such a title."""
+        self._hand_keys_to(window)
+        self.session.do("key", key)
+
+    def type(self, text: str, window: str = ".") -> None:
+        """Type a text in the window with such a title."""
+        self._hand_keys_to(window)
+        self.session.do("type", "--delay", 2, text)
+
+    def click(self, widget: Widget) -> None:
+        """Click a widget."""
+        self.session.do("mousemove", *widget.centre, "click", 1)
+
+    def _hand_keys_to(self, window: str) -> None:
+        """Do what a window manager would do."""
+        search = ("search", "--onlyvisible", "--name", window)
+        shown = self.see(lambda: self.session.do(*search, check=False), f"a window {window!r}")
+        self.session.do("windowfocus", "--sync", shown.split()[0])
+
+    # The process.
+
+    def end(self) -> tuple[int, str]:
+        """Wait until it ends by itself; gives its exit status and all that it printed."""
+        output, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, output
+
+    def kill(self) -> None:
+        """End it, if it still runs."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One of the conversations in the window."""
+
+    app: App
+    row: Widget
+    transcript: Widget
+    status: Widget
+    entry: Widget
+    button: Widget
+
+    def enter(self, text: str) -> None:
+        """Type a text, and Enter; the conversation is the one in front."""
+        self.app.see(lambda: self.entry.focused, "the keys in the entry")
+        self.app.type(text)
+        self.app.press("Return")
+
+    def ask(self, question: str) -> None:
+        """Enter a question, and wait until it is being answered."""
+        self.enter(question)
+        self.app.see(lambda: not self.entry.text, f"{question!r} being sent")
+
+    def wait_status(self, part: str) -> str:
+        """Wait until the status line says something, and give all of it."""
+
+        def look() -> str:
+            shown = self.status.name
+            return shown if part in shown else ""
+
+        return self.app.see(look, f"{part!r} in the status line")
+
+    def wait_growth(self) -> None:
+        """Wait until its text is longer than now."""
+        before = len(self.transcript.text)
+        self.app.see(lambda: len(self.transcript.text) > before, "more text")
