@@ -1,7 +1,7 @@
 """What of Python's standard library goes into a bundle, and why.
 
 The engine needs a small part of it. A name stands for a module, a package with all its modules, or
-one module of a package. What these import only where a rare function is called is left out on
+one module of a package (``__init__`` for the package's own). What these import only where a rare function is called is left out on
 purpose: asyncio, ctypes, multiprocessing, ssl, starting other programs.
 """
 
@@ -25,7 +25,8 @@ KEPT: dict[str, str] = {
         types typing warnings weakref
         """,
     "importing and inspecting modules": """
-        ast dis importlib inspect opcode
+        ast dis importlib.__init__ importlib._abc importlib.abc importlib.machinery
+        importlib.metadata importlib.readers importlib.resources importlib.util inspect opcode
         """,
     "numbers and dates: filters of jinja2, strftime in chat templates": """
         _strptime calendar datetime numbers random
@@ -74,5 +75,9 @@ def kept() -> frozenset[str]:
 
 
 def is_kept(module: str, names: frozenset[str]) -> bool:
-    """Whether a module, such as ``email.message`` or ``json.__init__``, is one of ``names``."""
-    return module in names or module.partition(".")[0] in names
+    """Whether a module, such as ``email.message`` or ``json.__init__``, is one of ``names``.
+
+    So is every module of a package that is.
+    """
+    parts = module.split(".")
+    return any(".".join(parts[:length]) in names for length in range(1, len(parts) + 1))

@@ -1,0 +1,6 @@
+#include <cow_mlx.hpp>
+#include <iostream>
+
+int main() {
+  /* BLOCK */
+}
