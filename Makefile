@@ -27,7 +27,7 @@ endif
 RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 
 SOURCES := setup.py pyproject.toml cowmlx/_cow_mlx.pxd \
-  $(wildcard cowmlx/*.pyx cowmlx/*.pxi csrc/*.c csrc/*.h include/*.h)
+  $(wildcard cowmlx/*.pyx cowmlx/*.pxi csrc/*.c csrc/*.h csrc/*/*.c include/*)
 
 .PHONY: all demo desktop test install uninstall lint docs gen abi bench calf clean
 
@@ -91,7 +91,7 @@ lint: all $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/*.pyx cowmlx/*.pxi
-	$(BIN)/clang-format --dry-run -Werror include/*.h include/*.hpp csrc/*.c csrc/*.h examples/c/*.c \
+	$(BIN)/clang-format --dry-run -Werror include/*.h include/*.hpp csrc/*.c csrc/*.h csrc/*/*.c examples/c/*.c \
 	  examples/cpp/*.cpp examples/desktop/*.c examples/desktop/*.h
 	$(BIN)/python tools/gen_bindings.py --check
 	$(BIN)/python tools/abi.py check

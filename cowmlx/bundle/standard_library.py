@@ -1,8 +1,8 @@
 """What of Python's standard library goes into a bundle, and why.
 
 The engine needs a small part of it. A name stands for a module, a package with all its modules, or
-one module of a package (``__init__`` for the package's own). What these import only where a rare function is called is left out on
-purpose: asyncio, ctypes, multiprocessing, ssl, starting other programs.
+one module of a package (``__init__`` for the package's own). What these import only where a rare
+function is called is left out on purpose: asyncio, ctypes, multiprocessing, ssl, other programs.
 """
 
 from __future__ import annotations

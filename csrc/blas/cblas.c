@@ -11,14 +11,14 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Everything but the scalars is passed in the same way for every type. */
-#define FORWARD(letter, scalar)                                                                 \
-  typedef void (*letter##gemm_fn)(int, int, int, int, int, int, scalar, const void*, int,       \
-                                  const void*, int, scalar, void*, int);                        \
-  static letter##gemm_fn letter##gemm;                                                          \
-  EXPORT void cblas_##letter##gemm(int order, int trans_a, int trans_b, int m, int n, int k,    \
-                                   scalar alpha, const void* a, int lda, const void* b,         \
-                                   int ldb, scalar beta, void* c, int ldc) {                    \
-    letter##gemm(order, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);        \
+#define FORWARD(letter, scalar)                                                                  \
+  typedef void (*letter##gemm_fn)(int, int, int, int, int, int, scalar, const void*, int,        \
+                                  const void*, int, scalar, void*, int);                         \
+  static letter##gemm_fn letter##gemm;                                                           \
+  EXPORT void cblas_##letter##gemm(int order, int trans_a, int trans_b, int m, int n, int k,     \
+                                   scalar alpha, const void* a, int lda, const void* b, int ldb, \
+                                   scalar beta, void* c, int ldc) {                              \
+    letter##gemm(order, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);         \
   }
 
 FORWARD(s, float)

@@ -25,7 +25,7 @@ FLOORS = [
     ["handles", "errors", "streams", "calls", "output", "blas", "stepped", "_constants", "_status"],
 ]
 # Modules that no part of the engine imports: the package itself and its command line.
-OUTSIDE = ["__init__", "__main__", "commands"]
+OUTSIDE = ["__init__", "__main__", "bundle", "commands", "doctor"]
 
 THREADS = {"threading", "_thread", "asyncio", "concurrent", "multiprocessing", "queue"}
 LOCKS = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Barrier"}
