@@ -17,7 +17,10 @@ SLIDING = "gemma3_text"
 RECURRENT = "mamba2"
 RWKV = "rwkv7"
 HYBRID = "falcon_h1"
-KINDS = [KV, SLIDING, RECURRENT, RWKV, HYBRID]
+XLSTM = "xlstm"
+WIRED = "mad-hybrid"  # a wiring with every kind of state
+OF_MLX_LM = [KV, SLIDING, RECURRENT, RWKV, HYBRID]
+KINDS = [*OF_MLX_LM, XLSTM, WIRED]
 IN_PLACE = [KV]
 
 # Models that differ from the family they are made of.

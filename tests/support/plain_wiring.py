@@ -126,28 +126,33 @@ def mlstm(
     v_dims: int,
     hidden_dims: int,
     chunk_size: int,
+    gate_soft_cap: float | None = 15.0,
+    norm_eps: float = 1e-6,
+    eps: float = 1e-6,
 ) -> Any:
-    """As arXiv 2503.13427 has it, with the defaults of Hugging Face."""
-    y = normed(x, 1e-6) * w["norm_mlstm.weight"]
+    """As arXiv 2503.13427 has it; biases where they are stored."""
+    y = normed(x, norm_eps) * w["norm_mlstm.weight"]
 
     def heads(name: str) -> Any:
-        return (
-            w.linear(f"mlstm_layer.{name}", y).reshape(len(y), num_heads, -1).swapaxes(0, 1)[None]
-        )
+        split = w.linear(f"mlstm_layer.{name}", y).reshape(len(y), num_heads, -1)
+        return split.swapaxes(0, 1)[None]
 
     def gate(name: str) -> Any:
-        return 15 * np.tanh(w.linear(f"mlstm_layer.{name}", y).T[None] / 15)
+        gates = w.linear(f"mlstm_layer.{name}", y).T[None]
+        if gate_soft_cap is None:
+            return gates
+        return gate_soft_cap * np.tanh(gates / gate_soft_cap)
 
     q, k, v = heads("q"), heads("k"), heads("v")
-    i, f = gate("igate_preact"), gate("fgate_preact")
     zeros = np.zeros((1, num_heads, q.shape[-1], v.shape[-1]))
     state = (zeros, zeros[..., 0], np.zeros((1, num_heads, 1)))
-    hidden, _ = recurrences.mlstm(q, k, v, i, f, state, 1e-6)
-    hidden = normed(hidden[0].swapaxes(0, 1), 1e-6, centred=True).reshape(len(x), -1)
+    gates = gate("igate_preact"), gate("fgate_preact")
+    hidden, _ = recurrences.mlstm(q, k, v, *gates, state, eps)
+    hidden = normed(hidden[0].swapaxes(0, 1), norm_eps, centred=True).reshape(len(x), -1)
     hidden = hidden * w["mlstm_layer.multihead_norm.weight"]
     gated = recurrences.sigmoid(w.linear("mlstm_layer.ogate_preact", y)) * hidden
     x = x + w.linear("mlstm_layer.out_proj", gated)
-    y = normed(x, 1e-6) * w["norm_ffn.weight"]
+    y = normed(x, norm_eps) * w["norm_ffn.weight"]
     gated = silu(w.linear("ffn.proj_up_gate", y)) * w.linear("ffn.proj_up", y)
     return x + w.linear("ffn.proj_down", gated)
 
