@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cowmlx.models.blocks import Block
 
 # Multiplications from which a block is worth a stream of its own on a CPU (benchmarks/branches.py).
-_WORTH_A_STREAM = 1 << 28
+_WORTH_A_STREAM = 1 << 21
 
 
 class WiredModel(Module):
