@@ -142,6 +142,10 @@ cdef class HostCall:
         event.finish = finish
         self.post(&event, text.encode("utf-8", "replace"), name.encode("utf-8", "replace"))
 
+    def note(self, str message):
+        if self.r.log_message == NULL:
+            log(self.r, COW_MLX_LOG_INFO, message)
+
     def succeed(self):
         end(self.ended(), COW_MLX_OK)
 

@@ -37,6 +37,9 @@ class Call(Protocol):
     def post_chat(self, kind: int, text: str, name: str, finish: int) -> None:
         """Hand over a chat event; only when ready."""
 
+    def note(self, message: str) -> None:
+        """Let the host's log have one message, of level INFO, when the call ends."""
+
     def succeed(self) -> None:
         """End the call."""
 

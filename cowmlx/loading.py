@@ -59,4 +59,5 @@ class Loading(SteppedCall):
         except BaseException as error:  # no handle is free
             self._call.fail(error)
         else:
+            self._call.note(f"model loaded: {result.summary}")
             self._call.succeed_with_handle(handle)

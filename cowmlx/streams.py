@@ -33,13 +33,13 @@ def choose_device(name: str | None) -> mx.Device:
 
 
 # Streams for what a network computes side by side, shared by all networks.
-_branches: list[mx.Stream] = []
+_branches: list[mx.ThreadLocalStream] = []
 
 
-def branch(index: int) -> mx.Stream:
-    """Return a stream of the CPU, the same one for every index."""
+def branch(index: int) -> mx.ThreadLocalStream:
+    """Return a stream of the CPU, for every thread and index the same one."""
     while index >= len(_branches):
-        _branches.append(mx.new_stream(mx.Device(mx.cpu)))
+        _branches.append(mx.new_thread_local_stream(mx.Device(mx.cpu)))
     return _branches[index]
 
 
@@ -61,7 +61,8 @@ class StreamPool:
 
     def synchronize(self) -> None:
         """Wait for what is under way on any stream, whether it fails or not."""
-        for stream in (*self._all, *_branches):
+        streams: list[mx.Stream | mx.ThreadLocalStream] = [*self._all, *_branches]
+        for stream in streams:
             with suppress(Exception):
                 mx.synchronize(stream)
 

@@ -626,7 +626,8 @@ typedef struct cow_mlx_piece {
   int32_t token;  /**< its id; with COW_MLX_DONE that of the last token, -1 if there was none */
   float logprob;  /**< natural logarithm of its probability under the model, before penalties and
                        filters; NaN unless generation_params asked for logprobs */
-  int32_t finish; /**< one of COW_MLX_FINISH_ */
+  int32_t finish; /**< one of COW_MLX_FINISH_: with COW_MLX_DONE why the generation has ended; with
+                       COW_MLX_OK only if that is known already */
 } cow_mlx_piece;
 
 /** Sizes and times of one generation. The host sets struct_size. */

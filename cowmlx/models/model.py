@@ -95,6 +95,16 @@ class Model:
         """What structures the model's answers in a chat."""
         return features.ChatFormat(self.tokenizer, self._tool_parser())
 
+    @property
+    def summary(self) -> str:
+        """What was loaded, in one line."""
+        bits = self.quantization.get("bits") if isinstance(self.quantization, dict) else None
+        packed = f", {bits} bits" if bits else ""
+        return (
+            f"{self.path}: {self.architecture}{packed}, {self.parameters:,} parameters, "
+            f"{self.nbytes / 1e6:.1f} MB, {self.route} route"
+        )
+
     def _tool_parser(self) -> str | None:
         sources = self.chat_template.sources if self.chat_template is not None else {}
         source = next(iter(sources.values())) if list(sources) == ["default"] else None

@@ -46,6 +46,9 @@ class Call:
     def post_text(self, text):
         pass
 
+    def note(self, message):
+        pass
+
     def succeed_with_handle(self, handle):
         self.result = handle
 

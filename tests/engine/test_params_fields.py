@@ -174,7 +174,8 @@ def source(where):
     """The text of a test, or of a folder of them."""
     folder = ROOT / where
     if folder.is_dir():
-        return "".join(path.read_text() for path in folder.rglob("*.[pch]*") if path.is_file())
+        files = [path for kind in ("py", "c", "h") for path in folder.rglob(f"*.{kind}")]
+        return "".join(path.read_text() for path in files)
     return (HERE.parent / f"{where}.py").read_text()
 
 

@@ -6,6 +6,7 @@
 typedef struct heard {
   pthread_t thread;
   int count;
+  char last[256];
 } heard;
 
 static void hear(int32_t level, const char* message, void* user_data) {
@@ -14,10 +15,11 @@ static void hear(int32_t level, const char* message, void* user_data) {
   EXPECT(message && message[0]);
   EXPECT(pthread_equal(h->thread, pthread_self()));
   h->count++;
+  snprintf(h->last, sizeof h->last, "%s", message);
 }
 
 static int messages_of_a_start(cow_mlx_log_fn log, int32_t level) {
-  heard h = {pthread_self(), 0};
+  heard h = {.thread = pthread_self()};
   cow_mlx_runtime_params params;
   cow_mlx_runtime_params_init(&params);
   params.log = log;
@@ -28,7 +30,25 @@ static int messages_of_a_start(cow_mlx_log_fn log, int32_t level) {
   return h.count;
 }
 
-int main(void) {
+static int messages_of_a_load(const char* model) {
+  heard h = {.thread = pthread_self()};
+  cow_mlx_runtime_params params;
+  cow_mlx_runtime_params_init(&params);
+  params.log = hear;
+  params.log_user_data = &h;
+  EXPECT_OK(cow_mlx_runtime_start(&params));
+  int before = h.count;
+  cow_mlx_model handle;
+  EXPECT_OK(cow_mlx_model_load(model, NULL, &handle));
+  EXPECT(strstr(h.last, "model loaded") && strstr(h.last, "calf"));
+  int loaded = h.count - before;
+  EXPECT_OK(cow_mlx_runtime_stop());
+  return loaded;
+}
+
+int main(int count, char** arguments) {
+  EXPECT(count == 2);
+  EXPECT(messages_of_a_load(arguments[1]) == 1);
   EXPECT(messages_of_a_start(hear, COW_MLX_LOG_INFO) > 0);
   EXPECT(messages_of_a_start(hear, COW_MLX_LOG_WARNING) == 0);
   EXPECT(messages_of_a_start(hear, COW_MLX_LOG_OFF) == 0);
