@@ -33,6 +33,7 @@ NAMES = (
     "long_context",
     "recurrence",
     "branches",
+    "packed",
 )
 
 

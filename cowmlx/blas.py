@@ -42,7 +42,14 @@ def threads() -> int:
     OpenBLAS's threads spin while they wait for each other, and fall behind by far where another
     thread needs the processor: mlx's streams, the host, other programs.
     """
-    return max(1, len(os.sched_getaffinity(0)) // 2) if hasattr(os, "sched_getaffinity") else 1
+    return max(1, processors() // 2) if sys.platform.startswith("linux") else 1
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _library() -> str | None:

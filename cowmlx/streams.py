@@ -10,7 +10,10 @@ from contextlib import suppress
 
 import mlx.core as mx
 
+from cowmlx import blas
 from cowmlx.errors import InvalidArgument, Unsupported
+
+MOST_PROCESSORS = 8  # that one network uses
 
 
 def choose_device(name: str | None) -> mx.Device:
@@ -37,7 +40,11 @@ _branches: list[mx.ThreadLocalStream] = []
 
 
 def branch(index: int) -> mx.ThreadLocalStream:
-    """Return a stream of the CPU, for every thread and index the same one."""
+    """Return a stream of the CPU, for every thread and index the same one.
+
+    There are no more of them than other processors: higher indices share them.
+    """
+    index %= max(1, min(blas.processors(), MOST_PROCESSORS) - 1)
     while index >= len(_branches):
         _branches.append(mx.new_thread_local_stream(mx.Device(mx.cpu)))
     return _branches[index]

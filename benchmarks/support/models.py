@@ -25,6 +25,7 @@ class Shape:
     intermediate: int
     vocabulary: int
     positions: int = 4096
+    bits: int = 0  # 0: float32; else packed so, with bfloat16 beside, as models usually come
 
     def config(self) -> dict[str, object]:
         """The config.json of it."""
@@ -74,6 +75,7 @@ SHAPES: dict[str, Shape | RecurrentShape] = {
     "calf-shaped": Shape(128, 4, 4, 2, 384, 1280),  # calf's own, untrained
     "one-layer": Shape(128, 1, 4, 2, 384, 1280),
     "S": Shape(384, 6, 6, 6, 1152, 8192),  # 15M parameters
+    "S of 4 bits": Shape(384, 6, 6, 6, 1152, 8192, bits=4),
     "M": Shape(768, 12, 12, 12, 2048, 32000),  # 110M
     "wide": Shape(64, 2, 2, 2, 128, 128000),  # 8M, nearly all of them the vocabulary's
     # Twins of 27M, to measure with behind many tokens.
@@ -148,6 +150,7 @@ def random_prompt(folder: Path, length: int, seed: int = 0) -> list[int]:
 
 def _make(name: str, folder: Path) -> None:
     import mlx.core as mx
+    from mlx.nn.layers.quantized import quantize
     from mlx.utils import tree_flatten
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -162,6 +165,13 @@ def _make(name: str, folder: Path) -> None:
         key: mx.random.normal(value.shape) * (0.02 if value.ndim > 1 else 0) + (value.ndim == 1)
         for key, value in tree_flatten(network.parameters())
     }
+    bits = getattr(shape, "bits", 0)
+    if bits:
+        config["quantization"] = {"group_size": 64, "bits": bits}
+        network.load_weights(list(weights.items()))
+        network.set_dtype(mx.bfloat16)
+        quantize(network, 64, bits)
+        weights = dict(tree_flatten(network.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {letter: index for index, letter in enumerate(letters)}

@@ -34,6 +34,7 @@ TABLE = (
     Lines("memory", "{memory}, MB", "C host", "mlx-lm"),
     Lines("decode", "decode {model} (`{way}`), tokens/s", "C ABI", "mlx-lm"),
     Lines("prefill", "prefill {model}, {prompt} tokens, tokens/s", "C ABI", "mlx-lm"),
+    Lines("packed", "{what} {model}, bfloat16 beside, tokens/s", "C ABI", "mlx-lm"),
     Lines("blas", "{what} {model}, tokens/s (beside: reference BLAS)", "openblas", "reference"),
     Lines(
         "throughput", "decode {model}, {contexts} contexts together, tokens/s", "together", "mlx-lm"

@@ -151,14 +151,14 @@ def _unusable(arguments: Any, config: dict[str, Any], architecture: str, exc: Ex
 def prepare_for_device(net: Module) -> None:
     """Put what the current device does slowly into another form.
 
-    On a CPU, packed weights are multiplied with float32: with 16 bits mlx takes tens of times
+    On a CPU, networks with packed weights compute in float32: with 16 bits mlx takes tens of times
     longer. All else gives the same results.
     """
     import mlx.core as mx
 
     if mx.default_device().type == mx.cpu:
-        from cowmlx.models import rope
+        from cowmlx.models import packed, rope
 
         rope.share_angles(net)
         if quantization.is_packed(net):
-            net.set_dtype(mx.float32)
+            packed.replace(net)

@@ -82,11 +82,11 @@ def _load(
     if light:
         package = light_route.ALIAS
         net = network.build(config, architecture, weights.read(files), path)
-        network.prepare_for_device(net)
     else:
         architectures.require_in_mlx_lm(architecture, config)
         package = full_route.PACKAGE
         net, config = full_route.load_network(path, config, trust_remote_code=trust)
+    network.prepare_for_device(net)
     if adapter is not None and adapter_path is not None:
         adapters.apply(net, adapter_path, adapter, package)
         net.eval()

@@ -63,7 +63,7 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
 
     Raises:
         NotFound: weights are missing because a shard that the index names is.
-        BadFormat: weights are missing, left over, or of another shape.
+        BadFormat: weights are missing, left over, of another shape, or no floating-point numbers.
     """
     expected = flatten(network.parameters())
     missing = sorted(expected.keys() - weights.keys())
@@ -83,6 +83,14 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
         raise BadFormat(
             f"{path}: {len(wrong)} weights have other shapes than the config gives them: {shown}"
         )
+    unusable = [
+        f"{name} is {_type(weights[name])}, not {_type(expected[name])}"
+        for name in sorted(expected)
+        if _is_float(weights[name]) != _is_float(expected[name])
+    ]
+    if unusable:
+        shown = "; ".join(unusable[:_NAMED])
+        raise BadFormat(f"{path}: {len(unusable)} weights are of types that do not fit: {shown}")
     network.load_weights(list(weights.items()), strict=False)
 
 
@@ -201,6 +209,16 @@ def _some(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{len(names)} weights ({shown}{more})"
+
+
+def _is_float(array: mx.array) -> bool:
+    import mlx.core as mx
+
+    return mx.issubdtype(array.dtype, mx.floating)
+
+
+def _type(array: mx.array) -> str:
+    return str(array.dtype).rpartition(".")[2]
 
 
 def _shape(array: mx.array) -> str:

@@ -244,6 +244,35 @@ def test_weights_of_other_shapes(refused, request, family):
     refused(folder, name, "31x64", "32x64")
 
 
+@pytest.mark.parametrize("kind", ["int32", "uint8", "bool_", "complex64"])
+@pytest.mark.parametrize("family", ["mad", "xlstm"])
+def test_weights_that_are_no_floating_point_numbers(refused, request, family, kind):
+    import mlx.core as mx
+
+    folder = request.getfixturevalue(family)
+    name = {
+        "mad": "blocks.mlstm_0.mlstm_layer.q.weight",
+        "xlstm": "blocks.xlstm_1.mlstm_layer.q.weight",
+    }[family]
+    reweigh(folder, lambda weights: weights.update({name: weights[name].astype(getattr(mx, kind))}))
+    refused(folder, name, kind.removesuffix("_"), "float32")
+
+
+def test_logits_of_more_tokens_than_the_embedding_has(refused, mad):
+    """A token without a vector would be read from beyond the embedding."""
+    import mlx.core as mx
+
+    def change(wiring):
+        embedding = block(wiring, wiring["input"])
+        embedding["parameters"]["num_embeddings"] -= 1
+
+    rewire(mad, change)
+    wiring = json.loads((mad / "config.json").read_text())["wiring"]
+    table = f"blocks.{wiring['input']}.table.weight"
+    reweigh(mad, lambda weights: weights.update({table: mx.array(weights[table][:-1])}))
+    refused(mad, wiring["input"], wiring["output"])
+
+
 def test_the_embedding_under_both_of_its_names(refused, xlstm):
     def change(weights):
         weights["embedding.weight"] = weights["blocks.embedding.table.weight"]

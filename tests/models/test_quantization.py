@@ -68,7 +68,8 @@ def test_equals_plain_mlx_lm(name: str, answers: dict[str, dict[str, Any]]) -> N
     tokens, logits = greedy(model, expected["prompt"], COUNT)
     assert tokens == expected["tokens"]
     plain = mx.load(expected["logits"])["logits"]
-    assert mx.allclose(logits, plain, rtol=1e-5, atol=1e-5).item()
+    # Many vectors are multiplied with unpacked weights: the same sums in another order.
+    assert mx.allclose(logits, plain, rtol=1e-4, atol=1e-4).item()
     if not name.startswith("mamba"):
         # mlx-lm leaves out what a module holds besides its layers, such as mamba's A_log.
         assert model.parameters == expected["parameters"]

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from cowmlx import blas, streams
 from cowmlx.errors import BadFormat
 from cowmlx.models.blocks import BLOCKS
 from cowmlx.models.wiring import BlockSpec, WiredModel, Wiring, WiringError, model
@@ -500,3 +501,18 @@ def test_branches_on_streams_of_their_own_give_the_same_numbers(monkeypatch):
         assert mx.array_equal(one, other)
     for one, other in zip(together, apart, strict=True):
         assert all(mx.array_equal(a, b) for a, b in zip(one.cache, other.cache, strict=True))
+
+
+def test_a_wide_stage_has_no_more_streams_than_there_are_processors(monkeypatch):
+    wide = 40
+    wiring = linears("sum")
+    for number in range(wide):
+        wiring.add_block(f"branch_{number}", "linear", input_dims=D, output_dims=D)
+        wiring.connect("tokens", f"branch_{number}").connect(f"branch_{number}", "sum")
+    wiring.output = "sum"
+    network = WiredModel(wiring)
+    expected = network(IDS)
+    monkeypatch.setattr(model, "_WORTH_A_STREAM", 1)
+    monkeypatch.setattr(blas, "processors", lambda: 3)
+    assert len({id(streams.branch(index)) for index in range(wide)}) == 2
+    assert mx.array_equal(network(IDS), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cowmlx.models.blocks import check_vocabulary
 from cowmlx.models.wiring import WiredModel, Wiring, WiringError
 
 TYPE_CHECKING = False
@@ -32,7 +33,12 @@ class ModelArgs:
 
 
 class Model(WiredModel):
-    """The network of a wiring that gives logits."""
+    """The network of a wiring that gives logits.
+
+    Raises:
+        WiringError: it gives logits of tokens that it cannot take, or see :class:`WiredModel`.
+    """
 
     def __init__(self, args: ModelArgs) -> None:
         super().__init__(args.wiring)
+        check_vocabulary(args.wiring, self.blocks)

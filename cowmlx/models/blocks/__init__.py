@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cowmlx.models.wiring.declaration import BlockSpec, Wiring
 
-__all__ = ["BLOCKS", "Block", "block_class", "check_widths", "make"]
+__all__ = ["BLOCKS", "Block", "block_class", "check_vocabulary", "check_widths", "make"]
 
 # Modules of this package and the classes in them, by type.
 BLOCKS = {
@@ -118,6 +118,21 @@ def _check(label: str, name: str, parameter: inspect.Parameter, value: Any) -> N
     told, fits = _ACCEPTED[annotation.removesuffix(" | None")]
     if not fits(value):
         raise WiringError(f"{label}: {name} is {repr(value)[:60]}, not {told}")
+
+
+def check_vocabulary(wiring: Wiring, blocks: Mapping[str, Block]) -> None:
+    """Require that the input block has a vector for every token that the output block may give.
+
+    Raises:
+        WiringError: the message names both blocks.
+    """
+    rows = getattr(blocks[wiring.input], "num_embeddings", 0)
+    logits = blocks[wiring.output].output_dims
+    if logits > rows:
+        raise WiringError(
+            f"the output block {wiring.output} gives logits of {logits} tokens, but the input "
+            f"block {wiring.input} has vectors of {rows}"
+        )
 
 
 def check_widths(wiring: Wiring, blocks: Mapping[str, Block]) -> None:

@@ -166,13 +166,12 @@ def _of_weights(path: str, config: dict[str, Any]) -> list[str]:
                 f"not {_shape(expected[name])}"
             )
     found.sort()
-    if expected.keys() - stored.keys():
-        try:
-            weights.assign(net, stored, path)
-        except NotFound as exc:  # a whole shard is missing: that is why
-            found.insert(0, str(exc))
-        except CowMlxError:
-            pass  # what has been told
+    try:
+        weights.assign(net, stored, path)
+    except NotFound as exc:  # a whole shard is missing: that is why
+        found.insert(0, str(exc))
+    except CowMlxError as exc:
+        found = found or [str(exc)]
     return found
 
 

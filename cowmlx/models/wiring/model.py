@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
-from cowmlx import streams
+from cowmlx import blas, streams
 from cowmlx.models import blocks, weights
 from cowmlx.models.wiring.declaration import Wiring
 
@@ -69,7 +69,7 @@ class WiredModel(Module):
         values: dict[str, mx.array] = {}
         for stage in self._plan:
             branches = 0
-            spread = len(stage) > 1 and mx.default_device().type == mx.cpu
+            spread = len(stage) > 1 and mx.default_device().type == mx.cpu and blas.processors() > 1
             for step in stage:
                 if spread and step.parameters * inputs.size >= _WORTH_A_STREAM:
                     branches += 1
