@@ -57,9 +57,10 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
         config["quantization"] = config["quantization_config"] = settings
     if not isinstance(settings, dict):
         raise BadFormat(f"config.json: quantization must be an object, not {settings!r}")
-    for key in ("group_size", "bits"):
-        if isinstance(settings.get(key), bool) or not isinstance(settings.get(key), int):
-            raise BadFormat(f"config.json: quantization needs an integer {key!r}")
+    _check(settings, "quantization")
+    for path, chosen in settings.items():
+        if isinstance(chosen, dict):
+            _check({**settings, **chosen}, f"quantization of {path}")
 
     from mlx.nn.layers.quantized import quantize
 
@@ -83,6 +84,14 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
         raise BadFormat(f"config.json: quantization is not usable ({exc})") from exc
 
 
+def _check(settings: dict[str, Any], where: str) -> None:
+    """Require numbers that mlx can divide by."""
+    for key in ("group_size", "bits"):
+        value = settings.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise BadFormat(f"config.json: {where} needs a positive integer {key!r}, not {value!r}")
+
+
 def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str, Any]:
     """Derive a layer's settings from the shapes of its packed weight and scales."""
     import inspect
@@ -95,6 +104,8 @@ def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str,
         raise BadFormat(f"{path}.scales has no weight to go with")
     group_size = columns // scales.shape[-1]
     bits = packed.shape[-1] * 32 // columns
+    if not group_size or not bits:
+        raise BadFormat(f"{path}.scales is {scales.shape[-1]} wide for {columns} columns")
     mode = "affine"
     if scales.dtype == mx.uint8:
         mode = _BYTE_SCALED.get((bits, group_size), "")

@@ -101,6 +101,9 @@ def test_mxfp4_named_by_quantization_config(folder: pathlib.Path) -> None:
         ("yes", "must be an object"),
         ({"bits": 4}, "group_size"),
         ({"group_size": 32, "bits": "four"}, "bits"),
+        ({"group_size": 0, "bits": 4}, "'group_size', not 0"),
+        ({"group_size": 32, "bits": -4}, "'bits', not -4"),
+        ({"group_size": 32, "bits": 4, "lm_head": {"group_size": 0}}, "lm_head"),
         ({"group_size": 32, "bits": 4, "model.layers.0.self_attn.q_proj": {"bits": 77}}, ""),
         ({"group_size": 32, "bits": 4, "model.layers.0.self_attn.q_proj": 7}, ""),
     ],
@@ -113,3 +116,14 @@ def test_unusable_settings_are_named(folder: pathlib.Path, quantization: Any, wo
     with pytest.raises(BadFormat) as failure:
         load(path)
     assert words in str(failure.value)
+
+
+def test_scales_that_are_wider_than_their_weights(folder: pathlib.Path) -> None:
+    """Their groups would have no values, by whose number mlx divides."""
+    path = make(folder / "scales", "affine-4")
+    stored = {name: mx.array(x) for name, x in mx.load(str(path / "model.safetensors")).items()}
+    name = "model.layers.1.self_attn.q_proj.scales"
+    stored[name] = mx.zeros((stored[name].shape[0], 1000))
+    mx.save_safetensors(str(path / "model.safetensors"), stored)
+    with pytest.raises(BadFormat, match=r"q_proj\.scales is 1000 wide"):
+        load(path)

@@ -162,3 +162,22 @@ def test_log_sigmoid_is_exact_at_both_ends():
     expected = recurrences.log_sigmoid(x.astype(np.float64))
     assert np.allclose(np.asarray(log_sigmoid(mx.array(x))), expected, rtol=1e-5, atol=1e-12)
     assert log_sigmoid(mx.array(mx.inf)).item() == 0
+
+
+@pytest.mark.parametrize("chunk_size", [16, 64, 256])
+@pytest.mark.parametrize("closed", [-15.0, -1e4, -1e6, -3e38])
+def test_forget_gates_that_close_cost_chunks_no_digits(closed, chunk_size):
+    """Sums over a chunk lose the digits of what lies between two closed gates."""
+    random = np.random.default_rng(5)
+    shape = (1, 2, 256)
+    q, k, v = (random.normal(size=(*shape, 8)) for _ in range(3))
+    f = np.where(random.random(shape) < 0.2, closed, 4.0)
+    arrays = (q, k, v, random.normal(0, 3, shape), f)
+    inputs = Inputs(*(mx.array(array.astype(np.float32)) for array in arrays))
+    start = empty_state(1, 2, 8, 8)
+    hidden, state = chunkwise(inputs, start, chunk_size=chunk_size, eps=EPS)
+    expected, after = sequential(inputs, start, eps=EPS)
+    error = mx.abs(hidden - expected) / (mx.abs(expected) + 1e-2)
+    assert error.max().item() < 5e-3
+    for part, other in zip(state, after, strict=True):
+        assert mx.allclose(part, other, rtol=1e-4, atol=1e-4)

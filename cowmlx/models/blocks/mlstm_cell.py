@@ -136,15 +136,14 @@ def chunkwise(
 
     q, k, v, i, f = (split(x) for x in inputs)
     q = q * qk_dims**-0.5
-    sums = mx.cumsum(log_sigmoid(f), axis=-1)
-    before, state = _states(k, v, i, sums, state)
+    forget = log_sigmoid(f)
+    weights = _weights(forget, i)
+    sums = mx.cumsum(forget, axis=-1)
+    before, state = _states(k, v, weights[..., -1, :], sums[..., -1:], state)
     memory, normalizer, scale = before
 
-    positions = mx.arange(chunk_size)
-    past = positions[:, None] >= positions
-    weights = mx.where(past, sums[..., None] + (i - sums)[..., None, :], -mx.inf)
     of_state = sums + scale
-    largest = mx.maximum(of_state, weights.max(axis=-1))
+    largest = mx.maximum(mx.maximum(of_state, weights.max(axis=-1)), _NOTHING)
     seen = mx.exp(weights - largest[..., None]) * (q @ k.swapaxes(-1, -2))
     kept = mx.exp(of_state - largest)[..., None]
     found = kept * (q @ memory) + seen @ v
@@ -153,12 +152,31 @@ def chunkwise(
     return hidden.reshape(batch, heads, length, -1), state
 
 
+def _weights(forget: mx.array, i: mx.array) -> mx.array:
+    """Return b_t - b_j + i_j for j <= t, and minus infinity for j > t: (B, NH, S / L, L, L).
+
+    The differences are summed up, position by position: taken from sums over the whole chunk they
+    would lose their digits to gates that are nearly closed.
+    """
+    positions = mx.arange(forget.shape[-1])
+    later = positions[:, None] > positions
+    between = mx.cumsum(mx.where(later, forget[..., None], 0), axis=-2)
+    past = positions[:, None] >= positions
+    return mx.where(past, between + i[..., None, :], -mx.inf)
+
+
 def _states(
-    k: mx.array, v: mx.array, i: mx.array, sums: mx.array, state: State
+    k: mx.array, v: mx.array, gates: mx.array, total: mx.array, state: State
 ) -> tuple[State, State]:
-    """Return the states before every chunk, stacked on axis 2, and the one behind the last."""
-    total = sums[..., -1:]
-    gates = total - sums + i
+    """Return the states before every chunk, stacked on axis 2, and the one behind the last.
+
+    Args:
+        k: keys (B, NH, S / L, L, DHQK).
+        v: values (B, NH, S / L, L, DHV).
+        gates: with which logarithm a position is seen from its chunk's end, (B, NH, S / L, L).
+        total: with which the state before a chunk is, (B, NH, S / L, 1).
+        state: before the first position.
+    """
     largest = mx.maximum(gates.max(axis=-1, keepdims=True), _NOTHING)
     taken = mx.exp(gates - largest)[..., None] * k
     products = taken.swapaxes(-1, -2) @ v
