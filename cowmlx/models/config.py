@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 # What is assumed of a model that names no limit, as recurrent ones do not.
 DEFAULT_CONTEXT_LENGTH = 32768
+_LONGEST_CONTEXT = 2**31 - 1  # tokens
 
 _CONTEXT_KEYS = (
-    "max_position_embeddings",
+    # First: it is the size of a table of positions, beyond which mlx would read other memory.
     "n_positions",
+    "max_position_embeddings",
     "max_sequence_length",
     "max_seq_len",
     "max_seq_length",
@@ -173,7 +175,11 @@ def vocabulary_size(config: dict[str, Any]) -> int:
 
 
 def _is_length(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 1
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 1 <= value <= _LONGEST_CONTEXT
+    )
 
 
 def _untag(value: Any) -> Any:

@@ -39,12 +39,16 @@ def build(
         Unsupported: the architecture cannot be imported.
         BadFormat: config and weights do not make a network.
     """
+    import mlx.core as mx
+
     module = architectures.load(architecture)
     for part in (config, config.get("text_config")):
         check_sizes(part)
     try:
         arguments = module.ModelArgs.from_dict(config)
         network: Module = module.Model(arguments)
+        # Initial values, never computed, have split mlx's key again and again.
+        mx.eval(mx.random.state)
     except CowMlxError:
         raise
     except Exception as exc:

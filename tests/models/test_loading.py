@@ -222,6 +222,8 @@ def test_info_is_json_and_complete(llama: pathlib.Path) -> None:
         ({"max_position_embeddings": None, "text_config": {"max_position_embeddings": 79}}, 79),
         ({"max_position_embeddings": None}, 32768),
         ({"max_position_embeddings": True}, 32768),
+        ({"max_position_embeddings": float("inf")}, 32768),
+        ({"max_position_embeddings": 10**7, "n_positions": 78}, 78),
     ],
 )
 def test_context_length(changes: dict[str, object], expected: int) -> None:
@@ -255,3 +257,16 @@ for family in ("qwen3_moe", "phi", "mamba2", "rwkv7"):
     others = {"a": "gpt2", "b": "llama"}
     assert len({run(program, str(tmp_path / name), other) for name, other in others.items()}) == 1
     assert os.listdir(tmp_path / "a")
+
+
+def test_loading_leaves_no_work_behind(llama: pathlib.Path, folder: pathlib.Path) -> None:
+    """Initial values, never computed, would lengthen mlx's random key with every load."""
+    graph = folder / "key.dot"
+
+    def after_loads(count: int) -> int:
+        for _ in range(count):
+            load(llama)
+        mx.export_to_dot(str(graph), mx.random.state[0])
+        return len(graph.read_text().splitlines())
+
+    assert after_loads(1) == after_loads(3)
