@@ -50,7 +50,7 @@ cdef dict to_bias(const cow_mlx_generation_params* params):
         name = "bias_tokens" if params.bias_tokens == NULL else "bias_values"
         raise InvalidArgument(f"{name} is NULL, but bias_count is {params.bias_count}")
     bias = {params.bias_tokens[i]: params.bias_values[i] for i in range(params.bias_count)}
-    if len(bias) < params.bias_count:
+    if <size_t> len(bias) < params.bias_count:
         raise InvalidArgument("bias_tokens names a token twice")
     return bias
 

@@ -51,6 +51,9 @@ static cow_text text_of(const char* data, size_t length) {
     INVALID("%s: %s is NULL, but %s is not 0", OPERATION, #tokens, #count); \
   if ((count) > MAX_TOKENS)                                                 \
   INVALID("%s: %s is %zu, more than any sequence", OPERATION, #count, (size_t)(count))
+#define REQUIRE_PROMPT(tokens, count)                                                           \
+  if (!(count)) INVALID("%s: %s is 0, but a prompt has at least one token", OPERATION, #count); \
+  REQUIRE_TOKENS(tokens, count)
 
 /* ---------------------------------------------------------------- Runtime */
 
@@ -338,8 +341,7 @@ static bool deliver_generation(const cow_request* r) {
 cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens, size_t count,
                                      const cow_mlx_generation_params* params) {
   BEGIN_CALL;
-  REQUIRE(tokens);
-  REQUIRE_TOKENS(tokens, count);
+  REQUIRE_PROMPT(tokens, count);
   cow_mlx_generation_params effective;
   TRY(COW_READ_PARAMS(generation, OPERATION, params, &effective));
   cow_request r = {
@@ -384,8 +386,7 @@ cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, const int32_t* 
                                         cow_mlx_text_fn on_text, void* user_data,
                                         cow_mlx_stats* stats) {
   BEGIN_CALL;
-  REQUIRE(tokens);
-  REQUIRE_TOKENS(tokens, count);
+  REQUIRE_PROMPT(tokens, count);
   if (stats) TRY(cow_params_check_out(OPERATION, "stats", stats));
   cow_mlx_generation_params effective;
   TRY(COW_READ_PARAMS(generation, OPERATION, params, &effective));

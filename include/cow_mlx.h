@@ -42,8 +42,8 @@
  *     block and may call the library. Returning false cancels the call.
  *  8. Every function may be called from any thread once the runtime has started.
  *     Calls on one context are made one at a time: a second one while the first
- *     still runs is COW_MLX_ESTATE. cow_mlx_context_cancel() alone is always
- *     allowed.
+ *     still runs is COW_MLX_ESTATE. Always allowed are cow_mlx_context_cancel(),
+ *     and looking on: cow_mlx_context_info(), _tokens() and _stats().
  *  9. What a model, its cache or this build cannot honour is refused with
  *     COW_MLX_EUNSUPPORTED and the reason. No option is ignored.
  *

@@ -519,11 +519,12 @@ class Model {
    *  @param options_json  an object, or empty */
   Tokens chat_prompt(std::string_view messages_json, const std::string& options_json = {}) const {
     const char* options = detail::optional(options_json, "model_chat_prompt: options_json");
+    std::string_view json = messages_json.data() ? messages_json : std::string_view("");
     return detail::fill<Tokens>(messages_json.size() + 256,
                                 [&](std::int32_t* tokens, std::size_t size, std::size_t* count) {
-                                  return cow_mlx_model_chat_prompt(handle(), messages_json.data(),
-                                                                   messages_json.size(), options,
-                                                                   tokens, size, count);
+                                  return cow_mlx_model_chat_prompt(handle(), json.data(),
+                                                                   json.size(), options, tokens,
+                                                                   size, count);
                                 });
   }
 

@@ -3,8 +3,9 @@
     python tools/abi.py check [LIBRARY]    fail if a host that runs today could break
     python tools/abi.py record             record the built library as what hosts rely on
 
-Functions, structs and their types are compared by libabigail (abidw and abidiff), names and values
-of constants here, since a binary does not hold them. docs/abi.md says what may change and how.
+Functions, structs and their layout are compared by libabigail (abidw and abidiff); names and values
+of constants, the names of types and the order of arguments here, since a binary does not hold them
+or libabigail takes them for harmless. docs/abi.md says what may change and how.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from header import read_headers
+from header import Alias, Header, Signature, Struct, Type, read_headers
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
@@ -26,6 +27,7 @@ HEADERS = ["cow_mlx.h", "cow_mlx_compat.h"]
 LIBRARY = ROOT / "cowmlx/lib/libcowmlx.so.1"
 DUMP = ROOT / "abi/libcowmlx.1.abi"
 CONSTANTS = ROOT / "abi/libcowmlx.1.constants"
+DECLARATIONS = ROOT / "abi/libcowmlx.1.declarations"
 TOOLS = ["abidw", "abidiff"]
 
 # What depends on the machine, the compiler or a comment's length stays out of the dump.
@@ -94,11 +96,81 @@ def as_seen_before(fresh: Path, out: Path) -> None:
     tree.write(out)
 
 
+def headers(include: Path) -> list[Header]:
+    """The public headers, parsed."""
+    return read_headers([include / name for name in HEADERS])
+
+
+def spelled(kind: Type) -> str:
+    """A type as C spells it, with the names of typedefs."""
+    if kind.function is not None:
+        return f"({'; '.join(arguments(kind.function))})"
+    return f"{'const ' if kind.const else ''}{kind.name}{''.join(kind.pointers)}"
+
+
+def arguments(signature: Signature) -> list[str]:
+    """The result of a function and its arguments: "type name"."""
+    named = [f"{spelled(kind)} {name}" for name, kind in signature.params]
+    return [f"{spelled(signature.result)} return", *named]
+
+
+def declarations(include: Path) -> dict[str, list[str]]:
+    """What functions, callbacks and structs consist of, in order: "type name" each."""
+    found: dict[str, list[str]] = {}
+    for header in headers(include):
+        found |= {one.name: arguments(one.signature) for one in header.functions}
+        for one in header.declarations:
+            if isinstance(one, Struct) and one.members is not None:
+                found[one.name] = [f"{spelled(kind)} {name}" for name, kind in one.members]
+            elif isinstance(one, Alias):
+                function = one.type.function
+                found[one.name] = arguments(function) if function else [f"{spelled(one.type)} type"]
+    return found
+
+
+def recorded_declarations() -> dict[str, list[str]]:
+    """The declarations as they were recorded."""
+    lines = (line.split(": ", 1) for line in DECLARATIONS.read_text().splitlines())
+    return {name: parts.split(", ") for name, parts in lines}
+
+
+def declaration_problem(name: str, old: list[str], new: list[str]) -> str:
+    """What a host of the old declaration would trip over; "" if nothing."""
+    grows = old[0].endswith(" struct_size")
+    if len(new) != len(old) and not (grows and len(new) > len(old)):
+        return f"{name} had {len(old) - 1} arguments or members and has {len(new) - 1}"
+    (old_types, old_names), (new_types, new_names) = (
+        tuple(zip(*(part.rsplit(" ", 1) for part in parts), strict=True))
+        for parts in (old, new[: len(old)])
+    )
+    if old_types != new_types:
+        return f"{name} was ({', '.join(old)}) and is ({', '.join(new)})"
+    if old_names != new_names and sorted(old_names) == sorted(new_names):
+        return f"{name} takes them in another order: ({', '.join(new)}), not ({', '.join(old)})"
+    return ""
+
+
+def compare_declarations(include: Path) -> list[str]:
+    """Raise if a declaration is gone or different; what is merely renamed."""
+    old, new = recorded_declarations(), declarations(include)
+    found = [
+        declaration_problem(name, parts, new[name]) if name in new else f"{name} is gone"
+        for name, parts in old.items()
+    ]
+    if problems := [problem for problem in found if problem]:
+        raise Broken("declarations have changed:\n" + "\n".join(problems))
+    return [
+        f"other names in {name}" for name, parts in old.items() if new[name][: len(parts)] != parts
+    ]
+
+
 def constants(include: Path) -> dict[str, str]:
     """The names and values of all constants of the headers."""
     found: dict[str, str] = {}
-    for header in read_headers([include / name for name in HEADERS]):
-        macros = re.findall(r"^#define (COW_MLX_\w+) (\w+)$", header.path.read_text(), flags=re.M)
+    for header in headers(include):
+        macros = re.findall(
+            r"^#define (COW_MLX_\w+) ((?![_\"]).+)$", header.path.read_text(), flags=re.M
+        )
         found |= dict(macros)
         for enum in header.enums():
             found |= {name: str(value) for name, value in enum.values.items()}
@@ -107,7 +179,7 @@ def constants(include: Path) -> dict[str, str]:
 
 def recorded_constants() -> dict[str, str]:
     """The constants as they were recorded."""
-    return dict(line.split() for line in CONSTANTS.read_text().splitlines())
+    return dict(line.split(" ", 1) for line in CONSTANTS.read_text().splitlines())
 
 
 def check(library: Path, include: Path) -> list[str]:
@@ -130,7 +202,7 @@ def check(library: Path, include: Path) -> list[str]:
             raise Broken(report)
         if report := compare(DUMP, fresh):
             news.append(report.strip())
-    return news
+    return news + compare_declarations(include)
 
 
 def record(library: Path, include: Path) -> None:
@@ -138,6 +210,8 @@ def record(library: Path, include: Path) -> None:
     dump(library, include, DUMP)
     lines = [f"{name} {value}\n" for name, value in constants(include).items()]
     CONSTANTS.write_text("".join(lines))
+    lines = [f"{name}: {', '.join(parts)}\n" for name, parts in declarations(include).items()]
+    DECLARATIONS.write_text("".join(lines))
 
 
 def main() -> int:

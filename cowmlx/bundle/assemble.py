@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +23,7 @@ from cowmlx.bundle import (
     interpreter,
     licences,
     manifest,
+    staging,
     standard_library,
 )
 from cowmlx.bundle.elf import Elf
@@ -42,11 +42,7 @@ LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 PROBE = PACKAGE / "lib" / "cowmlx-probe"
 # What of the package no host runs, and what is added by itself.
-_NO_ENGINE = frozenset(
-    """
-    __main__.py bundle commands doctor lib include __pycache__ *.pyx *.pxi *.pxd *.c *.so *.dylib
-    """.split()  # noqa: SIM905
-)
+_NO_ENGINE = frozenset(["__main__.py", "bundle", "commands", "doctor", "lib", "include"])
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class Options:
 
 
 def assemble(target: Path, options: Options) -> dict[str, Any]:
-    """Write a bundle and return its manifest. Whatever fails leaves nothing behind.
+    """Write a bundle and return its manifest. Whatever fails or is raised leaves nothing behind.
 
     Raises:
         BundleError: the place or the installation does not allow it, or the bundle does not start.
@@ -88,29 +84,24 @@ def assemble(target: Path, options: Options) -> dict[str, Any]:
     target = Path(os.path.abspath(target))
     _check_place(target, options)
     try:
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise BundleError(f"cannot write into {target.parent}: {error.strerror or error}") from None
-    try:
-        folder = staging / target.name
-        folder.mkdir()
-        written = Bundle(folder, options).write()
-        _put_in_place(folder, target, staging / "replaced")
+        with staging.beside(target) as place:
+            folder = place / target.name
+            folder.mkdir()
+            written = Bundle(folder, options).write()
+            _put_in_place(folder, target, place / staging.OLD)
     except OSError as error:
         raise BundleError(f"cannot write {target}: {error}") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return written
 
 
 def _put_in_place(folder: Path, target: Path, aside: Path) -> None:
     """Rename a finished bundle; what was there before comes back if that fails."""
-    if target.exists():
-        target.rename(aside)
     try:
+        if target.exists():
+            target.rename(aside)
         folder.rename(target)
-    except OSError:
-        if aside.exists():
+    except BaseException:  # a signal's too
+        if aside.exists() and not target.exists():
             aside.rename(target)
         raise
 
@@ -120,6 +111,8 @@ def _check_place(target: Path, options: Options) -> None:
         raise BundleError(f"{target.parent} is no folder")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise BundleError(f"{target} exists and is no folder")
+    if target.resolve().is_relative_to(PACKAGE):
+        raise BundleError(f"{target} is inside of the package itself; name a folder elsewhere")
     if not target.exists() or not any(target.iterdir()):
         return
     if not options.replace:
@@ -246,17 +239,14 @@ class Bundle:
             self._add(header, self._folder / "include" / header.name)
 
     def _add_engine(self) -> None:
-        for source in _tree(PACKAGE, _NO_ENGINE):
+        for source in _modules(PACKAGE, _NO_ENGINE):
             target = self._packages / "cowmlx" / source.relative_to(PACKAGE)
-            if source.suffix == ".py":
-                self._add_module(source, target, keep_source=not self._pruned)
-            else:
-                self._add(source, target)
+            self._add_module(source, target, keep_source=not self._pruned)
         bridge = PACKAGE / f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
         if not bridge.exists():
             raise BundleError(f"{bridge} does not exist: run make, or install the package with pip")
         self._add(bridge, self._packages / "cowmlx" / bridge.name)
-        texts = [PACKAGE.parent / "LICENSE"]
+        texts = [PACKAGE.parent / "LICENSE", PACKAGE / "LICENSE"]  # a source tree, make install
         with contextlib.suppress(metadata.PackageNotFoundError):
             texts += licences.texts(metadata.distribution("cowmlx"))
         found = [text for text in texts if text.is_file()]
@@ -425,6 +415,17 @@ def _tree(folder: Path, never: frozenset[str]) -> Iterator[Path]:
         if path.is_dir():
             yield from _tree(path, never)
         else:
+            yield path
+
+
+def _modules(package: Path, never: frozenset[str]) -> Iterator[Path]:
+    """Every module of a package and of the packages in it, and nothing else that lies there."""
+    for path in sorted(package.iterdir()):
+        if path.name in never:
+            continue
+        if path.is_dir() and (path / "__init__.py").is_file():
+            yield from _modules(path, never)
+        elif path.suffix == ".py" and path.is_file():
             yield path
 
 

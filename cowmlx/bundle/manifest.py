@@ -40,24 +40,38 @@ def read(folder: Path) -> dict[str, Any]:
     path = folder / NAME
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        files = manifest["files"]
-        known = manifest["format"] == FORMAT and isinstance(files, dict)
     except OSError as error:
         raise BundleError(
             f"{folder} is no bundle: {path.name}: {error.strerror or error}"
         ) from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BundleError(f"{path} is malformed: {error!r}") from None
-    if not known:
-        raise BundleError(f"{path} has a format that this version does not know")
-    for name in files:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise BundleError(f"{path} names {name!r}, which is outside of the bundle")
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path} is no JSON: {error}") from None
+    if lack := _lack(manifest):
+        raise BundleError(f"{path} is no manifest of a bundle: {lack}")
     return dict(manifest)
 
 
+def _lack(manifest: Any) -> str:
+    """Say what is wrong with what a manifest holds; "" if nothing."""
+    if not isinstance(manifest, dict):
+        return "it is no JSON object"
+    if "format" not in manifest:
+        return "it tells no format"
+    if manifest["format"] != FORMAT:
+        return f"its format is {manifest['format']!r}, and this version knows {FORMAT} alone"
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        return "it has no object of files"
+    for name, expected in files.items():
+        if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            return f"it names {name!r}, which is outside of the bundle"
+        if not isinstance(expected, dict):
+            return f"what it says of {name} is no object"
+    return ""
+
+
 def verify(folder: Path) -> list[str]:
-    """Return a sentence for every file that is missing, changed or extra.
+    """Return a line for every file that is missing, changed or extra, and extra folders.
 
     Raises:
         BundleError: there is no manifest that can be read.
@@ -77,6 +91,7 @@ def verify(folder: Path) -> list[str]:
         if any(found.get(key) != expected.get(key) for key in ("sha256", "bytes", "link")):
             problems.append(f"changed: {name}")
     problems += [f"extra: {name}" for name in sorted(present - set(files))]
+    problems += [f"extra: {name}/" for name in _empty(folder, present | set(files))]
     return problems
 
 
@@ -90,6 +105,19 @@ def _describe(path: Path) -> dict[str, Any]:
     if path.is_symlink():
         return {"link": os.readlink(path), "bytes": 0}
     return {"sha256": checksum(path), "bytes": path.stat().st_size}
+
+
+def _empty(folder: Path, names: set[str]) -> list[str]:
+    """Return the outermost folders that hold none of ``names``."""
+    used = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+    found = []
+    for here, folders, _ in os.walk(folder):
+        for name in sorted(folders):
+            path = (Path(here) / name).relative_to(folder).as_posix()
+            if path not in used | names:
+                found.append(path)
+        folders[:] = [name for name in folders if (Path(here) / name).relative_to(folder).as_posix() in used]
+    return found
 
 
 def _walk(folder: Path) -> Iterator[str]:

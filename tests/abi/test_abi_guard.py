@@ -136,6 +136,34 @@ def test_function_may_not_change(after):
     assert_stopped(after((HEADER, NAME, changed), (CODE, NAME, changed)), "parameter 1")
 
 
+API = "csrc/api.c"
+IS_END = "cow_mlx_model_is_end(cow_mlx_model model, int32_t token, bool* out)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # Of the same size: libabigail takes the name of a type for harmless.
+        (IS_END, "cow_mlx_model_is_end(int32_t token, cow_mlx_model model, bool* out)"),
+        (IS_END, IS_END.replace("cow_mlx_model model", "cow_mlx_context model")),
+    ],
+    ids=["swapped", "of another type"],
+)
+def test_arguments_keep_their_meaning(after, old, new):
+    assert_stopped(after((HEADER, old, new), (API, old, new)), "cow_mlx_model_is_end")
+
+
+def test_arguments_of_one_type_keep_their_order(after):
+    known = "cow_mlx_prompt_fn)(size_t processed, size_t total,"
+    swapped = "cow_mlx_prompt_fn)(size_t total, size_t processed,"
+    assert_stopped(after((HEADER, known, swapped)), "another order")
+
+
+def test_an_argument_may_be_renamed(after):
+    new = IS_END.replace("int32_t token", "int32_t id")
+    assert_passed(after((HEADER, IS_END, new)), "other names in cow_mlx_model_is_end")
+
+
 def test_function_may_come(after):
     declared = (HEADER, VERSION, f"{VERSION}\nCOW_MLX_API int cow_mlx_more(void);")
     defined = (
@@ -151,6 +179,11 @@ def test_function_may_come(after):
 )
 def test_constant_may_not_change(after, new):
     assert_stopped(after((HEADER, "FINISH_TIMEOUT = 6 ", new)), "COW_MLX_FINISH_TIMEOUT was 6")
+
+
+def test_macro_may_not_change(after):
+    done = after((HEADER, "COW_MLX_NUL SIZE_MAX", "COW_MLX_NUL (SIZE_MAX - 1)"))
+    assert_stopped(done, "COW_MLX_NUL was SIZE_MAX and is (SIZE_MAX - 1)")
 
 
 def test_status_may_come(after):

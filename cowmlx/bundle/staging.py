@@ -1,0 +1,74 @@
+"""The folder beside its place in which a bundle is written, and what is left of earlier ones."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OLD = "replaced"  # holds a bundle that is being replaced, until the new one is in its place
+_LOCK = "lock"  # held by the process that writes, so the system lets go of it if that dies
+
+
+@contextlib.contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """Give an empty folder on the file system of ``target``, which goes at the end.
+
+    What killed processes left of the same target goes first.
+
+    Raises:
+        OSError: the folder of ``target`` cannot be written into.
+    """
+    _sweep(target)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    lock = None
+    try:
+        lock = _locked(staging)
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(staging: Path) -> int | None:
+    """Lock a new folder, before others can see that it has a lock."""
+    fresh = staging / f"{_LOCK}.new"
+    lock = os.open(fresh, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # a file system without locks: nobody will sweep this
+        os.close(lock)
+        return None
+    fresh.rename(staging / _LOCK)
+    return lock
+
+
+def _sweep(target: Path) -> None:
+    """Remove the folders of this target that no living process writes into; if in doubt, none."""
+    name = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}")
+    for path in sorted(target.parent.iterdir()):
+        if name.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(OSError):
+                _sweep_one(path, target)
+
+
+def _sweep_one(staging: Path, target: Path) -> None:
+    if not {path.name for path in staging.iterdir()} <= {_LOCK, OLD, target.name}:
+        return
+    if (staging / OLD).exists() and not target.exists():
+        return  # the only copy of a bundle
+    lock = os.open(staging / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
+        shutil.rmtree(staging, ignore_errors=True)
+    finally:
+        os.close(lock)
