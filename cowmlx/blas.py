@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 
 from cowmlx.errors import InvalidArgument
 
@@ -45,6 +46,7 @@ def threads() -> int:
     return max(1, processors() // 2) if sys.platform.startswith("linux") else 1
 
 
+@cache
 def processors() -> int:
     """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -173,8 +173,8 @@ cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
   char candidates[4][COW_PATH_SIZE] = {"", "", "", COWMLX_BUILD_PREFIX};
   if (library_folder(folder)) {
     join(candidates[0], folder, "/python", "");
-    join(candidates[1], folder, "/../python", "");
     if (!enclosing_environment(folder, candidates[2])) candidates[2][0] = '\0';
+    if (ascend(folder, 1)) join(candidates[1], folder, "/python", "");
   }
   char tried[COW_MESSAGE_SIZE / 2] = "";
   for (size_t i = 0; i < LENGTH_OF(candidates); i++) {

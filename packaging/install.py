@@ -86,14 +86,19 @@ class Environment(venv.EnvBuilder):
         path.write_text("".join(line for line in lines if not line.startswith("command")))
 
 
-def needed_distributions() -> Iterator[importlib.metadata.Distribution]:
-    """Yield what the package requires, and what that requires."""
+def project() -> dict[str, object]:
+    """Return what pyproject.toml says of the package."""
     import tomllib
 
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def needed_distributions() -> Iterator[importlib.metadata.Distribution]:
+    """Yield what the package requires, and what that requires."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    waiting = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    waiting = list(project()["dependencies"])
     seen = set()
     while waiting:
         requirement = Requirement(waiting.pop())
@@ -136,6 +141,21 @@ def copy_package(folder: Path) -> None:
     shutil.copy2(ROOT / "LICENSE", package)
 
 
+def write_metadata(folder: Path) -> None:
+    """Tell Python what the package requires, as pip would; the doctor compares.
+
+    There is no RECORD: nothing but this script shall change or remove these files.
+    """
+    about = project()
+    lines = ["Metadata-Version: 2.4", f"Name: {about['name']}", f"Version: {VERSION}"]
+    lines += [f"Summary: {about['description']}", f"License-Expression: {about['license']}"]
+    lines += [f"Requires-Python: {about['requires-python']}"]
+    lines += [f"Requires-Dist: {requirement}" for requirement in about["dependencies"]]
+    record = folder / f"cowmlx-{VERSION}.dist-info"
+    write(record / "METADATA", "".join(f"{line}\n" for line in lines))
+    write(record / "INSTALLER", "make\n")
+
+
 def make_readable(folder: Path) -> None:
     """Let everyone read what may have been built under a strict umask."""
     for parent, _, names in os.walk(folder):
@@ -153,6 +173,7 @@ def build_engine(folder: Path) -> Path:
     for distribution in needed_distributions():
         copy_distribution(distribution, packages)
     copy_package(packages)
+    write_metadata(packages)
     (folder / MANIFEST).write_text("")  # from now on it can be installed over, and uninstalled
     make_readable(folder)
     return packages
@@ -244,8 +265,10 @@ def install(layout: Layout, destdir: str) -> None:
     """Install, or install again."""
     target = layout.staged(destdir)
     before = listed(target.engine)
+    folders = (target.pkgconfigdir, target.cmakedir.parent, target.includedir)
+    made = [path for path in folders if path in before or not path.exists()]
     packages = replace_engine(target.engine)
-    installed = list(install_files(layout, target, packages / "cowmlx" / "lib" / LIBRARY))
+    installed = [*install_files(layout, target, packages / "cowmlx" / "lib" / LIBRARY), *made]
     for path in before:
         if path not in installed:
             remove(path)
@@ -266,7 +289,11 @@ def uninstall(layout: Layout, destdir: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, and its folder if that was ours alone."""
+    """Remove a file, and its folder if that was ours alone; or a folder that is empty."""
+    if path.is_dir() and not path.is_symlink():
+        if not any(path.iterdir()):
+            path.rmdir()
+        return
     path.unlink(missing_ok=True)
     if path.parent.name == ENGINE and path.parent.exists() and not any(path.parent.iterdir()):
         path.parent.rmdir()

@@ -114,10 +114,11 @@ def _empty(folder: Path, names: set[str]) -> list[str]:
     for here, folders, _ in os.walk(folder):
         for name in sorted(folders):
             path = (Path(here) / name).relative_to(folder).as_posix()
-            if path not in used | names:
-                found.append(path)
-        folders[:] = [name for name in folders if (Path(here) / name).relative_to(folder).as_posix() in used]
-    return found
+            if path not in used:
+                folders.remove(name)  # nothing below it is told again
+                if path not in names:  # a link
+                    found.append(path)
+    return sorted(found)
 
 
 def _walk(folder: Path) -> Iterator[str]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
+
+from cowmlx.commands import pythons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from types import FrameType
     from typing import Any
 
 MB = 1_000_000
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _report(folder: Path, manifest: dict[str, Any]) -> str:
@@ -42,10 +47,27 @@ def _report(folder: Path, manifest: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _end_cleanly() -> None:
+    """Let signals that end a process raise, so that a bundle half written is removed."""
+    handled = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]  # nohup
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for other in handled:
+            signal.signal(other, signal.SIG_IGN)  # removing takes its time
+        sys.exit(128 + number)
+
+    for number in handled:
+        signal.signal(number, end)
+
+
 def _bundle(arguments: argparse.Namespace) -> int:
     from cowmlx.bundle import BundleError
     from cowmlx.bundle.assemble import Options, assemble
 
+    if lack := pythons.wrong():
+        print(f"bundle: {lack}; {pythons.right()}", file=sys.stderr)
+        return 1
+    _end_cleanly()
     try:
         options = Options(
             without=frozenset(arguments.without),

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+
+from cowmlx.commands import pythons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+
+    from cowmlx.doctor import Finding
+    from cowmlx.doctor.checks import Doctor
+
+# How long a start may take, and a start with a model.
+SECONDS = 120
+MODEL_SECONDS = 600
 
 
 def _library(path: Path) -> Path:
@@ -17,6 +28,33 @@ def _library(path: Path) -> Path:
     return path / "lib" / LIBRARY.name if path.is_dir() else path
 
 
+def _tell(text: str) -> None:
+    """Say what takes a while now, to people who wait for it."""
+    if sys.stderr.isatty():
+        print(f"{text} ...", file=sys.stderr, flush=True)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+_seconds.__name__ = "number of seconds"  # as argparse calls it
+
+
+def _findings(doctor: Doctor) -> Iterator[Finding]:
+    """What the doctor finds, and what is to say of the Python that runs it."""
+    from cowmlx.doctor import NOTE, Finding
+
+    lack = pythons.wrong() if doctor.bundle is None else ""
+    if lack:
+        text = f"{lack}; what follows is about the Python that a host boots"
+        yield Finding("python", NOTE, text, f"for commands, {pythons.right()}")
+    yield from doctor.findings()
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
@@ -24,9 +62,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from cowmlx.doctor.checks import LIBRARY, Doctor
 
     library = _library(arguments.library) if arguments.library else LIBRARY
-    doctor = Doctor(library, arguments.model)
+    limit = arguments.timeout or (MODEL_SECONDS if arguments.model else SECONDS)
+    doctor = Doctor(library, arguments.model, limit, _tell)
     findings = []
-    for finding in doctor.findings():
+    for finding in _findings(doctor):
         findings.append(finding)
         if not arguments.json:
             print(f"{finding.state:<8} {finding.check}: {finding.text}", flush=True)
@@ -52,6 +91,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a model folder to try")
     parser.add_argument(
         "--library", type=Path, metavar="PATH", help="another library, or a bundle's folder"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help=f"how long the engine may take ({SECONDS}, or {MODEL_SECONDS} with a model)",
     )
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.set_defaults(run=_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cowmlx.commands import installation
+from cowmlx.commands import installation, pythons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def runtime_info() -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if lack := pythons.wrong():
+        sys.exit(f"info: {lack}; {pythons.right()}")
     print(runtime_info())
     return 0
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 
 REBUILD = "install the package again (pip install --force-reinstall cowmlx), or run make again"
-_REPORT = "report this with the whole output of the doctor"
+REPORT = "report this with the whole output of the doctor"
+_REINSTALL = (
+    "files of mlx or mlx-lm are damaged or missing: install the packages again (pip install "
+    "--force-reinstall mlx mlx-lm, on Linux also mlx-cpu; or make install)"
+)
+_COPY = "copy the bundle again from where it was made, or make it again"
 
 # The first pattern that is found in the message decides.
 _ADVICE = [
+    (
+        r"did not end within",
+        f"on a slow machine give it longer with --timeout SECONDS; if it hangs, {REPORT}",
+    ),
     (
         r"has ABI \d+",
         f"the library and the bridge are of two builds: {REBUILD}",
@@ -45,13 +54,17 @@ _ADVICE = [
         "install cowmlx into that Python, or leave the library in the package's lib folder",
     ),
     (
-        r"No module named '(mlx|mlx_lm)\b|mlx-lm is not installed",
+        r"No module named '(mlx|mlx_lm)'|mlx-lm is not installed",
         "install the packages that cowmlx asks for (pip install cowmlx does): the check "
         "'packages' names them",
     ),
     (
         r"lib(mlx|lapack|blas|gfortran|scipy_openblas)[^ ]*: cannot open shared object",
-        "a file of mlx is missing: pip install --force-reinstall mlx mlx-cpu",
+        _REINSTALL,
+    ),
+    (
+        r"ended by SIG(BUS|SEGV)|(No such file|cannot read|No module named).*[/']mlx(_lm)?[/.]",
+        _REINSTALL,
     ),
     (
         r"undefined symbol|symbol not found|cannot open shared object|ELF|too short|file data",
@@ -64,9 +77,21 @@ _ADVICE = [
 ]
 
 
-def for_message(message: str) -> str:
-    """Return what to do about a message of the library or of the dynamic linker."""
+def for_message(message: str, *, bundled: bool) -> str:
+    """Return what to do about a message of the library or of the dynamic linker.
+
+    Args:
+        message: as it was told.
+        bundled: whether it is about a bundle, into which nothing can be installed.
+    """
     for pattern, advice in _ADVICE:
         if re.search(pattern, message):
-            return advice
-    return _REPORT
+            return _COPY if bundled and "install the package" in advice else advice
+    return REPORT
+
+
+def for_model(message: str, *, bundled: bool) -> str:
+    """Return what to do about the refusal of a model, whose message may name any path."""
+    if "cannot be imported" in message:
+        return _COPY if bundled else "the check 'packages' tells how to install it"
+    return "the message says what the folder lacks"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -15,13 +17,13 @@ from importlib import metadata
 from pathlib import Path
 
 from cowmlx import _constants as constants
-from cowmlx.bundle import BundleError, interpreter, manifest
+from cowmlx.bundle import BundleError, binaries, interpreter, manifest
 from cowmlx.doctor import NOTE, OK, PROBLEM, Finding, advice
 from cowmlx.doctor.probe import Probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PACKAGE = Path(__file__).resolve().parent.parent
 MAC = sys.platform == "darwin"
@@ -37,12 +39,22 @@ class Doctor:
     Args:
         library: the shared library; that of this package, or of a bundle.
         model: a model folder to load, or None.
+        seconds: how long what may hang is waited for.
+        tell: is given what takes a while, before it does.
+
+    Attributes:
+        bundle: the folder of the bundle that the library is of, or None.
+        probe: what a start came to, once it has been tried.
     """
 
-    def __init__(self, library: Path, model: str | None) -> None:
+    def __init__(
+        self, library: Path, model: str | None, seconds: float, tell: Callable[[str], None]
+    ) -> None:
         self._library = library
         self._model = model
-        self._bundle = next(
+        self._seconds = seconds
+        self._tell = tell
+        self.bundle = next(
             (folder for folder in library.resolve().parents if (folder / manifest.NAME).is_file()),
             None,
         )
@@ -53,7 +65,9 @@ class Doctor:
         yield from self._machine()
         yield from self._files()
         if self._library.is_file():
-            self.probe = Probe(self._library, self._model)
+            tried = f", loading {self._model}" if self._model else ""
+            self._tell(f"starting the engine as a host does{tried}; at most {self._seconds:g} s")
+            self.probe = Probe(self._library, self._model, self._seconds)
             yield from self._opening(self.probe)
             yield from self._start(self.probe)
         yield from self._packages()
@@ -79,8 +93,8 @@ class Doctor:
         if not self._library.is_file():
             text = f"{self._library} does not exist"
             yield Finding("library", PROBLEM, text, advice.REBUILD)
-        if self._bundle is not None:
-            yield from self._bundle_files(self._bundle)
+        if self.bundle is not None:
+            yield from self._bundle_files(self.bundle)
             return
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         bridge = PACKAGE / f"_bridge{suffix}"
@@ -100,6 +114,7 @@ class Doctor:
         yield from self._header()
 
     def _bundle_files(self, bundle: Path) -> Iterator[Finding]:
+        self._tell(f"reading every file of {bundle}")
         try:
             problems = manifest.verify(bundle)
         except BundleError as error:
@@ -141,10 +156,12 @@ class Doctor:
     def _opening(self, probe: Probe) -> Iterator[Finding]:
         step = probe.steps.get("open")
         if step is None:
-            yield Finding("library", PROBLEM, probe.failure or probe.errors, advice.REBUILD)
+            text = probe.failure or probe.errors
+            slow = "did not end within" in text
+            yield Finding("library", PROBLEM, text, self._advice(text) if slow else advice.REBUILD)
         elif step.status != "OK":
-            yield Finding("library", PROBLEM, step.text, advice.for_message(step.text))
-        elif step.text != f"{constants.VERSION} {constants.ABI_VERSION}" and self._bundle is None:
+            yield Finding("library", PROBLEM, step.text, self._advice(step.text))
+        elif step.text != f"{constants.VERSION} {constants.ABI_VERSION}" and self.bundle is None:
             version, _, abi = step.text.partition(" ")
             text = f"{self._library} is {version} with ABI {abi}, the package is "
             text += f"{constants.VERSION} with ABI {constants.ABI_VERSION}"
@@ -159,10 +176,10 @@ class Doctor:
         step = probe.steps.get("start")
         if step is None:
             text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
-            yield Finding("start", PROBLEM, text, advice.for_message(text))
+            yield Finding("start", PROBLEM, text, self._advice(text))
         elif step.status != "OK":
             text = f"{step.status}: {step.text}"
-            yield Finding("start", PROBLEM, text, advice.for_message(step.text))
+            yield Finding("start", PROBLEM, text, self._advice(step.text))
             yield from self._python()
         else:
             info = probe.info
@@ -173,7 +190,7 @@ class Doctor:
 
     def _python(self) -> Iterator[Finding]:
         """Whether the Python that runs this could be booted, and could import mlx."""
-        if self._bundle is not None:
+        if self.bundle is not None:
             return
         try:
             yield Finding("python", OK, f"its shared library is {interpreter.find().library}")
@@ -185,45 +202,71 @@ class Doctor:
                 "install one (Debian: libpython3-dev; pyenv: build with --enable-shared)",
             )
         command = [sys.executable, "-c", "import mlx.core as mx; print(mx.__version__)"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
+        self._tell(f"importing mlx.core; at most {self._seconds:g} s")
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=self._seconds)
+        except subprocess.TimeoutExpired:
+            text = f"import mlx.core did not end within {self._seconds:g} s"
+            yield Finding("mlx", PROBLEM, text, self._advice(text))
+            return
+        if done.returncode < 0:
+            text = f"import mlx.core was ended by {signal.Signals(-done.returncode).name}"
+            yield Finding("mlx", PROBLEM, text, self._advice(text))
+        elif done.returncode:
             lines = done.stderr.strip().splitlines()
             text = lines[-1] if lines else f"import mlx.core ended with {done.returncode}"
-            yield Finding("mlx", PROBLEM, text, advice.for_message(text))
+            yield Finding("mlx", PROBLEM, text, self._advice(text))
         else:
             yield Finding("mlx", OK, f"this Python imports mlx {done.stdout.strip()}")
+
+    def _advice(self, message: str) -> str:
+        return advice.for_message(message, bundled=self.bundle is not None)
 
     # ------------------------------------------------------------- Packages
 
     def _packages(self) -> Iterator[Finding]:
         """Compare what is installed with what the package was made with."""
-        if self._bundle is not None:
+        if self.bundle is not None:
             return
         pins = _pins()
         if not pins:
-            text = "cowmlx was not installed by pip, so there is no telling which versions it wants"
+            text = "cowmlx was copied here, so there is no telling which versions it wants"
             yield Finding("packages", NOTE, text)
             return
         info = self.probe.info if self.probe is not None else {}
         folders = [str(Path(info["mlx_lm_path"]).parent)] if info else sys.path
         installed = {
-            _normal(found.metadata["Name"]): found.version
+            _normal(found.metadata["Name"]): found
             for found in reversed(list(metadata.distributions(path=folders)))
         }
         wrong = [
-            f"{name} {installed[name]} instead of {version}"
+            f"{name} {installed[name].version} instead of {version}"
             for name, version in pins.items()
-            if installed.get(name, version) != version
+            if name in installed and installed[name].version != version
         ]
+        broken = {
+            name: lost
+            for name in pins
+            if name in installed and (lost := _lost(installed[name], sizes=not info))
+        }
         missing = [f"{name}=={version}" for name, version in pins.items() if name not in installed]
         if missing:
             text = f"missing: {', '.join(missing)}"
             command = f"pip install {' '.join(missing)}"
-            yield Finding("packages", PROBLEM, text, command)
+            yield Finding("packages", PROBLEM, text, _by_make() or command)
+        if broken:
+            told = (
+                f"{lost[0]}{f' and {len(lost) - 1} more' * (len(lost) > 1)}"
+                for lost in broken.values()
+            )
+            text = f"damaged: {', '.join(told)}"
+            again = " ".join(f"{name}=={installed[name].version}" for name in broken)
+            command = f"pip install --force-reinstall --no-deps {again}"
+            yield Finding("packages", PROBLEM, text, _by_make() or command)
         if wrong:
             text = f"other versions than it was tested with: {', '.join(wrong)}"
-            yield Finding("packages", NOTE, text, "pip install --upgrade cowmlx")
-        if not missing and not wrong:
+            yield Finding("packages", NOTE, text, _by_make() or "pip install --upgrade cowmlx")
+        if not missing and not wrong and not broken:
             yield Finding("packages", OK, ", ".join(f"{n} {v}" for n, v in pins.items()))
 
     # --------------------------------------------------------------- Device
@@ -245,9 +288,12 @@ class Doctor:
             text = "reference, as COWMLX_BLAS asks for"
             yield Finding("BLAS", NOTE, text, "unset COWMLX_BLAS: prompts take many times longer")
         else:
-            reason = info.get("blas_problem") or "scipy-openblas32 is not installed"
+            lack = "scipy-openblas32 is not installed", "pip install scipy-openblas32"
+            if self.bundle is not None:
+                lack = "it is not in the bundle", "make the bundle without --without openblas"
+            reason = info.get("blas_problem") or lack[0]
             text = f"reference: {reason}; prompts take many times longer than with OpenBLAS"
-            yield Finding("BLAS", NOTE, text, "pip install scipy-openblas32")
+            yield Finding("BLAS", NOTE, text, lack[1])
 
     def _model_run(self, probe: Probe) -> Iterator[Finding]:
         if self._model is None:
@@ -256,11 +302,12 @@ class Doctor:
             step = probe.steps.get(name)
             if step is None:
                 text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
-                yield Finding(name, PROBLEM, text, advice.for_message(text))
+                yield Finding(name, PROBLEM, text, self._advice(text))
                 return
             if step.status != "OK":
                 text = f"{step.status}: {step.text}"
-                yield Finding(name, PROBLEM, text, "the message says what the folder lacks")
+                bundled = self.bundle is not None
+                yield Finding(name, PROBLEM, text, advice.for_model(text, bundled=bundled))
                 return
             yield Finding(name, OK, step.text or self._model)
 
@@ -303,6 +350,28 @@ def _pins() -> dict[str, str]:
         if pin and "extra" not in line and (not other or sys.platform == other[1]):
             found[_normal(pin[1])] = pin[2]
     return found
+
+
+def _lost(distribution: metadata.Distribution, *, sizes: bool) -> list[str]:
+    """Return which modules of a package are gone, or not of the size that they had."""
+    lost = []
+    for file in distribution.files or ():
+        path = Path(str(distribution.locate_file(file)))
+        if not (file.suffix == ".py" or binaries.is_binary(path)) or "tests" in file.parts:
+            continue  # headers and texts may have been left out
+        if not path.is_file():
+            lost.append(f"{file} is missing")
+        elif sizes and file.size not in (None, path.stat().st_size):
+            lost.append(f"{file} has {path.stat().st_size} bytes instead of {file.size}")
+    return lost
+
+
+def _by_make() -> str:
+    """What to do where make install has put the packages, and there is no pip."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        if metadata.distribution("cowmlx").read_text("INSTALLER") == "make\n":
+            return "run make install again"
+    return ""
 
 
 def _normal(name: str) -> str:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROGRAM = Path(__file__).resolve().parent.parent / "lib" / "cowmlx-probe"
-SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -27,23 +26,28 @@ class Step:
 class Probe:
     """One run of the probe.
 
+    Args:
+        library: to open.
+        model: a model folder to load, or None.
+        seconds: after which it is ended.
+
     Attributes:
         steps: what it told, by step: ``open``, ``start``, ``load``, ``generate``.
         failure: why it ended without telling, or "".
         errors: what was written to the standard error stream.
     """
 
-    def __init__(self, library: Path, model: str | None = None) -> None:
+    def __init__(self, library: Path, model: str | None, seconds: float) -> None:
         command = [str(PROGRAM), str(library), *([model] if model else [])]
         self.steps: dict[str, Step] = {}
         self.failure = self.errors = output = ""
         try:
-            done = subprocess.run(command, capture_output=True, timeout=SECONDS)
+            done = subprocess.run(command, capture_output=True, timeout=seconds)
         except OSError as error:
             self.failure = f"cannot run {PROGRAM}: {error.strerror or error}"
             return
         except subprocess.TimeoutExpired as error:
-            self.failure = f"did not end within {SECONDS} s"
+            self.failure = f"did not end within {seconds:g} s"
             output = (error.stdout or b"").decode(errors="replace")
         else:
             output = done.stdout.decode(errors="replace")

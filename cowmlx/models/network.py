@@ -161,8 +161,9 @@ def prepare_for_device(net: Module) -> None:
     import mlx.core as mx
 
     if mx.default_device().type == mx.cpu:
-        from cowmlx.models import packed, rope
+        from cowmlx.models import packed, parted, rope
 
         rope.share_angles(net)
+        parted.replace(net)
         if quantization.is_packed(net):
             packed.replace(net)

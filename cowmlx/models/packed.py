@@ -6,10 +6,8 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.quantized import QuantizedLinear
 
-from cowmlx import blas, streams
+from cowmlx.models.parted import in_parts
 
-# Multiplications from which a part of a product is worth a stream of its own.
-_WORTH_A_STREAM = 1 << 20
 # Vectors from which it is faster to unpack the weights for them, and leave the product to the BLAS:
 # by mode and bits, where that is quick, and otherwise.
 _MANY = {("affine", 2): 4, ("affine", 4): 4, ("affine", 8): 4, ("mxfp8", 8): 4}
@@ -25,7 +23,8 @@ class PackedLinear(QuantizedLinear):
         if vectors >= _MANY.get((self.mode, self.bits), _MANY_OTHERWISE):
             product = x @ self._unpacked(x.dtype).T
         else:
-            product = self._in_parts(x, vectors)
+            rows = self["weight"].shape[0]
+            product = in_parts(rows, x.size * rows, lambda part: self._product(x, part))
         return product + self["bias"] if "bias" in self else product
 
     def _unpacked(self, dtype: mx.Dtype) -> mx.array:
@@ -38,20 +37,6 @@ class PackedLinear(QuantizedLinear):
             mode=self.mode,
             dtype=dtype,
         )
-
-    def _in_parts(self, x: mx.array, vectors: int) -> mx.array:
-        """Share the rows of the weights between the processors."""
-        rows = self["weight"].shape[0]
-        work = vectors * x.shape[-1] * rows
-        parts = min(work // _WORTH_A_STREAM, blas.processors(), streams.MOST_PROCESSORS, rows)
-        if parts < 2:
-            return self._product(x, slice(None))
-        bounds = [rows * part // parts for part in range(parts + 1)]
-        products = [self._product(x, slice(bounds[1]))]
-        for part in range(1, parts):
-            with mx.stream(streams.branch(part - 1)):
-                products.append(self._product(x, slice(bounds[part], bounds[part + 1])))
-        return mx.concatenate(products, axis=-1)
 
     def _product(self, x: mx.array, rows: slice) -> mx.array:
         biases = self.get("biases")

@@ -80,6 +80,7 @@ def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokeniz
 
     Raises:
         BadFormat: a file is malformed.
+        Unsupported: the package tokenizers is not there.
     """
     file = os.path.join(path, "tokenizer.json")
     backend = _parse(file)
@@ -92,7 +93,13 @@ def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokeniz
 
 
 def _parse(file: str) -> Any:
-    import tokenizers
+    try:
+        import tokenizers
+    except ImportError as exc:
+        raise Unsupported(
+            f"{file} needs the package tokenizers, which cannot be imported here ({exc}); "
+            "install it"
+        ) from exc
 
     if not os.path.getsize(file):
         raise BadFormat(f"{file} is empty")

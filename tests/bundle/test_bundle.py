@@ -250,4 +250,12 @@ def test_blas_that_was_left_out_is_told(small):
     done = run([BUILT.parent / "cowmlx-probe", small / "lib" / BUILT.name], env={})
     info = json.loads(done.stdout.splitlines()[-1].split("\t")[2])
     assert info["blas"] in ("reference", "accelerate")
-    assert Path(info["python_home"]).resolve() == (small / "python").resolve()
+    assert info["python_home"] == str(small.resolve() / "python")
+
+
+@pytest.mark.skipif(not LINUX, reason="macOS has Accelerate")
+def test_doctor_advises_a_bundle_with_the_blas_that_was_left_out(small):
+    arguments = [sys.executable, "-m", "cowmlx", "doctor", "--json", "--library", small]
+    found = json.loads(run(arguments, cwd=ROOT).stdout)["findings"]
+    blas = next(finding for finding in found if finding["check"] == "BLAS")
+    assert "--without openblas" in blas["advice"]

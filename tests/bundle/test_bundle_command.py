@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 from support.compiler import run
 from support.paths import CALF, ROOT
 
-from cowmlx.bundle import BundleError, assemble, manifest
+from cowmlx.bundle import BundleError, assemble, manifest, staging
 
 pytestmark = pytest.mark.xdist_group("bundle")
 
@@ -60,12 +63,29 @@ def test_manifest_that_names_files_outside_is_refused(copy):
     assert "outside" in error
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", '{"format": 1}', '{"format": 99, "files": {}}'])
-def test_folder_that_is_no_bundle(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "No such file"),
+        ("", "no JSON"),
+        ("[]", "no JSON object"),
+        ("{}", "no format"),
+        ('{"format": 1}', "no object of files"),
+        ('{"format": 1, "files": []}', "no object of files"),
+        ('{"format": 1, "files": {"a": 3}}', "of a is no object"),
+        ('{"format": 99, "files": {}}', "99, and this version knows 1"),
+    ],
+)
+def test_folder_that_is_no_bundle_is_told_in_words(tmp_path, text, told):
     if text is not None:
         (tmp_path / manifest.NAME).write_text(text)
-    with pytest.raises(BundleError, match=manifest.NAME):
+    with pytest.raises(BundleError, match=f"{manifest.NAME}.*{told}"):
         manifest.verify(tmp_path)
+
+
+def test_verify_names_the_outermost_of_empty_folders(copy):
+    (copy / "lib/cache/deeper").mkdir(parents=True)
+    assert manifest.verify(copy) == ["extra: lib/cache/"]
 
 
 @pytest.mark.parametrize("place", ["full", "file", "no/parent", "file/below"])
@@ -85,6 +105,83 @@ def test_force_replaces_bundles_only(tmp_path):
     status, _, error = command("bundle", tmp_path, "--force")
     assert (status, (tmp_path / "mine").exists()) == (1, True)
     assert manifest.NAME in error
+
+
+def test_a_place_inside_of_the_package_is_refused():
+    """The next bundle would hold this one."""
+    status, _, error = command("bundle", ROOT / "cowmlx/inner")
+    assert (status, "inside of the package" in error) == (1, True)
+    assert not (ROOT / "cowmlx/inner").exists()
+
+
+def test_what_lies_beside_the_modules_stays_out(tmp_path):
+    for name in ("__init__.py", "notes.txt", "inner/__init__.py", "inner/a.py", "stray/b.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = assemble._modules(tmp_path, frozenset())
+    names = [path.relative_to(tmp_path).as_posix() for path in found]
+    assert names == ["__init__.py", "inner/__init__.py", "inner/a.py"]
+
+
+def begun(folder: Path) -> subprocess.Popen[str]:
+    """A bundle that is being written."""
+    arguments = [sys.executable, "-m", "cowmlx", "bundle", folder / "bundle"]
+    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(".bundle.*/bundle/*")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+    return process
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_it_and_leaves_nothing(tmp_path, name):
+    number = signal.Signals[name]
+    process = begun(tmp_path)
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 128 + number
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    process = begun(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    mine = tmp_path / ".bundle.precious"  # not locked by this command
+    (mine / "bundle").mkdir(parents=True)
+    target = tmp_path / "bundle"
+    with staging.beside(target) as first, staging.beside(target) as second:
+        assert sorted(tmp_path.iterdir()) == sorted([mine, first, second])
+    assert list(tmp_path.iterdir()) == [mine]
+
+
+def test_the_only_copy_of_a_bundle_is_not_removed(tmp_path):
+    """Killed between two renames."""
+    with staging.beside(tmp_path / "bundle") as place:
+        (place / staging.OLD).mkdir()
+        left = tmp_path / ".bundle.abcdefgh"
+        shutil.copytree(place, left)
+    with staging.beside(tmp_path / "bundle"):
+        assert left.exists()
+    (tmp_path / "bundle").mkdir()
+    with staging.beside(tmp_path / "bundle"):
+        assert not left.exists()
+
+
+@pytest.fixture
+def bare_python(tmp_path) -> Path:
+    """A Python without mlx."""
+    run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"])
+    return tmp_path / "bare/bin/python"
+
+
+@pytest.mark.parametrize("arguments", [["bundle", "/tmp/never"], ["info"]])
+def test_a_python_without_mlx_is_named(bare_python, arguments):
+    done = run([bare_python, "-m", "cowmlx", *arguments], cwd=ROOT)
+    assert done.returncode == 1
+    assert f"this is {bare_python}, which has no mlx; use " in done.stderr
+    assert "bin/python" in done.stderr.partition("use ")[2]
 
 
 @pytest.mark.parametrize(

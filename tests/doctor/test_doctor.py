@@ -6,14 +6,18 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.compiler import compile_c, run
 from support.paths import CALF, CSRC, INCLUDE, LIBRARY, ROOT
+
+from cowmlx.doctor import advice, checks
 
 BRIDGE = f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
 
@@ -152,6 +156,103 @@ def test_missing_package_is_named_with_its_version(installation):
     _, report = installation.examine()
     notes = [found["text"] for found in report["findings"] if found["state"] == "note"]
     assert any("instead of 0.0.1" in note for note in notes)
+
+
+def copied(name: str, folder: Path) -> Path:
+    """An installed package, with what pip tells of it, in a folder of its own."""
+    found = metadata.distribution(name)
+    for file in found.files or ():
+        if ".." not in file.parts and file.suffix != ".pyc":
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(str(found.locate_file(file)), folder / file)
+    return folder
+
+
+@pytest.fixture
+def packages(tmp_path) -> Path:
+    """mlx-lm that can be damaged; a doctor that runs there takes it for the installed one."""
+    return copied("mlx-lm", tmp_path / "packages")
+
+
+def test_modules_that_a_package_lost_are_told(packages):
+    lost = "mlx_lm/models/llama.py"
+    assert checks._lost(metadata.Distribution.at(record(packages)), sizes=True) == []
+    (packages / lost).unlink()
+    found = checks._lost(metadata.Distribution.at(record(packages)), sizes=False)
+    assert found == [f"{lost} is missing"]
+
+
+def test_modules_that_were_cut_short_are_told(packages):
+    cut = packages / "mlx_lm/utils.py"
+    cut.write_bytes(cut.read_bytes()[:7])
+    found = checks._lost(metadata.Distribution.at(record(packages)), sizes=True)
+    assert len(found) == 1
+    assert found[0].startswith("mlx_lm/utils.py has 7 bytes")
+
+
+def record(packages: Path) -> Path:
+    return next(packages.glob("*.dist-info"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "the process was ended by SIGBUS",
+        "EIO: runtime_info: cannot read /v/site-packages/mlx_lm/models: No such file or directory",
+        "ModuleNotFoundError: No module named 'mlx.core'",
+    ],
+)
+def test_damaged_packages_are_to_be_installed_again(message):
+    assert "--force-reinstall mlx" in advice.for_message(message, bundled=False)
+    assert "bundle again" in advice.for_message(message, bundled=True)
+
+
+def test_missing_package_of_a_model_is_no_fault_of_its_folder(installation, tmp_path):
+    home = tmp_path / "home"
+    run([sys.executable, "-m", "venv", "--without-pip", home])
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    (packages / "tokenizers.py").write_text("raise ImportError('broken off')")
+    found = installation.problem("load", CALF, COWMLX_PYTHON_HOME=str(home))
+    assert found["text"].startswith("EUNSUPPORTED")
+    assert "the package tokenizers" in found["text"]
+    assert "packages" in found["advice"]
+
+
+def test_library_that_hangs_is_told_with_the_limit(installation, tmp_path):
+    source = tmp_path / "hang.c"
+    source.write_text(
+        "#include <unistd.h>\n"
+        "__attribute__((constructor)) static void hang(void) { for (;;) pause(); }\n"
+    )
+    compile_c([source], installation.library, "-shared", "-fPIC")
+    found = installation.problem("library", "--timeout", "0.5")
+    assert "0.5 s" in found["text"]
+    assert "--timeout" in found["advice"]
+
+
+def test_a_terminal_is_told_what_takes_a_while(installation):
+    installation.library.write_bytes(b"")
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "cowmlx", "doctor", "--timeout", "77"]
+    done = subprocess.run(command, cwd=installation.folder, stderr=theirs, stdout=subprocess.PIPE)
+    os.close(theirs)
+    told = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert done.returncode == 1
+    assert "starting the engine" in told
+    assert "77 s" in told
+
+
+def test_a_python_without_mlx_is_a_note(tmp_path):
+    """It examines what a host boots, which is well."""
+    run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"])
+    python = tmp_path / "bare/bin/python"
+    done = run([python, "-m", "cowmlx", "doctor", "--json"], cwd=ROOT)
+    first = json.loads(done.stdout)["findings"][0]
+    assert (done.returncode, first["check"], first["state"]) == (0, "python", "note")
+    assert str(python) in first["text"]
+    assert "bin/python" in first["advice"]
 
 
 def test_missing_probe_is_told(installation):

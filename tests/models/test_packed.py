@@ -13,7 +13,7 @@ from mlx.nn.layers.quantized import QuantizedLinear
 from support import tiny_models
 
 from cowmlx import blas
-from cowmlx.models import packed
+from cowmlx.models import packed, parted
 
 KINDS = [
     *(("affine", bits, 64) for bits in (2, 3, 4, 5, 6, 8)),
@@ -50,7 +50,7 @@ def test_few_vectors_give_the_same_to_the_last_bit(kind, bias):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
 def test_parts_on_several_streams_give_the_same_to_the_last_bit(kind, monkeypatch):
-    monkeypatch.setattr(packed, "_WORTH_A_STREAM", 1)
+    monkeypatch.setattr(parted, "_WORTH_A_STREAM", 1)
     monkeypatch.setattr(blas, "processors", lambda: 3)
     plain, ours = pair(*kind, bias=True)
     for shape in ((1,), (3, 1)):

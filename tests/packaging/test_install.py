@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
 import pytest
 from prefixes import Prefix, make
+from support.compiler import run
 from support.paths import LIBRARY, ROOT
 
 pytestmark = pytest.mark.xdist_group("packaging")
@@ -36,6 +38,25 @@ def test_the_engines_python_has_the_commands(installed, tmp_path):
     python = installed.lib / "cowmlx/bin/python"
     done = installed.run([python, "-m", "cowmlx", "info"], cwd=tmp_path)
     assert json.loads(done.stdout)["interpreter"] == "joined"
+
+
+def test_the_doctor_knows_the_packages_and_names_a_missing_one(installed, tmp_path):
+    command = [installed.lib / "cowmlx/bin/python", "-m", "cowmlx", "doctor", "--json"]
+    report = json.loads(installed.run(command, cwd=tmp_path).stdout)
+    packages = [found for found in report["findings"] if found["check"] == "packages"]
+    assert [found["state"] for found in packages] == ["ok"]
+
+    record = next((installed.lib / "cowmlx").rglob("llguidance-*.dist-info"))
+    hidden = record.rename(tmp_path / record.name)
+    try:
+        done = run(command, cwd=tmp_path, env=installed.environment)
+    finally:
+        shutil.move(hidden, record)
+    packages = [f for f in json.loads(done.stdout)["findings"] if f["check"] == "packages"]
+    assert done.returncode == 1
+    assert [found["state"] for found in packages] == ["problem"]
+    assert "llguidance==" in packages[0]["text"]
+    assert "make install" in packages[0]["advice"]
 
 
 def test_everyone_can_read_an_installation(installed):
@@ -72,7 +93,8 @@ def test_an_installation_replaces_an_earlier_one_and_goes(tree, model, tmp_path,
 
     done = make(tree, "uninstall", *places)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [path for path in prefix.path.rglob("*") if not path.is_dir()] == []
+    left = sorted(path.relative_to(prefix.path).as_posix() for path in prefix.path.rglob("*"))
+    assert left == ["include", "lib", "lib/local"]  # include was there before
 
 
 def test_installing_over_another_engine_is_refused(tree, tmp_path):
