@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from cowmlx.commands import bundle, doctor, info, installation, wiring
@@ -17,7 +18,10 @@ def main() -> int:
     for command in COMMANDS:
         command.add(commands)
     arguments = parser.parse_args()
-    status: int = arguments.run(arguments)
+    try:
+        status: int = arguments.run(arguments)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     return status
 
 

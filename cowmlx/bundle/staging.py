@@ -69,6 +69,9 @@ def _sweep_one(staging: Path, target: Path) -> None:
     lock = os.open(staging / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
-        shutil.rmtree(staging, ignore_errors=True)
+        for name in (OLD, target.name):
+            if (staging / name).exists():
+                shutil.rmtree(staging / name)
+        shutil.rmtree(staging)  # the lock last, so that what could not go now goes next time
     finally:
         os.close(lock)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -10,7 +12,6 @@ from cowmlx.commands import pythons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
     from cowmlx.doctor import Finding
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # How long a start may take, and a start with a model.
 SECONDS = 120
 MODEL_SECONDS = 600
+MOST_SECONDS = 86400
 
 
 def _library(path: Path) -> Path:
@@ -35,13 +37,10 @@ def _tell(text: str) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError
-    return seconds
-
-
-_seconds.__name__ = "number of seconds"  # as argparse calls it
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) <= MOST_SECONDS:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text} is no number above 0 and up to {MOST_SECONDS}")
 
 
 def _findings(doctor: Doctor) -> Iterator[Finding]:

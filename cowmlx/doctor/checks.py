@@ -110,7 +110,7 @@ class Doctor:
             )
         else:
             yield Finding("bridge", PROBLEM, f"{bridge} does not exist", advice.REBUILD)
-        yield from self._age(bridge)
+        yield from self._age()
         yield from self._header()
 
     def _bundle_files(self, bundle: Path) -> Iterator[Finding]:
@@ -125,16 +125,17 @@ class Doctor:
         text = "; ".join(problems[:5]) + (f" and {len(problems) - 5} more" * (len(problems) > 5))
         yield Finding("bundle", PROBLEM, text, "copy the bundle again from where it was made")
 
-    def _age(self, bridge: Path) -> Iterator[Finding]:
-        """In a source tree: whether what was built is older than what it was built from."""
+    def _age(self) -> Iterator[Finding]:
+        """In a source tree: whether what was built is older than what it was built from.
+
+        Every build makes the library, but the bridge only if its own sources have changed.
+        """
         sources = [*PACKAGE.glob("*.px*"), *(PACKAGE.parent / "csrc").glob("*.[ch]")]
-        built = [path for path in (bridge, self._library) if path.is_file()]
-        if not (PACKAGE.parent / "csrc").is_dir() or not built:
+        if not (PACKAGE.parent / "csrc").is_dir() or not self._library.is_file():
             return
-        oldest = min(built, key=lambda path: path.stat().st_mtime)
         newest = max(sources, key=lambda path: path.stat().st_mtime)
-        if newest.stat().st_mtime > oldest.stat().st_mtime:
-            text = f"{oldest.name} is older than {newest.name}"
+        if newest.stat().st_mtime > self._library.stat().st_mtime:
+            text = f"{self._library.name} is older than {newest.name}"
             yield Finding("build", NOTE, text, "run make")
 
     def _header(self) -> Iterator[Finding]:

@@ -176,7 +176,7 @@ def bare_python(tmp_path) -> Path:
     return tmp_path / "bare/bin/python"
 
 
-@pytest.mark.parametrize("arguments", [["bundle", "/tmp/never"], ["info"]])
+@pytest.mark.parametrize("arguments", [["bundle", "no/such/folder"], ["info"]])
 def test_a_python_without_mlx_is_named(bare_python, arguments):
     done = run([bare_python, "-m", "cowmlx", *arguments], cwd=ROOT)
     assert done.returncode == 1

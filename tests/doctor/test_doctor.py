@@ -231,6 +231,13 @@ def test_library_that_hangs_is_told_with_the_limit(installation, tmp_path):
     assert "--timeout" in found["advice"]
 
 
+@pytest.mark.parametrize("seconds", ["soon", "0", "-1", "nan", "inf"])
+def test_limit_that_is_none_is_refused(seconds):
+    done = run([sys.executable, "-m", "cowmlx", "doctor", f"--timeout={seconds}"], cwd=ROOT)
+    assert done.returncode == 2
+    assert f"--timeout: {seconds} is no number" in done.stderr
+
+
 def test_a_terminal_is_told_what_takes_a_while(installation):
     installation.library.write_bytes(b"")
     ours, theirs = os.openpty()
