@@ -312,7 +312,7 @@ def test_a_refusal_leaves_nothing_behind(lib, tiny):
         with pytest.raises(StatusError):
             lib.embed(model, texts, add_special=False)
     lib.trim_memory()
-    assert lib.info()["memory"]["active"] == before
+    assert lib.info()["memory"]["active"] <= before
     assert lib.embed(model, TEXTS) == wanted
 
 

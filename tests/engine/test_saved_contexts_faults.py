@@ -538,6 +538,9 @@ class Call:
     def post_text(self, text):
         pass
 
+    def note(self, message):
+        pass
+
     def succeed(self, result=None):
         assert self.ended is None
         self.ended = result or "well"

@@ -39,6 +39,7 @@ class Block(Module):
         """Return a fresh state, if the block is stateful."""
         return None
 
-    def __call__(self, x: mx.array, state: Any = None, *borrowed: Block) -> mx.array:
-        """Map what arrives, and update the state in place."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def __call__(self, x: mx.array, state: Any = None, *borrowed: Block) -> mx.array:
+            """Map what arrives, and update the state in place."""
