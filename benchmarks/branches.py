@@ -1,6 +1,7 @@
-"""A wiring's two equal branches on a stream each, against both on one: milliseconds of a pass.
+"""A wiring's two equal branches on a stream each, against one after the other: ms of a pass.
 
-One Python process on the engine's networks; the two forms take turns. "work" is the
+One Python process on the engine's networks, whose layers share out their rows where a block has no
+stream of its own; the two forms take turns. "work" is the
 multiplications of one block: from a certain number on, streams of their own pay.
 """
 

@@ -6,12 +6,16 @@ of freed contexts are used again.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import mlx.core as mx
 
 from cowmlx import blas
 from cowmlx.errors import InvalidArgument, Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MOST_PROCESSORS = 8  # that one network uses
 
@@ -48,6 +52,25 @@ def branch(index: int) -> mx.ThreadLocalStream:
     while index >= len(_branches):
         _branches.append(mx.new_thread_local_stream(mx.Device(mx.cpu)))
     return _branches[index]
+
+
+_spreading = False
+
+
+@contextmanager
+def spread() -> Iterator[None]:
+    """While blocks are issued on a stream each, none of them is shared out once more."""
+    global _spreading
+    before, _spreading = _spreading, True
+    try:
+        yield
+    finally:
+        _spreading = before
+
+
+def spreading() -> bool:
+    """Whether what is issued now has its own stream among others."""
+    return _spreading
 
 
 class StreamPool:

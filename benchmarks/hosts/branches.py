@@ -1,7 +1,7 @@
 """Runs a wiring of two branches: branches.py DIMS.
 
 Answers each line "FORM TOKENS" with the seconds that a pass over as many tokens takes. FORM is
-"together", all on one stream, or "apart", a stream per branch.
+"together", none on a stream of its own, or "apart", a stream per branch.
 """
 
 import sys
@@ -13,6 +13,7 @@ import benchmarks.hosts.bare  # noqa: F401, I001 - the engine's BLAS, before mlx
 
 import mlx.core as mx
 
+from cowmlx.models.network import prepare_for_device
 from cowmlx.models.wiring import Wiring, WiredModel, model
 
 LAYERS = 3
@@ -30,6 +31,7 @@ for index in range(LAYERS):
     wiring.connect(here, there)
 network = WiredModel(wiring)
 stream = mx.new_stream(mx.default_device())
+prepare_for_device(network)
 mx.eval(network.parameters())
 
 print("ready", network.blocks["left_0"].gate_proj.weight.size * 3, flush=True)

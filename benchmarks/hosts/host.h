@@ -28,6 +28,16 @@ static inline void check(cow_mlx_status status) {
   exit(1);
 }
 
+/* One that shares no prompts, so that every prompt is processed. */
+static inline cow_mlx_context open_context(cow_mlx_model model) {
+  cow_mlx_context context;
+  cow_mlx_context_params params;
+  cow_mlx_context_params_init(&params);
+  params.share_prefix = false;
+  check(cow_mlx_context_create(model, &params, &context));
+  return context;
+}
+
 /* One line of a benchmark: KIND COUNT TOKEN... */
 typedef struct task {
   char kind[16];

@@ -30,15 +30,6 @@ static void make_tokens(int32_t vocabulary) {
   }
 }
 
-static cow_mlx_context open_context(cow_mlx_model model) {
-  cow_mlx_context context;
-  cow_mlx_context_params params;
-  cow_mlx_context_params_init(&params);
-  params.share_prefix = false;
-  check(cow_mlx_context_create(model, &params, &context));
-  return context;
-}
-
 static unsigned long long bytes_of(cow_mlx_context context) {
   static char info[1 << 14];
   size_t length;

@@ -58,15 +58,6 @@ static void* run(void* data) {
   return NULL;
 }
 
-static cow_mlx_context open_context(cow_mlx_model model) {
-  cow_mlx_context context;
-  cow_mlx_context_params params;
-  cow_mlx_context_params_init(&params);
-  params.share_prefix = false;
-  check(cow_mlx_context_create(model, &params, &context));
-  return context;
-}
-
 static double beside_others(cow_mlx_model model, const task* asked, const int32_t* tokens,
                             size_t count) {
   static worker workers[MAX_THREADS];

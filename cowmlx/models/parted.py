@@ -33,7 +33,7 @@ def in_parts(rows: int, work: int, product: Callable[[slice], mx.array]) -> mx.a
         the product (..., rows).
     """
     parts = min(work // _WORTH_A_STREAM, blas.processors(), streams.MOST_PROCESSORS, rows)
-    if parts < 2:
+    if parts < 2 or streams.spreading():
         return product(slice(None))
     bounds = [rows * part // parts for part in range(parts + 1)]
     products = [product(slice(bounds[1]))]

@@ -17,6 +17,7 @@ from driver import KINDS, delivered, greedy, opened, prompt
 from support.library import Library, StatusError
 from support.paths import ROOT
 from support.signatures import ECANCELED, ECONTEXT, EFORMAT, EHANDLE, EIO, OK
+from test_faults import Call
 
 from cowmlx.cache import disk, disk_reader
 from cowmlx.engine import Engine
@@ -519,27 +520,12 @@ def test_others_generate_meanwhile(lib: Library, tiny, oracle, open_context, fil
     assert greedy(lib, saved, tokens) == oracle("llama").after(tokens)
 
 
-class Call:
-    """A host's call, for an engine without a host."""
-
-    ready = True
-    refused = False
-    cancel_epoch = 0
+class Saver(Call):
+    """A host that saves and loads; a call ends once."""
 
     def __init__(self):
+        super().__init__()
         self.ended = None
-
-    def post_progress(self, fraction, stage):
-        pass
-
-    def post_prompt(self, processed, total):
-        pass
-
-    def post_text(self, text):
-        pass
-
-    def note(self, message):
-        pass
 
     def succeed(self, result=None):
         assert self.ended is None
@@ -564,7 +550,7 @@ def engine(monkeypatch):
 
 @pytest.fixture
 def model(engine, folder):
-    call = Call()
+    call = Saver()
     engine.load_model(call, str(folder("llama")), None, False, False, 0)
     while engine.step():
         pass
@@ -581,7 +567,7 @@ def engine_context(engine, model):
 
 
 def engine_generate(engine, context, tokens, count):
-    call = Call()
+    call = Saver()
     engine.generate(call, context, tokens, {**DEFAULTS, "max_tokens": count})
     return call
 
@@ -602,10 +588,10 @@ def under_way(engine, held, file):
 
     def under_way(way):
         if way == "load_context":
-            engine.save_context(Call(), held, str(file))
+            engine.save_context(Saver(), held, str(file))
             while engine.step():
                 pass
-        call = Call()
+        call = Saver()
         getattr(engine, way)(call, held, str(file))
         for _ in range(40):
             engine.step()
@@ -648,9 +634,9 @@ def test_a_context_lets_nobody_in_meanwhile(engine, held, under_way, file, way):
     call = under_way(way)
     tokens = engine.context_tokens(held)
     for other in (
-        lambda: engine.save_context(Call(), held, str(file)),
-        lambda: engine.load_context(Call(), held, str(file)),
-        lambda: engine.next(Call(), held),
+        lambda: engine.save_context(Saver(), held, str(file)),
+        lambda: engine.load_context(Saver(), held, str(file)),
+        lambda: engine.next(Saver(), held),
         lambda: engine_generate(engine, held, START, 1),
         lambda: engine.reset_context(held),
         lambda: engine.fork_context(held),

@@ -68,15 +68,16 @@ class WiredModel(Module):
         """
         values: dict[str, mx.array] = {}
         for stage in self._plan:
-            branches = 0
-            spread = len(stage) > 1 and mx.default_device().type == mx.cpu and blas.processors() > 1
+            large = [step for step in stage if step.parameters * inputs.size >= _WORTH_A_STREAM]
+            if _occupies_all(len(large)):
+                first, *others = large
+                with streams.spread():
+                    for number, step in enumerate(others):
+                        with mx.stream(streams.branch(number)):
+                            values[step.name] = self._run(step, inputs, values, cache)
+                    values[first.name] = self._run(first, inputs, values, cache)
             for step in stage:
-                if spread and step.parameters * inputs.size >= _WORTH_A_STREAM:
-                    branches += 1
-                if branches > 1:
-                    with mx.stream(streams.branch(branches - 2)):
-                        values[step.name] = self._run(step, inputs, values, cache)
-                else:
+                if step.name not in values:
                     values[step.name] = self._run(step, inputs, values, cache)
         return values[self.wiring.output]
 
@@ -91,6 +92,16 @@ class WiredModel(Module):
         lent = [self.blocks[name] for name in step.lent]
         state = cache[step.state] if cache is not None and step.state is not None else None
         return self.blocks[step.name](x, state, *lent)
+
+
+def _occupies_all(branches: int) -> bool:
+    """Whether so many branches keep every processor busy, so that each gets a stream of its own.
+
+    Fewer leave that to their layers (:mod:`cowmlx.models.parted`), and so does a BLAS with threads.
+    """
+    if branches < 2 or mx.default_device().type != mx.cpu:
+        return False
+    return blas.threads() == 1 and branches >= blas.processors() > 1
 
 
 class _Step:
