@@ -65,15 +65,6 @@ static void generate(cow_mlx_context context, const task* asked,
 
 static bool is(const task* asked, const char* kind) { return strcmp(asked->kind, kind) == 0; }
 
-static cow_mlx_context open_context(cow_mlx_model model, bool share_prefix) {
-  cow_mlx_context context;
-  cow_mlx_context_params params;
-  cow_mlx_context_params_init(&params);
-  params.share_prefix = share_prefix;
-  check(cow_mlx_context_create(model, &params, &context));
-  return context;
-}
-
 static void answer(cow_mlx_model model, cow_mlx_model draft, cow_mlx_context own,
                    const task* asked) {
   static result out;

@@ -28,12 +28,12 @@ static inline void check(cow_mlx_status status) {
   exit(1);
 }
 
-/* One that shares no prompts, so that every prompt is processed. */
-static inline cow_mlx_context open_context(cow_mlx_model model) {
+/* Without shared prompts, every prompt is processed. */
+static inline cow_mlx_context open_context(cow_mlx_model model, bool share_prefix) {
   cow_mlx_context context;
   cow_mlx_context_params params;
   cow_mlx_context_params_init(&params);
-  params.share_prefix = false;
+  params.share_prefix = share_prefix;
   check(cow_mlx_context_create(model, &params, &context));
   return context;
 }

@@ -46,7 +46,7 @@ static void process(cow_mlx_context context, size_t length, size_t max_tokens) {
 }
 
 static bool save(cow_mlx_model model, const char* path) {
-  cow_mlx_context context = open_context(model);
+  cow_mlx_context context = open_context(model, false);
   process(context, period, 0);
   check(cow_mlx_context_save(context, path));
   check(cow_mlx_context_free(context));
@@ -58,7 +58,7 @@ static bool load(cow_mlx_model model, size_t length, const char* path) {
   if (count == MOST_LENGTHS || length > LONGEST) return false;
   held* next = &all[count++];
   next->length = length;
-  next->context = open_context(model);
+  next->context = open_context(model, false);
   check(cow_mlx_context_load(next->context, path));
   printf("%llu\n", bytes_of(next->context));
   return true;

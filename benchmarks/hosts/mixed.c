@@ -66,7 +66,7 @@ static double beside_others(cow_mlx_model model, const task* asked, const int32_
   atomic_store(&decoding, 0);
   atomic_store(&measuring, false);
   for (size_t i = 0; i < threads; i++) {
-    workers[i] = (worker){.context = open_context(model), .prompt = tokens + i, .count = 32};
+    workers[i] = (worker){.context = open_context(model, false), .prompt = tokens + i, .count = 32};
     workers[i].max_tokens = asked->max_tokens;
     if (pthread_create(&workers[i].thread, NULL, run, &workers[i])) exit(1);
   }
@@ -74,7 +74,7 @@ static double beside_others(cow_mlx_model model, const task* asked, const int32_
     struct timespec pause = {0, 1000000};
     nanosleep(&pause, NULL);
   }
-  worker other = {.context = open_context(model), .prompt = tokens, .max_tokens = 1};
+  worker other = {.context = open_context(model, false), .prompt = tokens, .max_tokens = 1};
   other.count = newcomer ? 32 : count;
   atomic_store(&measuring, true);
   double begun = now();
@@ -96,7 +96,7 @@ static double two_models(const cow_mlx_model* models, const task* asked, const i
   bool both = strcmp(asked->kind, "both") == 0;
   double begun = now();
   for (int i = 0; i < 2; i++) {
-    workers[i] = (worker){.context = open_context(models[i]), .prompt = tokens, .count = 32};
+    workers[i] = (worker){.context = open_context(models[i], false), .prompt = tokens, .count = 32};
     workers[i].max_tokens = asked->max_tokens;
     if (pthread_create(&workers[i].thread, NULL, run, &workers[i])) exit(1);
     if (!both) pthread_join(workers[i].thread, NULL);
