@@ -15,6 +15,7 @@ from libc.string cimport memcpy
 
 from cowmlx._cow_mlx cimport *
 
+from cowmlx.calls import ends_later
 from cowmlx.errors import BufferTooSmall, CowMlxError, InvalidArgument
 from cowmlx.output import CapturedOutput
 
@@ -24,297 +25,41 @@ cdef object output = CapturedOutput()
 
 
 include "_bridge_values.pxi"
+include "_bridge_operations.pxi"
 include "_bridge_calls.pxi"
 include "_bridge_blas.pxi"
 include "_bridge_python.pxi"
 
 
-# ------------------------------------------------- One entry per operation
+# ------------------------------------------------- Operations made by hand
 
-# What an entry returns: whether the request has ended with it.
-cdef enum:
-    ENDED = 0
-    KEPT = 1
-
-
-cdef int runtime_start(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    cdef const cow_mlx_runtime_params* params = r.args.runtime_params
-    python_home = (<bytes> r.args.path).decode("utf-8", "replace")
+cdef void runtime_start(cow_request* r) except *:
+    cdef const cow_runtime_start_args* a = <const cow_runtime_start_args*> r.args
+    python_home = (<bytes> a.python_home).decode("utf-8", "replace")
     if python_home:
         output.install()
-    message = engine.start(
-        to_string(params.device, "device"), params.memory_limit, params.cache_limit, python_home
-    )
-    log(r, COW_MLX_LOG_INFO, message)
-    return ENDED
+    params = to_runtime_params(a.params)
+    log(r, COW_MLX_LOG_INFO, engine.start(params, python_home))
 
 
-cdef int runtime_stop(HostCall call) except -1:
-    engine.stop()
-    return ENDED
-
-
-cdef int runtime_info(HostCall call) except -1:
+cdef bint carry_out(HostCall call) except -1:
+    """Carry out a request; true if it is kept, and ended later."""
     cdef cow_request* r = call.r
-    put_text(r.args.text_out, to_json(engine.runtime_info()))
-    return ENDED
-
-
-cdef int memory_trim(HostCall call) except -1:
-    engine.memory_trim()
-    return ENDED
-
-
-cdef int model_load(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    cdef const cow_mlx_model_params* params = r.args.model_params
-    engine.load_model(
-        call,
-        to_string(r.args.path, "path"),
-        to_string(params.adapter_path, "adapter_path"),
-        params.lazy,
-        params.trust_remote_code,
-        params.prefix_cache_bytes,
-    )
-    return KEPT
-
-
-cdef int model_free(HostCall call) except -1:
-    engine.free_model(call.r.args.handle)
-    return ENDED
-
-
-cdef int model_info(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    put_text(r.args.text_out, to_json(engine.model_info(r.args.handle)))
-    return ENDED
-
-
-cdef int model_tokenize(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    text = to_text(r.args.text, "text")
-    put_tokens(r.args.tokens_out, engine.tokenize(r.args.handle, text, r.args.flags))
-    return ENDED
-
-
-cdef int model_detokenize(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    tokens = to_tokens(r.args.tokens)
-    text = engine.detokenize(r.args.handle, tokens, r.args.flags)
-    put_text(r.args.text_out, text.encode("utf-8", "replace"))
-    return ENDED
-
-
-cdef int model_is_end(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    r.args.bool_out[0] = engine.is_end(r.args.handle, r.args.token)
-    return ENDED
-
-
-cdef int model_chat_prompt(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    messages = to_text(r.args.text, "messages_json")
-    options = to_text(r.args.options, "options_json")
-    put_tokens(r.args.tokens_out, engine.chat_prompt(r.args.handle, messages, options))
-    return ENDED
-
-
-cdef int model_embed(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    texts = to_texts(r.args.texts, r.args.count)
-    engine.embed(call, r.args.handle, texts, embed_fields(r.args.embed_params))
-    return KEPT
-
-
-cdef int adapter_load(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    path = to_string(r.args.path, "path")
-    r.args.handle_out[0] = engine.load_adapter(r.args.handle, path, r.args.scale)
-    return ENDED
-
-
-cdef int adapter_free(HostCall call) except -1:
-    engine.free_adapter(call.r.args.handle)
-    return ENDED
-
-
-cdef int context_create(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    fields = context_fields(r.args.context_params)
-    r.args.handle_out[0] = engine.create_context(r.args.handle, fields)
-    return ENDED
-
-
-cdef int context_free(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    engine.free_context(r.args.handle)
-    return ENDED
-
-
-cdef int context_fork(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    r.args.handle_out[0] = engine.fork_context(r.args.handle)
-    return ENDED
-
-
-cdef int context_checkpoint(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    r.args.handle_out[0] = engine.checkpoint(r.args.handle)
-    return ENDED
-
-
-cdef int context_rewind(HostCall call) except -1:
-    engine.rewind(call.r.args.handle, call.r.args.other)
-    return ENDED
-
-
-cdef int checkpoint_free(HostCall call) except -1:
-    engine.free_checkpoint(call.r.args.handle)
-    return ENDED
-
-
-cdef int context_save(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    engine.save_context(call, r.args.handle, to_string(r.args.path, "path"))
-    return KEPT
-
-
-cdef int context_load(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    engine.load_context(call, r.args.handle, to_string(r.args.path, "path"))
-    return KEPT
-
-
-cdef int context_set_adapter(HostCall call) except -1:
-    engine.set_adapter(call.r.args.handle, call.r.args.other)
-    return ENDED
-
-
-cdef int context_reset(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    engine.reset_context(r.args.handle)
-    return ENDED
-
-
-cdef int context_tokens(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    put_tokens(r.args.tokens_out, engine.context_tokens(r.args.handle))
-    return ENDED
-
-
-cdef int context_trim_end(HostCall call) except -1:
-    engine.trim_end(call, call.r.args.handle, call.r.args.count)
-    return KEPT
-
-
-cdef int context_trim_front(HostCall call) except -1:
-    engine.trim_front(call, call.r.args.handle, call.r.args.count)
-    return KEPT
-
-
-cdef int context_info(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    put_text(r.args.text_out, to_json(engine.context_info(r.args.handle)))
-    return ENDED
-
-
-cdef int context_begin(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    fields = generation_fields(r.args.generation_params)
-    engine.begin(call, r.args.handle, to_tokens(r.args.tokens), fields)
-    return KEPT
-
-
-cdef int context_next(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    engine.next(call, r.args.handle)
-    return KEPT
-
-
-cdef int context_poll(HostCall call) except -1:
-    engine.poll(call, call.r.args.handle, call.r.args.timeout_ms)
-    return KEPT
-
-
-cdef int context_wake_fd(HostCall call) except -1:
-    call.r.args.fd_out[0] = engine.wake_fd(call.r.args.handle)
-    return ENDED
-
-
-cdef int context_generate(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    fields = generation_fields(r.args.generation_params)
-    engine.generate(call, r.args.handle, to_tokens(r.args.tokens), fields)
-    return KEPT
-
-
-cdef int context_chat(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    messages = to_text(r.args.text, "messages_json")
-    options = to_text(r.args.options, "options_json")
-    fields = generation_fields(r.args.generation_params)
-    engine.chat(call, r.args.handle, messages, options, fields)
-    return KEPT
-
-
-cdef int context_logprobs(HostCall call) except -1:
-    tokens, logprobs = engine.context_logprobs(call.r.args.handle)
-    put_logprobs(call.r, tokens, logprobs)
-    return ENDED
-
-
-cdef int context_logits(HostCall call) except -1:
-    logits = engine.context_logits(call.r.args.handle)
-    put_floats(call.r.args.floats_out, logits, logits.size)
-    return ENDED
-
-
-cdef int context_stats(HostCall call) except -1:
-    cdef cow_request* r = call.r
-    put_stats(r.args.stats_out, engine.context_stats(r.args.handle))
-    return ENDED
-
-
-ctypedef int (*entry)(HostCall) except -1
-cdef entry[<int> COW_OP_COUNT] ENTRIES
-ENTRIES[<int> COW_OP_RUNTIME_START] = runtime_start
-ENTRIES[<int> COW_OP_RUNTIME_STOP] = runtime_stop
-ENTRIES[<int> COW_OP_RUNTIME_INFO] = runtime_info
-ENTRIES[<int> COW_OP_MEMORY_TRIM] = memory_trim
-ENTRIES[<int> COW_OP_MODEL_LOAD] = model_load
-ENTRIES[<int> COW_OP_MODEL_FREE] = model_free
-ENTRIES[<int> COW_OP_MODEL_INFO] = model_info
-ENTRIES[<int> COW_OP_MODEL_TOKENIZE] = model_tokenize
-ENTRIES[<int> COW_OP_MODEL_DETOKENIZE] = model_detokenize
-ENTRIES[<int> COW_OP_MODEL_IS_END] = model_is_end
-ENTRIES[<int> COW_OP_MODEL_CHAT_PROMPT] = model_chat_prompt
-ENTRIES[<int> COW_OP_MODEL_EMBED] = model_embed
-ENTRIES[<int> COW_OP_ADAPTER_LOAD] = adapter_load
-ENTRIES[<int> COW_OP_ADAPTER_FREE] = adapter_free
-ENTRIES[<int> COW_OP_CONTEXT_CREATE] = context_create
-ENTRIES[<int> COW_OP_CONTEXT_FREE] = context_free
-ENTRIES[<int> COW_OP_CONTEXT_FORK] = context_fork
-ENTRIES[<int> COW_OP_CONTEXT_RESET] = context_reset
-ENTRIES[<int> COW_OP_CONTEXT_TOKENS] = context_tokens
-ENTRIES[<int> COW_OP_CONTEXT_TRIM_END] = context_trim_end
-ENTRIES[<int> COW_OP_CONTEXT_TRIM_FRONT] = context_trim_front
-ENTRIES[<int> COW_OP_CONTEXT_CHECKPOINT] = context_checkpoint
-ENTRIES[<int> COW_OP_CONTEXT_REWIND] = context_rewind
-ENTRIES[<int> COW_OP_CHECKPOINT_FREE] = checkpoint_free
-ENTRIES[<int> COW_OP_CONTEXT_SAVE] = context_save
-ENTRIES[<int> COW_OP_CONTEXT_LOAD] = context_load
-ENTRIES[<int> COW_OP_CONTEXT_SET_ADAPTER] = context_set_adapter
-ENTRIES[<int> COW_OP_CONTEXT_INFO] = context_info
-ENTRIES[<int> COW_OP_CONTEXT_BEGIN] = context_begin
-ENTRIES[<int> COW_OP_CONTEXT_NEXT] = context_next
-ENTRIES[<int> COW_OP_CONTEXT_POLL] = context_poll
-ENTRIES[<int> COW_OP_CONTEXT_WAKE_FD] = context_wake_fd
-ENTRIES[<int> COW_OP_CONTEXT_GENERATE] = context_generate
-ENTRIES[<int> COW_OP_CONTEXT_CHAT] = context_chat
-ENTRIES[<int> COW_OP_CONTEXT_LOGPROBS] = context_logprobs
-ENTRIES[<int> COW_OP_CONTEXT_LOGITS] = context_logits
-ENTRIES[<int> COW_OP_CONTEXT_STATS] = context_stats
+    if r.op == COW_OP_RUNTIME_START:
+        runtime_start(r)
+        end(call.ended(), COW_MLX_OK)
+        return False
+    if r.op == COW_OP_RUNTIME_STOP:
+        engine.stop()
+        end(call.ended(), COW_MLX_OK)
+        return False
+    method = getattr(engine, METHODS[<int> r.op])
+    arguments = READERS[<int> r.op](r)
+    if ends_later(method):
+        method(call, *arguments)
+        return True
+    call.succeed(method(*arguments))
+    return False
 
 
 # ------------------------------------------------------------ The table
@@ -333,9 +78,7 @@ cdef cbool run(cow_request* r) noexcept:
     cdef HostCall call = HostCall.keep(r)
     try:
         ensure_engine()
-        if ENTRIES[<int> r.op](call) == KEPT:
-            return True
-        call.succeed()
+        return carry_out(call)
     except BaseException as error:
         call.fail(error)
     return False

@@ -109,7 +109,7 @@ cdef class HostCall:
         return self.r.cancel_epoch
 
     def post_progress(self, float fraction, str stage):
-        if self.r.args.model_params.progress == NULL:
+        if self.r.callbacks.progress == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_PROGRESS
@@ -117,8 +117,7 @@ cdef class HostCall:
         self.post(&event, stage.encode())
 
     def post_prompt(self, size_t processed, size_t total):
-        cdef const cow_mlx_generation_params* params = self.r.args.generation_params
-        if params == NULL or params.prompt_progress == NULL:
+        if self.r.callbacks.prompt == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_PROMPT
@@ -127,14 +126,14 @@ cdef class HostCall:
         self.post(&event, b"")
 
     def post_text(self, bytes text):
-        if self.r.on_text == NULL:
+        if self.r.callbacks.text == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_TEXT
         self.post(&event, text)
 
     def post_chat(self, int kind, str text, str name, int finish):
-        if self.r.on_event == NULL:
+        if self.r.callbacks.event == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_CHAT
@@ -146,27 +145,21 @@ cdef class HostCall:
         if self.r.log_message == NULL:
             log(self.r, COW_MLX_LOG_INFO, message)
 
-    def succeed(self):
-        end(self.ended(), COW_MLX_OK)
-
-    def succeed_with_handle(self, int32_t handle):
-        self.r.args.handle_out[0] = handle
-        end(self.ended(), COW_MLX_OK)
-
-    def succeed_with_count(self, size_t count):
-        self.r.args.count_out[0] = count
-        end(self.ended(), COW_MLX_OK)
-
-    def succeed_with_floats(self, array, size_t count):
+    def succeed(self, value=None):
         try:
-            put_floats(self.r.args.floats_out, array, count)
-        except BufferTooSmall as error:
+            WRITERS[<int> self.r.op](self.r, value)
+        except BaseException as error:
             self.fail(error)
-            return
+            return False
         end(self.ended(), COW_MLX_OK)
+        return True
+
+    def done(self, value):
+        WRITERS[<int> self.r.op](self.r, value)
+        end(self.ended(), COW_MLX_DONE)
 
     def answer_size(self, size_t size, size_t count):
-        cdef cow_floats_out out = self.r.args.floats_out
+        cdef cow_floats_out out = self.r.floats[0]
         if out.buffer != NULL and 0 < size <= out.capacity:
             return False
         out.count[0] = count
@@ -177,25 +170,6 @@ cdef class HostCall:
         else:
             end(self.ended(), COW_MLX_OK)
         return True
-
-    def succeed_with_stats(self, stats):
-        put_stats(self.r.args.stats_out, stats)
-        end(self.ended(), COW_MLX_OK)
-
-    def deliver(self, piece):
-        try:
-            put_text(self.r.args.text_out, piece.text, False)
-        except BufferTooSmall as error:
-            self.fail(error)
-            return False
-        put_piece(self.r.args.piece_out, piece)
-        end(self.ended(), COW_MLX_OK)
-        return True
-
-    def done(self, piece):
-        put_text(self.r.args.text_out, b"", False)
-        put_piece(self.r.args.piece_out, piece)
-        end(self.ended(), COW_MLX_DONE)
 
     def fail(self, error):
         if self.r != NULL:

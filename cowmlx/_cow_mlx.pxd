@@ -196,68 +196,16 @@ cdef extern from "bridge.h" nogil:
         cbool add_special
         size_t batch_tokens
 
-    enum: COW_BRIDGE_ABI
-
-    const char* COW_BRIDGE_CAPSULE
-
-    enum: COW_MESSAGE_SIZE
-
-    enum: COW_HANDLE_SLOTS
-
-    enum: COW_HANDLE_GENERATIONS
-
-    ctypedef enum cow_kind:
-        COW_KIND_MODEL
-        COW_KIND_CONTEXT
-        COW_KIND_ADAPTER
-        COW_KIND_CHECKPOINT
-
-    ctypedef enum cow_op:
-        COW_OP_RUNTIME_START
-        COW_OP_RUNTIME_STOP
-        COW_OP_RUNTIME_INFO
-        COW_OP_MEMORY_TRIM
-        COW_OP_MODEL_LOAD
-        COW_OP_MODEL_FREE
-        COW_OP_MODEL_INFO
-        COW_OP_MODEL_TOKENIZE
-        COW_OP_MODEL_DETOKENIZE
-        COW_OP_MODEL_IS_END
-        COW_OP_MODEL_CHAT_PROMPT
-        COW_OP_MODEL_EMBED
-        COW_OP_ADAPTER_LOAD
-        COW_OP_ADAPTER_FREE
-        COW_OP_CONTEXT_CREATE
-        COW_OP_CONTEXT_FREE
-        COW_OP_CONTEXT_FORK
-        COW_OP_CONTEXT_RESET
-        COW_OP_CONTEXT_TOKENS
-        COW_OP_CONTEXT_TRIM_END
-        COW_OP_CONTEXT_TRIM_FRONT
-        COW_OP_CONTEXT_CHECKPOINT
-        COW_OP_CONTEXT_REWIND
-        COW_OP_CHECKPOINT_FREE
-        COW_OP_CONTEXT_SAVE
-        COW_OP_CONTEXT_LOAD
-        COW_OP_CONTEXT_SET_ADAPTER
-        COW_OP_CONTEXT_INFO
-        COW_OP_CONTEXT_BEGIN
-        COW_OP_CONTEXT_NEXT
-        COW_OP_CONTEXT_POLL
-        COW_OP_CONTEXT_WAKE_FD
-        COW_OP_CONTEXT_GENERATE
-        COW_OP_CONTEXT_CHAT
-        COW_OP_CONTEXT_LOGPROBS
-        COW_OP_CONTEXT_LOGITS
-        COW_OP_CONTEXT_STATS
-        COW_OP_COUNT
-
     ctypedef struct cow_text:
         const char* data
         size_t length
 
     ctypedef struct cow_tokens:
         const int32_t* data
+        size_t count
+
+    ctypedef struct cow_texts:
+        const cow_mlx_text* data
         size_t count
 
     ctypedef struct cow_text_out:
@@ -275,33 +223,214 @@ cdef extern from "bridge.h" nogil:
         size_t capacity
         size_t* count
 
-    ctypedef struct cow_args:
-        int32_t handle
-        int32_t other
+    enum: COW_BRIDGE_ABI
+
+    ctypedef enum cow_op:
+        COW_OP_RUNTIME_START
+        COW_OP_RUNTIME_STOP
+        COW_OP_RUNTIME_INFO
+        COW_OP_MEMORY_TRIM
+        COW_OP_MODEL_LOAD
+        COW_OP_MODEL_FREE
+        COW_OP_MODEL_INFO
+        COW_OP_MODEL_TOKENIZE
+        COW_OP_MODEL_DETOKENIZE
+        COW_OP_MODEL_IS_END
+        COW_OP_MODEL_CHAT_PROMPT
+        COW_OP_CONTEXT_CREATE
+        COW_OP_CONTEXT_FREE
+        COW_OP_CONTEXT_FORK
+        COW_OP_CONTEXT_RESET
+        COW_OP_CONTEXT_TOKENS
+        COW_OP_CONTEXT_TRIM_END
+        COW_OP_CONTEXT_TRIM_FRONT
+        COW_OP_CONTEXT_CHECKPOINT
+        COW_OP_CONTEXT_REWIND
+        COW_OP_CHECKPOINT_FREE
+        COW_OP_CONTEXT_SAVE
+        COW_OP_CONTEXT_LOAD
+        COW_OP_CONTEXT_INFO
+        COW_OP_ADAPTER_LOAD
+        COW_OP_ADAPTER_FREE
+        COW_OP_CONTEXT_SET_ADAPTER
+        COW_OP_CONTEXT_BEGIN
+        COW_OP_CONTEXT_NEXT
+        COW_OP_CONTEXT_POLL
+        COW_OP_CONTEXT_WAKE_FD
+        COW_OP_CONTEXT_GENERATE
+        COW_OP_CONTEXT_LOGPROBS
+        COW_OP_CONTEXT_LOGITS
+        COW_OP_CONTEXT_STATS
+        COW_OP_CONTEXT_CHAT
+        COW_OP_MODEL_EMBED
+        COW_OP_COUNT
+
+    ctypedef struct cow_runtime_info_args:
+        cow_text_out buffer
+
+    ctypedef struct cow_model_load_args:
         const char* path
+        const cow_mlx_model_params* params
+        cow_mlx_model* out
+
+    ctypedef struct cow_model_free_args:
+        cow_mlx_model model
+
+    ctypedef struct cow_model_info_args:
+        cow_mlx_model model
+        cow_text_out buffer
+
+    ctypedef struct cow_model_tokenize_args:
+        cow_mlx_model model
         cow_text text
-        cow_text options
+        uint32_t flags
+        cow_tokens_out tokens
+
+    ctypedef struct cow_model_detokenize_args:
+        cow_mlx_model model
         cow_tokens tokens
         uint32_t flags
+        cow_text_out buffer
+
+    ctypedef struct cow_model_is_end_args:
+        cow_mlx_model model
         int32_t token
-        float scale
-        uint32_t timeout_ms
+        cbool* out
+
+    ctypedef struct cow_model_chat_prompt_args:
+        cow_mlx_model model
+        cow_text messages_json
+        const char* options_json
+        cow_tokens_out tokens
+
+    ctypedef struct cow_context_create_args:
+        cow_mlx_model model
+        const cow_mlx_context_params* params
+        cow_mlx_context* out
+
+    ctypedef struct cow_context_free_args:
+        cow_mlx_context context
+
+    ctypedef struct cow_context_fork_args:
+        cow_mlx_context context
+        cow_mlx_context* out
+
+    ctypedef struct cow_context_reset_args:
+        cow_mlx_context context
+
+    ctypedef struct cow_context_tokens_args:
+        cow_mlx_context context
+        cow_tokens_out tokens
+
+    ctypedef struct cow_context_trim_end_args:
+        cow_mlx_context context
         size_t count
-        const cow_mlx_text* texts
-        const cow_mlx_runtime_params* runtime_params
-        const cow_mlx_model_params* model_params
-        const cow_mlx_context_params* context_params
-        const cow_mlx_generation_params* generation_params
-        const cow_mlx_embed_params* embed_params
-        cow_text_out text_out
-        cow_tokens_out tokens_out
-        cow_floats_out floats_out
-        int32_t* handle_out
-        cbool* bool_out
-        int32_t* fd_out
-        size_t* count_out
-        cow_mlx_piece* piece_out
-        cow_mlx_stats* stats_out
+        size_t* trimmed
+
+    ctypedef struct cow_context_trim_front_args:
+        cow_mlx_context context
+        size_t count
+        size_t* trimmed
+
+    ctypedef struct cow_context_checkpoint_args:
+        cow_mlx_context context
+        cow_mlx_checkpoint* out
+
+    ctypedef struct cow_context_rewind_args:
+        cow_mlx_context context
+        cow_mlx_checkpoint checkpoint
+
+    ctypedef struct cow_checkpoint_free_args:
+        cow_mlx_checkpoint checkpoint
+
+    ctypedef struct cow_context_save_args:
+        cow_mlx_context context
+        const char* path
+
+    ctypedef struct cow_context_load_args:
+        cow_mlx_context context
+        const char* path
+
+    ctypedef struct cow_context_info_args:
+        cow_mlx_context context
+        cow_text_out buffer
+
+    ctypedef struct cow_adapter_load_args:
+        cow_mlx_model model
+        const char* path
+        float scale
+        cow_mlx_adapter* out
+
+    ctypedef struct cow_adapter_free_args:
+        cow_mlx_adapter adapter
+
+    ctypedef struct cow_context_set_adapter_args:
+        cow_mlx_context context
+        cow_mlx_adapter adapter
+
+    ctypedef struct cow_context_begin_args:
+        cow_mlx_context context
+        cow_tokens tokens
+        const cow_mlx_generation_params* params
+
+    ctypedef struct cow_context_next_args:
+        cow_mlx_context context
+        cow_text_out text
+        cow_mlx_piece* piece
+
+    ctypedef struct cow_context_poll_args:
+        cow_mlx_context context
+        uint32_t timeout_ms
+
+    ctypedef struct cow_context_wake_fd_args:
+        cow_mlx_context context
+        int32_t* out
+
+    ctypedef struct cow_context_generate_args:
+        cow_mlx_context context
+        cow_tokens tokens
+        const cow_mlx_generation_params* params
+        cow_mlx_stats* stats
+
+    ctypedef struct cow_context_logprobs_args:
+        cow_mlx_context context
+        cow_tokens_out tokens
+        cow_floats_out logprobs
+
+    ctypedef struct cow_context_logits_args:
+        cow_mlx_context context
+        cow_floats_out logits
+
+    ctypedef struct cow_context_stats_args:
+        cow_mlx_context context
+        cow_mlx_stats* stats
+
+    ctypedef struct cow_context_chat_args:
+        cow_mlx_context context
+        cow_text messages_json
+        const cow_mlx_generation_params* params
+        const char* options_json
+        cow_mlx_stats* stats
+
+    ctypedef struct cow_model_embed_args:
+        cow_mlx_model model
+        cow_texts texts
+        const cow_mlx_embed_params* params
+        cow_floats_out out
+
+    const char* COW_BRIDGE_CAPSULE
+
+    enum: COW_MESSAGE_SIZE
+
+    enum: COW_HANDLE_SLOTS
+
+    enum: COW_HANDLE_GENERATIONS
+
+    ctypedef enum cow_kind:
+        COW_KIND_MODEL
+        COW_KIND_CONTEXT
+        COW_KIND_ADAPTER
+        COW_KIND_CHECKPOINT
 
     ctypedef enum cow_event_kind:
         COW_EVENT_NONE
@@ -321,6 +450,20 @@ cdef extern from "bridge.h" nogil:
         size_t processed
         size_t total
 
+    ctypedef struct cow_callbacks:
+        cow_mlx_progress_fn progress
+        void* progress_data
+        cow_mlx_prompt_fn prompt
+        void* prompt_data
+        cow_mlx_text_fn text
+        void* text_data
+        cow_mlx_event_fn event
+        void* event_data
+
+    ctypedef struct cow_runtime_start_args:
+        const cow_mlx_runtime_params* params
+        const char* python_home
+
     struct cow_request
 
     ctypedef cbool (*cow_deliver_fn)(const cow_request*) noexcept nogil
@@ -328,12 +471,11 @@ cdef extern from "bridge.h" nogil:
     struct cow_request:
         cow_op op
         const char* operation
-        cow_args args
+        const void* args
+        const cow_floats_out* floats
         uint32_t cancel_epoch
         cow_deliver_fn deliver
-        cow_mlx_text_fn on_text
-        cow_mlx_event_fn on_event
-        void* user_data
+        cow_callbacks callbacks
         cow_mlx_status status
         char* message
         char* log_message

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    import mlx.core as mx
+    from collections.abc import Callable
+    from typing import Any
 
-    from cowmlx.generation.piece import Piece, Stats
+Method = TypeVar("Method", bound="Callable[..., Any]")
+
+
+def keeps_call(method: Method) -> Method:
+    """Mark a method of the engine that is given its call first, and ends it later."""
+    method.keeps_call = True  # type: ignore[attr-defined]
+    return method
+
+
+def ends_later(method: Callable[..., Any]) -> bool:
+    """Whether a method of the engine keeps its call."""
+    return hasattr(method, "keeps_call")
 
 
 class Call(Protocol):
@@ -40,17 +52,19 @@ class Call(Protocol):
     def note(self, message: str) -> None:
         """Let the host's log have one message, of level INFO, when the call ends."""
 
-    def succeed(self) -> None:
-        """End the call."""
+    def succeed(self, value: object = None) -> bool:
+        """End the call and give the host what it asked for, if that fits its buffers.
 
-    def succeed_with_handle(self, handle: int) -> None:
-        """End the call and give the host a handle."""
+        Args:
+            value: as a method that ends at once returns it; a tuple where there are several
+                outputs.
 
-    def succeed_with_count(self, count: int) -> None:
-        """End the call and give the host a number of tokens."""
+        Returns:
+            whether it fitted; if not, the call has failed, and nothing was given.
+        """
 
-    def succeed_with_floats(self, array: mx.array, count: int) -> None:
-        """End the call with evaluated float32 values, and a number that goes with them."""
+    def done(self, value: object) -> None:
+        """End the call with "no more output"."""
 
     def answer_size(self, size: int, count: int) -> bool:
         """End the call if ``size`` floats need not be computed; false if they have to be.
@@ -58,15 +72,6 @@ class Call(Protocol):
         That is so where the host asks for a size alone, has too small a buffer, or ``size`` is
         0. It is given the number that goes with them.
         """
-
-    def succeed_with_stats(self, stats: Stats) -> None:
-        """End the call and give the host its sizes and times."""
-
-    def deliver(self, piece: Piece) -> bool:
-        """End the call with a piece; false if it does not fit the host's buffer."""
-
-    def done(self, piece: Piece) -> None:
-        """End the call with "no more output"."""
 
     def fail(self, error: BaseException) -> None:
         """End the call with the status of an exception."""

@@ -74,7 +74,7 @@ class Embedding(SteppedCall):
         self._on_end(self)
 
     def _succeed(self, result: Any) -> None:
-        self._call.succeed_with_floats(result, self._dims)
+        self._call.succeed((result, self._dims))
 
 
 def _embed(

@@ -11,6 +11,7 @@ from cowmlx import _constants as constants
 from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
+from cowmlx.calls import keeps_call
 from cowmlx.errors import BadState, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context, ContextParams
 from cowmlx.generation.lane import Lanes
@@ -89,11 +90,15 @@ class Engine:
 
     # --------------------------------------------------------------- Runtime
 
-    def start(
-        self, device: str | None, memory_limit: int, cache_limit: int, python_home: str
-    ) -> str:
-        """Choose the device and set limits in bytes (0: mlx's own). Returns a log message."""
-        chosen = choose_device(device)
+    def start(self, params: dict[str, Any], python_home: str) -> str:
+        """Choose the device and set limits. Returns a log message.
+
+        Args:
+            params: the fields of ``cow_mlx_runtime_params``.
+            python_home: that was booted; "" in a joined interpreter.
+        """
+        memory_limit, cache_limit = params["memory_limit"], params["cache_limit"]
+        chosen = choose_device(params["device"])
         if self._streams.device != chosen:
             self._streams = StreamPool(chosen)
             self._lanes = Lanes(self._streams)
@@ -118,7 +123,7 @@ class Engine:
         for embedding in list(self._embeddings):
             embedding.abandon(STOPPED)
         for handle in self._handles.handles(constants.KIND_CONTEXT):
-            self.free_context(handle, STOPPED)
+            self._close_context(handle, STOPPED)
         for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
             for handle in self._handles.handles(kind):
                 self._handles.remove(kind, handle)
@@ -176,20 +181,16 @@ class Engine:
 
     # ---------------------------------------------------------------- Models
 
-    def load_model(
-        self,
-        call: Call,
-        path: str,
-        adapter_path: str | None,
-        lazy: bool,
-        trust_remote_code: bool,
-        prefix_cache_bytes: int,
-    ) -> None:
+    @keeps_call
+    def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:
         """Start loading a model folder; the call ends with its handle."""
         from cowmlx.models import registry  # late: a start needs none of it
 
         loader = registry.load(
-            path, adapter_path=adapter_path, lazy=lazy, trust_remote_code=trust_remote_code
+            path,
+            adapter_path=params["adapter_path"],
+            lazy=params["lazy"],
+            trust_remote_code=params["trust_remote_code"],
         )
         stream = self._streams.take()
 
@@ -198,14 +199,14 @@ class Engine:
             self._streams.give_back(stream)
 
         def open_model(model: Model) -> int:
-            self._prefixes[model] = SharedPrefixes(prefix_cache_bytes)
+            self._prefixes[model] = SharedPrefixes(params["prefix_cache_bytes"])
             return self._handles.add(constants.KIND_MODEL, model)
 
         loading = Loading(call, loader, stream, on_end, open_model)
         self._loadings.append(loading)
         self._scheduler.add(loading)
 
-    def free_model(self, handle: int) -> None:
+    def model_free(self, handle: int) -> None:
         """Close a model's handle; its contexts keep the model."""
         model = self._handles.remove(constants.KIND_MODEL, handle)
         for embedding in [unit for unit in self._embeddings if unit.model is model]:
@@ -227,7 +228,7 @@ class Engine:
         }
         return {**model.info(), "cache": cache}
 
-    def tokenize(self, handle: int, text: str, flags: int) -> list[int]:
+    def model_tokenize(self, handle: int, text: str, flags: int) -> list[int]:
         """Return the tokens of a text."""
         _check_flags(
             flags, ADD_SPECIAL=constants.ADD_SPECIAL, PARSE_SPECIAL=constants.PARSE_SPECIAL
@@ -238,21 +239,24 @@ class Engine:
             parse_special=bool(flags & constants.PARSE_SPECIAL),
         )
 
-    def detokenize(self, handle: int, tokens: list[int], flags: int) -> str:
+    def model_detokenize(self, handle: int, tokens: list[int], flags: int) -> str:
         """Return the text of tokens."""
         _check_flags(flags, SKIP_SPECIAL=constants.SKIP_SPECIAL)
         skip = bool(flags & constants.SKIP_SPECIAL)
         return self._model(handle).tokenizer.decode(tokens, skip_special=skip)
 
-    def is_end(self, handle: int, token: int) -> bool:
+    def model_is_end(self, handle: int, token: int) -> bool:
         """Whether a token ends a generation."""
         return token in self._model(handle).end_tokens
 
-    def chat_prompt(self, handle: int, messages: str, options: str) -> list[int]:
+    def model_chat_prompt(self, handle: int, messages: str, options: str | None) -> list[int]:
         """Return the tokens of a rendered conversation (JSON texts)."""
         return _render(self._model(handle), messages, options)[0]
 
-    def embed(self, call: Call, handle: int, texts: list[str], fields: dict[str, Any]) -> None:
+    @keeps_call
+    def model_embed(
+        self, call: Call, handle: int, texts: list[str], fields: dict[str, Any]
+    ) -> None:
         """Start turning texts into vectors; the call ends with them."""
         from cowmlx.embedding import Embedding, EmbeddingParams  # late: few hosts need it
 
@@ -286,7 +290,7 @@ class Engine:
 
     # -------------------------------------------------------------- Adapters
 
-    def load_adapter(self, model_handle: int, path: str, scale: float) -> int:
+    def adapter_load(self, model_handle: int, path: str, scale: float) -> int:
         """Load an adapter for a model and return its handle."""
         from cowmlx.models import adapters  # late: few hosts need it
 
@@ -299,7 +303,7 @@ class Engine:
             self._streams.give_back(stream)
         return self._handles.add(constants.KIND_ADAPTER, Adapter(model, adapted))
 
-    def free_adapter(self, handle: int) -> None:
+    def adapter_free(self, handle: int) -> None:
         """Close an adapter's handle; the contexts that use it keep it."""
         self._handles.remove(constants.KIND_ADAPTER, handle)
 
@@ -308,7 +312,7 @@ class Engine:
 
     # -------------------------------------------------------------- Contexts
 
-    def create_context(self, model_handle: int, fields: dict[str, Any]) -> int:
+    def context_create(self, model_handle: int, fields: dict[str, Any]) -> int:
         """Open a context and return its handle."""
         model = self._model(model_handle)
         params = ContextParams(fields, model)
@@ -344,8 +348,11 @@ class Engine:
         context.require_idle()
         return context
 
-    def free_context(self, handle: int, reason: str = "the context was freed") -> None:
+    def context_free(self, handle: int) -> None:
         """Close a context; a call that waits on it is cancelled."""
+        self._close_context(handle, "the context was freed")
+
+    def _close_context(self, handle: int, reason: str) -> None:
         context = self._context(handle)
         for checkpoint in self._checkpoints.pop(handle, []):
             self._handles.remove(constants.KIND_CHECKPOINT, checkpoint)
@@ -360,11 +367,11 @@ class Engine:
         self._lanes.exit(context)
         self._streams.give_back(context.stream)
 
-    def reset_context(self, handle: int) -> None:
+    def context_reset(self, handle: int) -> None:
         """Forget a context's tokens."""
         self._idle_context(handle).reset()
 
-    def fork_context(self, handle: int) -> int:
+    def context_fork(self, handle: int) -> int:
         """Open a context that holds what another one holds."""
         context = self._idle_context(handle)
         snapshot = context.snapshot()
@@ -374,7 +381,7 @@ class Engine:
         self._context(forked).restore(snapshot)
         return forked
 
-    def checkpoint(self, handle: int) -> int:
+    def context_checkpoint(self, handle: int) -> int:
         """Keep what a context holds."""
         context = self._idle_context(handle)
         checkpoint = Checkpoint(handle, context.model.serial, context.snapshot())
@@ -385,7 +392,7 @@ class Engine:
     def _checkpoint(self, handle: int) -> Checkpoint:
         return self._handles.get(constants.KIND_CHECKPOINT, handle)  # type: ignore[return-value]
 
-    def rewind(self, handle: int, checkpoint_handle: int) -> None:
+    def context_rewind(self, handle: int, checkpoint_handle: int) -> None:
         """Make a context hold what it held at a checkpoint."""
         context = self._idle_context(handle)
         checkpoint = self._checkpoint(checkpoint_handle)
@@ -400,20 +407,22 @@ class Engine:
             )
         context.restore(checkpoint.snapshot)
 
-    def free_checkpoint(self, handle: int) -> None:
+    def checkpoint_free(self, handle: int) -> None:
         """Close a checkpoint's handle."""
         checkpoint = self._checkpoint(handle)
         self._handles.remove(constants.KIND_CHECKPOINT, handle)
         self._checkpoints[checkpoint.context].remove(handle)
 
-    def save_context(self, call: Call, handle: int, path: str) -> None:
+    @keeps_call
+    def context_save(self, call: Call, handle: int, path: str) -> None:
         """Start writing what a context holds to a file."""
         from cowmlx import saving  # late: few hosts need it
 
         context = self._idle_context(handle)
         self._transfer(call, handle, context, saving.save(context, path))
 
-    def load_context(self, call: Call, handle: int, path: str) -> None:
+    @keeps_call
+    def context_load(self, call: Call, handle: int, path: str) -> None:
         """Start making a context hold what a file says."""
         from cowmlx import saving
 
@@ -429,7 +438,7 @@ class Engine:
         self._transfers[handle] = transfer
         self._scheduler.add(transfer)
 
-    def set_adapter(self, handle: int, adapter: int) -> None:
+    def context_set_adapter(self, handle: int, adapter: int) -> None:
         """Let a context use an adapter, or none (0)."""
         context = self._idle_context(handle)
         if not adapter:
@@ -460,13 +469,15 @@ class Engine:
         """Return the tokens that a context holds."""
         return self._context(handle).tokens()
 
-    def trim_end(self, call: Call, handle: int, count: int) -> None:
+    @keeps_call
+    def context_trim_end(self, call: Call, handle: int, count: int) -> None:
         """Drop a context's last tokens."""
         context = self._idle_context(handle)
         held = context.tokens()
         self._trim(call, context, held[: max(0, len(held) - count)])
 
-    def trim_front(self, call: Call, handle: int, count: int) -> None:
+    @keeps_call
+    def context_trim_front(self, call: Call, handle: int, count: int) -> None:
         """Drop a context's first tokens; the others are processed again."""
         context = self._idle_context(handle)
         self._trim(call, context, context.tokens()[count:])
@@ -476,7 +487,7 @@ class Engine:
         trimmed = len(context.tokens()) - len(kept)
         context.end_generation(discard=True)
         if context.sequence.trim_to_prefix(kept):
-            call.succeed_with_count(trimmed)
+            call.succeed(trimmed)
             return
         context.refill(kept, call.cancel_epoch)
         context.wait(TrimWaiter(call, trimmed))
@@ -495,17 +506,24 @@ class Engine:
 
     # ------------------------------------------------------------ Generation
 
-    def begin(self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]) -> None:
+    @keeps_call
+    def context_begin(
+        self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]
+    ) -> None:
         """Start a generation; the call ends when the prompt is processed."""
         self._start(handle, tokens, fields, call).wait(BeginWaiter(call))
 
-    def generate(self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]) -> None:
+    @keeps_call
+    def context_generate(
+        self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]
+    ) -> None:
         """Start a generation; the call ends with it."""
         _refuse_logprobs(fields)
         self._start(handle, tokens, fields, call).wait(GenerateWaiter(call))
 
-    def chat(
-        self, call: Call, handle: int, messages: str, options: str, fields: dict[str, Any]
+    @keeps_call
+    def context_chat(
+        self, call: Call, handle: int, messages: str, fields: dict[str, Any], options: str | None
     ) -> None:
         """Answer a conversation (JSON texts); the call ends with the answer."""
         from cowmlx.generation.chat_events import ChatSplitter  # late: not every host chats
@@ -520,13 +538,16 @@ class Engine:
 
     def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
         context = self._idle_context(handle)
+        if not tokens:
+            raise InvalidArgument("count is 0, but a prompt has at least one token")
         params = GenerationParams(fields)
         draft = self._model(params.draft) if params.draft else None
         context.begin(tokens, params, call.cancel_epoch, draft)
         self._scheduler.add(context)
         return context
 
-    def poll(self, call: Call, handle: int, timeout_ms: int) -> None:
+    @keeps_call
+    def context_poll(self, call: Call, handle: int, timeout_ms: int) -> None:
         """Wait until a piece is there, or none will come."""
         context = self._idle_context(handle)
         if context.generation is None:
@@ -535,13 +556,14 @@ class Engine:
         context.wait(PollWaiter(call, timeout_ms))
         self._scheduler.add(context)
 
-    def wake_fd(self, handle: int) -> int:
+    def context_wake_fd(self, handle: int) -> int:
         """Return a descriptor that is readable while a piece is there, or none will come."""
         context = self._context(handle)
         self._scheduler.add(context)
         return context.wake_fd()
 
-    def next(self, call: Call, handle: int) -> None:
+    @keeps_call
+    def context_next(self, call: Call, handle: int) -> None:
         """Wait for one piece of a generation."""
         context = self._idle_context(handle)
         if context.generation is None:
@@ -595,7 +617,7 @@ def _refuse_logprobs(fields: dict[str, Any]) -> None:
         )
 
 
-def _render(model: Model, messages: str, options: str) -> tuple[list[int], list[Any] | None]:
+def _render(model: Model, messages: str, options: str | None) -> tuple[list[int], list[Any] | None]:
     """Return the tokens of a conversation (JSON texts), and the tools that it offers."""
     if model.chat_template is None:
         raise Unsupported(

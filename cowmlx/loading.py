@@ -60,4 +60,4 @@ class Loading(SteppedCall):
             self._call.fail(error)
         else:
             self._call.note(f"model loaded: {result.summary}")
-            self._call.succeed_with_handle(handle)
+            self._call.succeed(handle)

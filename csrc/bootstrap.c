@@ -378,8 +378,8 @@ static cow_mlx_status prepare_join(void) {
   return status;
 }
 
-cow_mlx_status cow_bootstrap_start(const char* python_home, cow_request* start) {
-  cow_mlx_status status = find_python(python_home);
+cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start) {
+  cow_mlx_status status = find_python(params->python_home);
   if (status != COW_MLX_OK) return status;
   if (joined && !bridge && (status = prepare_join()) != COW_MLX_OK) return status;
   if (joined) atomic_store(&py_ready, true);
@@ -390,7 +390,8 @@ cow_mlx_status cow_bootstrap_start(const char* python_home, cow_request* start) 
   if (status == COW_MLX_OK) {
     while (dispatch.state != PARKED) pthread_cond_wait(&dispatch.changed, &dispatch.lock);
     start->message = dispatch.message;
-    start->args.path = python.home; /* "" if it was joined */
+    cow_runtime_start_args args = {params, python.home};
+    start->args = &args;
     dispatch.start = start;
     dispatch.state = START;
     pthread_cond_broadcast(&dispatch.changed);

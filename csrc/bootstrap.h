@@ -7,7 +7,7 @@
 /* Boot Python, or join the one that runs, and let the dispatch thread carry out
  * `start`; if that succeeds, open the queue and serve it. What an earlier call
  * achieved is not done again. Sets the error message. One thread at a time. */
-cow_mlx_status cow_bootstrap_start(const char* python_home, cow_request* start);
+cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start);
 
 /* Wait until the dispatch thread serves the queue no more, at most `seconds`.
  * It stops serving when the queue is closed. */

@@ -6,10 +6,7 @@
 #ifndef COW_BRIDGE_H
 #define COW_BRIDGE_H
 
-#include "cow_mlx.h"
-
-/* Changes whenever anything in this file does; checked at start. */
-#define COW_BRIDGE_ABI 4
+#include "operations.h"
 
 #define COW_BRIDGE_CAPSULE "cowmlx._bridge.table"
 
@@ -25,109 +22,6 @@ typedef enum cow_kind {
   COW_KIND_ADAPTER = 3,
   COW_KIND_CHECKPOINT = 4
 } cow_kind;
-
-/* One operation per call that reaches the dispatch thread. */
-typedef enum cow_op {
-  COW_OP_RUNTIME_START,
-  COW_OP_RUNTIME_STOP,
-  COW_OP_RUNTIME_INFO,
-  COW_OP_MEMORY_TRIM,
-  COW_OP_MODEL_LOAD,
-  COW_OP_MODEL_FREE,
-  COW_OP_MODEL_INFO,
-  COW_OP_MODEL_TOKENIZE,
-  COW_OP_MODEL_DETOKENIZE,
-  COW_OP_MODEL_IS_END,
-  COW_OP_MODEL_CHAT_PROMPT,
-  COW_OP_MODEL_EMBED,
-  COW_OP_ADAPTER_LOAD,
-  COW_OP_ADAPTER_FREE,
-  COW_OP_CONTEXT_CREATE,
-  COW_OP_CONTEXT_FREE,
-  COW_OP_CONTEXT_FORK,
-  COW_OP_CONTEXT_RESET,
-  COW_OP_CONTEXT_TOKENS,
-  COW_OP_CONTEXT_TRIM_END,
-  COW_OP_CONTEXT_TRIM_FRONT,
-  COW_OP_CONTEXT_CHECKPOINT,
-  COW_OP_CONTEXT_REWIND,
-  COW_OP_CHECKPOINT_FREE,
-  COW_OP_CONTEXT_SAVE,
-  COW_OP_CONTEXT_LOAD,
-  COW_OP_CONTEXT_SET_ADAPTER,
-  COW_OP_CONTEXT_INFO,
-  COW_OP_CONTEXT_BEGIN,
-  COW_OP_CONTEXT_NEXT,
-  COW_OP_CONTEXT_POLL,
-  COW_OP_CONTEXT_WAKE_FD,
-  COW_OP_CONTEXT_GENERATE,
-  COW_OP_CONTEXT_CHAT,
-  COW_OP_CONTEXT_LOGPROBS,
-  COW_OP_CONTEXT_LOGITS,
-  COW_OP_CONTEXT_STATS,
-  COW_OP_COUNT
-} cow_op;
-
-/* Text or bytes that the caller owns. */
-typedef struct cow_text {
-  const char* data;
-  size_t length;
-} cow_text;
-
-/* Tokens that the caller owns. */
-typedef struct cow_tokens {
-  const int32_t* data;
-  size_t count;
-} cow_tokens;
-
-/* Where a result of variable size goes; conventions 6 of cow_mlx.h. */
-typedef struct cow_text_out {
-  char* buffer;
-  size_t capacity;
-  size_t* length;
-} cow_text_out;
-
-typedef struct cow_tokens_out {
-  int32_t* buffer;
-  size_t capacity;
-  size_t* count;
-} cow_tokens_out;
-
-typedef struct cow_floats_out {
-  float* buffer;
-  size_t capacity;
-  size_t* count;
-} cow_floats_out;
-
-/* The arguments of an operation. Which members are used, api.c shows. */
-typedef struct cow_args {
-  int32_t handle;
-  int32_t other; /* a second handle */
-  const char* path;
-  cow_text text;
-  cow_text options;
-  cow_tokens tokens;
-  uint32_t flags;
-  int32_t token;
-  float scale;
-  uint32_t timeout_ms;
-  size_t count;
-  const cow_mlx_text* texts; /* count of them */
-  const cow_mlx_runtime_params* runtime_params;
-  const cow_mlx_model_params* model_params;
-  const cow_mlx_context_params* context_params;
-  const cow_mlx_generation_params* generation_params;
-  const cow_mlx_embed_params* embed_params;
-  cow_text_out text_out;
-  cow_tokens_out tokens_out;
-  cow_floats_out floats_out;
-  int32_t* handle_out;
-  bool* bool_out;
-  int32_t* fd_out;
-  size_t* count_out;
-  cow_mlx_piece* piece_out;
-  cow_mlx_stats* stats_out;
-} cow_args;
 
 /* What a call tells its host before it ends. */
 typedef enum cow_event_kind {
@@ -150,6 +44,24 @@ typedef struct cow_event {
   size_t total;
 } cow_event;
 
+/* What the host wants to be told, and with which user_data; NULL: not that. */
+typedef struct cow_callbacks {
+  cow_mlx_progress_fn progress;
+  void* progress_data;
+  cow_mlx_prompt_fn prompt;
+  void* prompt_data;
+  cow_mlx_text_fn text;
+  void* text_data;
+  cow_mlx_event_fn event;
+  void* event_data;
+} cow_callbacks;
+
+/* The arguments of the one operation that is made by hand. */
+typedef struct cow_runtime_start_args {
+  const cow_mlx_runtime_params* params;
+  const char* python_home; /* that was booted; "" if Python was joined */
+} cow_runtime_start_args;
+
 typedef struct cow_request cow_request;
 
 /* Deliver the event of a request to the host's callback, on the caller's thread. */
@@ -159,13 +71,12 @@ typedef bool (*cow_deliver_fn)(const cow_request*);
  * not touch it after host->finish(). */
 struct cow_request {
   cow_op op;
-  const char* operation; /* its name in messages */
-  cow_args args;
-  uint32_t cancel_epoch; /* of the context, when the call was made */
+  const char* operation;        /* its name in messages */
+  const void* args;             /* of its operation's type; the caller's, too */
+  const cow_floats_out* floats; /* of args, where there are any */
+  uint32_t cancel_epoch;        /* of the context, when the call was made */
   cow_deliver_fn deliver;
-  cow_mlx_text_fn on_text;
-  cow_mlx_event_fn on_event;
-  void* user_data;
+  cow_callbacks callbacks;
 
   cow_mlx_status status;
   char* message;     /* COW_MESSAGE_SIZE bytes of the call's own */

@@ -44,7 +44,7 @@ static bool forward_progress(float fraction, const char* stage, void* user_data)
 int32_t cow_mlx_load_model(const char* path, bool (*progress)(float, void*), void* user_data) {
   load_progress forwarded = {progress, user_data};
   cow_mlx_model_params params;
-  cow_mlx_model_params_init(&params);
+  cow_mlx_model_params_init(&params, sizeof params);
   if (progress) params.progress = forward_progress;
   params.user_data = &forwarded;
   cow_mlx_model model = FAILED;
@@ -64,7 +64,7 @@ int32_t cow_mlx_model_from_id(int64_t id) {
 
 int32_t cow_mlx_create_context(int32_t model, int32_t max_tokens) {
   cow_mlx_context_params params;
-  cow_mlx_context_params_init(&params);
+  cow_mlx_context_params_init(&params, sizeof params);
   if (max_tokens > 0) params.max_tokens = (size_t)max_tokens;
   cow_mlx_context context = FAILED;
   cow_mlx_context_create(model, &params, &context);
@@ -100,7 +100,7 @@ bool cow_mlx_generate_begin(int32_t context, const int32_t* tokens, int32_t coun
                             float repeat_penalty, int32_t repeat_window, int32_t seed) {
   REQUIRE_COUNT(count, false);
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = SIZE_MAX;
   params.temperature = temperature;
   params.top_p = top_p == 0 ? 1 : top_p;

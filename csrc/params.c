@@ -53,18 +53,9 @@ void cow_params_write(void* host, const void* from, size_t size) {
          (given < size ? given : size) - sizeof given);
 }
 
-/* --------------------------------------------------------------- Defaults */
-
-#define INIT(noun, ...)                                                \
-  void cow_mlx_##noun##_params_init(cow_mlx_##noun##_params* params) { \
-    if (!params) return;                                               \
-    cow_mlx_##noun##_params defaults = {sizeof defaults, __VA_ARGS__}; \
-    *params = defaults;                                                \
-  }
-
-INIT(runtime, .log_level = COW_MLX_LOG_INFO)
-INIT(model, .prefix_cache_bytes = 256u << 20)
-INIT(context, .share_prefix = true)
-INIT(embed, .normalize = true, .add_special = true, .batch_tokens = 2048)
-INIT(generation, .max_tokens = 256, .top_p = 1, .typical_p = 1, .repetition_penalty = 1,
-     .repetition_window = 20, .presence_window = 20, .frequency_window = 20)
+void cow_params_init(void* host, size_t host_size, const void* defaults, size_t size) {
+  if (!host || host_size < sizeof host_size || host_size > LARGEST_STRUCT) return;
+  memset(host, 0, host_size);
+  memcpy(host, defaults, host_size < size ? host_size : size);
+  memcpy(host, &host_size, sizeof host_size);
+}

@@ -17,9 +17,13 @@ cow_mlx_status cow_params_check_out(const char* operation, const char* name, con
 /* Copy as much of *from (of `size` bytes) as the host's struct holds. */
 void cow_params_write(void* host, const void* from, size_t size);
 
+/* Fill the host's struct of `host_size` bytes with defaults of `size` bytes; a newer struct's
+ * members that this library does not know become 0. */
+void cow_params_init(void* host, size_t host_size, const void* defaults, size_t size);
+
 /* COW_READ_PARAMS(context, "context_create", params, &effective) */
-#define COW_READ_PARAMS(noun, operation, host, out) \
-  (cow_mlx_##noun##_params_init(out),               \
+#define COW_READ_PARAMS(noun, operation, host, out)  \
+  (cow_mlx_##noun##_params_init(out, sizeof *(out)), \
    cow_params_read(operation, #noun "_params", host, out, sizeof *(out)))
 
 #endif

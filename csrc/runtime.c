@@ -154,9 +154,8 @@ static cow_mlx_status shut_down(cow_request* stop, char message[COW_MESSAGE_SIZE
 }
 
 static cow_mlx_status first_start(const cow_mlx_runtime_params* params, cow_request* start) {
-  start->args.runtime_params = params;
   pthread_once(&runtime.fork_hook, register_fork_hook);
-  cow_mlx_status status = cow_bootstrap_start(params->python_home, start);
+  cow_mlx_status status = cow_bootstrap_start(params, start);
   if (status == COW_MLX_OK) {
     pthread_once(&runtime.exit_hook, register_exit_hook);
     keep_params(params);

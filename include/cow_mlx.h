@@ -28,8 +28,9 @@
  *     foreign handle is COW_MLX_EHANDLE and never another object. Handles may
  *     be passed between threads. Only handles have to be freed.
  *  4. Parameters travel in structs that start with struct_size and are filled
- *     by their _init function. NULL stands for all defaults. Structs only ever
- *     grow at their end, so a host that was compiled earlier keeps working.
+ *     by their _init function, which is told their size. NULL stands for all
+ *     defaults. Structs only ever grow at their end, so a host that was compiled
+ *     earlier keeps working.
  *  5. Text is a pointer and a length in bytes: UTF-8, NUL bytes allowed.
  *     A length of COW_MLX_NUL means that the text ends at its first NUL byte.
  *     Paths are UTF-8 too, and end at their NUL byte.
@@ -179,8 +180,8 @@ typedef struct cow_mlx_runtime_params {
   int32_t log_level; /**< messages up to this level are delivered; default INFO */
 } cow_mlx_runtime_params;
 
-/** Fill *params with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params);
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, size_t size);
 
 /**
  * Start the runtime: boot the interpreter, or join the one that the process
@@ -248,8 +249,8 @@ typedef struct cow_mlx_model_params {
                                     default 256 MiB, 0: none */
 } cow_mlx_model_params;
 
-/** Fill *params with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params);
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t size);
 
 /**
  * Load a model folder in the Hugging Face layout: config.json, *.safetensors,
@@ -372,8 +373,8 @@ typedef struct cow_mlx_context_params {
                               model's contexts share; default true */
 } cow_mlx_context_params;
 
-/** Fill *params with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* params);
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* params, size_t size);
 
 /**
  * Open a context: an empty sequence with a cache and an mlx stream of its own.
@@ -606,8 +607,8 @@ typedef struct cow_mlx_generation_params {
                                           0 (default): none */
 } cow_mlx_generation_params;
 
-/** Fill *params with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_generation_params_init(cow_mlx_generation_params* params);
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_generation_params_init(cow_mlx_generation_params* params, size_t size);
 
 /** Why a generation ended. */
 enum {
@@ -858,8 +859,8 @@ typedef struct cow_mlx_embed_params {
   size_t batch_tokens; /**< tokens processed at a time, padding included; default 2048 */
 } cow_mlx_embed_params;
 
-/** Fill *params with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params);
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t size);
 
 /**
  * Turn texts into vectors: pooled hidden states of the model's last layer, after its norm.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from calls import Field
 from header import Alias, Enum, Function, Header, Signature, Struct, Type
 
 BASE = {
@@ -46,6 +47,30 @@ def constants(public: Header, bridge: Header, generated: str) -> str:
     kinds = next(enum.values for enum in bridge.enums() if enum.name == "cow_kind")
     lines += [f"{k.removeprefix('COW_')} = {v}" for k, v in {**handles, **kinds}.items()]
     return "\n".join(lines) + "\n"
+
+
+def defaults(params: dict[str, list[Field]], public: Header, generated: str) -> str:
+    """The text of _defaults.py."""
+    known = {name: value for enum in public.enums() for name, value in enum.values.items()}
+    lines = [f'"""{generated}"""', "", "from typing import Any", ""]
+    lines += ["# The fields of every params struct, as its _init function sets them.", ""]
+    for noun, fields in params.items():
+        lines.append(f"{noun.upper()}: dict[str, Any] = {{")
+        lines += [f'    "{field.name}": {default(field, known)},' for field in fields]
+        lines += ["}", ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def default(field: Field, known: dict[str, int]) -> str:
+    """A field's default as Python has it."""
+    if field.kind in ("strings", "values"):
+        return "[]"
+    if field.kind == "string":
+        return "None"
+    if field.type.name in ("bool", "_Bool"):
+        return "True" if field.default == "true" else "False"
+    value = known.get(field.default, field.default or "0")
+    return f"{float(value)}" if field.type.name in ("float", "double") else f"{value}"
 
 
 CTYPES = [

@@ -13,14 +13,19 @@ import re
 import sys
 from pathlib import Path
 
+import calls
+import emit_bridge
+import emit_calls
 import emit_cython
 import emit_python
 import emit_rust
-from header import Header, read_headers
+from header import Header, Struct, read_headers
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = ROOT / "include/cow_mlx.h"
 COMPAT = ROOT / "include/cow_mlx_compat.h"
+ARGUMENTS = ROOT / "csrc/arguments.h"
+OPERATIONS = ROOT / "csrc/operations.h"
 BRIDGE = ROOT / "csrc/bridge.h"
 
 BEGIN, END = "<!-- functions:begin -->", "<!-- functions:end -->"
@@ -53,15 +58,30 @@ def manuals(exported: list[Header]) -> dict[Path, str]:
 
 def generate() -> dict[Path, str]:
     """Every generated file and what it should hold."""
-    paths = [PUBLIC, COMPAT, BRIDGE] if COMPAT.exists() else [PUBLIC, BRIDGE]
-    headers = read_headers(paths)
-    public, *_, bridge = headers
-    exported = headers[:-1]
+    exported = read_headers([PUBLIC, COMPAT] if COMPAT.exists() else [PUBLIC])
+    public = exported[0]
+    made = calls.read(public)
+    params = calls.params_structs(public)
     from_public = note("include/cow_mlx.h")
+    shared = ARGUMENTS.read_text() + BRIDGE.read_text()
+    by_hand = ["runtime_start", "runtime_stop"]
+    operations = emit_calls.operations(made, by_hand, shared, from_public)
+    internal = {OPERATIONS: operations}
+    *_, arguments, typed, bridge = read_headers([PUBLIC, ARGUMENTS, OPERATIONS, BRIDGE], internal)
+    structs = [d for d in public.declarations if isinstance(d, Struct)]
     from_both = note("include/cow_mlx.h", "csrc/bridge.h")
     symbols = sorted(function.name for header in exported for function in header.functions)
     return {
-        ROOT / "cowmlx/_cow_mlx.pxd": emit_cython.pxd([public, bridge], from_both),
+        OPERATIONS: operations,
+        ROOT / "csrc/calls.c": emit_calls.bodies(made, calls.params_callbacks(public), from_public),
+        ROOT / "csrc/defaults.c": emit_calls.defaults(params, from_public),
+        ROOT / "cowmlx/_bridge_operations.pxi": emit_bridge.operations(
+            made, params, structs, from_public
+        ),
+        ROOT / "cowmlx/_cow_mlx.pxd": emit_cython.pxd(
+            [public, arguments, typed, bridge], from_both
+        ),
+        ROOT / "cowmlx/_defaults.py": emit_python.defaults(params, public, from_public),
         ROOT / "cowmlx/_status.py": emit_python.status(public, from_public),
         ROOT / "cowmlx/_constants.py": emit_python.constants(public, bridge, from_both),
         ROOT / "tests/support/signatures.py": emit_python.signatures(exported, from_public),

@@ -90,12 +90,12 @@ class Header:
         return [d for d in self.declarations if isinstance(d, Enum)]
 
 
-def read_headers(paths: list[Path]) -> list[Header]:
-    """Parse headers that build on each other, in that order."""
+def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> list[Header]:
+    """Parse headers that build on each other, in that order; ``texts`` of those not on disk."""
     headers = {str(path): Header(path) for path in paths}
     source = PRELUDE
     for path in paths:
-        text = path.read_text()
+        text = texts[path] if texts and path in texts else path.read_text()
         read_macros(headers[str(path)], text)
         text = re.sub(r"^#include.*$", "", text, flags=re.M)
         source += f'#line 1 "{path}"\n{text}\n'

@@ -36,7 +36,7 @@ static void* run(void* data) {
   size_t length;
   cow_mlx_status status;
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = self->asked->max_tokens;
   check(cow_mlx_context_reset(self->context));
   pass(&start);
@@ -64,7 +64,7 @@ static void answer(cow_mlx_model model, const task* asked) {
   static worker workers[MAX_THREADS];
   size_t count = (size_t)asked->prompt[0];
   cow_mlx_context_params params;
-  cow_mlx_context_params_init(&params);
+  cow_mlx_context_params_init(&params, sizeof params);
   params.share_prefix = false;
   params.solo = strcmp(asked->kind, "together") != 0;
   start.missing = count;

@@ -21,7 +21,7 @@ static void* run(void* data) {
   size_t length;
   cow_mlx_status status;
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = self->asked->max_tokens;
   check(cow_mlx_context_reset(self->context));
   check(cow_mlx_context_begin(self->context, self->asked->prompt, self->asked->count, &params));

@@ -70,7 +70,7 @@ static void answer(cow_mlx_model model, cow_mlx_model draft, cow_mlx_context own
   static result out;
   out.count = 0;
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = asked->max_tokens;
   if (is(asked, "lookup") || is(asked, "draft")) params.draft_tokens = 4;
   if (is(asked, "draft")) params.draft = draft;

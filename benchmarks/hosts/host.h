@@ -32,7 +32,7 @@ static inline void check(cow_mlx_status status) {
 static inline cow_mlx_context open_context(cow_mlx_model model, bool share_prefix) {
   cow_mlx_context context;
   cow_mlx_context_params params;
-  cow_mlx_context_params_init(&params);
+  cow_mlx_context_params_init(&params, sizeof params);
   params.share_prefix = share_prefix;
   check(cow_mlx_context_create(model, &params, &context));
   return context;

@@ -40,7 +40,7 @@ static unsigned long long bytes_of(cow_mlx_context context) {
 
 static void process(cow_mlx_context context, size_t length, size_t max_tokens) {
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = max_tokens;
   check(cow_mlx_context_begin(context, tokens, length, &params));
 }

@@ -34,7 +34,7 @@ static void decode(worker* self) {
   size_t length;
   cow_mlx_status status;
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = self->max_tokens;
   self->tokens = 0;
   self->gap = 0;

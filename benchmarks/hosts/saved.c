@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
       check(cow_mlx_context_load(context, argv[2]));
     } else {
       cow_mlx_generation_params params;
-      cow_mlx_generation_params_init(&params);
+      cow_mlx_generation_params_init(&params, sizeof params);
       params.max_tokens = 0;
       check(cow_mlx_context_begin(context, asked.prompt, asked.count, &params));
     }

@@ -14,8 +14,8 @@ static void generate(cow_mlx_model model, const task* asked, size_t round) {
   cow_mlx_checkpoint checkpoint;
   cow_mlx_generation_params params;
   cow_mlx_context_params kind;
-  cow_mlx_context_params_init(&kind);
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_context_params_init(&kind, sizeof kind);
+  cow_mlx_generation_params_init(&params, sizeof params);
   kind.kv_bits = round % 5 == 0 ? 8 : 0;
   params.max_tokens = 4 + round % 8;
   params.temperature = round % 2 ? 0.8f : 0;

@@ -7,6 +7,7 @@ import math
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx import _defaults as defaults
 from cowmlx.cache.layers import KVQuantization
 from cowmlx.cache.sequence import Sequence, common_prefix
 from cowmlx.cache.trimming import can_trim_all
@@ -14,7 +15,7 @@ from cowmlx.cache.window import RollingWindow
 from cowmlx.errors import BadState, Canceled, ContextFull, InvalidArgument, Unsupported
 from cowmlx.generation.drafting import DraftModel, PromptLookup
 from cowmlx.generation.generation import PREFILL_CHUNK, SMALL_CHUNK, Generation
-from cowmlx.generation.params import DEFAULTS, GenerationParams
+from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.wake import WakeDescriptor
 
 TYPE_CHECKING = False
@@ -295,7 +296,7 @@ class Context:
         The host's generation, which has ended, comes back afterwards.
         """
         shelved = self.generation, self._reuse, self._dropped
-        self.begin(kept, GenerationParams({**DEFAULTS, "max_tokens": 0}), cancel_epoch)
+        self.begin(kept, GenerationParams({**defaults.GENERATION, "max_tokens": 0}), cancel_epoch)
         self._shelved, self._refilling = shelved, True
 
     def end_generation(self, discard: bool = False) -> None:

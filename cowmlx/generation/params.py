@@ -21,32 +21,7 @@ _GRAMMARS = {
     constants.GRAMMAR_GBNF: "a GBNF grammar",
 }
 
-# The default of every field, as cow_mlx_generation_params_init() sets it.
-DEFAULTS: dict[str, Any] = {
-    "max_tokens": 256,
-    "temperature": 0.0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "top_k": 0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.0,
-    "repetition_penalty": 1.0,
-    "repetition_window": 20,
-    "presence_penalty": 0.0,
-    "presence_window": 20,
-    "frequency_penalty": 0.0,
-    "frequency_window": 20,
-    "seed": 0,
-    "bias": {},
-    "stop": [],
-    "grammar": None,
-    "grammar_kind": 0,
-    "logprobs": 0,
-    "draft": 0,
-    "draft_tokens": 0,
-    "timeout": 0.0,
-}
+MAX_STOPS = 4096
 
 
 class GenerationParams:
@@ -78,7 +53,7 @@ class GenerationParams:
         self.frequency_penalty: float = fields["frequency_penalty"]
         self.frequency_window: int = fields["frequency_window"]
         self.seed: int = fields["seed"]
-        self.bias: dict[int, float] = fields["bias"]
+        self.bias: dict[int, float] = _bias(fields["bias_tokens"], fields["bias_values"])
         self.stop: list[str] = fields["stop"]
         self.grammar: str | None = fields["grammar"]
         self.grammar_kind: int = fields["grammar_kind"]
@@ -123,6 +98,10 @@ class GenerationParams:
                 )
 
     def _check_output(self, timeout: float) -> None:
+        if len(self.stop) > MAX_STOPS:
+            raise InvalidArgument(
+                f"stop_count is {len(self.stop)}; at most {MAX_STOPS} are accepted"
+            )
         for index, text in enumerate(self.stop):
             if not text:
                 raise InvalidArgument(f"stop[{index}] is empty; it must be a text")
@@ -147,3 +126,11 @@ class GenerationParams:
             if good:  # in range, so that alone would not say what is wrong
                 accepted += ", and finite"
             raise InvalidArgument(f"{name} is {shown}, must be {accepted}")
+
+
+def _bias(tokens: list[int], values: list[float]) -> dict[int, float]:
+    """Return the bias by token; which tokens exist, the model knows."""
+    bias = dict(zip(tokens, values, strict=True))
+    if len(bias) < len(tokens):
+        raise InvalidArgument("bias_tokens names a token twice")
+    return bias

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import mlx.core as mx
+import mlx.core as mx
 
 
 class Piece:
@@ -73,6 +71,11 @@ class Stats:
         self.drafted_tokens = 0
         self.accepted_tokens = 0
         self.begun = perf_counter()
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes of the process's mlx arrays at most, since its start."""
+        return mx.get_peak_memory()
 
     def elapsed(self) -> float:
         """Return the seconds since begin."""

@@ -83,7 +83,7 @@ class TrimWaiter(BeginWaiter):
 
     def succeed(self) -> None:
         """Tell how many tokens were dropped."""
-        self.call.succeed_with_count(self._trimmed)
+        self.call.succeed(self._trimmed)
 
 
 class GenerateWaiter(BeginWaiter):
@@ -104,7 +104,7 @@ class GenerateWaiter(BeginWaiter):
                 self.call.post_text(piece.text)
         if not generation.over or not self.call.ready:
             return False
-        self.call.succeed_with_stats(generation.stats)
+        self.call.succeed(generation.stats)
         return True
 
 
@@ -139,7 +139,7 @@ class ChatWaiter(BeginWaiter):
                 break
         if not self._complete or self._events or not self.call.ready:
             return False
-        self.call.succeed_with_stats(generation.stats)
+        self.call.succeed(generation.stats)
         return True
 
 
@@ -183,14 +183,14 @@ class NextWaiter:
     def advance(self, generation: Generation) -> bool:
         """Hand over one piece. One that does not fit the host's buffer stays."""
         if generation.outbox and generation.outbox[0].silent:
-            self.call.done(generation.take())
+            self.call.done((b"", generation.take()))
         elif generation.outbox:
-            if self.call.deliver(generation.outbox[0]):
+            if self.call.succeed((generation.outbox[0].text, generation.outbox[0])):
                 generation.take()
         elif generation.error is not None:
             self.call.fail(generation.error)
         elif generation.ended:
-            self.call.done(generation.last_piece())
+            self.call.done((b"", generation.last_piece()))
         else:
             return False
         return True

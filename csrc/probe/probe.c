@@ -94,7 +94,7 @@ static void generate(const char* path) {
   tell("load", "OK", "");
   cow_mlx_generation_params params;
   cow_mlx_stats stats = {.struct_size = sizeof stats};
-  api.generation_params_init(&params);
+  api.generation_params_init(&params, sizeof params);
   params.max_tokens = TOKENS;
   require("generate", api.context_create(model, NULL, &context));
   require("generate", api.model_tokenize(model, prompt, COW_MLX_NUL, COW_MLX_ADD_SPECIAL, tokens,

@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   cow_mlx_model model;
   cow_mlx_context context;
   cow_mlx_model_params loading;
-  cow_mlx_model_params_init(&loading);
+  cow_mlx_model_params_init(&loading, sizeof loading);
   loading.progress = print_progress;
 
   check(cow_mlx_runtime_start(NULL));

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   check(cow_mlx_context_create(model, NULL, &context));
 
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.grammar = FORM;
   params.grammar_kind = COW_MLX_GRAMMAR_JSON_SCHEMA;
   for (size_t i = 0; i < sizeof QUESTIONS / sizeof *QUESTIONS; i++) {

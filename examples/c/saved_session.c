@@ -40,7 +40,7 @@ static void remember(cow_mlx_context context, const char* file, const int32_t* t
   if (status != COW_MLX_ENOENT) check(status);
 
   cow_mlx_generation_params nothing;
-  cow_mlx_generation_params_init(&nothing);
+  cow_mlx_generation_params_init(&nothing, sizeof nothing);
   nothing.max_tokens = 0;
   check(cow_mlx_context_begin(context, tokens, count, &nothing));
   check(cow_mlx_context_save(context, file));
@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   check(cow_mlx_model_tokenize(model, text, strlen(text), 0, tokens + count, MAX_TOKENS - count,
                                &more));
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = 40;
   cow_mlx_stats stats = {.struct_size = sizeof stats};
   printf("%s", text);

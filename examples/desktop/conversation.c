@@ -117,7 +117,7 @@ static bool on_prompt(size_t processed, size_t total, void* user_data) {
 
 static cow_mlx_status chat(Conversation* self) {
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.temperature = (float)self->settings->temperature;
   params.max_tokens = (size_t)self->settings->max_tokens;
   params.seed = g_random_int();

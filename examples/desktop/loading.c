@@ -48,7 +48,7 @@ static void load(GTask* task, gpointer source, gpointer data, GCancellable* canc
   (void)source, (void)cancellable;
   Loading* self = data;
   cow_mlx_model_params params;
-  cow_mlx_model_params_init(&params);
+  cow_mlx_model_params_init(&params, sizeof params);
   params.progress = on_progress;
   params.user_data = task;
   cow_mlx_model model = 0;

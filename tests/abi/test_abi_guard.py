@@ -136,7 +136,7 @@ def test_function_may_not_change(after):
     assert_stopped(after((HEADER, NAME, changed), (CODE, NAME, changed)), "parameter 1")
 
 
-API = "csrc/api.c"
+CALLS = "csrc/calls.c"
 IS_END = "cow_mlx_model_is_end(cow_mlx_model model, int32_t token, bool* out)"
 
 
@@ -150,7 +150,7 @@ IS_END = "cow_mlx_model_is_end(cow_mlx_model model, int32_t token, bool* out)"
     ids=["swapped", "of another type"],
 )
 def test_arguments_keep_their_meaning(after, old, new):
-    assert_stopped(after((HEADER, old, new), (API, old, new)), "cow_mlx_model_is_end")
+    assert_stopped(after((HEADER, old, new), (CALLS, old, new)), "cow_mlx_model_is_end")
 
 
 def test_arguments_of_one_type_keep_their_order(after):

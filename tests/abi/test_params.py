@@ -113,7 +113,7 @@ def test_output_in_a_newer_struct(call_of, function, name):
 def test_init_fills_every_byte_that_it_tells(lib, noun):
     params = signatures.STRUCTS[f"cow_mlx_{noun}_params"]()
     memset(addressof(params), POISON, sizeof(params))
-    getattr(lib.c, f"cow_mlx_{noun}_params_init")(byref(params))
+    getattr(lib.c, f"cow_mlx_{noun}_params_init")(byref(params), sizeof(params))
     assert params.struct_size == sizeof(params)
     for field, _ in params._fields_[1:]:
         descriptor = getattr(type(params), field)

@@ -11,6 +11,9 @@ from support import tiny_models
 from support.library import Library, Piece
 from support.signatures import DONE, FINISH_CONTEXT, FINISH_LENGTH, OK
 
+from cowmlx._defaults import GENERATION
+from cowmlx.generation.params import GenerationParams
+
 # One family of every kind of cache.
 KV = "llama"
 SLIDING = "gemma3_text"
@@ -65,6 +68,13 @@ def prompt(length: int, seed: int = 0, vocabulary: int = 250) -> list[int]:
 def delivered(pieces: Sequence[Piece]) -> list[int]:
     """The tokens of pieces; DONE repeats the last one or names an end token, so not its."""
     return [piece.token for piece in pieces if piece.status == OK]
+
+
+def generation_params(**options: Any) -> GenerationParams:
+    """The engine's form of options, with the defaults; ``bias`` as the tests have it."""
+    bias = options.pop("bias", {})
+    lists = {"bias_tokens": list(bias), "bias_values": list(bias.values())}
+    return GenerationParams({**GENERATION, **lists, **options})
 
 
 def text_of(pieces: Sequence[Piece]) -> str:

@@ -22,8 +22,9 @@ from test_batching import at_once, generate_at_once
 from test_faults import CONTEXT, Call, Unspeakable
 from test_poll import readable, wake_fd
 
+from cowmlx._defaults import GENERATION as DEFAULTS
+from cowmlx._defaults import MODEL, RUNTIME
 from cowmlx.engine import Engine
-from cowmlx.generation.params import DEFAULTS
 
 # ------------------------------------------------------- Faults inside an engine without a host
 
@@ -36,16 +37,14 @@ class Reader(Call):
         self.ended = False
         self.tokens = []
 
-    def succeed(self):
-        self.ended = True
-
-    def deliver(self, piece):
-        self.ended = True
-        self.tokens.append(piece.token)
+    def succeed(self, value=None):
+        self.result, self.ended = value, True
+        if isinstance(value, tuple):
+            self.tokens.append(value[1].token)
         return True
 
-    def done(self, piece):
-        self.result, self.ended = piece, True
+    def done(self, value):
+        self.result, self.ended = value[1], True
 
     def fail(self, error):
         self.error, self.ended = error, True
@@ -54,7 +53,7 @@ class Reader(Call):
 @pytest.fixture
 def engine():
     engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(None, 0, 0, "")
+    engine.start(RUNTIME, "")
     yield engine
     engine.stop()
 
@@ -62,7 +61,7 @@ def engine():
 @pytest.fixture
 def model(engine, folder):
     call = Call()
-    engine.load_model(call, str(folder(KV)), None, False, False, 0)
+    engine.model_load(call, str(folder(KV)), {**MODEL, "prefix_cache_bytes": 0})
     while engine.step():
         pass
     return call.result
@@ -80,7 +79,7 @@ VICTIM = 2
 def begin(engine, context, number, **params):
     call = Reader()
     fields = {**DEFAULTS, **SETTINGS[number], **params}
-    engine.begin(call, context, prompt(10 + number, number), fields)
+    engine.context_begin(call, context, prompt(10 + number, number), fields)
     while not call.ended:
         assert engine.step(), "a call waits, but nobody has anything to do"
     assert call.error is None
@@ -93,7 +92,7 @@ def read(engine, contexts, rounds=40):
     for _ in range(rounds):
         calls = [Reader() for _ in contexts]
         for call, context in zip(calls, contexts, strict=True):
-            engine.next(call, context)
+            engine.context_next(call, context)
         while not all(call.ended for call in calls):
             assert engine.step(), "a call waits, but nobody has anything to do"
         for number, call in enumerate(calls):
@@ -105,10 +104,10 @@ def read(engine, contexts, rounds=40):
 def alone(engine, model):
     given = []
     for number in range(len(SETTINGS)):
-        context = engine.create_context(model, CONTEXT)
+        context = engine.context_create(model, CONTEXT)
         begin(engine, context, number)
         given += read(engine, [context])[0]
-        engine.free_context(context)
+        engine.context_free(context)
     return given
 
 
@@ -184,7 +183,7 @@ def break_mask(generation):
 )
 def test_who_meets_a_fault_in_a_batch_ends_alone(engine, model, fault):
     expected = alone(engine, model)
-    contexts = [engine.create_context(model, CONTEXT) for _ in SETTINGS]
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
     grammar = {"grammar": ".*", "grammar_kind": GRAMMAR_REGEX}
     for number, context in enumerate(contexts):
         needed = grammar if number == VICTIM and fault in (break_grammar, break_mask) else {}
@@ -210,7 +209,7 @@ def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
 ):
     """One that has read no further keeps its row, and goes on as if nothing had been."""
     expected = alone(engine, model)
-    contexts = [engine.create_context(model, CONTEXT) for _ in SETTINGS]
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
     for number, context in enumerate(contexts):
         begin(engine, context, number)
     first, _ = read(engine, contexts, 4)
@@ -228,7 +227,7 @@ def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
         calls = [Reader() for _ in range(8)]
         for call in calls:
             if not call.ended:
-                engine.next(call, contexts[1])
+                engine.context_next(call, contexts[1])
             while not call.ended:
                 assert engine.step()
             if call.error:
@@ -245,7 +244,7 @@ def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
 
 def test_a_cache_that_fails_to_join_goes_alone(engine, model, monkeypatch):
     expected = alone(engine, model)
-    contexts = [engine.create_context(model, CONTEXT) for _ in SETTINGS]
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
 
     def fail(batch):
         raise RuntimeError("broken")
@@ -263,13 +262,13 @@ def test_a_cache_that_fails_to_join_goes_alone(engine, model, monkeypatch):
 def test_an_abandoned_row_leaves(engine, model):
     """After PATIENCE steps of the others, with nothing lost."""
     expected = alone(engine, model)
-    contexts = [engine.create_context(model, CONTEXT) for _ in SETTINGS]
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
     for number, context in enumerate(contexts):
         begin(engine, context, number)
     first, _ = read(engine, contexts, 3)
     sequence = engine._context(contexts[0]).sequence
     assert sequence.row is not None
-    others = [engine.create_context(model, CONTEXT) for _ in range(2)]
+    others = [engine.context_create(model, CONTEXT) for _ in range(2)]
     for _ in range(3):
         for number, context in enumerate(others):
             begin(engine, context, number)
@@ -279,13 +278,13 @@ def test_an_abandoned_row_leaves(engine, model):
 
 
 def test_a_lane_ends_with_its_contexts(engine, model):
-    contexts = [engine.create_context(model, CONTEXT) for _ in SETTINGS]
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
     for number, context in enumerate(contexts):
         begin(engine, context, number)
     read(engine, contexts, 3)
     own = engine._context(contexts[0]).lane
     for context in contexts:
-        engine.free_context(context)
+        engine.context_free(context)
     assert (own.contexts, own._batch.rows.all, own._batch.arrays) == ([], [], [])
     assert not engine._lanes._lanes
     assert not engine.step()

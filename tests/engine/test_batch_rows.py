@@ -11,6 +11,7 @@ from driver import HYBRID, KINDS, KV, RECURRENT, RWKV, SLIDING, prompt
 from support import tiny_models
 from test_faults import Call
 
+from cowmlx._defaults import MODEL, RUNTIME
 from cowmlx.cache.batch import BLOCK, Batch
 from cowmlx.engine import Engine
 from cowmlx.errors import Unsupported
@@ -26,13 +27,13 @@ ALONE = {
 def model(folder):
     """A model, by the name of its folder."""
     engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(None, 0, 0, "")
+    engine.start(RUNTIME, "")
     loaded = {}
 
     def model(name):
         if name not in loaded:
             call = Call()
-            engine.load_model(call, str(folder(name)), None, False, False, 0)
+            engine.model_load(call, str(folder(name)), {**MODEL, "prefix_cache_bytes": 0})
             while engine.step():
                 pass
             loaded[name] = engine._model(call.result)

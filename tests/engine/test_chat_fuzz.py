@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from ctypes import byref
+from ctypes import byref, sizeof
 
 import pytest
 from support.outputs import poisoned_struct, untouched
@@ -66,7 +66,7 @@ def chat(lib, context):
     seen = []
     on_event = cow_mlx_event_fn(lambda event, _: seen.append(event.contents.kind) or True)
     params = cow_mlx_generation_params()
-    lib.c.cow_mlx_generation_params_init(byref(params))
+    lib.c.cow_mlx_generation_params_init(byref(params), sizeof(params))
     params.max_tokens = 1
 
     def chat(messages, options=None):

@@ -7,9 +7,9 @@ import math
 import mlx.core as mx
 import numpy as np
 import pytest
+from driver import generation_params
 from support import draws
 
-from cowmlx.generation.params import DEFAULTS, GenerationParams
 from cowmlx.generation.sampling import Sampler, draw_coin
 from cowmlx.models import registry
 
@@ -40,7 +40,7 @@ def logits(model) -> mx.array:
 
 
 def sampler(model, **options) -> Sampler:
-    return Sampler(GenerationParams({**DEFAULTS, **options}), model)
+    return Sampler(generation_params(**options), model)
 
 
 def take(sample, logits, count, *, allowed=None, rows=1) -> list[int]:

@@ -5,20 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cowmlx import _constants as constants
+from cowmlx._defaults import CONTEXT, MODEL, RUNTIME
+from cowmlx._defaults import GENERATION as DEFAULTS
 from cowmlx.engine import Engine
 from cowmlx.errors import Canceled
-from cowmlx.generation.params import DEFAULTS
-
-CONTEXT = {
-    "max_tokens": 0,
-    "kv_bits": 0,
-    "kv_group_size": 0,
-    "solo": False,
-    "priority": 0,
-    "overflow": 0,
-    "keep_tokens": 0,
-    "share_prefix": True,
-}
 
 
 class Unspeakable(Exception):
@@ -49,14 +39,9 @@ class Call:
     def note(self, message):
         pass
 
-    def succeed_with_handle(self, handle):
-        self.result = handle
-
-    def succeed_with_stats(self, stats):
-        self.result = stats
-
-    def succeed_with_count(self, count):
-        self.result = count
+    def succeed(self, value=None):
+        self.result = value
+        return True
 
     def fail(self, error):
         self.error = error
@@ -65,7 +50,7 @@ class Call:
 @pytest.fixture(scope="module")
 def engine():
     engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(None, 0, 0, "")
+    engine.start(RUNTIME, "")
     yield engine
     engine.stop()
 
@@ -73,16 +58,16 @@ def engine():
 @pytest.fixture
 def model(engine, folder):
     call = Call()
-    engine.load_model(call, str(folder("llama")), None, False, False, 1 << 20)
+    engine.model_load(call, str(folder("llama")), {**MODEL, "prefix_cache_bytes": 1 << 20})
     while engine.step():
         pass
     yield call.result
-    engine.free_model(call.result)
+    engine.model_free(call.result)
 
 
 def generate(engine, context, count=4):
     call = Call()
-    engine.generate(call, context, [5, 6, 7], {**DEFAULTS, "max_tokens": count})
+    engine.context_generate(call, context, [5, 6, 7], {**DEFAULTS, "max_tokens": count})
     while engine.step():
         pass
     return call
@@ -91,7 +76,7 @@ def generate(engine, context, count=4):
 @pytest.mark.parametrize("error", [RuntimeError("broken"), Unspeakable(), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_step_that_raises_ends_its_call_alone(engine, model, monkeypatch, error, step):
-    context, other = (engine.create_context(model, CONTEXT) for _ in range(2))
+    context, other = (engine.context_create(model, CONTEXT) for _ in range(2))
     sequence = engine._context(context).sequence
     forward, steps = sequence.forward, iter(range(1, 100))
 
@@ -105,12 +90,12 @@ def test_a_step_that_raises_ends_its_call_alone(engine, model, monkeypatch, erro
     assert generate(engine, other).result.generated_tokens == 4
     monkeypatch.undo()
     assert generate(engine, context).result.generated_tokens == 4
-    engine.free_context(context)
-    engine.free_context(other)
+    engine.context_free(context)
+    engine.context_free(other)
 
 
 def test_a_layer_that_fails_to_trim_empties_the_sequence(engine, model, monkeypatch):
-    context = engine.create_context(model, CONTEXT)
+    context = engine.context_create(model, CONTEXT)
     generate(engine, context)
     layers = engine._context(context).sequence._layers
 
@@ -119,11 +104,11 @@ def test_a_layer_that_fails_to_trim_empties_the_sequence(engine, model, monkeypa
 
     monkeypatch.setattr(layers[-1], "trim", fail)
     with pytest.raises(RuntimeError):
-        engine.trim_end(Call(), context, 1)
+        engine.context_trim_end(Call(), context, 1)
     assert engine.context_tokens(context) == []
     monkeypatch.undo()
     assert generate(engine, context).result.reused_tokens == 0
-    engine.free_context(context)
+    engine.context_free(context)
 
 
 def test_no_stream_is_lost_when_handles_run_out(engine, model, monkeypatch):
@@ -137,21 +122,21 @@ def test_no_stream_is_lost_when_handles_run_out(engine, model, monkeypatch):
 
     monkeypatch.setattr(engine._handles, "add", fail)
     with pytest.raises(RuntimeError):
-        engine.create_context(model, CONTEXT)
+        engine.context_create(model, CONTEXT)
     assert taken == []
     monkeypatch.undo()
     assert not engine._handles.handles(constants.KIND_CONTEXT)
 
 
 def test_a_cancel_of_background_work_does_not_wait_for_the_foreground(engine, model):
-    front = engine.create_context(model, CONTEXT)
-    back = engine.create_context(model, {**CONTEXT, "priority": -1})
+    front = engine.context_create(model, CONTEXT)
+    back = engine.context_create(model, {**CONTEXT, "priority": -1})
     front_call, back_call = Call(), Call()
-    engine.generate(back_call, back, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
-    engine.generate(front_call, front, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
+    engine.context_generate(back_call, back, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
+    engine.context_generate(front_call, front, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
     engine._context(back).cancel_epoch = lambda: 1
     assert engine.step()
     assert isinstance(back_call.error, Canceled)
     assert front_call.result is None and front_call.error is None
-    engine.free_context(front)
-    engine.free_context(back)
+    engine.context_free(front)
+    engine.context_free(back)

@@ -8,10 +8,9 @@ from collections.abc import Callable
 import mlx.core as mx
 import numpy as np
 import pytest
-from driver import KINDS, delivered, opened, prompt
+from driver import KINDS, delivered, generation_params, opened, prompt
 from support import draws
 
-from cowmlx.generation.params import DEFAULTS, GenerationParams
 from cowmlx.generation.penalties import Penalties
 from cowmlx.models import light_route
 
@@ -21,7 +20,7 @@ START = [*prompt(20), *prompt(20)]  # every token occurs twice
 
 
 def penalize(logits: mx.array, history=HISTORY, **params) -> mx.array:
-    return Penalties(GenerationParams({**DEFAULTS, **params}))(logits, history, mx.array([LAST]))
+    return Penalties(generation_params(**params))(logits, history, mx.array([LAST]))
 
 
 @pytest.mark.parametrize("window", [1, 3, 50, 2**64 - 1])
@@ -200,8 +199,8 @@ def test_penalties_smaller_than_the_steps_of_a_type_count(dtype):
     logits = mx.full((1, 40), -9.0, dtype)
     logits[0, 12] = logits[0, 30] = 30.0
     for name in ("presence_penalty", "frequency_penalty", "repetition_penalty"):
-        params = GenerationParams({**DEFAULTS, name: 1.0001 if name[0] == "r" else 0.003})
+        params = generation_params(**{name: 1.0001 if name[0] == "r" else 0.003})
         sample = Sampler(params, None)
         assert sample(logits, HISTORY, mx.array([LAST]), 0).item() == 30
-    params = GenerationParams({**DEFAULTS, "bias": {30: 0.003}})
+    params = generation_params(bias={30: 0.003})
     assert Sampler(params, None)(logits, HISTORY, mx.array([LAST]), 0).item() == 30

@@ -19,10 +19,11 @@ from support.paths import ROOT
 from support.signatures import ECANCELED, ECONTEXT, EFORMAT, EHANDLE, EIO, OK
 from test_faults import Call
 
+from cowmlx._defaults import CONTEXT, MODEL, RUNTIME
+from cowmlx._defaults import GENERATION as DEFAULTS
 from cowmlx.cache import disk, disk_reader
 from cowmlx.engine import Engine
 from cowmlx.errors import BadState, Canceled
-from cowmlx.generation.params import DEFAULTS
 
 START, OTHER = prompt(20), prompt(25, seed=3)
 
@@ -531,8 +532,6 @@ class Saver(Call):
         assert self.ended is None
         self.ended = result or "well"
 
-    succeed_with_handle = succeed_with_stats = succeed
-
     def fail(self, error):
         self.succeed(error)
 
@@ -543,7 +542,7 @@ def engine(monkeypatch):
     monkeypatch.setattr(disk, "PIECE", 64)
     monkeypatch.setattr(disk_reader, "PIECE", 64)
     engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(None, 0, 0, "")
+    engine.start(RUNTIME, "")
     yield engine
     engine.stop()
 
@@ -551,24 +550,19 @@ def engine(monkeypatch):
 @pytest.fixture
 def model(engine, folder):
     call = Saver()
-    engine.load_model(call, str(folder("llama")), None, False, False, 0)
+    engine.model_load(call, str(folder("llama")), {**MODEL, "prefix_cache_bytes": 0})
     while engine.step():
         pass
     return call.ended
 
 
-FIELDS = dict.fromkeys(
-    ("max_tokens", "kv_bits", "kv_group_size", "priority", "overflow", "keep_tokens"), 0
-)
-
-
 def engine_context(engine, model):
-    return engine.create_context(model, {**FIELDS, "solo": False, "share_prefix": False})
+    return engine.context_create(model, {**CONTEXT, "share_prefix": False})
 
 
 def engine_generate(engine, context, tokens, count):
     call = Saver()
-    engine.generate(call, context, tokens, {**DEFAULTS, "max_tokens": count})
+    engine.context_generate(call, context, tokens, {**DEFAULTS, "max_tokens": count})
     return call
 
 
@@ -587,8 +581,8 @@ def under_way(engine, held, file):
     """Starts a save or a load, and takes some of its steps."""
 
     def under_way(way):
-        if way == "load_context":
-            engine.save_context(Saver(), held, str(file))
+        if way == "context_load":
+            engine.context_save(Saver(), held, str(file))
             while engine.step():
                 pass
         call = Saver()
@@ -601,7 +595,7 @@ def under_way(engine, held, file):
     return under_way
 
 
-ways = pytest.mark.parametrize("way", ["save_context", "load_context"])
+ways = pytest.mark.parametrize("way", ["context_save", "context_load"])
 
 
 @ways
@@ -617,14 +611,14 @@ def test_others_have_their_turns(engine, model, under_way, way):
 
 
 @ways
-@pytest.mark.parametrize("end", ["free_context", "stop"])
+@pytest.mark.parametrize("end", ["context_free", "stop"])
 def test_freed_or_stopped_under_way(engine, held, under_way, file, way, end):
     before = len(os.listdir("/dev/fd"))
     call = under_way(way)
-    getattr(engine, end)(*([held] if end == "free_context" else []))
+    getattr(engine, end)(*([held] if end == "context_free" else []))
     assert isinstance(call.ended, Canceled)
     assert len(os.listdir("/dev/fd")) == before
-    assert os.listdir(file.parent) == ([file.name] if way == "load_context" else [])
+    assert os.listdir(file.parent) == ([file.name] if way == "context_load" else [])
     while engine.step():
         pass
 
@@ -634,12 +628,12 @@ def test_a_context_lets_nobody_in_meanwhile(engine, held, under_way, file, way):
     call = under_way(way)
     tokens = engine.context_tokens(held)
     for other in (
-        lambda: engine.save_context(Saver(), held, str(file)),
-        lambda: engine.load_context(Saver(), held, str(file)),
-        lambda: engine.next(Saver(), held),
+        lambda: engine.context_save(Saver(), held, str(file)),
+        lambda: engine.context_load(Saver(), held, str(file)),
+        lambda: engine.context_next(Saver(), held),
         lambda: engine_generate(engine, held, START, 1),
-        lambda: engine.reset_context(held),
-        lambda: engine.fork_context(held),
+        lambda: engine.context_reset(held),
+        lambda: engine.context_fork(held),
     ):
         with pytest.raises(BadState):
             other()
@@ -647,7 +641,7 @@ def test_a_context_lets_nobody_in_meanwhile(engine, held, under_way, file, way):
     while engine.step():
         pass
     assert call.ended == "well"
-    engine.reset_context(held)
+    engine.context_reset(held)
 
 
 @ways

@@ -40,7 +40,7 @@ static cow_mlx_status generate(cow_mlx_context context, cow_mlx_text_fn on_text,
 /* Between a thread's own start and stop every call works. */
 static void* start_and_stop(void* unused) {
   cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params);
+  cow_mlx_runtime_params_init(&params, sizeof params);
   params.log = on_log;
   params.log_user_data = &logged;
   for (int round = 0; round < ROUNDS; round++) {

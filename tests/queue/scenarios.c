@@ -43,7 +43,7 @@ static bool call(cow_request* request) {
 static void* call_once(void* data) {
   caller* self = data;
   cow_request request = {
-      .args = {.token = self->token, .handle = self->argument, .flags = 3},
+      .args = &(stub_args){.token = self->token, .handle = self->argument, .flags = 3},
       .cancel_epoch = cow_cancel_epoch(self->argument),
   };
   self->submitted = call(&request);
@@ -75,7 +75,7 @@ typedef struct heard {
 } heard;
 
 static bool on_event(const cow_request* request) {
-  heard* state = request->user_data;
+  heard* state = request->callbacks.text_data;
   char expected[STUB_TEXT];
   int length = snprintf(expected, sizeof expected, "%u", state->next);
   EXPECT(request->event.kind == COW_EVENT_TEXT);
@@ -86,8 +86,9 @@ static bool on_event(const cow_request* request) {
 
 static void ask_events(unsigned count, unsigned refuse_at) {
   heard state = {.refuse_at = refuse_at};
-  cow_request request = {
-      .args = {.token = STUB_EVENTS, .flags = count}, .deliver = on_event, .user_data = &state};
+  cow_request request = {.args = &(stub_args){.token = STUB_EVENTS, .flags = count},
+                         .deliver = on_event,
+                         .callbacks = {.text_data = &state}};
   EXPECT(call(&request));
   bool refused = refuse_at < count;
   EXPECT(request.status == (refused ? COW_MLX_ECANCELED : COW_MLX_OK));
@@ -98,12 +99,13 @@ static void* mixed_calls(void* data) {
   caller* self = data;
   char expected[32];
   for (int round = 0; round < ROUNDS; round++) {
-    cow_request plain = {.args = {.token = round % 2 ? STUB_FINISH : STUB_PARK, .flags = 2}};
+    cow_request plain = {
+        .args = &(stub_args){.token = round % 2 ? STUB_FINISH : STUB_PARK, .flags = 2}};
     EXPECT(call(&plain) && plain.status == COW_MLX_OK);
     EXPECT(cow_mlx_error_message()[0] == '\0');
 
     int number = self->index * ROUNDS + round;
-    cow_request failing = {.args = {.token = STUB_FAIL, .handle = number}};
+    cow_request failing = {.args = &(stub_args){.token = STUB_FAIL, .handle = number}};
     EXPECT(call(&failing) && failing.status == COW_MLX_EINVAL);
     snprintf(expected, sizeof expected, "failed: %d", number);
     EXPECT(strcmp(cow_mlx_error_message(), expected) == 0);
@@ -131,7 +133,7 @@ static void refuse(void) {
 /* A callback that calls the library while its own call waits. */
 static bool nested(const cow_request* request) {
   (void)request;
-  cow_request inner = {.args.token = STUB_FAIL};
+  cow_request inner = {.args = &(stub_args){.token = STUB_FAIL}};
   EXPECT(call(&inner) && inner.status == COW_MLX_EINVAL);
   EXPECT(cow_mlx_error_message()[0]);
   return true;
@@ -139,7 +141,8 @@ static bool nested(const cow_request* request) {
 
 static void nest(void) {
   stub_start();
-  cow_request request = {.args = {.token = STUB_EVENTS, .flags = 50}, .deliver = nested};
+  cow_request request = {.args = &(stub_args){.token = STUB_EVENTS, .flags = 50},
+                         .deliver = nested};
   EXPECT(call(&request) && request.status == COW_MLX_OK);
   EXPECT(cow_mlx_error_message()[0] == '\0');
   stub_stop_by_request();
@@ -156,7 +159,8 @@ static bool stop_inside(const cow_request* request) {
 static void end_inside(void) {
   for (int round = 0; round < ROUNDS; round++) {
     stub_start();
-    cow_request request = {.args = {.token = STUB_EVENTS, .flags = 50}, .deliver = stop_inside};
+    cow_request request = {.args = &(stub_args){.token = STUB_EVENTS, .flags = 50},
+                           .deliver = stop_inside};
     EXPECT(call(&request) && request.status == COW_MLX_ECANCELED);
     EXPECT(strcmp(cow_mlx_error_message(), "cancelled while parked") == 0);
   }
@@ -208,14 +212,15 @@ static void close_full(void (*stop)(void)) {
       EXPECT(callers[i].status == COW_MLX_ECANCELED || callers[i].status == COW_MLX_OK);
     }
   }
-  cow_request late = {.args.token = STUB_FINISH};
+  cow_request late = {.args = &(stub_args){.token = STUB_FINISH}};
   EXPECT(!call(&late));
 }
 
 static void* call_until_closed(void* data) {
   caller* self = data;
   for (;;) {
-    cow_request request = {.args = {.token = STUB_PARK, .flags = (uint32_t)self->index % 3}};
+    cow_request request = {
+        .args = &(stub_args){.token = STUB_PARK, .flags = (uint32_t)self->index % 3}};
     if (!call(&request)) return NULL;
     EXPECT(request.status == COW_MLX_OK || request.status == COW_MLX_ECANCELED);
   }

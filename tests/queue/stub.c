@@ -48,6 +48,8 @@ static void pass_gate(void) {
   pthread_mutex_unlock(&gate.lock);
 }
 
+static const stub_args* args_of(const cow_request* request) { return request->args; }
+
 static void end(cow_request* request, cow_mlx_status status) {
   cow_queue_finish(request, status);
 #ifdef BUG_TOUCH_AFTER_FINISH
@@ -71,7 +73,7 @@ static void unpark(parked* slot, cow_mlx_status status) {
 }
 
 static void run(cow_request* request) {
-  switch (request->args.token) {
+  switch (args_of(request)->token) {
     case STUB_PARK:
     case STUB_EVENTS:
     case STUB_FOREVER:
@@ -81,12 +83,12 @@ static void run(cow_request* request) {
       pass_gate();
       break;
     case STUB_FAIL:
-      snprintf(request->message, COW_MESSAGE_SIZE, "failed: %d", (int)request->args.handle);
+      snprintf(request->message, COW_MESSAGE_SIZE, "failed: %d", (int)args_of(request)->handle);
       end(request, COW_MLX_EINVAL);
       return;
     default:
       if (stub_history_length < STUB_HISTORY) {
-        stub_history[stub_history_length++] = request->args.handle;
+        stub_history[stub_history_length++] = args_of(request)->handle;
       }
   }
   end(request, COW_MLX_OK);
@@ -99,7 +101,7 @@ static bool tell(parked* slot) {
     unpark(slot, COW_MLX_ECANCELED);
   } else if (!cow_queue_can_post(request)) {
     return false;
-  } else if (slot->steps == request->args.flags) {
+  } else if (slot->steps == args_of(request)->flags) {
     unpark(slot, COW_MLX_OK);
   } else {
     char* text = malloc(STUB_TEXT);
@@ -115,15 +117,15 @@ static bool tell(parked* slot) {
 
 static bool advance(parked* slot) {
   cow_request* request = slot->request;
-  switch (request->args.token) {
+  switch (args_of(request)->token) {
     case STUB_EVENTS:
       return tell(slot);
     case STUB_FOREVER:
-      if (cow_cancel_epoch(request->args.handle) == request->cancel_epoch) return false;
+      if (cow_cancel_epoch(args_of(request)->handle) == request->cancel_epoch) return false;
       unpark(slot, COW_MLX_ECANCELED);
       return true;
     default:
-      if (slot->steps++ == request->args.flags) unpark(slot, COW_MLX_OK);
+      if (slot->steps++ == args_of(request)->flags) unpark(slot, COW_MLX_OK);
       return true;
   }
 }

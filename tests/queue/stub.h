@@ -16,6 +16,12 @@ enum {
   STUB_GATE     /* keep the dispatch thread busy until stub_open_gate() */
 };
 
+typedef struct stub_args {
+  int32_t token; /* one of STUB_ */
+  int32_t handle;
+  uint32_t flags;
+} stub_args;
+
 void stub_start(void);
 
 /* End by a request, as a stop does, or by closing from here, as an exit does. */

@@ -1,4 +1,4 @@
-/* csrc/bootstrap.c without Python: the dispatch thread carries out what api.c
+/* csrc/bootstrap.c without Python: the dispatch thread carries out what calls.c
  * sends with an executor of a few lines. Text results are empty, contexts are
  * numbers, and a generation tells one text after the other until it is ended. */
 #include <pthread.h>
@@ -32,9 +32,13 @@ static void end(cow_request* request, cow_mlx_status status) {
   cow_queue_finish(request, status);
 }
 
+static int32_t context_of(const cow_request* generate) {
+  return ((const cow_context_generate_args*)generate->args)->context;
+}
+
 static void cancel_parked(int32_t context) {
   for (int i = 0; i < MOST_PARKED; i++) {
-    if (!parked[i] || (context && parked[i]->args.handle != context)) continue;
+    if (!parked[i] || (context && context_of(parked[i]) != context)) continue;
     end(parked[i], COW_MLX_ECANCELED);
     parked[i] = NULL;
   }
@@ -58,13 +62,15 @@ static void run(cow_request* request) {
       break;
     case COW_OP_CONTEXT_CREATE:
       log_to(request, "opened");
-      *request->args.handle_out = next_context++;
-      cow_cancel_opened(*request->args.handle_out);
+      *((const cow_context_create_args*)request->args)->out = next_context;
+      cow_cancel_opened(next_context++);
       break;
-    case COW_OP_CONTEXT_FREE:
-      cow_cancel_closed(request->args.handle);
-      cancel_parked(request->args.handle);
+    case COW_OP_CONTEXT_FREE: {
+      int32_t context = ((const cow_context_free_args*)request->args)->context;
+      cow_cancel_closed(context);
+      cancel_parked(context);
       break;
+    }
     case COW_OP_CONTEXT_GENERATE:
       park(request);
       return;
@@ -83,7 +89,7 @@ static bool step(void) {
     cow_request* request = parked[i];
     if (!request) continue;
     if (cow_queue_refused(request) ||
-        cow_cancel_epoch(request->args.handle) != request->cancel_epoch) {
+        cow_cancel_epoch(context_of(request)) != request->cancel_epoch) {
       parked[i] = NULL;
       end(request, COW_MLX_ECANCELED);
     } else if (cow_queue_can_post(request)) {
@@ -125,8 +131,8 @@ static void await(bool serving) {
   pthread_mutex_unlock(&dispatch.lock);
 }
 
-cow_mlx_status cow_bootstrap_start(const char* python_home, cow_request* start) {
-  (void)python_home;
+cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start) {
+  (void)params;
   static char message[COW_MESSAGE_SIZE];
   start->message = message;
   pthread_t thread;

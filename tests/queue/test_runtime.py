@@ -10,7 +10,17 @@ from support.paths import CSRC
 from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
-PARTS = ["api", "cancel", "error", "params", "queue", "runtime"]
+PARTS = [
+    "calls",
+    "cancel",
+    "cancel_call",
+    "defaults",
+    "deliver",
+    "error",
+    "params",
+    "queue",
+    "runtime",
+]
 SOURCES = [HERE / "stub_bootstrap.c", HERE / "runtime_scenarios.c"]
 SOURCES += [CSRC / f"{part}.c" for part in PARTS]
 

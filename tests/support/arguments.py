@@ -7,7 +7,7 @@ name fails here until it is given a value.
 
 from __future__ import annotations
 
-from ctypes import _CFuncPtr, _Pointer, byref, c_char_p, c_int32, c_void_p
+from ctypes import _CFuncPtr, _Pointer, byref, c_char_p, c_int32, c_void_p, sizeof
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,8 @@ class Call:
             return (c_int32 * len(PROMPT))(*PROMPT)
         if issubclass(kind, _CFuncPtr):
             return kind(lambda *_: True)
+        if name == "size":
+            return sizeof(dict(self.params)["params"]._type_)
         if name == "params":
             return byref(self._params(kind._type_))
         if name in OUTPUTS and issubclass(kind, _Pointer):
@@ -164,5 +166,5 @@ class Call:
     def _params(self, struct: Any) -> Any:
         params = struct()
         noun = struct.__name__.removeprefix("cow_mlx_")
-        getattr(self.lib.c, f"cow_mlx_{noun}_init")(byref(params))
+        getattr(self.lib.c, f"cow_mlx_{noun}_init")(byref(params), sizeof(params))
         return params

@@ -136,7 +136,7 @@ class Library:
         if not values:
             return None
         params = signatures.STRUCTS[f"cow_mlx_{noun}_params"]()
-        getattr(self.c, f"cow_mlx_{noun}_params_init")(byref(params))
+        getattr(self.c, f"cow_mlx_{noun}_params_init")(byref(params), sizeof(params))
         kinds = dict(params._fields_)
         for name, value in values.items():
             if name == "bias":

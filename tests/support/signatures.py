@@ -274,7 +274,10 @@ FUNCTIONS = {
     "cow_mlx_error_message": (c_char_p, ()),
     "cow_mlx_runtime_params_init": (
         None,
-        (("params", POINTER(cow_mlx_runtime_params)),),
+        (
+            ("params", POINTER(cow_mlx_runtime_params)),
+            ("size", c_size_t),
+        ),
     ),
     "cow_mlx_runtime_start": (
         cow_mlx_status,
@@ -292,7 +295,10 @@ FUNCTIONS = {
     "cow_mlx_memory_trim": (cow_mlx_status, ()),
     "cow_mlx_model_params_init": (
         None,
-        (("params", POINTER(cow_mlx_model_params)),),
+        (
+            ("params", POINTER(cow_mlx_model_params)),
+            ("size", c_size_t),
+        ),
     ),
     "cow_mlx_model_load": (
         cow_mlx_status,
@@ -361,7 +367,10 @@ FUNCTIONS = {
     ),
     "cow_mlx_context_params_init": (
         None,
-        (("params", POINTER(cow_mlx_context_params)),),
+        (
+            ("params", POINTER(cow_mlx_context_params)),
+            ("size", c_size_t),
+        ),
     ),
     "cow_mlx_context_create": (
         cow_mlx_status,
@@ -474,7 +483,10 @@ FUNCTIONS = {
     ),
     "cow_mlx_generation_params_init": (
         None,
-        (("params", POINTER(cow_mlx_generation_params)),),
+        (
+            ("params", POINTER(cow_mlx_generation_params)),
+            ("size", c_size_t),
+        ),
     ),
     "cow_mlx_context_begin": (
         cow_mlx_status,
@@ -566,7 +578,10 @@ FUNCTIONS = {
     ),
     "cow_mlx_embed_params_init": (
         None,
-        (("params", POINTER(cow_mlx_embed_params)),),
+        (
+            ("params", POINTER(cow_mlx_embed_params)),
+            ("size", c_size_t),
+        ),
     ),
     "cow_mlx_model_embed": (
         cow_mlx_status,

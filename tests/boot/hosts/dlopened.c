@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   EXPECT_OK(model_tokenize(model, "Once upon a time", COW_MLX_NUL, COW_MLX_ADD_SPECIAL, tokens, 64,
                            &count));
   cow_mlx_generation_params params;
-  generation_params_init(&params);
+  generation_params_init(&params, sizeof params);
   params.max_tokens = 16;
   EXPECT_OK(context_begin(context, tokens, count, &params));
   char text[256];

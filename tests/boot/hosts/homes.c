@@ -6,7 +6,7 @@
 
 static cow_mlx_status start(const char* home) {
   cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params);
+  cow_mlx_runtime_params_init(&params, sizeof params);
   params.python_home = home;
   return cow_mlx_runtime_start(&params);
 }

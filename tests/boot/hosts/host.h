@@ -42,7 +42,7 @@ static inline session open_session(const char* path) {
 static inline cow_mlx_status generate(const session* s, size_t length, cow_mlx_text_fn on_text,
                                       void* user_data) {
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = length;
   return cow_mlx_context_generate(s->context, s->tokens, s->count, &params, on_text, user_data,
                                   NULL);

@@ -45,8 +45,8 @@ static void counted(void) {
 
 static void other_params(void) {
   cow_mlx_runtime_params first, other;
-  cow_mlx_runtime_params_init(&first);
-  cow_mlx_runtime_params_init(&other);
+  cow_mlx_runtime_params_init(&first, sizeof first);
+  cow_mlx_runtime_params_init(&other, sizeof other);
   first.device = "cpu";
   other.device = "cpu";
   other.memory_limit = (uint64_t)1 << 40;
@@ -62,7 +62,7 @@ static void other_params(void) {
 /* A start that fails leaves the next one a chance. */
 static void refused_params(void) {
   cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params);
+  cow_mlx_runtime_params_init(&params, sizeof params);
   params.device = "abacus";
   EXPECT(cow_mlx_runtime_start(&params) < 0);
   EXPECT(strstr(cow_mlx_error_message(), "abacus"));

@@ -21,7 +21,7 @@ static void hear(int32_t level, const char* message, void* user_data) {
 static int messages_of_a_start(cow_mlx_log_fn log, int32_t level) {
   heard h = {.thread = pthread_self()};
   cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params);
+  cow_mlx_runtime_params_init(&params, sizeof params);
   params.log = log;
   params.log_user_data = &h;
   params.log_level = level;
@@ -33,7 +33,7 @@ static int messages_of_a_start(cow_mlx_log_fn log, int32_t level) {
 static int messages_of_a_load(const char* model) {
   heard h = {.thread = pthread_self()};
   cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params);
+  cow_mlx_runtime_params_init(&params, sizeof params);
   params.log = hear;
   params.log_user_data = &h;
   EXPECT_OK(cow_mlx_runtime_start(&params));
@@ -54,7 +54,7 @@ int main(int count, char** arguments) {
   EXPECT(messages_of_a_start(hear, COW_MLX_LOG_OFF) == 0);
   EXPECT(messages_of_a_start(NULL, COW_MLX_LOG_INFO) == 0);
   cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params);
+  cow_mlx_runtime_params_init(&params, sizeof params);
   params.log_level = COW_MLX_LOG_INFO + 1;
   EXPECT(cow_mlx_runtime_start(&params) == COW_MLX_EINVAL);
   return 0;

@@ -16,7 +16,7 @@ static void hear(int32_t level, const char* message, void* user_data) {
 
 int main(void) {
   cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params);
+  cow_mlx_runtime_params_init(&params, sizeof params);
   params.log = hear;
   EXPECT_OK(cow_mlx_runtime_start(&params));
   EXPECT(heard > 0);

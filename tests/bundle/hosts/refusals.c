@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   require(
       cow_mlx_model_tokenize(model, "Once", COW_MLX_NUL, COW_MLX_ADD_SPECIAL, tokens, 512, &count));
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = 4;
   tell(cow_mlx_context_generate(context, tokens, count, &params, NULL, NULL, NULL));
   params.grammar = "[a-z]+";

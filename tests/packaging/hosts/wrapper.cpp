@@ -199,10 +199,10 @@ static void handles_are_freed_with_their_owners(Host& host) {
 
 static void parameters_begin_with_the_defaults(Host& host) {
   cow_mlx_context_params context;
-  cow_mlx_context_params_init(&context);
+  cow_mlx_context_params_init(&context, sizeof context);
   EXPECT(ContextParams().share_prefix == context.share_prefix);
   cow_mlx_generation_params generation;
-  cow_mlx_generation_params_init(&generation);
+  cow_mlx_generation_params_init(&generation, sizeof generation);
   EXPECT(GenerationParams().max_tokens == generation.max_tokens);
   EXPECT(EmbedParams().batch_tokens > 0 && ModelParams().prefix_cache_bytes > 0);
   EXPECT(RuntimeParams().log_level == COW_MLX_LOG_INFO);

@@ -197,8 +197,8 @@ functions! {
     fn cow_mlx_status_name(status: cow_mlx_status) -> *const c_char;
     /// What went wrong in the last call that this thread made.
     fn cow_mlx_error_message() -> *const c_char;
-    /// Fill *params with the defaults.
-    fn cow_mlx_runtime_params_init(params: *mut cow_mlx_runtime_params);
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_runtime_params_init(params: *mut cow_mlx_runtime_params, size: usize);
     /// Start the runtime.
     fn cow_mlx_runtime_start(params: *const cow_mlx_runtime_params) -> cow_mlx_status;
     /// Undo one start.
@@ -212,8 +212,8 @@ functions! {
     /// Give the buffers that mlx keeps for reuse, and the prompts that models keep for new
     /// contexts, back to the system.
     fn cow_mlx_memory_trim() -> cow_mlx_status;
-    /// Fill *params with the defaults.
-    fn cow_mlx_model_params_init(params: *mut cow_mlx_model_params);
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_model_params_init(params: *mut cow_mlx_model_params, size: usize);
     /// Load a model folder in the Hugging Face layout.
     fn cow_mlx_model_load(
         path: *const c_char,
@@ -265,8 +265,8 @@ functions! {
         capacity: usize,
         count: *mut usize,
     ) -> cow_mlx_status;
-    /// Fill *params with the defaults.
-    fn cow_mlx_context_params_init(params: *mut cow_mlx_context_params);
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_context_params_init(params: *mut cow_mlx_context_params, size: usize);
     /// Open a context.
     fn cow_mlx_context_create(
         model: cow_mlx_model,
@@ -345,8 +345,8 @@ functions! {
         context: cow_mlx_context,
         adapter: cow_mlx_adapter,
     ) -> cow_mlx_status;
-    /// Fill *params with the defaults.
-    fn cow_mlx_generation_params_init(params: *mut cow_mlx_generation_params);
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_generation_params_init(params: *mut cow_mlx_generation_params, size: usize);
     /// Process a prompt, and be ready to generate.
     fn cow_mlx_context_begin(
         context: cow_mlx_context,
@@ -414,8 +414,8 @@ functions! {
         user_data: *mut c_void,
         stats: *mut cow_mlx_stats,
     ) -> cow_mlx_status;
-    /// Fill *params with the defaults.
-    fn cow_mlx_embed_params_init(params: *mut cow_mlx_embed_params);
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_embed_params_init(params: *mut cow_mlx_embed_params, size: usize);
     /// Turn texts into vectors.
     fn cow_mlx_model_embed(
         model: cow_mlx_model,

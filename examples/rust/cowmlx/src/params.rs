@@ -11,11 +11,11 @@ pub(crate) struct Filled<T> {
 impl<T> Filled<T> {
     /// # Safety
     /// `T` is a struct of the header, and `init` its function.
-    pub(crate) unsafe fn new(init: unsafe fn(*mut T)) -> Self {
+    pub(crate) unsafe fn new(init: unsafe fn(*mut T, usize)) -> Self {
         // SAFETY: all zeros is a value of each of them.
         let mut filled: Self = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is that of the whole, growth included.
-        unsafe { init((&raw mut filled).cast()) };
+        unsafe { init((&raw mut filled).cast(), size_of::<T>()) };
         filled
     }
 
@@ -61,7 +61,7 @@ macro_rules! params {
             pub(crate) fn filled(&self) -> $crate::params::Filled<$crate::sys::$raw> {
                 // SAFETY: these two belong together.
                 let mut filled = unsafe {
-                    $crate::params::Filled::<$crate::sys::$raw>::new(|raw| $crate::sys::$init(raw))
+                    $crate::params::Filled::<$crate::sys::$raw>::new(|raw, size| $crate::sys::$init(raw, size))
                 };
                 $(if let Some(value) = self.$member {
                     filled.raw.$member = value.into();
