@@ -107,21 +107,19 @@ cdef ensure_engine():
     if engine is None:
         blas, problem = bring_blas()
         from cowmlx.engine import Engine
-        engine = Engine(
-            cancel_epoch, context_opened, context_closed, blas, problem, libpython()
-        )
+        engine = Engine(cancel_epoch, open_handle, close_handle, blas, problem, libpython())
 
 
 def cancel_epoch(cow_mlx_context context):
     return host.cancel_epoch(context)
 
 
-def context_opened(cow_mlx_context context):
-    host.context_opened(context)
+def open_handle(cow_kind kind):
+    return host.open_handle(kind)
 
 
-def context_closed(cow_mlx_context context):
-    host.context_closed(context)
+def close_handle(int32_t handle):
+    host.close_handle(handle)
 
 
 ctypedef void (*exit_hook)() noexcept nogil

@@ -492,8 +492,8 @@ cdef extern from "bridge.h" nogil:
         cbool (*can_post)(cow_request*) noexcept nogil
         cbool (*refused)(cow_request*) noexcept nogil
         uint32_t (*cancel_epoch)(cow_mlx_context) noexcept nogil
-        void (*context_opened)(cow_mlx_context) noexcept nogil
-        void (*context_closed)(cow_mlx_context) noexcept nogil
+        int32_t (*open_handle)(cow_kind) noexcept nogil
+        void (*close_handle)(int32_t) noexcept nogil
 
     ctypedef struct cow_bridge:
         uint32_t abi

@@ -54,7 +54,7 @@ class Engine:
 
     Args:
         cancel_epoch: how often a context (its handle) has been cancelled.
-        opened, closed: told of every context's handle.
+        open_handle, close_handle: give a handle of a kind, and take it back.
         blas: what matrix products on the CPU are computed with.
         blas_problem: why it is not the optimised one, if that was wanted.
         libpython: the file that holds the interpreter's code, if it is known.
@@ -63,8 +63,8 @@ class Engine:
     def __init__(
         self,
         cancel_epoch: Callable[[int], int],
-        opened: Callable[[int], None],
-        closed: Callable[[int], None],
+        open_handle: Callable[[int], int],
+        close_handle: Callable[[int], None],
         blas: str = "reference",
         blas_problem: str | None = None,
         libpython: str | None = None,
@@ -73,9 +73,7 @@ class Engine:
         self._blas = blas
         self._blas_problem = blas_problem
         self._cancel_epoch = cancel_epoch
-        self._opened = opened
-        self._closed = closed
-        self._handles = HandleTable()
+        self._handles = HandleTable(open_handle, close_handle)
         self._scheduler = Scheduler()
         self._loadings: list[Loading] = []
         self._embeddings: list[Embedding] = []
@@ -331,7 +329,6 @@ class Engine:
             self._streams.give_back(context.stream)
             raise
         self._lanes.enter(context)
-        self._opened(handle)
         return handle
 
     def _set_model(self, context: Context, model: Model) -> None:
@@ -357,7 +354,6 @@ class Engine:
         for checkpoint in self._checkpoints.pop(handle, []):
             self._handles.remove(constants.KIND_CHECKPOINT, checkpoint)
         self._handles.remove(constants.KIND_CONTEXT, handle)
-        self._closed(handle)
         transfer = self._transfers.get(handle)
         if transfer is not None:
             self._scheduler.remove(transfer)

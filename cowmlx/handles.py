@@ -1,18 +1,13 @@
-"""Generational handles: integers that never name another object than their own."""
+"""Handles: integers that stand for objects, each for its own alone."""
 
 from __future__ import annotations
 
-from collections import deque
-
-from cowmlx._constants import (
-    HANDLE_GENERATIONS,
-    HANDLE_SLOTS,
-    KIND_ADAPTER,
-    KIND_CHECKPOINT,
-    KIND_CONTEXT,
-    KIND_MODEL,
-)
+from cowmlx._constants import KIND_ADAPTER, KIND_CHECKPOINT, KIND_CONTEXT, KIND_MODEL
 from cowmlx.errors import OutOfMemory, UnknownHandle
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOUNS = {
     KIND_MODEL: "model",
@@ -23,34 +18,33 @@ NOUNS = {
 
 
 class HandleTable:
-    """Hands out ``kind | generation | slot`` (3, 12 and 16 bits; always positive).
+    """The objects of open handles.
 
-    Slots are reused first in, first out, with the next generation; a slot whose
-    generations are used up is retired, so a stale handle is never valid again.
+    Args:
+        open_handle: returns a new handle of a kind, or 0 if there is none (csrc/handles.h).
+        close_handle: takes one back.
     """
 
-    def __init__(self) -> None:
-        self._entries: dict[int, object] = {}
-        self._free: deque[int] = deque()  # slot | generation to use next
-        self._next_slot = 1
+    def __init__(
+        self, open_handle: Callable[[int], int], close_handle: Callable[[int], None]
+    ) -> None:
+        self._open_handle = open_handle
+        self._close_handle = close_handle
+        self._entries: dict[int, dict[int, object]] = {kind: {} for kind in NOUNS}
 
     def add(self, kind: int, value: object) -> int:
         """Return a new handle for ``value``.
 
         Raises:
-            OutOfMemory: every slot is in use or retired.
+            OutOfMemory: as many are open as there can be.
         """
-        if self._free:
-            low = self._free.popleft()
-        elif self._next_slot < HANDLE_SLOTS:
-            low = self._next_slot
-            self._next_slot += 1
-        else:
+        entries = self._entries[kind]
+        handle = self._open_handle(kind)
+        if not handle:
             raise OutOfMemory(
-                f"{len(self._entries)} handles are open, which is the most there can be"
+                f"{len(entries)} {NOUNS[kind]}s are open, which is the most there can be"
             )
-        handle = (kind * HANDLE_GENERATIONS * HANDLE_SLOTS) | low
-        self._entries[handle] = value
+        entries[handle] = value
         return handle
 
     def get(self, kind: int, handle: int) -> object:
@@ -59,25 +53,18 @@ class HandleTable:
         Raises:
             UnknownHandle: it is not one.
         """
-        value = self._entries.get(handle)
-        if value is None or self.kind_of(handle) != kind:
+        value = self._entries[kind].get(handle)
+        if value is None:
             raise UnknownHandle(f"{handle} is not an open {NOUNS[kind]}")
         return value
 
     def remove(self, kind: int, handle: int) -> object:
         """Close an open handle of this kind and return its object."""
         value = self.get(kind, handle)
-        del self._entries[handle]
-        low = handle % (HANDLE_GENERATIONS * HANDLE_SLOTS)
-        if low + HANDLE_SLOTS < HANDLE_GENERATIONS * HANDLE_SLOTS:
-            self._free.append(low + HANDLE_SLOTS)
+        del self._entries[kind][handle]
+        self._close_handle(handle)
         return value
 
     def handles(self, kind: int) -> list[int]:
         """Return the open handles of a kind."""
-        return [handle for handle in self._entries if self.kind_of(handle) == kind]
-
-    @staticmethod
-    def kind_of(handle: int) -> int:
-        """Return the kind written in a handle, open or not."""
-        return handle // (HANDLE_GENERATIONS * HANDLE_SLOTS)
+        return list(self._entries[kind])

@@ -14,6 +14,7 @@
 
 #include "cancel.h"
 #include "error.h"
+#include "handles.h"
 #include "locate.h"
 #include "python_api.h"
 #include "queue.h"
@@ -191,14 +192,25 @@ static cow_mlx_status add_package_path(void) {
   return failed ? python_error(COW_MLX_EINTERNAL, "cannot extend sys.path") : COW_MLX_OK;
 }
 
+static int32_t open_handle(cow_kind kind) {
+  int32_t handle = cow_handle_open(kind);
+  if (kind == COW_KIND_CONTEXT && handle) cow_cancel_opened(handle);
+  return handle;
+}
+
+static void close_handle(int32_t handle) {
+  cow_cancel_closed(handle); /* if it is a context's */
+  cow_handle_close(handle);
+}
+
 static const cow_host host = {
     .finish = cow_queue_finish,
     .post = cow_queue_post,
     .can_post = cow_queue_can_post,
     .refused = cow_queue_refused,
     .cancel_epoch = cow_cancel_epoch,
-    .context_opened = cow_cancel_opened,
-    .context_closed = cow_cancel_closed,
+    .open_handle = open_handle,
+    .close_handle = close_handle,
 };
 
 /* PyCapsule_Import does not import submodules: import the module first. */

@@ -98,8 +98,8 @@ typedef struct cow_host {
   bool (*can_post)(cow_request*); /* the last event has been taken, and not been refused */
   bool (*refused)(cow_request*);
   uint32_t (*cancel_epoch)(cow_mlx_context);
-  void (*context_opened)(cow_mlx_context);
-  void (*context_closed)(cow_mlx_context);
+  int32_t (*open_handle)(cow_kind); /* 0 if there is none */
+  void (*close_handle)(int32_t);
 } cow_host;
 
 /* What the bridge does for C. Every function catches every Python exception. */

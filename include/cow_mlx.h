@@ -25,8 +25,10 @@
  *     buffer that was too small is the one exception.
  *  2. cow_mlx_error_message() explains the last failed call of this thread.
  *  3. Handles are positive int32 values; 0 is never one. A freed, stale or
- *     foreign handle is COW_MLX_EHANDLE and never another object. Handles may
- *     be passed between threads. Only handles have to be freed.
+ *     foreign handle is COW_MLX_EHANDLE and never another object: only after 268
+ *     million opens of a kind could a stale one be. 65,535 of a kind can be open
+ *     at once. Handles may be passed between threads. Only handles have to be
+ *     freed.
  *  4. Parameters travel in structs that start with struct_size and are filled
  *     by their _init function, which is told their size. NULL stands for all
  *     defaults. Structs only ever grow at their end, so a host that was compiled

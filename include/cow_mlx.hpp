@@ -311,7 +311,7 @@ struct RuntimeParams : private cow_mlx_runtime_params {
   std::string device;      /**< "gpu", "cpu", or empty for the best there is */
   LogFn log;               /**< kept until the process ends */
 
-  RuntimeParams() { cow_mlx_runtime_params_init(this, sizeof(*this)); }
+  RuntimeParams() { cow_mlx_runtime_params_init(this, sizeof(cow_mlx_runtime_params)); }
 
  private:
   friend class Runtime;
@@ -336,7 +336,7 @@ struct ModelParams : private cow_mlx_model_params {
   std::string adapter_path; /**< folder of a LoRA adapter to apply, or empty */
   ProgressFn progress;
 
-  ModelParams() { cow_mlx_model_params_init(this, sizeof(*this)); }
+  ModelParams() { cow_mlx_model_params_init(this, sizeof(cow_mlx_model_params)); }
 
  private:
   friend class Model;
@@ -354,11 +354,11 @@ struct ModelParams : private cow_mlx_model_params {
 };
 
 struct ContextParams : cow_mlx_context_params {
-  ContextParams() { cow_mlx_context_params_init(this, sizeof(*this)); }
+  ContextParams() { cow_mlx_context_params_init(this, sizeof(cow_mlx_context_params)); }
 };
 
 struct EmbedParams : cow_mlx_embed_params {
-  EmbedParams() { cow_mlx_embed_params_init(this, sizeof(*this)); }
+  EmbedParams() { cow_mlx_embed_params_init(this, sizeof(cow_mlx_embed_params)); }
 };
 
 struct GenerationParams : private cow_mlx_generation_params {
@@ -388,7 +388,7 @@ struct GenerationParams : private cow_mlx_generation_params {
   std::string grammar;           /**< of grammar_kind, or empty */
   PromptFn prompt_progress;
 
-  GenerationParams() { cow_mlx_generation_params_init(this, sizeof(*this)); }
+  GenerationParams() { cow_mlx_generation_params_init(this, sizeof(cow_mlx_generation_params)); }
 
  private:
   friend class Context;

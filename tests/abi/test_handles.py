@@ -33,13 +33,18 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
     lib.free_adapter(freed[1])
     lib.free(freed[0])
     source = random.Random(7)
-    values = [0, -1, 1, INT32_MAX, -INT32_MAX - 1, *freed, -freed[0], freed[0] + (1 << 28)]
+    values = [0, -1, 1, INT32_MAX, -INT32_MAX - 1, *freed, -freed[0], freed[0] + (3 << 28)]
     values += [handle + (1 << 16) for handle in opened.values()]
     values += [context + 1, 5 << 28]
     values += [source.randint(-INT32_MAX - 1, INT32_MAX) for _ in range(32)]
     values = [value if value <= INT32_MAX else 2 for value in values]
     return {
-        kind: [*values, *(handle for other, handle in opened.items() if other != kind)]
+        # Every kind has slots of its own, so another kind's value may look like this one's.
+        kind: [
+            value
+            for value in (*values, *(opened[other] for other in HANDLES if other != kind))
+            if value != opened[kind]
+        ]
         for kind in HANDLES
     }
 

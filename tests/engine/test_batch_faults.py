@@ -16,15 +16,14 @@ from driver import (
     prompt,
     settle,
 )
-from support import tiny_adapters
+from support import in_process, tiny_adapters
+from support.in_process import Call, Unspeakable
 from support.signatures import DONE, ETIMEDOUT, FINISH_CONTEXT, GRAMMAR_REGEX, OK, OVERFLOW_ROLL
 from test_batching import at_once, generate_at_once
-from test_faults import CONTEXT, Call, Unspeakable
 from test_poll import readable, wake_fd
 
+from cowmlx._defaults import CONTEXT
 from cowmlx._defaults import GENERATION as DEFAULTS
-from cowmlx._defaults import MODEL, RUNTIME
-from cowmlx.engine import Engine
 
 # ------------------------------------------------------- Faults inside an engine without a host
 
@@ -52,19 +51,13 @@ class Reader(Call):
 
 @pytest.fixture
 def engine():
-    engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(RUNTIME, "")
-    yield engine
-    engine.stop()
+    with in_process.started() as engine:
+        yield engine
 
 
 @pytest.fixture
 def model(engine, folder):
-    call = Call()
-    engine.model_load(call, str(folder(KV)), {**MODEL, "prefix_cache_bytes": 0})
-    while engine.step():
-        pass
-    return call.result
+    return in_process.loaded(engine, folder(KV), prefix_cache_bytes=0)
 
 
 SETTINGS = [

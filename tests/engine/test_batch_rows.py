@@ -8,12 +8,9 @@ import random
 import mlx.core as mx
 import pytest
 from driver import HYBRID, KINDS, KV, RECURRENT, RWKV, SLIDING, prompt
-from support import tiny_models
-from test_faults import Call
+from support import in_process, tiny_models
 
-from cowmlx._defaults import MODEL, RUNTIME
 from cowmlx.cache.batch import BLOCK, Batch
-from cowmlx.engine import Engine
 from cowmlx.errors import Unsupported
 from cowmlx.generation import lane
 
@@ -26,21 +23,16 @@ ALONE = {
 @pytest.fixture(scope="module")
 def model(folder):
     """A model, by the name of its folder."""
-    engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(RUNTIME, "")
     loaded = {}
 
     def model(name):
         if name not in loaded:
-            call = Call()
-            engine.model_load(call, str(folder(name)), {**MODEL, "prefix_cache_bytes": 0})
-            while engine.step():
-                pass
-            loaded[name] = engine._model(call.result)
+            handle = in_process.loaded(engine, folder(name), prefix_cache_bytes=0)
+            loaded[name] = engine._model(handle)
         return loaded[name]
 
-    yield model
-    engine.stop()
+    with in_process.started() as engine:
+        yield model
 
 
 def batch_of(model):

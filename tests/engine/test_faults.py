@@ -3,66 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from support import in_process
+from support.in_process import Call, Unspeakable
 
 from cowmlx import _constants as constants
-from cowmlx._defaults import CONTEXT, MODEL, RUNTIME
+from cowmlx._defaults import CONTEXT
 from cowmlx._defaults import GENERATION as DEFAULTS
-from cowmlx.engine import Engine
 from cowmlx.errors import Canceled
-
-
-class Unspeakable(Exception):
-    def __str__(self):
-        raise RuntimeError("no text")
-
-
-class Call:
-    """A host's call, for an engine without a host."""
-
-    ready = True
-    refused = False
-    cancel_epoch = 0
-
-    def __init__(self):
-        self.error = None
-        self.result = None
-
-    def post_progress(self, fraction, stage):
-        pass
-
-    def post_prompt(self, processed, total):
-        pass
-
-    def post_text(self, text):
-        pass
-
-    def note(self, message):
-        pass
-
-    def succeed(self, value=None):
-        self.result = value
-        return True
-
-    def fail(self, error):
-        self.error = error
 
 
 @pytest.fixture(scope="module")
 def engine():
-    engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(RUNTIME, "")
-    yield engine
-    engine.stop()
+    with in_process.started() as engine:
+        yield engine
 
 
 @pytest.fixture
 def model(engine, folder):
-    call = Call()
-    engine.model_load(call, str(folder("llama")), {**MODEL, "prefix_cache_bytes": 1 << 20})
-    while engine.step():
-        pass
-    yield call.result
-    engine.model_free(call.result)
+    model = in_process.loaded(engine, folder("llama"), prefix_cache_bytes=1 << 20)
+    yield model
+    engine.model_free(model)
 
 
 def generate(engine, context, count=4):

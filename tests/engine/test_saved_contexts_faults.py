@@ -14,15 +14,15 @@ import zlib
 
 import pytest
 from driver import KINDS, delivered, greedy, opened, prompt
+from support import in_process
+from support.in_process import Call
 from support.library import Library, StatusError
 from support.paths import ROOT
 from support.signatures import ECANCELED, ECONTEXT, EFORMAT, EHANDLE, EIO, OK
-from test_faults import Call
 
-from cowmlx._defaults import CONTEXT, MODEL, RUNTIME
+from cowmlx._defaults import CONTEXT
 from cowmlx._defaults import GENERATION as DEFAULTS
 from cowmlx.cache import disk, disk_reader
-from cowmlx.engine import Engine
 from cowmlx.errors import BadState, Canceled
 
 START, OTHER = prompt(20), prompt(25, seed=3)
@@ -541,19 +541,13 @@ def engine(monkeypatch):
     """An engine whose steps a test takes one by one; a save or load takes hundreds."""
     monkeypatch.setattr(disk, "PIECE", 64)
     monkeypatch.setattr(disk_reader, "PIECE", 64)
-    engine = Engine(lambda handle: 0, lambda handle: None, lambda handle: None)
-    engine.start(RUNTIME, "")
-    yield engine
-    engine.stop()
+    with in_process.started() as engine:
+        yield engine
 
 
 @pytest.fixture
 def model(engine, folder):
-    call = Saver()
-    engine.model_load(call, str(folder("llama")), {**MODEL, "prefix_cache_bytes": 0})
-    while engine.step():
-        pass
-    return call.ended
+    return in_process.loaded(engine, folder("llama"), prefix_cache_bytes=0)
 
 
 def engine_context(engine, model):

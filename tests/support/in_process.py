@@ -1,0 +1,76 @@
+"""An engine without a host, whose steps a test takes one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from cowmlx._defaults import MODEL, RUNTIME
+from cowmlx.engine import Engine
+
+_handles = count(1)
+
+
+class Unspeakable(Exception):
+    """An error whose own text fails."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Call:
+    """A host's call: it keeps what it is told."""
+
+    ready = True
+    refused = False
+    cancel_epoch = 0
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.result: Any = None
+
+    def post_progress(self, fraction: float, stage: str) -> None:
+        pass
+
+    def post_prompt(self, processed: int, total: int) -> None:
+        pass
+
+    def post_text(self, text: bytes) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        pass
+
+    def succeed(self, value: Any = None) -> bool:
+        self.result = value
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+
+
+@contextmanager
+def started() -> Iterator[Engine]:
+    """An engine that runs."""
+    engine = Engine(lambda handle: 0, lambda kind: next(_handles), lambda handle: None)
+    engine.start(RUNTIME, "")
+    yield engine
+    engine.stop()
+
+
+def finish(engine: Engine) -> None:
+    """Take every step there is."""
+    while engine.step():
+        pass
+
+
+def loaded(engine: Engine, folder: Path, **params: Any) -> int:
+    """The handle of a model."""
+    call = Call()
+    engine.model_load(call, str(folder), {**MODEL, **params})
+    finish(engine)
+    assert call.error is None, call.error
+    return call.result
