@@ -52,7 +52,24 @@ cdef void fail(cow_request* r, object error):
     if len(text) >= COW_MESSAGE_SIZE:  # whole characters only
         text = text[:COW_MESSAGE_SIZE - 1].decode("utf-8", "ignore").encode()
     memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
+    try:
+        note_failure(r, status, text)
+    except BaseException:  # the call has its message, and must end
+        pass
     end(r, status)
+
+
+cdef note_failure(cow_request* r, int status, bytes text):
+    """Let context_info have the message, for threads that did not make the call.
+
+    Left out is what says "once more" and no more, and what may be asked while a call runs.
+    """
+    if r.op in (COW_OP_CONTEXT_INFO, COW_OP_CONTEXT_TOKENS, COW_OP_CONTEXT_STATS):
+        return
+    if status == COW_MLX_EBUFFER or (r.op == COW_OP_CONTEXT_POLL and status == COW_MLX_ETIMEDOUT):
+        return
+    if engine is not None:
+        engine.note_failure(r.args.handle, status, text.decode())
 
 
 cdef char* copied(bytes text) except NULL:

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx import _status as statuses
 from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
@@ -486,6 +487,12 @@ class Engine:
         """Return what ``context_info`` tells."""
         return self._context(handle).info()
 
+    def note_failure(self, handle: int, status: int, message: str) -> None:
+        """Let ``context_info`` tell of a call that failed, if its handle is an open context's."""
+        context: Context | None = self._handles.find(constants.KIND_CONTEXT, handle)  # type: ignore[assignment]
+        if context is not None:
+            context.failure = {"status": statuses.NAMES[status], "message": message}
+
     def context_stats(self, handle: int) -> Stats:
         """Return the sizes and times of a context's last generation."""
         generation = self._context(handle).generation
@@ -523,6 +530,7 @@ class Engine:
         params = GenerationParams(fields)
         draft = self._model(params.draft) if params.draft else None
         context.begin(tokens, params, call.cancel_epoch, draft)
+        context.failure = None
         self._scheduler.add(context)
         return context
 

@@ -150,7 +150,8 @@ COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
  * What went wrong in the last call that this thread made.
  *
  * Names the operation, the value and what would be accepted. Never NULL; ""
- * after a call that did not fail. Valid until the thread's next call.
+ * after a call that did not fail. Valid until the thread's next call. Of a call
+ * on a context, cow_mlx_context_info() tells other threads.
  */
 COW_MLX_API const char* cow_mlx_error_message(void);
 
@@ -502,6 +503,13 @@ COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const c
  * "first_difference" (index of the first token that was not as this context held it, or null),
  * "rebuilt" (why nothing could be reused, or null) and "batched" (tokens whose step was taken
  * together with other contexts).
+ *
+ * "error" is for hosts that hear of a call's end on another thread than the one that made it,
+ * where cow_mlx_error_message() does not know of it: of the last call on this context that failed
+ * {"status": "ECANCELED", "message": "context_begin: ..."}, from before it returns until a begin,
+ * generate or chat starts; otherwise null. Not told are COW_MLX_EBUFFER, COW_MLX_ETIMEDOUT of a
+ * poll, failures of the calls that only look on, and what is refused before it reaches the
+ * context (NULL pointers, impossible sizes).
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_info(cow_mlx_context context, char* buffer,
                                                 size_t capacity, size_t* length);

@@ -117,6 +117,7 @@ class Context:
         self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
         self.cancel_epoch = cancel_epoch
+        self.failure: dict[str, str] | None = None  # of a call, since a generation last started
         self._reuse = Reuse(0, None, None)
         self._dropped = 0  # tokens that the last prompt lost at its front
         self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
@@ -536,6 +537,7 @@ class Context:
             "first_difference": self._reuse.first_difference if generation else None,
             "rebuilt": self._reuse.rebuilt if generation else None,
             "batched": generation.batched if generation else 0,
+            "error": self.failure,
         }
 
     def tokens(self) -> list[int]:
