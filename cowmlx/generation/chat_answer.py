@@ -56,6 +56,7 @@ class ChatAnswer:
             reasoning=tail is not None and tail[0],
             fresh=blank,
             calls=options.choice != "none",
+            required=options.choice == "required",
             constrained=constraint is not None,
             verbatim=params.grammar_kind == constants.GRAMMAR_JSON_SCHEMA,
             stripped=stripped,

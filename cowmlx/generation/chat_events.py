@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cowmlx.models.features import ChatFormat
 
 MAX_CALL = 1 << 20  # characters; parsers take quadratic time on some texts
+MAX_MISSES = 64  # end markers inside one answer's arguments
 MAX_SPACE = 32  # characters of whitespace that are held back, since a marker may follow them
 
 
@@ -47,6 +48,8 @@ class ChatSplitter:
         reasoning: whether the prompt has opened the model's thinking.
         fresh: whether the prompt ends with a marker.
         calls: whether markers of tool calls mean any.
+        required: whether the answer is calls alone, so that an end marker inside an argument is
+            none.
         constrained: whether the answer matches a grammar, so that thinking ends at its end alone.
         verbatim: whether that grammar knows no markers: what is like one is text.
         stripped: whether whitespace behind the thinking is no part of the answer.
@@ -60,6 +63,7 @@ class ChatSplitter:
         reasoning: bool,
         fresh: bool,
         calls: bool = True,
+        required: bool = False,
         constrained: bool = False,
         verbatim: bool = False,
         stripped: bool = True,
@@ -68,6 +72,8 @@ class ChatSplitter:
         self._tools = tools
         self._kind = constants.EVENT_REASONING if reasoning else constants.EVENT_TEXT
         self._calls = calls
+        self._required = required
+        self._misses = 0
         self._constrained = constrained
         self._verbatim = verbatim
         self._stripped = stripped
@@ -152,13 +158,19 @@ class ChatSplitter:
         end = self._format.tool_end
         body = call + text
         at = body.find(end, max(0, len(call) - len(end) + 1)) if end else -1
+        calls = self._format.parse(body[:at], self._tools) if 0 <= at <= MAX_CALL else None
+        while (
+            self._required and calls is None and 0 <= at <= MAX_CALL and self._misses < MAX_MISSES
+        ):
+            self._misses += 1  # this one is inside an argument
+            at = body.find(end, at + len(end))
+            calls = self._format.parse(body[:at], self._tools) if 0 <= at <= MAX_CALL else None
         if at < 0 and len(body) <= MAX_CALL + len(end):
             self._call = body
             return [], ""
         self._call = None
         if not 0 <= at <= MAX_CALL:
             return self._say(self._raw(body[:MAX_CALL])), body[MAX_CALL:]
-        calls = self._format.parse(body[:at], self._tools)
         rest = body[at + len(end) :]
         if calls is None:
             return self._say(self._raw(body[:at] + end)), rest

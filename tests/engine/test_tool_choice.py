@@ -194,6 +194,18 @@ def test_a_template_that_reads_the_choice_is_told(lib, says):
     assert len(lib.chat(context, USER, options=options).calls) == 1
 
 
+@pytest.mark.parametrize("parser", ["json_tools", "pythonic"])
+def test_an_end_marker_inside_an_argument_does_not_end_a_call(lib, says, parser):
+    end = MARKERS[parser][1]
+    schema: dict[str, Any] = {"type": "object", "properties": {"q": {"const": f"a {end} b {end}"}}}
+    schema |= {"required": ["q"], "additionalProperties": False}
+    tools = [{"name": "look", "parameters": schema}]
+    context = says("It rains.", CHATML, MARKERS[parser], settings=settings(parser))
+    chat = lib.chat(context, USER, options={"tools": tools, "tool_choice": "look"})
+    assert chat.calls[0][1]["q"] == f"a {end} b {end}"
+    assert chat.said() == ""
+
+
 # calf, for real.
 
 ROME = [{"role": "user", "content": "What is the weather in Rome?"}]
