@@ -42,12 +42,13 @@ class ChatAnswer:
             from cowmlx.generation import thinking
 
             stripped = not thinking.takes_space(model, constraint)
+            start = list(format.think_start_tokens)
             may_think = not options.continues and options.enable_thinking is not False
+            may_think = may_think and max(start, default=0) < model.vocabulary_size
             self.constraint = constraint
             if tail is not None and tail[0]:
                 self.constraint = thinking.ThinkingFirst(model, constraint, [], format.think_end)
             elif tail is None and may_think and format.think_start:
-                start = list(format.think_start_tokens)
                 self.constraint = thinking.ThinkingFirst(model, constraint, start, format.think_end)
         blank = tail is not None and not model.tokenizer.decode(tail[1], skip_special=False).strip()
         self.splitter = ChatSplitter(
@@ -76,11 +77,12 @@ class ChatAnswer:
                 "tool_choice requires a tool call, so that the answer cannot match a grammar too; "
                 "leave one of them out"
             )
-        from cowmlx.generation import grammar, tool_grammar
+        from cowmlx.generation import grammar, tool_calls
+        from cowmlx.generation.tool_calls.writer import Tool
 
-        tools = [tool_grammar.Tool(*tool) for tool in options.callable_tools()]
+        tools = [Tool(*tool) for tool in options.callable_tools()]
         try:
-            calls = tool_grammar.of_calls(self._model, tools, once=options.tool is not None)
+            calls = tool_calls.lark_of_calls(self._model, tools, once=options.tool is not None)
             return grammar.Constraint(self._model, grammar.lark_source(calls))
         except InvalidArgument as error:
             reason = str(error).removeprefix("grammar: ")

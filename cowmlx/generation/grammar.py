@@ -156,9 +156,8 @@ def lark_source(grammar: str) -> str:
 
 def bounded_whitespace(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a JSON schema whose white space is bounded, unless it says itself what it is."""
-    own = schema.get("x-guidance")
-    own = own if isinstance(own, dict) else {}
-    if not _WHITESPACE_OPTIONS.isdisjoint(own):
+    own = schema.get("x-guidance", {})
+    if not isinstance(own, dict) or not _WHITESPACE_OPTIONS.isdisjoint(own):
         return schema
     return {**schema, "x-guidance": {**own, "whitespace_pattern": _WHITESPACE}}
 

@@ -56,6 +56,14 @@ def test_a_grammar_begins_behind_thinking_that_the_prompt_has_opened(lib, says, 
     assert chat.events[-1].finish == FINISH_STOP
 
 
+@pytest.mark.parametrize("kind", ["spm", "spm_unigram"])
+def test_tokenizers_of_pieces_think_too(lib, says, kind):
+    context = says(f"Rain?\n</think>\n\n{ANSWER}", THINKING, THINK, kind=kind)
+    chat = lib.chat(context, USER, **JSON)
+    assert (chat.said(EVENT_REASONING), chat.said()) == ("Rain?", ANSWER)
+    assert chat.events[-1].finish == FINISH_STOP
+
+
 @pytest.mark.parametrize(
     ("markers", "start", "end"),
     [

@@ -115,6 +115,39 @@ def test_whatever_is_drawn_is_a_call_that_matches(lib, says, parser, seed):
     assert (chat.said(), chat.events[-1].finish) == ("", FINISH_STOP)
 
 
+NESTED = {
+    "type": "object",
+    "$defs": {"side": {"type": "string", "enum": ["a", 'b "c"']}},
+    "properties": {
+        "optional": {"type": "integer"},
+        "sizes": {"type": "array", "items": {"type": "integer", "enum": [1, 20]}},
+        "at": {
+            "type": "object",
+            "properties": {"x": {"type": "number", "enum": [0.5, -3]}, "y": {"type": "boolean"}},
+            "required": ["y"],
+            "additionalProperties": False,
+        },
+        "side": {"type": "string", "enum": ["left", "top right"]},
+        "last": {"type": "boolean"},
+    },
+    "required": ["at", "side"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("parser", sorted(set(SAMPLES) - {"function_gemma"}))
+def test_nested_and_optional_arguments_match(lib, says, parser, seed):
+    """Function Gemma's notation has no place for them."""
+    context = says("It rains.", CHATML, MARKERS[parser], settings=settings(parser))
+    tools = [WEATHER, {"name": "draw", "parameters": NESTED}]
+    options = {"tools": tools, "tool_choice": "draw"}
+    chat = lib.chat(context, USER, options=options, temperature=2.0, seed=seed, max_tokens=900)
+    assert [name for name, _ in chat.calls] == ["draw"], chat.events
+    jsonschema.validate(chat.calls[0][1], NESTED)
+    assert (chat.said(), chat.events[-1].finish) == ("", FINISH_STOP)
+
+
 @pytest.mark.parametrize("parser", sorted(SAMPLES))
 def test_a_tool_without_parameters(lib, says, parser):
     context = says("It rains.", CHATML, MARKERS[parser], settings=settings(parser))
@@ -374,6 +407,8 @@ def test_malformed_tools_are_refused_or_do_not_matter(lib, says, parser):
         ("minimax_m2", {"x": {"type": "string", "enum": ["null"]}}, "'null'"),
         ("function_gemma", {"x": {"type": "object"}}, "an object"),
         ("gemma4", {"x": {"type": "array"}}, "array"),
+        ("gemma4", {"x": {"type": "array", "items": {"type": "number"}, "minItems": 1}}, "array"),
+        ("gemma4", {"x": {"type": "object", "minProperties": 1}}, "minProperties"),
         ("pythonic", {"class": {"type": "string"}}, "'class'"),
     ],
 )
