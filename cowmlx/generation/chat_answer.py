@@ -35,21 +35,18 @@ class ChatAnswer:
         self._conversation = conversation
         format, options = model.chat_format, conversation.options
         tail = format.open_tail(conversation.prompt, model.end_tokens)
-        self.constraint: Constraint | ThinkingFirst | None = None
-        stripped = True
-        constraint = self._form(params)
+        self.constraint: Constraint | ThinkingFirst | None
+        constraint = self.constraint = self._form(params)
+        takes_space = False
         if constraint is not None:
             from cowmlx.generation import thinking
 
-            stripped = not thinking.takes_space(model, constraint)
-            start = list(format.think_start_tokens)
-            may_think = not options.continues and options.enable_thinking is not False
-            may_think = may_think and max(start, default=0) < model.vocabulary_size
-            self.constraint = constraint
-            if tail is not None and tail[0]:
-                self.constraint = thinking.ThinkingFirst(model, constraint, [], format.think_end)
-            elif tail is None and may_think and format.think_start:
-                self.constraint = thinking.ThinkingFirst(model, constraint, start, format.think_end)
+            takes_space = thinking.takes_space(model, constraint)
+            start = self._thinking_start(tail)
+            if start is not None:
+                self.constraint = thinking.ThinkingFirst(
+                    model, constraint, start, format.think_end, takes_space=takes_space
+                )
         blank = tail is not None and not model.tokenizer.decode(tail[1], skip_special=False).strip()
         self.splitter = ChatSplitter(
             format,
@@ -60,8 +57,21 @@ class ChatAnswer:
             required=options.choice == "required",
             constrained=constraint is not None,
             verbatim=params.grammar_kind == constants.GRAMMAR_JSON_SCHEMA,
-            stripped=stripped,
+            stripped=not takes_space,
         )
+
+    def _thinking_start(self, tail: tuple[bool, list[int]] | None) -> list[int] | None:
+        """Return the tokens that may start thinking, none if the prompt has; None: there is none.
+
+        Args:
+            tail: what the prompt says about it, see :meth:`ChatFormat.open_tail`.
+        """
+        model, options = self._model, self._conversation.options
+        if tail is not None:
+            return [] if tail[0] else None
+        start = list(model.chat_format.think_start_tokens)
+        wanted = not options.continues and options.enable_thinking is not False
+        return start if wanted and start and max(start) < model.vocabulary_size else None
 
     def _form(self, params: GenerationParams) -> Constraint | None:
         """Return what the answer must match."""

@@ -36,9 +36,18 @@ class ThinkingFirst:
         constraint: what follows the thinking.
         start: the tokens with which the model may start to think; none if the prompt has.
         end: the text that ends the thinking.
+        takes_space: whether what the constraint matches may begin with whitespace.
     """
 
-    def __init__(self, model: Model, constraint: Constraint, start: list[int], end: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        constraint: Constraint,
+        start: list[int],
+        end: str,
+        *,
+        takes_space: bool,
+    ) -> None:
         self._constraint = constraint
         self._start = start
         self._started = 0  # tokens of it that came
@@ -49,7 +58,7 @@ class ThinkingFirst:
         self._final = sorted(token for token in model.end_tokens if 0 <= token < self._size)
         self._tail = b""  # the last bytes of the thinking, which may begin the end marker
         self._gap = 0
-        self.takes_space = takes_space(model, constraint)
+        self._takes_space = takes_space
 
     def allowed(self) -> mx.array:
         """Return (V,) bool which tokens may come next."""
@@ -57,7 +66,7 @@ class ThinkingFirst:
             return self._constraint.allowed()
         if self._phase == _THINKING:
             mask = bytearray(ALLOWED * self._size)
-            for token in self._final + self._vocabulary.running_over(self._tail, self.takes_space):
+            for token in self._final + self._vocabulary.running_over(self._tail, self._takes_space):
                 mask[token] = 0
         elif self._phase == _GAP:
             mask = bytearray(self._constraint.mask)
@@ -94,7 +103,7 @@ class ThinkingFirst:
     def _think(self, token: int) -> None:
         text = self._tail + self._vocabulary.bytes_of(token)
         if self._end in text:
-            self._phase = _ANSWERING if self.takes_space else _GAP
+            self._phase = _ANSWERING if self._takes_space else _GAP
         self._tail = text[-max(len(self._end) - 1, 1) :]
 
 
