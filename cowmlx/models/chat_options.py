@@ -78,6 +78,7 @@ class ChatOptions:
                 "function": {**_function(tool), "parameters": _function(tool).get("parameters")},
             }
             for tool in self.tools
+            if isinstance(_name(tool), str)  # parsers rely on one
         ]
 
     def callable_tools(self) -> list[tuple[str, dict[str, Any]]]:

@@ -200,6 +200,13 @@ def test_tools_without_function_around_them_are_tools(lib, says):
         assert lib.chat(context, USER, options=options).calls == CALLS["qwen3_coder"]
 
 
+@pytest.mark.parametrize("parser", sorted(SAMPLES))
+def test_a_nameless_tool_does_not_hide_calls_of_others(lib, says, parser):
+    context = says(SAMPLES[parser], CHATML, settings=settings(parser))
+    tools = [{}, {"type": "function", "function": {}}, {"function": 3}, *TOOLS]
+    assert lib.chat(context, USER, options={"tools": tools}).calls == CALLS[parser]
+
+
 def test_none_offers_no_tools_and_takes_nothing_for_a_call(lib, calf, says):
     question = [{"role": "user", "content": "What is the weather in Rome?"}]
     plain = lib.chat_prompt(calf, question)
