@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.calls import Call
     from cowmlx.embedding import Embedding
+    from cowmlx.generation.generation import Constrains
     from cowmlx.generation.piece import Stats
+    from cowmlx.models.conversation import Conversation
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
     from cowmlx.saving import Transfer
@@ -251,7 +253,7 @@ class Engine:
 
     def chat_prompt(self, handle: int, messages: str, options: str) -> list[int]:
         """Return the tokens of a rendered conversation (JSON texts)."""
-        return _render(self._model(handle), messages, options)[0]
+        return _read_conversation(self._model(handle), messages, options).prompt
 
     def embed(self, call: Call, handle: int, texts: list[str], fields: dict[str, Any]) -> None:
         """Start turning texts into vectors; the call ends with them."""
@@ -515,24 +517,35 @@ class Engine:
         self, call: Call, handle: int, messages: str, options: str, fields: dict[str, Any]
     ) -> None:
         """Answer a conversation (JSON texts); the call ends with the answer."""
-        from cowmlx.generation.chat_events import ChatSplitter  # late: not every host chats
+        from cowmlx.generation.chat_answer import ChatAnswer  # late: not every host chats
 
-        model = self._idle_context(handle).model
+        context = self._idle_context(handle)
         _refuse_logprobs(fields)
-        prompt, tools = _render(model, messages, options)
-        if not prompt:
+        conversation = _read_conversation(context.model, messages, options)
+        if not conversation.prompt:
             raise InvalidArgument("the chat template makes nothing of messages_json")
-        splitter = ChatSplitter.after(model, prompt, tools)
-        self._start(handle, prompt, fields, call).wait(ChatWaiter(call, splitter))
+        params = GenerationParams(fields)
+        answer = ChatAnswer(context.model, conversation, params)
+        self._begin(context, conversation.prompt, params, call, answer.constraint)
+        context.wait(ChatWaiter(call, answer.splitter))
 
     def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
         context = self._idle_context(handle)
-        params = GenerationParams(fields)
+        self._begin(context, tokens, GenerationParams(fields), call)
+        return context
+
+    def _begin(
+        self,
+        context: Context,
+        tokens: list[int],
+        params: GenerationParams,
+        call: Call,
+        constraint: Constrains | None = None,
+    ) -> None:
         draft = self._model(params.draft) if params.draft else None
-        context.begin(tokens, params, call.cancel_epoch, draft)
+        context.begin(tokens, params, call.cancel_epoch, draft, constraint)
         context.failure = None
         self._scheduler.add(context)
-        return context
 
     def poll(self, call: Call, handle: int, timeout_ms: int) -> None:
         """Wait until a piece is there, or none will come."""
@@ -603,16 +616,17 @@ def _refuse_logprobs(fields: dict[str, Any]) -> None:
         )
 
 
-def _render(model: Model, messages: str, options: str) -> tuple[list[int], list[Any] | None]:
-    """Return the tokens of a conversation (JSON texts), and the tools that it offers."""
+def _read_conversation(model: Model, messages: str, options: str) -> Conversation:
+    """Read a conversation (JSON texts), and render it."""
+    from cowmlx.models.conversation import Conversation  # late: not every host chats
+
     if model.chat_template is None:
         raise Unsupported(
             "this model has no chat template; write the prompt yourself and use model_tokenize"
         )
     parsed_messages = _parse_json("messages_json", messages, list)
     parsed_options = _parse_json("options_json", options, dict) if options else {}
-    prompt = model.chat_template.prompt_tokens(model.tokenizer, parsed_messages, parsed_options)
-    return prompt, parsed_options.get("tools")
+    return Conversation(model, parsed_messages, parsed_options)
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:

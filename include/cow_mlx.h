@@ -328,17 +328,32 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * Text of special tokens inside the messages stays plain text, so that a user
  * cannot speak in another role's name.
  *
+ * Options are an object; null stands for an option's default:
+ *
+ * - "tools": a list of objects, as OpenAI's services take them.
+ * - "tool_choice": "auto" (default); "none": the tools are not offered; "required", or the name of
+ *   a tool, plain or as {"type": "function", "function": {"name": ...}}: checked here, and
+ *   enforced by cow_mlx_context_chat().
+ * - "add_generation_prompt": whether the prompt ends where an answer begins; default true, unless a
+ *   message is continued.
+ * - "continue_final_message": true, or the name of the field to continue; default false.
+ * - "enable_thinking": default true where the model marks its thinking. With false, a prompt whose
+ *   template does not know the variable is given thinking that has ended.
+ * - "parse_special": whether special tokens inside the messages are parsed; default false.
+ * - "documents": a list of objects, if the template reads them.
+ * - any other variable that the model's template reads.
+ *
+ * Whatever neither the library nor the template reads is refused. Messages and tools may have keys
+ * of any name: templates look into them as they go.
+ *
  * @param messages_json  [{"role": "user", "content": "Hello"}, ...]
  * @param length         bytes of messages_json, or COW_MLX_NUL
- * @param options_json   NULL, or an object: "tools" (list), "add_generation_prompt"
- *                       (default true), "continue_final_message" (default false),
- *                       "parse_special" (default false), and any variable of the
- *                       template, such as "enable_thinking". NUL-terminated
+ * @param options_json   NULL, or an object of options. NUL-terminated
  * @param tokens         receives the token ids
  * @param count          receives how many there are
  * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
- *                               message (its index and key), or what the template
- *                               itself refuses
+ *                               message (its index and key), an option that nobody reads (its
+ *                               name and the nearest one), or what the template itself refuses
  * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message brings an image, sound
  *                               or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
@@ -597,7 +612,8 @@ typedef struct cow_mlx_generation_params {
   size_t bias_count;          /**< 0 (default): none */
   const char* const* stop;    /**< texts that end the generation; they are never emitted */
   size_t stop_count;
-  const char* grammar;               /**< what the output must match, or NULL (default) */
+  const char* grammar;               /**< what the output must match, or NULL (default); in a
+                                          chat what follows the model's thinking */
   int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
   int32_t logprobs;                  /**< 0 (default): none; n: of each token and of the n most
                                           probable ones, see cow_mlx_context_logprobs() */
@@ -831,6 +847,16 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * between tool markers but is no call, or is cut short, comes as text, markers and all, so that
  * nothing the model said is lost.
  *
+ * A grammar holds for what follows the model's thinking: behind thinking that the prompt has
+ * opened, and behind thinking that a model which marks it opens itself, which it may. While it
+ * thinks, it cannot end the generation. If max_tokens are over by then, the last event has
+ * COW_MLX_FINISH_LENGTH and there was no text. "enable_thinking": false makes the grammar hold
+ * from the first token on. Inside JSON of a schema, no markers are looked for.
+ *
+ * With "tool_choice" "required" the answer, behind the thinking, is one call or more of the tools,
+ * with the name of a tool one call of that; in the model's own notation, and with arguments that
+ * match the tool's schema. With "none", nothing is taken for a call.
+ *
  * The last event is COW_MLX_EVENT_END, once, if the call succeeds; a call that is cancelled, or
  * fails, has none.
  *
@@ -840,6 +866,11 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * @param options_json   NULL, or as for cow_mlx_model_chat_prompt()
  * @param on_event       receives the events, on this thread; may be NULL
  * @param stats          receives sizes and times; may be NULL
+ *
+ * @retval COW_MLX_EINVAL        also: a tool is to be called, but there is none, none of that name,
+ *                               or a grammar as well
+ * @retval COW_MLX_EUNSUPPORTED  also: a tool is to be called, but the model's tool-call format is
+ *                               unknown, or cannot be held to the tool's schema
  *
  * Otherwise as cow_mlx_model_chat_prompt() and cow_mlx_context_generate().
  */

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.grammar import Constraint
+    from cowmlx.generation.generation import Constrains
     from cowmlx.generation.lane import Lane
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
@@ -172,8 +172,16 @@ class Context:
         params: GenerationParams,
         cancel_epoch: int,
         draft: Model | None = None,
+        constraint: Constrains | None = None,
     ) -> None:
         """Start a generation; an earlier one ends.
+
+        Args:
+            prompt: all tokens.
+            params: of the generation.
+            cancel_epoch: how often the context had been cancelled when the call was made.
+            draft: the model that guesses ahead.
+            constraint: what the output must match; without it that is the grammar of params.
 
         Raises:
             InvalidArgument: no tokens, or one outside the vocabulary.
@@ -185,7 +193,7 @@ class Context:
         if rolling is not None:
             dropped, prompt = rolling.dropped(len(prompt)), rolling.cut(prompt)
         with mx.stream(self.stream):
-            constraint = self._constraint(params)
+            constraint = self._constraint(params, constraint)
             drafter = self._drafter(params, draft)
             self.end_generation()
             self._dropped = dropped
@@ -232,17 +240,21 @@ class Context:
                 f"{self.params.max_tokens}"
             )
 
-    def _constraint(self, params: GenerationParams) -> Constraint | None:
-        if params.grammar is None:
+    def _constraint(self, params: GenerationParams, given: Constrains | None) -> Constrains | None:
+        if params.grammar is None and given is None:
             return None
         from cowmlx.generation.grammar import Constraint  # late: few generations need it
 
         if params.draft_tokens:
+            named = "grammar" if params.grammar is not None else "tool_choice"
             raise Unsupported(
-                "grammar and draft_tokens exclude each other: guesses are not checked against a "
+                f"{named} and draft_tokens exclude each other: guesses are not checked against a "
                 "grammar"
             )
-        return Constraint(self.model, params.grammar, params.grammar_kind)
+        if given is not None:
+            return given
+        assert params.grammar is not None
+        return Constraint.of(self.model, params.grammar, params.grammar_kind)
 
     def _drafter(self, params: GenerationParams, draft: Model | None) -> Drafter | None:
         if not params.draft_tokens:

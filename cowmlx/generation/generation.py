@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.thinking import ThinkingFirst
     from cowmlx.models.model import Model
+
+    Constrains = Constraint | ThinkingFirst
 
 PREFILL_CHUNK = 512  # tokens of a prompt that are processed at a time
 SMALL_CHUNK = 128  # while others decode: the longest that they wait for it
@@ -60,7 +63,7 @@ class Generation:
         cancel_epoch: int,
         *,
         rolling: RollingWindow | None = None,
-        constraint: Constraint | None = None,
+        constraint: Constrains | None = None,
         drafter: Drafter | None = None,
         on_prompt: Callable[[], None] | None = None,
     ) -> None:
