@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         def finished(self) -> bool:
             """Whether it never wants a turn again."""
 
-        def attend(self) -> None:
+        def attend(self) -> object:
             """See to a cancel or a deadline while others have the turns. Never raises."""
 
         def turn(self) -> bool:

@@ -726,7 +726,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_
  * select, poll, epoll, kqueue or run loop of an application.
  *
  * From then on a piece is always computed ahead. The descriptor belongs to the context, which
- * closes it when it is freed: only wait for it, do not read or close it.
+ * closes it when it is freed: only wait for it, do not read or close it. (What a host reads
+ * there comes back with its next call; one that closed it is given another by this function.)
  *
  * @param out  receives the descriptor, the same one every time
  * @retval COW_MLX_EIO  the process has too many open files
