@@ -200,8 +200,9 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params);
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
  * @retval COW_MLX_ENOENT        no usable Python was found; the message lists
  *                               where it was looked for
- * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, or the process
- *                               runs a Python of another version
+ * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs
+ *                               a Python of another version, or this is a
+ *                               sub-interpreter of it
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
 
