@@ -6,7 +6,7 @@
 
 #include "host.h"
 
-enum { ROUNDS = 20, PATIENCE = 120 };
+enum { ROUNDS = 20, PATIENCE = 250 };
 
 typedef struct victim {
   session s;
