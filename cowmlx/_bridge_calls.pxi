@@ -83,21 +83,27 @@ cdef char* copied(bytes text) except NULL:
 
 
 cdef class HostCall:
-    """A request that waits: cowmlx.calls.Call."""
+    """A request that waits: cowmlx.calls.Call.
+
+    Once it has ended, its request lies on no stack any more: whatever is asked then
+    is answered without it, and what is told is lost.
+    """
 
     cdef cow_request* r  # NULL once it has ended
+    cdef readonly uint32_t cancel_epoch
 
     @staticmethod
     cdef HostCall keep(cow_request* r):
         cdef HostCall call = HostCall.__new__(HostCall)
         call.r = r
+        call.cancel_epoch = r.cancel_epoch
         return call
 
-    cdef cow_request* ended(self):
-        """The request, given up by this call."""
+    cdef void end(self, cow_mlx_status status):
         cdef cow_request* r = self.r
         self.r = NULL
-        return r
+        if r != NULL:
+            end(r, status)
 
     cdef int post(self, cow_event* event, bytes text, bytes name=None) except -1:
         """Hand over an event with its own copy of a text: the call may end before it is read."""
@@ -121,12 +127,8 @@ cdef class HostCall:
     def refused(self):
         return self.r != NULL and host.refused(self.r)
 
-    @property
-    def cancel_epoch(self):
-        return self.r.cancel_epoch
-
     def post_progress(self, float fraction, str stage):
-        if self.r.args.model_params.progress == NULL:
+        if self.r == NULL or self.r.args.model_params.progress == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_PROGRESS
@@ -134,7 +136,9 @@ cdef class HostCall:
         self.post(&event, stage.encode())
 
     def post_prompt(self, size_t processed, size_t total):
-        cdef const cow_mlx_generation_params* params = self.r.args.generation_params
+        cdef const cow_mlx_generation_params* params = NULL
+        if self.r != NULL:
+            params = self.r.args.generation_params
         if params == NULL or params.prompt_progress == NULL:
             return
         cdef cow_event event
@@ -144,14 +148,14 @@ cdef class HostCall:
         self.post(&event, b"")
 
     def post_text(self, bytes text):
-        if self.r.on_text == NULL:
+        if self.r == NULL or self.r.on_text == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_TEXT
         self.post(&event, text)
 
     def post_chat(self, int kind, str text, str name, int finish):
-        if self.r.on_event == NULL:
+        if self.r == NULL or self.r.on_event == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_CHAT
@@ -160,29 +164,35 @@ cdef class HostCall:
         self.post(&event, text.encode("utf-8", "replace"), name.encode("utf-8", "replace"))
 
     def note(self, str message):
-        if self.r.log_message == NULL:
+        if self.r != NULL and self.r.log_message == NULL:
             log(self.r, COW_MLX_LOG_INFO, message)
 
     def succeed(self):
-        end(self.ended(), COW_MLX_OK)
+        self.end(COW_MLX_OK)
 
     def succeed_with_handle(self, int32_t handle):
-        self.r.args.handle_out[0] = handle
-        end(self.ended(), COW_MLX_OK)
+        if self.r != NULL:
+            self.r.args.handle_out[0] = handle
+        self.end(COW_MLX_OK)
 
     def succeed_with_count(self, size_t count):
-        self.r.args.count_out[0] = count
-        end(self.ended(), COW_MLX_OK)
+        if self.r != NULL:
+            self.r.args.count_out[0] = count
+        self.end(COW_MLX_OK)
 
     def succeed_with_floats(self, array, size_t count):
+        if self.r == NULL:
+            return
         try:
             put_floats(self.r.args.floats_out, array, count)
         except BufferTooSmall as error:
             self.fail(error)
             return
-        end(self.ended(), COW_MLX_OK)
+        self.end(COW_MLX_OK)
 
     def answer_size(self, size_t size, size_t count):
+        if self.r == NULL:
+            return True
         cdef cow_floats_out out = self.r.args.floats_out
         if out.buffer != NULL and 0 < size <= out.capacity:
             return False
@@ -192,28 +202,35 @@ cdef class HostCall:
                 BufferTooSmall(f"capacity is {out.capacity}, but there are {size} values")
             )
         else:
-            end(self.ended(), COW_MLX_OK)
+            self.end(COW_MLX_OK)
         return True
 
     def succeed_with_stats(self, stats):
-        put_stats(self.r.args.stats_out, stats)
-        end(self.ended(), COW_MLX_OK)
+        if self.r != NULL:
+            put_stats(self.r.args.stats_out, stats)
+        self.end(COW_MLX_OK)
 
     def deliver(self, piece):
+        if self.r == NULL:
+            return False
         try:
             put_text(self.r.args.text_out, piece.text, False)
         except BufferTooSmall as error:
             self.fail(error)
             return False
         put_piece(self.r.args.piece_out, piece)
-        end(self.ended(), COW_MLX_OK)
+        self.end(COW_MLX_OK)
         return True
 
     def done(self, piece):
+        if self.r == NULL:
+            return
         put_text(self.r.args.text_out, b"", False)
         put_piece(self.r.args.piece_out, piece)
-        end(self.ended(), COW_MLX_DONE)
+        self.end(COW_MLX_DONE)
 
     def fail(self, error):
-        if self.r != NULL:
-            fail(self.ended(), error)
+        cdef cow_request* r = self.r
+        self.r = NULL
+        if r != NULL:
+            fail(r, error)

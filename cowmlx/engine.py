@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 import mlx.core as mx
@@ -116,12 +117,11 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
-        for loading in list(self._loadings):
-            loading.abandon(STOPPED)
-        for embedding in list(self._embeddings):
-            embedding.abandon(STOPPED)
+        for unit in (*self._loadings, *self._embeddings):
+            unit.abandon(STOPPED)
         for handle in self._handles.handles(constants.KIND_CONTEXT):
-            self.free_context(handle, STOPPED)
+            with suppress(BaseException):  # the calls on other contexts have to end too
+                self.free_context(handle, STOPPED)
         for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
             for handle in self._handles.handles(kind):
                 self._handles.remove(kind, handle)
@@ -323,21 +323,29 @@ class Engine:
         def cancel_epoch() -> int:
             return self._cancel_epoch(handle)
 
-        context = Context(model, params, self._streams.take(), cancel_epoch, prefixes)
+        stream = self._streams.take()
+        try:
+            context = Context(model, params, stream, cancel_epoch, prefixes)
+            self._lanes.enter(context)
+        except BaseException:
+            self._streams.give_back(stream)
+            raise
         try:
             handle = self._handles.add(constants.KIND_CONTEXT, context)
         except BaseException:
-            self._streams.give_back(context.stream)
+            self._lanes.exit(context)
+            self._streams.give_back(stream)
             raise
-        self._lanes.enter(context)
         self._opened(handle)
         return handle
 
     def _set_model(self, context: Context, model: Model) -> None:
         """Let a context use other weights, and be batched with those that do."""
         self._lanes.exit(context)
-        context.set_model(model)
-        self._lanes.enter(context)
+        try:
+            context.set_model(model)
+        finally:
+            self._lanes.enter(context)
 
     def _context(self, handle: int) -> Context:
         return self._handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[return-value]
@@ -359,9 +367,11 @@ class Engine:
             self._scheduler.remove(transfer)
             transfer.abandon(reason)
         self._scheduler.remove(context)
-        context.abandon(reason)
-        self._lanes.exit(context)
-        self._streams.give_back(context.stream)
+        try:
+            context.abandon(reason)
+        finally:
+            self._lanes.exit(context)
+            self._streams.give_back(context.stream)
 
     def reset_context(self, handle: int) -> None:
         """Forget a context's tokens."""
@@ -372,9 +382,13 @@ class Engine:
         context = self._idle_context(handle)
         snapshot = context.snapshot()
         forked = self._open_context(context.base, context.params, context.prefixes)
-        self._set_model(self._context(forked), context.model)
-        self._context(forked).adapter = context.adapter
-        self._context(forked).restore(snapshot)
+        try:
+            self._set_model(self._context(forked), context.model)
+            self._context(forked).adapter = context.adapter
+            self._context(forked).restore(snapshot)
+        except BaseException:  # nobody would know of it
+            self.free_context(forked)
+            raise
         return forked
 
     def checkpoint(self, handle: int) -> int:

@@ -39,7 +39,9 @@
  *     asks for the size and returns COW_MLX_OK. Text is NUL-terminated where
  *     there is room for the terminator; *length never counts it.
  *  7. Callbacks run on the thread that made the call, while it waits. They may
- *     block and may call the library. Returning false cancels the call.
+ *     block and may call the library. Returning false cancels the call. A
+ *     callback must return: leaving one by longjmp(), by pthread_exit() or by
+ *     an exception that passes through the library is undefined.
  *  8. Every function may be called from any thread once the runtime has started.
  *     Calls on one context are made one at a time: a second one while the first
  *     still runs is COW_MLX_ESTATE. Always allowed are cow_mlx_context_cancel(),
@@ -57,6 +59,11 @@
  * A child that is forked while the runtime runs can make no calls, and ends with
  * _exit() or an exec function: exit() would run the destructors of libraries
  * whose threads it does not have.
+ *
+ * pthread_cancel() waits for the library: in a call, its callbacks included, the
+ * thread cannot be cancelled, and it ends at its next cancellation point after it.
+ * A callback leaves that state as it is. In a signal handler only
+ * cow_mlx_context_cancel() may be called.
  *
  * Unless its entry says otherwise, a function is thread-safe, blocks until its
  * result is there, and exists since version 1.0.
@@ -147,7 +154,7 @@ COW_MLX_API uint32_t cow_mlx_abi_version(void);
 COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
 
 /**
- * What went wrong in the last call that this thread made.
+ * What went wrong in the last call that this thread made, cow_mlx_context_cancel() aside.
  *
  * Names the operation, the value and what would be accepted. Never NULL; ""
  * after a call that did not fail. Valid until the thread's next call. Of a call
@@ -194,8 +201,9 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params);
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
  * @retval COW_MLX_ENOENT        no usable Python was found; the message lists
  *                               where it was looked for
- * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, or the process
- *                               runs a Python of another version
+ * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs
+ *                               a Python of another version, or this is a
+ *                               sub-interpreter of it
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
 
@@ -743,7 +751,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_
  * select, poll, epoll, kqueue or run loop of an application.
  *
  * From then on a piece is always computed ahead. The descriptor belongs to the context, which
- * closes it when it is freed: only wait for it, do not read or close it.
+ * closes it when it is freed: only wait for it, do not read or close it. (What a host reads
+ * there comes back with its next call; one that closed it is given another by this function.)
  *
  * @param out  receives the descriptor, the same one every time
  * @retval COW_MLX_EIO  the process has too many open files
@@ -775,6 +784,9 @@ COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, con
  * A begin or generate that runs returns COW_MLX_ECANCELED; next returns
  * COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A context that does nothing is left
  * as it is. The context stays usable.
+ *
+ * Async-signal-safe: it may be called in a signal handler, whatever its thread was doing.
+ * For that it leaves errno and the thread's error message alone, also where it fails.
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context);
 

@@ -345,9 +345,10 @@ class Context:
         """Go on with other weights; tokens that these have not processed are forgotten."""
         if model.serial == self.model.serial:
             return
+        sequence = Sequence(model.network, self.params.kv.maker(model))
         self.reset()
         self.model = model
-        self.sequence = Sequence(model.network, self.params.kv.maker(model))
+        self.sequence = sequence
 
     def logits(self) -> mx.array:
         """Return (V,) float32 behind the last token that the host knows to be held.
@@ -373,7 +374,7 @@ class Context:
         if self._wake is None:
             self._wake = WakeDescriptor()
             self._show_wake()
-        return self._wake.fd
+        return self._wake.fd()
 
     def _show_wake(self, ready: bool | None = None) -> None:
         if self._wake is not None:
@@ -385,14 +386,19 @@ class Context:
     def wait(self, waiter: Waiter) -> None:
         """Let a call wait here. It is served at once if it can be."""
         self._waiter = waiter
-        self._serve()
+        self.attend()
 
-    def attend(self) -> None:
-        """Serve the call that waits, without a step: a cancel or a deadline ends it."""
+    def attend(self) -> bool:
+        """Serve the call that waits, without a step: a cancel or a deadline ends it.
+
+        Returns:
+            whether a call has ended.
+        """
         try:
-            self._serve()
-        except BaseException as error:  # ends this generation, and nothing else
-            self.fail(error)
+            return self._serve()
+        except BaseException as error:  # ends this generation and this call, and nothing else
+            self._give_up(error)
+            return True
 
     def turn(self) -> bool:
         """Serve the call that waits, and step if it, or running ahead, wants it.
@@ -421,7 +427,7 @@ class Context:
             together = []
         for context in together or [self]:
             context._carried = context is not self
-            context._serve()
+            context.attend()
         return True
 
     @property
@@ -484,10 +490,24 @@ class Context:
         if self._waiter is not None:
             waiter, self._waiter = self._waiter, None
             waiter.call.fail(Canceled(reason))
-        self.reset()
         if self._wake is not None:
             self._wake.close()
             self._wake = None
+        self.reset()
+
+    def _give_up(self, error: BaseException) -> None:
+        """End the generation and the call that waits: it cannot be served."""
+        self.fail(error)
+        waiter, self._waiter = self._waiter, None
+        self._end_refill()
+        if waiter is not None:
+            waiter.call.fail(error)
+
+    def _end_refill(self) -> None:
+        """Let the host's generation, which has ended, come back."""
+        if self._refilling:
+            self.generation, self._reuse, self._dropped = self._shelved
+            self._shelved, self._refilling = (None, self._reuse, 0), False
 
     def _wants_step(self, generation: Generation) -> bool:
         if generation.ended:
@@ -517,9 +537,7 @@ class Context:
         if not served:
             return False
         self._waiter = None
-        if self._refilling:
-            self.generation, self._reuse, self._dropped = self._shelved
-            self._shelved, self._refilling = (None, self._reuse, 0), False
+        self._end_refill()
         return True
 
     # --------------------------------------------------------------------- Info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 
 import mlx.core as mx
 
@@ -432,7 +433,8 @@ class Generation:
         self.outbox.clear()
         self.logits = None
         self._end(constants.FINISH_CANCELED)
-        self._sequence.reset()
+        with suppress(BaseException):  # what its batch makes of that says less than the error
+            self._sequence.reset()
 
     def last_piece(self) -> Piece:
         """Return what every call gets once all is delivered."""

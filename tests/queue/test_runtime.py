@@ -10,7 +10,7 @@ from support.paths import CSRC
 from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
-PARTS = ["api", "cancel", "error", "params", "queue", "runtime"]
+PARTS = ["api", "cancel", "error", "params", "queue", "runtime", "wake_semaphore"]
 SOURCES = [HERE / "stub_bootstrap.c", HERE / "runtime_scenarios.c"]
 SOURCES += [CSRC / f"{part}.c" for part in PARTS]
 
