@@ -6,9 +6,9 @@ import argparse
 import signal
 import sys
 
-from cowmlx.commands import bundle, doctor, info, installation, wiring
+from cowmlx.commands import bundle, doctor, info, installation, uninstall, wiring
 
-COMMANDS = (installation, info, wiring, doctor, bundle)
+COMMANDS = (installation, info, wiring, doctor, bundle, uninstall)
 
 
 def main() -> int:

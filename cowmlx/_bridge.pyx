@@ -47,11 +47,11 @@ cdef bint carry_out(HostCall call) except -1:
     cdef cow_request* r = call.r
     if r.op == COW_OP_RUNTIME_START:
         runtime_start(r)
-        end(call.ended(), COW_MLX_OK)
+        call.end(COW_MLX_OK)
         return False
     if r.op == COW_OP_RUNTIME_STOP:
         engine.stop()
-        end(call.ended(), COW_MLX_OK)
+        call.end(COW_MLX_OK)
         return False
     method = getattr(engine, METHODS[<int> r.op])
     arguments = READERS[<int> r.op](r)

@@ -52,7 +52,24 @@ cdef void fail(cow_request* r, object error):
     if len(text) >= COW_MESSAGE_SIZE:  # whole characters only
         text = text[:COW_MESSAGE_SIZE - 1].decode("utf-8", "ignore").encode()
     memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
+    try:
+        note_failure(r, status, text)
+    except BaseException:  # the call has its message, and must end
+        pass
     end(r, status)
+
+
+cdef note_failure(cow_request* r, int status, bytes text):
+    """Let context_info have the message, for threads that did not make the call.
+
+    Left out is what says "once more" and no more, and what may be asked while a call runs.
+    """
+    if r.op in (COW_OP_CONTEXT_INFO, COW_OP_CONTEXT_TOKENS, COW_OP_CONTEXT_STATS):
+        return
+    if status == COW_MLX_EBUFFER or (r.op == COW_OP_CONTEXT_POLL and status == COW_MLX_ETIMEDOUT):
+        return
+    if engine is not None and r.context:
+        engine.note_failure(r.context, status, text.decode())
 
 
 cdef char* copied(bytes text) except NULL:
@@ -66,21 +83,27 @@ cdef char* copied(bytes text) except NULL:
 
 
 cdef class HostCall:
-    """A request that waits: cowmlx.calls.Call."""
+    """A request that waits: cowmlx.calls.Call.
+
+    Once it has ended, its request lies on no stack any more: whatever is asked then
+    is answered without it, and what is told is lost.
+    """
 
     cdef cow_request* r  # NULL once it has ended
+    cdef readonly uint32_t cancel_epoch
 
     @staticmethod
     cdef HostCall keep(cow_request* r):
         cdef HostCall call = HostCall.__new__(HostCall)
         call.r = r
+        call.cancel_epoch = r.cancel_epoch
         return call
 
-    cdef cow_request* ended(self):
-        """The request, given up by this call."""
+    cdef void end(self, cow_mlx_status status):
         cdef cow_request* r = self.r
         self.r = NULL
-        return r
+        if r != NULL:
+            end(r, status)
 
     cdef int post(self, cow_event* event, bytes text, bytes name=None) except -1:
         """Hand over an event with its own copy of a text: the call may end before it is read."""
@@ -104,12 +127,8 @@ cdef class HostCall:
     def refused(self):
         return self.r != NULL and host.refused(self.r)
 
-    @property
-    def cancel_epoch(self):
-        return self.r.cancel_epoch
-
     def post_progress(self, float fraction, str stage):
-        if self.r.callbacks.progress == NULL:
+        if self.r == NULL or self.r.callbacks.progress == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_PROGRESS
@@ -117,7 +136,7 @@ cdef class HostCall:
         self.post(&event, stage.encode())
 
     def post_prompt(self, size_t processed, size_t total):
-        if self.r.callbacks.prompt == NULL:
+        if self.r == NULL or self.r.callbacks.prompt == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_PROMPT
@@ -126,14 +145,14 @@ cdef class HostCall:
         self.post(&event, b"")
 
     def post_text(self, bytes text):
-        if self.r.callbacks.text == NULL:
+        if self.r == NULL or self.r.callbacks.text == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_TEXT
         self.post(&event, text)
 
     def post_chat(self, int kind, str text, str name, int finish):
-        if self.r.callbacks.event == NULL:
+        if self.r == NULL or self.r.callbacks.event == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_CHAT
@@ -142,23 +161,29 @@ cdef class HostCall:
         self.post(&event, text.encode("utf-8", "replace"), name.encode("utf-8", "replace"))
 
     def note(self, str message):
-        if self.r.log_message == NULL:
+        if self.r != NULL and self.r.log_message == NULL:
             log(self.r, COW_MLX_LOG_INFO, message)
 
     def succeed(self, value=None):
+        if self.r == NULL:
+            return False
         try:
             WRITERS[<int> self.r.op](self.r, value)
         except BaseException as error:
             self.fail(error)
             return False
-        end(self.ended(), COW_MLX_OK)
+        self.end(COW_MLX_OK)
         return True
 
     def done(self, value):
+        if self.r == NULL:
+            return
         WRITERS[<int> self.r.op](self.r, value)
-        end(self.ended(), COW_MLX_DONE)
+        self.end(COW_MLX_DONE)
 
     def answer_size(self, size_t size, size_t count):
+        if self.r == NULL:
+            return True
         cdef cow_floats_out out = self.r.floats[0]
         if out.buffer != NULL and 0 < size <= out.capacity:
             return False
@@ -168,9 +193,11 @@ cdef class HostCall:
                 BufferTooSmall(f"capacity is {out.capacity}, but there are {size} values")
             )
         else:
-            end(self.ended(), COW_MLX_OK)
+            self.end(COW_MLX_OK)
         return True
 
     def fail(self, error):
-        if self.r != NULL:
-            fail(self.ended(), error)
+        cdef cow_request* r = self.r
+        self.r = NULL
+        if r != NULL:
+            fail(r, error)

@@ -473,6 +473,7 @@ cdef extern from "bridge.h" nogil:
         const char* operation
         const void* args
         const cow_floats_out* floats
+        cow_mlx_context context
         uint32_t cancel_epoch
         cow_deliver_fn deliver
         cow_callbacks callbacks

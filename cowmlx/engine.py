@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx import _status as statuses
 from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.calls import Call
     from cowmlx.embedding import Embedding
+    from cowmlx.generation.generation import Constrains
     from cowmlx.generation.piece import Stats
+    from cowmlx.models.conversation import Conversation
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
     from cowmlx.saving import Transfer
@@ -116,12 +120,11 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
-        for loading in list(self._loadings):
-            loading.abandon(STOPPED)
-        for embedding in list(self._embeddings):
-            embedding.abandon(STOPPED)
+        for unit in (*self._loadings, *self._embeddings):
+            unit.abandon(STOPPED)
         for handle in self._handles.handles(constants.KIND_CONTEXT):
-            self._close_context(handle, STOPPED)
+            with suppress(BaseException):  # the calls on other contexts have to end too
+                self._close_context(handle, STOPPED)
         for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
             for handle in self._handles.handles(kind):
                 self._handles.remove(kind, handle)
@@ -249,7 +252,7 @@ class Engine:
 
     def model_chat_prompt(self, handle: int, messages: str, options: str | None) -> list[int]:
         """Return the tokens of a rendered conversation (JSON texts)."""
-        return _render(self._model(handle), messages, options)[0]
+        return _read_conversation(self._model(handle), messages, options).prompt
 
     @keeps_call
     def model_embed(
@@ -322,20 +325,28 @@ class Engine:
         def cancel_epoch() -> int:
             return self._cancel_epoch(handle)
 
-        context = Context(model, params, self._streams.take(), cancel_epoch, prefixes)
+        stream = self._streams.take()
+        try:
+            context = Context(model, params, stream, cancel_epoch, prefixes)
+            self._lanes.enter(context)
+        except BaseException:
+            self._streams.give_back(stream)
+            raise
         try:
             handle = self._handles.add(constants.KIND_CONTEXT, context)
         except BaseException:
-            self._streams.give_back(context.stream)
+            self._lanes.exit(context)
+            self._streams.give_back(stream)
             raise
-        self._lanes.enter(context)
         return handle
 
     def _set_model(self, context: Context, model: Model) -> None:
         """Let a context use other weights, and be batched with those that do."""
         self._lanes.exit(context)
-        context.set_model(model)
-        self._lanes.enter(context)
+        try:
+            context.set_model(model)
+        finally:
+            self._lanes.enter(context)
 
     def _context(self, handle: int) -> Context:
         return self._handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[return-value]
@@ -359,9 +370,11 @@ class Engine:
             self._scheduler.remove(transfer)
             transfer.abandon(reason)
         self._scheduler.remove(context)
-        context.abandon(reason)
-        self._lanes.exit(context)
-        self._streams.give_back(context.stream)
+        try:
+            context.abandon(reason)
+        finally:
+            self._lanes.exit(context)
+            self._streams.give_back(context.stream)
 
     def context_reset(self, handle: int) -> None:
         """Forget a context's tokens."""
@@ -372,9 +385,13 @@ class Engine:
         context = self._idle_context(handle)
         snapshot = context.snapshot()
         forked = self._open_context(context.base, context.params, context.prefixes)
-        self._set_model(self._context(forked), context.model)
-        self._context(forked).adapter = context.adapter
-        self._context(forked).restore(snapshot)
+        try:
+            self._set_model(self._context(forked), context.model)
+            self._context(forked).adapter = context.adapter
+            self._context(forked).restore(snapshot)
+        except BaseException:  # nobody would know of it
+            self.context_free(forked)
+            raise
         return forked
 
     def context_checkpoint(self, handle: int) -> int:
@@ -493,6 +510,12 @@ class Engine:
         """Return what ``context_info`` tells."""
         return self._context(handle).info()
 
+    def note_failure(self, handle: int, status: int, message: str) -> None:
+        """Let ``context_info`` tell of a call that failed, if its handle is an open context's."""
+        context: Context | None = self._handles.find(constants.KIND_CONTEXT, handle)  # type: ignore[assignment]
+        if context is not None:
+            context.failure = {"status": statuses.NAMES[status], "message": message}
+
     def context_stats(self, handle: int) -> Stats:
         """Return the sizes and times of a context's last generation."""
         generation = self._context(handle).generation
@@ -522,25 +545,37 @@ class Engine:
         self, call: Call, handle: int, messages: str, fields: dict[str, Any], options: str | None
     ) -> None:
         """Answer a conversation (JSON texts); the call ends with the answer."""
-        from cowmlx.generation.chat_events import ChatSplitter  # late: not every host chats
+        from cowmlx.generation.chat_answer import ChatAnswer  # late: not every host chats
 
-        model = self._idle_context(handle).model
+        context = self._idle_context(handle)
         _refuse_logprobs(fields)
-        prompt, tools = _render(model, messages, options)
-        if not prompt:
+        conversation = _read_conversation(context.model, messages, options)
+        if not conversation.prompt:
             raise InvalidArgument("the chat template makes nothing of messages_json")
-        splitter = ChatSplitter.after(model, prompt, tools)
-        self._start(handle, prompt, fields, call).wait(ChatWaiter(call, splitter))
+        params = GenerationParams(fields)
+        answer = ChatAnswer(context.model, conversation, params)
+        self._begin(context, conversation.prompt, params, call, answer.constraint)
+        context.wait(ChatWaiter(call, answer.splitter))
 
     def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
         context = self._idle_context(handle)
+        self._begin(context, tokens, GenerationParams(fields), call)
+        return context
+
+    def _begin(
+        self,
+        context: Context,
+        tokens: list[int],
+        params: GenerationParams,
+        call: Call,
+        constraint: Constrains | None = None,
+    ) -> None:
         if not tokens:
             raise InvalidArgument("count is 0, but a prompt has at least one token")
-        params = GenerationParams(fields)
         draft = self._model(params.draft) if params.draft else None
-        context.begin(tokens, params, call.cancel_epoch, draft)
+        context.begin(tokens, params, call.cancel_epoch, draft, constraint)
+        context.failure = None
         self._scheduler.add(context)
-        return context
 
     @keeps_call
     def context_poll(self, call: Call, handle: int, timeout_ms: int) -> None:
@@ -613,16 +648,17 @@ def _refuse_logprobs(fields: dict[str, Any]) -> None:
         )
 
 
-def _render(model: Model, messages: str, options: str | None) -> tuple[list[int], list[Any] | None]:
-    """Return the tokens of a conversation (JSON texts), and the tools that it offers."""
+def _read_conversation(model: Model, messages: str, options: str | None) -> Conversation:
+    """Read a conversation (JSON texts), and render it."""
+    from cowmlx.models.conversation import Conversation  # late: not every host chats
+
     if model.chat_template is None:
         raise Unsupported(
             "this model has no chat template; write the prompt yourself and use model_tokenize"
         )
     parsed_messages = _parse_json("messages_json", messages, list)
     parsed_options = _parse_json("options_json", options, dict) if options else {}
-    prompt = model.chat_template.prompt_tokens(model.tokenizer, parsed_messages, parsed_options)
-    return prompt, parsed_options.get("tools")
+    return Conversation(model, parsed_messages, parsed_options)
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:

@@ -53,10 +53,14 @@ class HandleTable:
         Raises:
             UnknownHandle: it is not one.
         """
-        value = self._entries[kind].get(handle)
+        value = self.find(kind, handle)
         if value is None:
             raise UnknownHandle(f"{handle} is not an open {NOUNS[kind]}")
         return value
+
+    def find(self, kind: int, handle: int) -> object | None:
+        """Return the object of an open handle of this kind, or None."""
+        return self._entries[kind].get(handle)
 
     def remove(self, kind: int, handle: int) -> object:
         """Close an open handle of this kind and return its object."""

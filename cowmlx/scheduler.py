@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         def finished(self) -> bool:
             """Whether it never wants a turn again."""
 
-        def attend(self) -> None:
+        def attend(self) -> object:
             """See to a cancel or a deadline while others have the turns. Never raises."""
 
         def turn(self) -> bool:
@@ -53,10 +53,16 @@ class Scheduler:
     def step(self) -> bool:
         """Give one unit its turn; false if none wants one."""
         if self._take_turn(self._foreground):
-            for unit in self._background:
-                unit.attend()
+            self._attend_background()
             return True
         return self._take_turn(self._background)
+
+    def _attend_background(self) -> None:
+        """See to cancels and deadlines behind the foreground; what has ended leaves."""
+        for unit in list(self._background):
+            unit.attend()
+            if unit.finished:
+                self._background.remove(unit)
 
     @staticmethod
     def _take_turn(queue: deque[Unit]) -> bool:

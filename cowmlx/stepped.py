@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import mlx.core as mx
 
 from cowmlx.errors import Canceled
@@ -33,43 +35,62 @@ class SteppedCall:
 
     def turn(self) -> bool:
         """Do one step; false if there is none now."""
-        if self.finished or not self._may_step():
+        if self.finished:
             return False
-        reason = self._broken_off()
-        if reason is not None:
-            self.abandon(reason)
+        try:
+            return self._turn()
+        except BaseException as error:  # ends this call, and nothing else
+            self._end_with(error)
+            return True
+
+    def _turn(self) -> bool:
+        if not self._may_step():
+            return False
+        if self._break_off():
             return True
         try:
             with mx.stream(self._stream):
                 told = next(self._steps)
         except StopIteration as stop:
-            self._finish(stop.value)
-        except BaseException as error:  # ends this call, and nothing else
-            self._fail(error)
+            self._end()
+            self._succeed(stop.value)
         else:
             self._tell(told)
         return True
 
     def attend(self) -> None:
         """End here if that was asked for."""
-        reason = self._broken_off()
-        if reason is not None and not self.finished:
-            self.abandon(reason)
+        if self.finished:
+            return
+        try:
+            self._break_off()
+        except BaseException as error:  # ends this call, and nothing else
+            self._end_with(error)
 
     def abandon(self, reason: str) -> None:
-        """Stop, and cancel the call."""
-        self._steps.close()
-        self._fail(Canceled(reason))
+        """Stop, and cancel the call; nothing happens if it has ended."""
+        if not self.finished:
+            self._end_with(Canceled(reason))
 
-    def _fail(self, error: BaseException) -> None:
-        self.finished = True
-        self._release()
+    def _break_off(self) -> bool:
+        reason = self._broken_off()
+        if reason is not None:
+            self.abandon(reason)
+        return reason is not None
+
+    def _end_with(self, error: BaseException) -> None:
+        """End the call with an error, whatever else fails meanwhile."""
+        with suppress(BaseException):  # what cleaning up raises says less than the error
+            self._steps.close()
+        with suppress(BaseException):
+            self._end()
         self._call.fail(error)
 
-    def _finish(self, result: Any) -> None:
-        self.finished = True
-        self._release()
-        self._succeed(result)
+    def _end(self) -> None:
+        """Give up what the work held, once."""
+        if not self.finished:
+            self.finished = True
+            self._release()
 
     # What kinds of work differ in.
 

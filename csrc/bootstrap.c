@@ -19,10 +19,7 @@
 #include "python_api.h"
 #include "queue.h"
 #include "runtime.h"
-
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
-#define PYTHON_VERSION TEXT(PY_MAJOR_VERSION) "." TEXT(PY_MINOR_VERSION)
+#include "thread_state.h"
 
 static cow_python_api py;
 static atomic_bool py_ready; /* the table is filled and Python runs */
@@ -44,23 +41,18 @@ static struct {
 /* ------------------------------------------------ Finding CPython's functions */
 
 static cow_mlx_status look_up(void* library) {
-#define LOOK_UP(name)                                                   \
-  *(void**)&py.name = dlsym(library, #name);                            \
-  if (!py.name) {                                                       \
-    return cow_error(COW_MLX_EUNSUPPORTED,                              \
-                     "runtime_start: this Python has no %s; libcowmlx " \
-                     "was built for Python " PYTHON_VERSION,            \
-                     #name);                                            \
+  const char* missing = cow_python_look_up(library, &py);
+  if (missing) {
+    return cow_error(COW_MLX_EUNSUPPORTED,
+                     "runtime_start: this Python has no %s; libcowmlx was built for "
+                     "Python " COW_PYTHON_VERSION,
+                     missing);
   }
-  COW_PYTHON_FUNCTIONS(LOOK_UP)
-#undef LOOK_UP
-  size_t length = strlen(PYTHON_VERSION);
-  const char* version = py.Py_GetVersion();
-  if (strncmp(version, PYTHON_VERSION, length) != 0 || version[length] != '.') {
+  if (!cow_python_fits(&py)) {
     return cow_error(COW_MLX_EUNSUPPORTED,
                      "runtime_start: the process runs Python %.16s, but libcowmlx was built for "
-                     "Python " PYTHON_VERSION,
-                     version);
+                     "Python " COW_PYTHON_VERSION,
+                     py.Py_GetVersion());
   }
   return COW_MLX_OK;
 }
@@ -91,7 +83,7 @@ static cow_mlx_status find_python(const char* home) {
   if (mapped && minor != PY_MINOR_VERSION) {
     return cow_error(COW_MLX_EUNSUPPORTED,
                      "runtime_start: the process holds %.512s already, but libcowmlx was built "
-                     "for Python " PYTHON_VERSION,
+                     "for Python " COW_PYTHON_VERSION,
                      path);
   }
   cow_mlx_status status = COW_MLX_OK;
@@ -158,7 +150,7 @@ static cow_mlx_status boot(void) {
    * prefix. Without an executable, Python would look for a virtual environment
    * above the working folder. */
   if (!python.executable[0]) {
-    snprintf(python.executable, sizeof python.executable, "%.4000s/bin/python" PYTHON_VERSION,
+    snprintf(python.executable, sizeof python.executable, "%.4000s/bin/python" COW_PYTHON_VERSION,
              python.home);
     status = py.PyConfig_SetBytesString(&config, &config.home, python.home);
   }
@@ -378,15 +370,27 @@ static cow_mlx_status create_thread(void) {
   return COW_MLX_OK;
 }
 
+static cow_mlx_status refuse_sub_interpreter(void) {
+  return cow_error(COW_MLX_EUNSUPPORTED,
+                   "runtime_start: called in a sub-interpreter of Python; start the runtime in the "
+                   "main interpreter");
+}
+
 /* A joining thread other than Python's first must not be the one that imports
  * `threading`, or that thread counts as the main one and the host hangs at exit. */
 static cow_mlx_status prepare_join(void) {
-  PyGILState_STATE state = py.PyGILState_Ensure();
-  PyObject* module = py.PyImport_ImportModule("threading");
-  cow_mlx_status status =
-      module ? COW_MLX_OK : python_error(COW_MLX_EINTERNAL, "cannot import threading");
-  py.Py_DecRef(module);
-  py.PyGILState_Release(state);
+  if (cow_thread_state_is_sub(&py)) return refuse_sub_interpreter();
+  bool held = cow_thread_state_held(&py) != NULL;
+  PyGILState_STATE state = held ? PyGILState_LOCKED : py.PyGILState_Ensure();
+  cow_mlx_status status = COW_MLX_OK;
+  if (py.PyInterpreterState_Get() != py.PyInterpreterState_Main()) {
+    status = refuse_sub_interpreter(); /* the thread is one of its */
+  } else {
+    PyObject* module = py.PyImport_ImportModule("threading");
+    if (!module) status = python_error(COW_MLX_EINTERNAL, "cannot import threading");
+    py.Py_DecRef(module);
+  }
+  if (!held) py.PyGILState_Release(state);
   return status;
 }
 
@@ -430,19 +434,15 @@ void cow_bootstrap_wait_parked(int seconds) {
 /* Before the first start has found Python, this thread may hold one all the
  * same, and must not wait for another thread that is starting while it does. */
 static void* release_unknown_interpreter(void) {
-  int (*is_initialized)(void);
-  int (*holds)(void);
-  PyThreadState* (*save)(void);
-  *(void**)&is_initialized = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
-  *(void**)&holds = dlsym(RTLD_DEFAULT, "PyGILState_Check");
-  *(void**)&save = dlsym(RTLD_DEFAULT, "PyEval_SaveThread");
-  if (!is_initialized || !holds || !save || !is_initialized() || !holds()) return NULL;
-  return save();
+  cow_python_api found;
+  if (cow_python_look_up(RTLD_DEFAULT, &found) || !cow_python_fits(&found)) return NULL;
+  if (!found.Py_IsInitialized() || !cow_thread_state_held(&found)) return NULL;
+  return found.PyEval_SaveThread();
 }
 
 void* cow_bootstrap_release_interpreter(void) {
   if (!atomic_load(&py_ready)) return release_unknown_interpreter();
-  return py.PyGILState_Check() ? py.PyEval_SaveThread() : NULL;
+  return cow_thread_state_held(&py) ? py.PyEval_SaveThread() : NULL;
 }
 
 void cow_bootstrap_restore_interpreter(void* state) {

@@ -1,4 +1,4 @@
-/* The dispatch thread and its Python. bootstrap.c alone includes Python.h. */
+/* The dispatch thread and its Python. */
 #ifndef COW_BOOTSTRAP_H
 #define COW_BOOTSTRAP_H
 

@@ -74,6 +74,7 @@ struct cow_request {
   const char* operation;        /* its name in messages */
   const void* args;             /* of its operation's type; the caller's, too */
   const cow_floats_out* floats; /* of args, where there are any */
+  cow_mlx_context context;      /* that the call is made on, or 0 */
   uint32_t cancel_epoch;        /* of the context, when the call was made */
   cow_deliver_fn deliver;
   cow_callbacks callbacks;

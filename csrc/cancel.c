@@ -2,6 +2,10 @@
 
 #include <stdatomic.h>
 
+#if ATOMIC_INT_LOCK_FREE != 2
+#error "a signal handler needs atomics without locks"
+#endif
+
 static struct {
   _Atomic int32_t handle; /* of the context that is open in this slot, or 0 */
   _Atomic uint32_t epoch;

@@ -5,7 +5,7 @@
 
 #include "bridge.h"
 
-/* From any thread. False if no such context is open. */
+/* From any thread or signal handler. False if no such context is open. */
 bool cow_cancel_request(cow_mlx_context context);
 
 /* From any thread. 0 for a context that is not open. */

@@ -5,8 +5,16 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdbool.h>
+
+#if PY_VERSION_HEX >= 0x030D0000
+#define COW_PYTHON_CURRENT_STATE(X) X(PyThreadState_GetUnchecked)
+#else
+#define COW_PYTHON_CURRENT_STATE(X) X(_PyThreadState_UncheckedGet)
+#endif
 
 #define COW_PYTHON_FUNCTIONS(X)     \
+  COW_PYTHON_CURRENT_STATE(X)       \
   X(Py_IsInitialized)               \
   X(Py_GetVersion)                  \
   X(PyPreConfig_InitIsolatedConfig) \
@@ -16,7 +24,12 @@
   X(PyConfig_Clear)                 \
   X(PyStatus_Exception)             \
   X(Py_InitializeFromConfig)        \
-  X(PyGILState_Check)               \
+  X(PyThreadState_GetInterpreter)   \
+  X(PyInterpreterState_Get)         \
+  X(PyInterpreterState_Head)        \
+  X(PyInterpreterState_Main)        \
+  X(PyThread_get_thread_ident)      \
+  X(PyGILState_GetThisThreadState)  \
   X(PyGILState_Ensure)              \
   X(PyGILState_Release)             \
   X(PyEval_SaveThread)              \
@@ -42,5 +55,17 @@ typedef struct cow_python_api {
   COW_PYTHON_FUNCTIONS(COW_PYTHON_MEMBER)
 #undef COW_PYTHON_MEMBER
 } cow_python_api;
+
+/* Fill the table from a library, or RTLD_DEFAULT. NULL, or the name of the first
+ * function that is not there. */
+const char* cow_python_look_up(void* library, cow_python_api* py);
+
+/* "3.11": the Python that this was compiled for. */
+#define COW_PYTHON_VERSION COW_TEXT(PY_MAJOR_VERSION) "." COW_TEXT(PY_MINOR_VERSION)
+#define COW_TEXT(x) COW_TEXT_OF(x)
+#define COW_TEXT_OF(x) #x
+
+/* Whether the functions are of that Python. */
+bool cow_python_fits(const cow_python_api* py);
 
 #endif

@@ -5,21 +5,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One lock guards all of this file's state, that of every request included. It
- * is held for a few instructions at a time and never across a callback. */
+#include "wake_semaphore.h"
+
+#if ATOMIC_BOOL_LOCK_FREE != 2
+#error "a signal handler needs atomics without locks"
+#endif
+
+/* One lock guards the requests. It is held for a few instructions at a time and
+ * never across a callback. The atomics need it not: a signal handler wakes too. */
 static struct {
   pthread_mutex_t lock;
-  pthread_cond_t work;
   cow_request* first;
   cow_request* last;
-  atomic_bool open; /* written with the lock held */
-  bool stirred;     /* work under way may go on, since the dispatch thread last slept */
-} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+  atomic_bool open;    /* written with the lock held */
+  atomic_bool stirred; /* work under way may go on, since the dispatch thread last slept */
+  atomic_bool asleep;  /* whoever sets it to false posts */
+  cow_semaphore posted;
+  pthread_once_t ready;
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = PTHREAD_ONCE_INIT};
 
-/* Work under way may go on. With the lock held. */
-static void stir(void) {
-  queue.stirred = true;
-  pthread_cond_signal(&queue.work);
+/* Wake the dispatch thread if it sleeps. */
+static void rouse(void) {
+  if (atomic_exchange(&queue.asleep, false)) cow_semaphore_post(&queue.posted);
 }
 
 /* Let the host's callback see the event, without the lock. */
@@ -31,7 +38,7 @@ static void deliver(cow_request* request) {
   pthread_mutex_lock(&queue.lock);
   request->event.kind = COW_EVENT_NONE;
   if (!go_on) request->refused = true;
-  stir();
+  cow_queue_wake();
 }
 
 bool cow_queue_submit(cow_request* request) {
@@ -53,7 +60,7 @@ bool cow_queue_submit(cow_request* request) {
     queue.first = request;
   }
   queue.last = request;
-  pthread_cond_signal(&queue.work);
+  rouse();
   for (;;) {
     /* An event that was posted before the end is delivered before it. */
     if (request->event.kind != COW_EVENT_NONE) {
@@ -70,14 +77,16 @@ bool cow_queue_submit(cow_request* request) {
 }
 
 void cow_queue_wake(void) {
-  pthread_mutex_lock(&queue.lock);
-  stir();
-  pthread_mutex_unlock(&queue.lock);
+  atomic_store(&queue.stirred, true);
+  rouse();
 }
 
 bool cow_queue_is_open(void) { return atomic_load(&queue.open); }
 
+static void make_ready(void) { cow_semaphore_init(&queue.posted); }
+
 void cow_queue_open(void) {
+  pthread_once(&queue.ready, make_ready);
   pthread_mutex_lock(&queue.lock);
   queue.open = true;
   pthread_mutex_unlock(&queue.lock);
@@ -114,13 +123,22 @@ cow_request* cow_queue_take(void) {
   return request;
 }
 
-bool cow_queue_sleep(void) {
+static bool has_work(void) {
+  if (atomic_load(&queue.stirred)) return true;
   pthread_mutex_lock(&queue.lock);
-  while (!queue.stirred && !queue.first) pthread_cond_wait(&queue.work, &queue.lock);
-  bool stirred = queue.stirred;
-  queue.stirred = false;
+  bool has = queue.first != NULL;
   pthread_mutex_unlock(&queue.lock);
-  return stirred;
+  return has;
+}
+
+/* What comes after `asleep` was set posts, and what came before is seen here. */
+bool cow_queue_sleep(void) {
+  for (;;) {
+    atomic_store(&queue.asleep, true);
+    bool work = has_work();
+    if (!work || !atomic_exchange(&queue.asleep, false)) cow_semaphore_wait(&queue.posted);
+    if (work) return atomic_exchange(&queue.stirred, false);
+  }
 }
 
 void cow_queue_finish(cow_request* request, cow_mlx_status status) {

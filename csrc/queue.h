@@ -12,7 +12,7 @@
  * not return early. False if the queue is closed: nothing was submitted. */
 bool cow_queue_submit(cow_request* request);
 
-/* Make the dispatch thread look at its work again. */
+/* Make the dispatch thread look at its work again. Async-signal-safe. */
 void cow_queue_wake(void);
 
 bool cow_queue_is_open(void);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bootstrap.h"
+#include "cancel.h"
 #include "error.h"
 #include "params.h"
 #include "queue.h"
@@ -37,6 +38,16 @@ static struct {
 
 static atomic_bool forked;
 
+/* A thread that ended inside a call would leave its request on a stack that is
+ * gone, and locks held: pthread_cancel() has to wait until the call returns. */
+static int hold_thread(void) {
+  int state;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+  return state;
+}
+
+static void release_thread(int state) { pthread_setcancelstate(state, &state); }
+
 /* ------------------------------------------------------------------ Calls */
 
 static cow_mlx_status not_running(const char* operation) {
@@ -44,14 +55,20 @@ static cow_mlx_status not_running(const char* operation) {
                    operation);
 }
 
+cow_mlx_status cow_runtime_status(void) {
+  if (atomic_load(&forked)) return COW_MLX_EFORK;
+  return cow_queue_is_open() ? COW_MLX_OK : COW_MLX_ESTATE;
+}
+
 cow_mlx_status cow_runtime_check(const char* operation) {
-  if (atomic_load(&forked)) {
+  cow_mlx_status status = cow_runtime_status();
+  if (status == COW_MLX_EFORK) {
     return cow_error(COW_MLX_EFORK,
                      "%s: this process was forked from the one that started the runtime; use "
                      "libcowmlx in the parent, or exec first",
                      operation);
   }
-  return cow_queue_is_open() ? COW_MLX_OK : not_running(operation);
+  return status == COW_MLX_OK ? status : not_running(operation);
 }
 
 /* Let the host see a request's log message. Without any lock: its function may
@@ -92,8 +109,12 @@ static cow_mlx_status leave(cow_request* request, cow_mlx_status status, const c
 
 cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
   char message[COW_MESSAGE_SIZE];
+  request->cancel_epoch = cow_cancel_epoch(request->context);
+  int held = hold_thread();
   cow_mlx_status status = submit(request, operation, message);
-  return leave(request, status, message);
+  status = leave(request, status, message);
+  release_thread(held);
+  return status;
 }
 
 /* -------------------------------------------------------- Fork and exit */
@@ -102,9 +123,11 @@ static void mark_forked(void) { atomic_store(&forked, true); }
 
 void cow_runtime_at_exit(void) {
   if (atomic_load(&forked)) return; /* the dispatch thread is not in this process */
+  int held = hold_thread();
   cow_queue_close();
   cow_queue_wake();
   cow_bootstrap_wait_parked(EXIT_SECONDS);
+  release_thread(held);
 }
 
 /* Before there is a dispatch thread, which a forked child would lack. */
@@ -183,6 +206,7 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   }
 
   cow_request start = {.op = COW_OP_RUNTIME_START, .operation = "runtime_start"};
+  int held = hold_thread();
   lock_runtime();
   if (runtime.starts > 0) {
     if (params && !same_params(&effective, &runtime.params)) {
@@ -198,7 +222,9 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
 
   char message[COW_MESSAGE_SIZE];
   strcpy(message, cow_error_buffer());
-  return leave(&start, status, message);
+  status = leave(&start, status, message);
+  release_thread(held);
+  return status;
 }
 
 cow_mlx_status cow_mlx_runtime_stop(void) {
@@ -207,6 +233,7 @@ cow_mlx_status cow_mlx_runtime_stop(void) {
   char message[COW_MESSAGE_SIZE] = "";
   cow_request stop = {.op = COW_OP_RUNTIME_STOP};
   cow_mlx_status status = COW_MLX_OK;
+  int held = hold_thread();
   lock_runtime();
   if (runtime.starts == 0) {
     status = not_running("runtime_stop");
@@ -215,5 +242,7 @@ cow_mlx_status cow_mlx_runtime_stop(void) {
     status = shut_down(&stop, message);
   }
   pthread_mutex_unlock(&runtime.lock);
-  return leave(&stop, status, message);
+  status = leave(&stop, status, message);
+  release_thread(held);
+  return status;
 }

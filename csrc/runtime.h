@@ -13,6 +13,9 @@ cow_mlx_status cow_runtime_call(cow_request* request, const char* operation);
 /* OK, or why no call can be made now. */
 cow_mlx_status cow_runtime_check(const char* operation);
 
+/* The same without a message. Async-signal-safe. */
+cow_mlx_status cow_runtime_status(void);
+
 /* The process ends: let the dispatch thread come to rest. */
 void cow_runtime_at_exit(void);
 

@@ -42,7 +42,9 @@
  *     asks for the size and returns COW_MLX_OK. Text is NUL-terminated where
  *     there is room for the terminator; *length never counts it.
  *  7. Callbacks run on the thread that made the call, while it waits. They may
- *     block and may call the library. Returning false cancels the call.
+ *     block and may call the library. Returning false cancels the call. A
+ *     callback must return: leaving one by longjmp(), by pthread_exit() or by
+ *     an exception that passes through the library is undefined.
  *  8. Every function may be called from any thread once the runtime has started.
  *     Calls on one context are made one at a time: a second one while the first
  *     still runs is COW_MLX_ESTATE. Always allowed are cow_mlx_context_cancel(),
@@ -60,6 +62,11 @@
  * A child that is forked while the runtime runs can make no calls, and ends with
  * _exit() or an exec function: exit() would run the destructors of libraries
  * whose threads it does not have.
+ *
+ * pthread_cancel() waits for the library: in a call, its callbacks included, the
+ * thread cannot be cancelled, and it ends at its next cancellation point after it.
+ * A callback leaves that state as it is. In a signal handler only
+ * cow_mlx_context_cancel() may be called.
  *
  * Unless its entry says otherwise, a function is thread-safe, blocks until its
  * result is there, and exists since version 1.0.
@@ -150,10 +157,11 @@ COW_MLX_API uint32_t cow_mlx_abi_version(void);
 COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
 
 /**
- * What went wrong in the last call that this thread made.
+ * What went wrong in the last call that this thread made, cow_mlx_context_cancel() aside.
  *
  * Names the operation, the value and what would be accepted. Never NULL; ""
- * after a call that did not fail. Valid until the thread's next call.
+ * after a call that did not fail. Valid until the thread's next call. Of a call
+ * on a context, cow_mlx_context_info() tells other threads.
  */
 COW_MLX_API const char* cow_mlx_error_message(void);
 
@@ -196,8 +204,9 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, siz
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
  * @retval COW_MLX_ENOENT        no usable Python was found; the message lists
  *                               where it was looked for
- * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, or the process
- *                               runs a Python of another version
+ * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs
+ *                               a Python of another version, or this is a
+ *                               sub-interpreter of it
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
 
@@ -330,17 +339,32 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * Text of special tokens inside the messages stays plain text, so that a user
  * cannot speak in another role's name.
  *
+ * Options are an object; null stands for an option's default:
+ *
+ * - "tools": a list of objects, as OpenAI's services take them.
+ * - "tool_choice": "auto" (default); "none": the tools are not offered; "required", or the name of
+ *   a tool, plain or as {"type": "function", "function": {"name": ...}}: checked here, and
+ *   enforced by cow_mlx_context_chat().
+ * - "add_generation_prompt": whether the prompt ends where an answer begins; default true, unless a
+ *   message is continued.
+ * - "continue_final_message": true, or the name of the field to continue; default false.
+ * - "enable_thinking": default true where the model marks its thinking. With false, a prompt whose
+ *   template does not know the variable is given thinking that has ended.
+ * - "parse_special": whether special tokens inside the messages are parsed; default false.
+ * - "documents": a list of objects, if the template reads them.
+ * - any other variable that the model's template reads.
+ *
+ * Whatever neither the library nor the template reads is refused. Messages and tools may have keys
+ * of any name: templates look into them as they go.
+ *
  * @param messages_json  [{"role": "user", "content": "Hello"}, ...]
  * @param length         bytes of messages_json, or COW_MLX_NUL
- * @param options_json   NULL, or an object: "tools" (list), "add_generation_prompt"
- *                       (default true), "continue_final_message" (default false),
- *                       "parse_special" (default false), and any variable of the
- *                       template, such as "enable_thinking". NUL-terminated
+ * @param options_json   NULL, or an object of options. NUL-terminated
  * @param tokens         receives the token ids
  * @param count          receives how many there are
  * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
- *                               message (its index and key), or what the template
- *                               itself refuses
+ *                               message (its index and key), an option that nobody reads (its
+ *                               name and the nearest one), or what the template itself refuses
  * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message brings an image, sound
  *                               or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
@@ -505,6 +529,13 @@ COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const c
  * "first_difference" (index of the first token that was not as this context held it, or null),
  * "rebuilt" (why nothing could be reused, or null) and "batched" (tokens whose step was taken
  * together with other contexts).
+ *
+ * "error" is for hosts that hear of a call's end on another thread than the one that made it,
+ * where cow_mlx_error_message() does not know of it: of the last call on this context that failed
+ * {"status": "ECANCELED", "message": "context_begin: ..."}, from before it returns until a begin,
+ * generate or chat starts; otherwise null. Not told are COW_MLX_EBUFFER, COW_MLX_ETIMEDOUT of a
+ * poll, failures of the calls that only look on, and what is refused before it reaches the
+ * context (NULL pointers, impossible sizes).
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_info(cow_mlx_context context, char* buffer,
                                                 size_t capacity, size_t* length);
@@ -592,7 +623,8 @@ typedef struct cow_mlx_generation_params {
   size_t bias_count;          /**< 0 (default): none */
   const char* const* stop;    /**< texts that end the generation; they are never emitted */
   size_t stop_count;
-  const char* grammar;               /**< what the output must match, or NULL (default) */
+  const char* grammar;               /**< what the output must match, or NULL (default); in a
+                                          chat what follows the model's thinking */
   int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
   int32_t logprobs;                  /**< 0 (default): none; n: of each token and of the n most
                                           probable ones, see cow_mlx_context_logprobs() */
@@ -722,7 +754,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_
  * select, poll, epoll, kqueue or run loop of an application.
  *
  * From then on a piece is always computed ahead. The descriptor belongs to the context, which
- * closes it when it is freed: only wait for it, do not read or close it.
+ * closes it when it is freed: only wait for it, do not read or close it. (What a host reads
+ * there comes back with its next call; one that closed it is given another by this function.)
  *
  * @param out  receives the descriptor, the same one every time
  * @retval COW_MLX_EIO  the process has too many open files
@@ -754,6 +787,9 @@ COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, con
  * A begin or generate that runs returns COW_MLX_ECANCELED; next returns
  * COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A context that does nothing is left
  * as it is. The context stays usable.
+ *
+ * Async-signal-safe: it may be called in a signal handler, whatever its thread was doing.
+ * For that it leaves errno and the thread's error message alone, also where it fails.
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context);
 
@@ -826,6 +862,16 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * between tool markers but is no call, or is cut short, comes as text, markers and all, so that
  * nothing the model said is lost.
  *
+ * A grammar holds for what follows the model's thinking: behind thinking that the prompt has
+ * opened, and behind thinking that a model which marks it opens itself, which it may. While it
+ * thinks, it cannot end the generation. If max_tokens are over by then, the last event has
+ * COW_MLX_FINISH_LENGTH and there was no text. "enable_thinking": false makes the grammar hold
+ * from the first token on. Inside JSON of a schema, no markers are looked for.
+ *
+ * With "tool_choice" "required" the answer, behind the thinking, is one call or more of the tools,
+ * with the name of a tool one call of that; in the model's own notation, and with arguments that
+ * match the tool's schema. With "none", nothing is taken for a call.
+ *
  * The last event is COW_MLX_EVENT_END, once, if the call succeeds; a call that is cancelled, or
  * fails, has none.
  *
@@ -835,6 +881,11 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * @param options_json   NULL, or as for cow_mlx_model_chat_prompt()
  * @param on_event       receives the events, on this thread; may be NULL
  * @param stats          receives sizes and times; may be NULL
+ *
+ * @retval COW_MLX_EINVAL        also: a tool is to be called, but there is none, none of that name,
+ *                               or a grammar as well
+ * @retval COW_MLX_EUNSUPPORTED  also: a tool is to be called, but the model's tool-call format is
+ *                               unknown, or cannot be held to the tool's schema
  *
  * Otherwise as cow_mlx_model_chat_prompt() and cow_mlx_context_generate().
  */

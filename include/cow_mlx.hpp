@@ -20,7 +20,8 @@
  *  3. Text is std::string or std::string_view and may hold NUL bytes. Paths, options, grammars and
  *     stop texts may not: one that does is COW_MLX_EINVAL.
  *  4. Callbacks are std::function, and run on the thread of the call. Returning false cancels it;
- *     an exception cancels it too, and comes out of the call.
+ *     an exception cancels it too, and comes out of the call, whatever else that would have
+ *     thrown. The log function cancels nothing: what it throws is dropped.
  *
  * All objects may be used from any thread, as their handles may. Context::cancel() is the one call
  * to make while another thread is inside a call of the same context.
@@ -818,7 +819,10 @@ class Context {
   }
 
   /** End what the context is doing. Never blocks; for any thread, at any time. */
-  void cancel() const { detail::check(cow_mlx_context_cancel(handle())); }
+  void cancel() const {
+    const cow_mlx_status status = cow_mlx_context_cancel(handle()); /* sets no message */
+    if (status < 0) throw Error(status, "context_cancel: no such context is open");
+  }
 
   /** The most probable tokens where the last piece was chosen. */
   std::vector<Candidate> logprobs() const {

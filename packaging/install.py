@@ -34,10 +34,9 @@ sys.path.insert(0, str(ROOT))
 
 from cowmlx._constants import VERSION  # noqa: E402
 from cowmlx.commands.installation import LIBRARY, pkgconfig_file  # noqa: E402
+from cowmlx.commands.uninstall import ENGINE, MANIFEST, listed, remove, uninstall  # noqa: E402
 
 LINK = LIBRARY.replace(".1", "")
-ENGINE = "cowmlx"
-MANIFEST = "installed-files.txt"
 
 
 @dataclass(frozen=True)
@@ -254,13 +253,6 @@ def install_files(layout: Layout, target: Layout, library: Path) -> Iterator[Pat
         yield write(target.cmakedir / name, filled(f"{name}.in", values))
 
 
-def listed(engine: Path) -> list[Path]:
-    """Return what the installation with this environment has put outside of it."""
-    manifest = engine / MANIFEST
-    lines = manifest.read_text().splitlines() if manifest.exists() else []
-    return [Path(os.path.normpath(engine / line)) for line in lines]
-
-
 def install(layout: Layout, destdir: str) -> None:
     """Install, or install again."""
     target = layout.staged(destdir)
@@ -277,26 +269,12 @@ def install(layout: Layout, destdir: str) -> None:
     print(f"installed {target.libdir / LIBRARY}")
 
 
-def uninstall(layout: Layout, destdir: str) -> None:
-    """Take away what an installation left."""
+def take_away(layout: Layout, destdir: str) -> None:
+    """Uninstall what was installed so."""
     target = layout.staged(destdir)
     if not (target.engine / MANIFEST).exists():
         sys.exit(f"nothing is installed in {target.libdir}: there is no {target.engine / MANIFEST}")
-    for path in listed(target.engine):
-        remove(path)
-    shutil.rmtree(target.engine)
-    print(f"uninstalled {target.libdir / LIBRARY}")
-
-
-def remove(path: Path) -> None:
-    """Remove a file, and its folder if that was ours alone; or a folder that is empty."""
-    if path.is_dir() and not path.is_symlink():
-        if not any(path.iterdir()):
-            path.rmdir()
-        return
-    path.unlink(missing_ok=True)
-    if path.parent.name == ENGINE and path.parent.exists() and not any(path.parent.iterdir()):
-        path.parent.rmdir()
+    uninstall(target.engine)
 
 
 def main() -> None:
@@ -310,7 +288,7 @@ def main() -> None:
     given = parser.parse_args()
     places = (given.prefix, given.libdir, given.includedir)
     layout = Layout(*(Path(os.path.abspath(place)) for place in places))
-    {"install": install, "uninstall": uninstall}[given.action](layout, given.destdir)
+    {"install": install, "uninstall": take_away}[given.action](layout, given.destdir)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,6 @@ def bodies(calls: list[Call], in_params: dict[str, list[tuple[str, str]]], gener
     head = [
         f"/* {generated} */",
         "/* clang-format off */",
-        '#include "cancel.h"',
         '#include "checks.h"',
         '#include "deliver.h"',
         '#include "params.h"',
@@ -95,7 +94,7 @@ def body(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
         ]
         request.append(".args = &args")
     if call.context:
-        request.append(f".cancel_epoch = cow_cancel_epoch({call.context})")
+        request.append(f".context = {call.context}")
     if told := callbacks(call, in_params):
         request.append(f".callbacks = {{{', '.join(told)}}}")
     many = [name for role in call.outputs for name, type_ in role.buffers if type_.name == "float"]

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.models.features import ChatFormat
-    from cowmlx.models.model import Model
 
 MAX_CALL = 1 << 20  # characters; parsers take quadratic time on some texts
+MAX_MISSES = 64  # end markers inside one answer's arguments
 MAX_SPACE = 32  # characters of whitespace that are held back, since a marker may follow them
 
 
@@ -47,29 +47,41 @@ class ChatSplitter:
         tools: as the template was given them; parsers convert arguments to their types.
         reasoning: whether the prompt has opened the model's thinking.
         fresh: whether the prompt ends with a marker.
+        calls: whether markers of tool calls mean any.
+        required: whether the answer is calls alone, so that an end marker inside an argument is
+            none.
+        constrained: whether the answer matches a grammar, so that thinking ends at its end alone.
+        verbatim: whether that grammar knows no markers: what is like one is text.
+        stripped: whether whitespace behind the thinking is no part of the answer.
     """
 
     def __init__(
-        self, format: ChatFormat, tools: list[Any] | None, *, reasoning: bool, fresh: bool
+        self,
+        format: ChatFormat,
+        tools: list[Any] | None,
+        *,
+        reasoning: bool,
+        fresh: bool,
+        calls: bool = True,
+        required: bool = False,
+        constrained: bool = False,
+        verbatim: bool = False,
+        stripped: bool = True,
     ) -> None:
         self._format = format
         self._tools = tools
         self._kind = constants.EVENT_REASONING if reasoning else constants.EVENT_TEXT
-        self._fresh = fresh  # whether nothing was said since a marker
+        self._calls = calls
+        self._required = required
+        self._misses = 0
+        self._constrained = constrained
+        self._verbatim = verbatim
+        self._stripped = stripped
+        self._begun = False  # whether it is known if the model thinks first
+        self._fresh = fresh and (stripped or reasoning)  # whether nothing was said since a marker
         self._held = ""  # may begin a marker
         self._call: str | None = None  # what came behind the start marker of a tool call
         self._space = ""  # what came in front of it
-
-    @classmethod
-    def after(cls, model: Model, prompt: list[int], tools: list[Any] | None) -> ChatSplitter:
-        """Begin where a rendered conversation ends."""
-        format = model.chat_format
-        tail = format.open_tail(prompt, model.end_tokens)
-        if tail is None:
-            return cls(format, tools, reasoning=False, fresh=False)
-        reasoning, rest = tail
-        text = model.tokenizer.decode(rest, skip_special=False)
-        return cls(format, tools, reasoning=reasoning, fresh=not text.strip())
 
     def add(self, text: str) -> list[ChatEvent]:
         """Return the events that more text lets out."""
@@ -96,6 +108,14 @@ class ChatSplitter:
                 continue
             if self._fresh:
                 text = text.lstrip()
+            if self._verbatim and self._kind == constants.EVENT_TEXT:
+                if not self._begun and self._may_think(text):
+                    self._held = text
+                    return
+                if self._begun or not self._thinks(text):
+                    self._begun = True
+                    yield from self._say(text)
+                    return
             found = self._format.first(text)
             if found is None:
                 border = _space_before(text, len(text) - self._format.overlap(text))
@@ -105,33 +125,52 @@ class ChatSplitter:
             at, marker = found
             kind = self._meaning(marker)
             border = at if kind == self._kind else _space_before(text, at)
+            if kind == self._kind and marker == self._format.tool_start:
+                border += len(marker)  # no call, so nothing is lost of it
             yield from self._say(text[:border])
-            if marker == self._format.tool_start:
+            if kind == constants.EVENT_TOOL_CALL:
                 self._call, self._space = "", text[border:at]
             elif kind != self._kind:
-                self._kind, self._fresh = kind, True
+                self._kind, self._begun = kind, True
+                self._fresh = self._stripped or kind == constants.EVENT_REASONING
             text = text[at + len(marker) :]
 
     def _meaning(self, marker: str) -> int:
         """Return the kind of what a marker begins; the current one if it means nothing here."""
         if marker == self._format.tool_start:
-            return constants.EVENT_TOOL_CALL
+            thinking = self._kind == constants.EVENT_REASONING and self._constrained
+            return constants.EVENT_TOOL_CALL if self._calls and not thinking else self._kind
         if marker == self._format.think_start:
             return constants.EVENT_REASONING
         return constants.EVENT_TEXT if marker == self._format.think_end else self._kind
+
+    def _may_think(self, text: str) -> bool:
+        """Whether the output so far may become the marker that starts thinking."""
+        start = self._format.think_start
+        return len(text) < len(start) and start.startswith(text)
+
+    def _thinks(self, text: str) -> bool:
+        start = self._format.think_start
+        return bool(start) and text.startswith(start)
 
     def _collect(self, call: str, text: str) -> tuple[list[ChatEvent], str]:
         """Add text to a tool call; return the events, if it ends, and what follows it."""
         end = self._format.tool_end
         body = call + text
         at = body.find(end, max(0, len(call) - len(end) + 1)) if end else -1
+        calls = self._format.parse(body[:at], self._tools) if 0 <= at <= MAX_CALL else None
+        while (
+            self._required and calls is None and 0 <= at <= MAX_CALL and self._misses < MAX_MISSES
+        ):
+            self._misses += 1  # this one is inside an argument
+            at = body.find(end, at + len(end))
+            calls = self._format.parse(body[:at], self._tools) if 0 <= at <= MAX_CALL else None
         if at < 0 and len(body) <= MAX_CALL + len(end):
             self._call = body
             return [], ""
         self._call = None
         if not 0 <= at <= MAX_CALL:
             return self._say(self._raw(body[:MAX_CALL])), body[MAX_CALL:]
-        calls = self._format.parse(body[:at], self._tools)
         rest = body[at + len(end) :]
         if calls is None:
             return self._say(self._raw(body[:at] + end)), rest

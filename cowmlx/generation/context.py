@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.grammar import Constraint
+    from cowmlx.generation.generation import Constrains
     from cowmlx.generation.lane import Lane
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
@@ -118,6 +118,7 @@ class Context:
         self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
         self.cancel_epoch = cancel_epoch
+        self.failure: dict[str, str] | None = None  # of a call, since a generation last started
         self._reuse = Reuse(0, None, None)
         self._dropped = 0  # tokens that the last prompt lost at its front
         self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
@@ -172,8 +173,16 @@ class Context:
         params: GenerationParams,
         cancel_epoch: int,
         draft: Model | None = None,
+        constraint: Constrains | None = None,
     ) -> None:
         """Start a generation; an earlier one ends.
+
+        Args:
+            prompt: all tokens.
+            params: of the generation.
+            cancel_epoch: how often the context had been cancelled when the call was made.
+            draft: the model that guesses ahead.
+            constraint: what the output must match; without it that is the grammar of params.
 
         Raises:
             InvalidArgument: no tokens, or one outside the vocabulary.
@@ -185,7 +194,7 @@ class Context:
         if rolling is not None:
             dropped, prompt = rolling.dropped(len(prompt)), rolling.cut(prompt)
         with mx.stream(self.stream):
-            constraint = self._constraint(params)
+            constraint = self._constraint(params, constraint)
             drafter = self._drafter(params, draft)
             self.end_generation()
             self._dropped = dropped
@@ -232,17 +241,21 @@ class Context:
                 f"{self.params.max_tokens}"
             )
 
-    def _constraint(self, params: GenerationParams) -> Constraint | None:
-        if params.grammar is None:
+    def _constraint(self, params: GenerationParams, given: Constrains | None) -> Constrains | None:
+        if params.grammar is None and given is None:
             return None
         from cowmlx.generation.grammar import Constraint  # late: few generations need it
 
         if params.draft_tokens:
+            named = "grammar" if params.grammar is not None else "tool_choice"
             raise Unsupported(
-                "grammar and draft_tokens exclude each other: guesses are not checked against a "
+                f"{named} and draft_tokens exclude each other: guesses are not checked against a "
                 "grammar"
             )
-        return Constraint(self.model, params.grammar, params.grammar_kind)
+        if given is not None:
+            return given
+        assert params.grammar is not None
+        return Constraint.of(self.model, params.grammar, params.grammar_kind)
 
     def _drafter(self, params: GenerationParams, draft: Model | None) -> Drafter | None:
         if not params.draft_tokens:
@@ -333,9 +346,10 @@ class Context:
         """Go on with other weights; tokens that these have not processed are forgotten."""
         if model.serial == self.model.serial:
             return
+        sequence = Sequence(model.network, self.params.kv.maker(model))
         self.reset()
         self.model = model
-        self.sequence = Sequence(model.network, self.params.kv.maker(model))
+        self.sequence = sequence
 
     def logits(self) -> mx.array:
         """Return (V,) float32 behind the last token that the host knows to be held.
@@ -361,7 +375,7 @@ class Context:
         if self._wake is None:
             self._wake = WakeDescriptor()
             self._show_wake()
-        return self._wake.fd
+        return self._wake.fd()
 
     def _show_wake(self, ready: bool | None = None) -> None:
         if self._wake is not None:
@@ -373,14 +387,19 @@ class Context:
     def wait(self, waiter: Waiter) -> None:
         """Let a call wait here. It is served at once if it can be."""
         self._waiter = waiter
-        self._serve()
+        self.attend()
 
-    def attend(self) -> None:
-        """Serve the call that waits, without a step: a cancel or a deadline ends it."""
+    def attend(self) -> bool:
+        """Serve the call that waits, without a step: a cancel or a deadline ends it.
+
+        Returns:
+            whether a call has ended.
+        """
         try:
-            self._serve()
-        except BaseException as error:  # ends this generation, and nothing else
-            self.fail(error)
+            return self._serve()
+        except BaseException as error:  # ends this generation and this call, and nothing else
+            self._give_up(error)
+            return True
 
     def turn(self) -> bool:
         """Serve the call that waits, and step if it, or running ahead, wants it.
@@ -409,7 +428,7 @@ class Context:
             together = []
         for context in together or [self]:
             context._carried = context is not self
-            context._serve()
+            context.attend()
         return True
 
     @property
@@ -472,10 +491,24 @@ class Context:
         if self._waiter is not None:
             waiter, self._waiter = self._waiter, None
             waiter.call.fail(Canceled(reason))
-        self.reset()
         if self._wake is not None:
             self._wake.close()
             self._wake = None
+        self.reset()
+
+    def _give_up(self, error: BaseException) -> None:
+        """End the generation and the call that waits: it cannot be served."""
+        self.fail(error)
+        waiter, self._waiter = self._waiter, None
+        self._end_refill()
+        if waiter is not None:
+            waiter.call.fail(error)
+
+    def _end_refill(self) -> None:
+        """Let the host's generation, which has ended, come back."""
+        if self._refilling:
+            self.generation, self._reuse, self._dropped = self._shelved
+            self._shelved, self._refilling = (None, self._reuse, 0), False
 
     def _wants_step(self, generation: Generation) -> bool:
         if generation.ended:
@@ -505,9 +538,7 @@ class Context:
         if not served:
             return False
         self._waiter = None
-        if self._refilling:
-            self.generation, self._reuse, self._dropped = self._shelved
-            self._shelved, self._refilling = (None, self._reuse, 0), False
+        self._end_refill()
         return True
 
     # --------------------------------------------------------------------- Info
@@ -537,6 +568,7 @@ class Context:
             "first_difference": self._reuse.first_difference if generation else None,
             "rebuilt": self._reuse.rebuilt if generation else None,
             "batched": generation.batched if generation else 0,
+            "error": self.failure,
         }
 
     def tokens(self) -> list[int]:

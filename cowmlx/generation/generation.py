@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 
 import mlx.core as mx
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.thinking import ThinkingFirst
     from cowmlx.models.model import Model
+
+    Constrains = Constraint | ThinkingFirst
 
 PREFILL_CHUNK = 512  # tokens of a prompt that are processed at a time
 SMALL_CHUNK = 128  # while others decode: the longest that they wait for it
@@ -60,7 +64,7 @@ class Generation:
         cancel_epoch: int,
         *,
         rolling: RollingWindow | None = None,
-        constraint: Constraint | None = None,
+        constraint: Constrains | None = None,
         drafter: Drafter | None = None,
         on_prompt: Callable[[], None] | None = None,
     ) -> None:
@@ -429,7 +433,8 @@ class Generation:
         self.outbox.clear()
         self.logits = None
         self._end(constants.FINISH_CANCELED)
-        self._sequence.reset()
+        with suppress(BaseException):  # what its batch makes of that says less than the error
+            self._sequence.reset()
 
     def last_piece(self) -> Piece:
         """Return what every call gets once all is delivered."""

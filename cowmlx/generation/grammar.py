@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
     from cowmlx.models.tokenizer import Tokenizer
 
-_ALLOWED = b"\xc8"  # what the library's masks hold for a token that is allowed
+ALLOWED = b"\xc8"  # what the library's masks hold for a token that is allowed
 # A space, or a line break and an indentation. Without a bound, a model that likes white space
 # fills its output with it, and never ends.
 _WHITESPACE = r"\x20|\n[\x20\t]{0,20}"
@@ -47,26 +47,20 @@ class Constraint:
 
     Args:
         model: whose tokens these are.
-        grammar: its text.
-        kind: one of ``GRAMMAR_``.
+        source: the grammar in the library's form, see :meth:`of` and :func:`lark_source`.
 
     Raises:
         InvalidArgument: the grammar does not compile, is too large, or matches no text.
         Unsupported: the model's tokenizer cannot be used, or llguidance is not there.
     """
 
-    def __init__(self, model: Model, grammar: str, kind: int) -> None:
-        try:
-            from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
-        except ImportError as exc:
-            raise Unsupported(
-                f"grammar: it needs the package llguidance, which cannot be imported here ({exc}); "
-                "install it, or make the bundle without --without grammar"
-            ) from exc
+    def __init__(self, model: Model, source: str) -> None:
+        _require_library()
+        from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
 
         vocabulary = _vocabulary(model)
         limits = LLParserLimits(**_LIMITS)
-        self._matcher = LLMatcher(vocabulary, _source(grammar, kind), log_level=0, limits=limits)
+        self._matcher = LLMatcher(vocabulary, source, log_level=0, limits=limits)
         self._check()
         self._size = model.vocabulary_size
         self._ends = _usable_ends(model)
@@ -76,10 +70,25 @@ class Constraint:
                 "grammar: it matches the empty text alone, and this model has no end token"
             )
 
+    @classmethod
+    def of(cls, model: Model, grammar: str, kind: int) -> Constraint:
+        """Follow a grammar that a host wrote, of a kind that is one of ``GRAMMAR_``."""
+        _require_library()
+        return cls(model, _source(grammar, kind))
+
     def allowed(self) -> mx.array:
         """Return (V,) bool which tokens may come next: end tokens where the output may end."""
         mask: Any = memoryview(self._mask)
         return mx.array(mask) != 0
+
+    def allows(self, token: int) -> bool:
+        """Whether a token may come next."""
+        return self._mask[token : token + 1] == ALLOWED
+
+    @property
+    def mask(self) -> bytes:
+        """A byte for every token of the model, ``ALLOWED`` or zero."""
+        return self._mask
 
     def accept(self, token: int) -> bool:
         """Go on with a token; true if the output is complete and nothing may follow.
@@ -102,9 +111,9 @@ class Constraint:
 
     def _only_the_end(self) -> bool:
         """Whether end tokens alone are allowed, or nothing where the model has none."""
-        token = self._mask.find(_ALLOWED)
+        token = self._mask.find(ALLOWED)
         while token in self._ends:
-            token = self._mask.find(_ALLOWED, token + 1)
+            token = self._mask.find(ALLOWED, token + 1)
         return token < 0
 
     def _check(self) -> None:
@@ -129,6 +138,30 @@ def _reason(message: str) -> str:
 # ---------------------------------------------------------------- Grammars
 
 
+def _require_library() -> None:
+    """Raise Unsupported if llguidance is not there."""
+    try:
+        import llguidance  # noqa: F401
+    except ImportError as exc:
+        raise Unsupported(
+            f"grammar: it needs the package llguidance, which cannot be imported here ({exc}); "
+            "install it, or make the bundle without --without grammar"
+        ) from exc
+
+
+def lark_source(grammar: str) -> str:
+    """Return a Lark grammar in the form that the library compiles."""
+    return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+
+
+def bounded_whitespace(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema whose white space is bounded, unless it says itself what it is."""
+    own = schema.get("x-guidance", {})
+    if not isinstance(own, dict) or not _WHITESPACE_OPTIONS.isdisjoint(own):
+        return schema
+    return {**schema, "x-guidance": {**own, "whitespace_pattern": _WHITESPACE}}
+
+
 def _source(grammar: str, kind: int) -> str:
     """Return a grammar in the form that the library compiles.
 
@@ -149,7 +182,7 @@ def _source(grammar: str, kind: int) -> str:
         bounds.check_rules(grammar)
         grammar = _lark_of_gbnf(grammar)
     bounds.check_rules(grammar)
-    return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+    return lark_source(grammar)
 
 
 def _schema_source(grammar: str) -> str:
@@ -202,17 +235,11 @@ class _Tokens:
 
     def __init__(self, model: Model, table: TokenBytes) -> None:
         tokenizer, size = model.tokenizer, model.vocabulary_size
-        # Markers such as <tool_call> are not always flagged as special.
-        markers = {
-            token
-            for token, text in tokenizer.added.items()
-            if text.startswith("<") and text.endswith(">")
-        }
-        special = markers | tokenizer.special_ids | model.end_tokens
+        special = special_tokens(model)
         self.special_token_ids = sorted(token for token in special if 0 <= token < size)
         self.eos_token_id = next(iter(_usable_ends(model)), None)
         self._plain = range(min(size, tokenizer.vocabulary_size))
-        self._special = frozenset(special)
+        self._special = special
         self._table = table
         self._tokenizer = ref(tokenizer)
         self._by_bytes: dict[bytes, int] = {}
@@ -249,6 +276,17 @@ class _Tokens:
             ids.append(self._by_bytes[text[:length]])
             text = text[length:]
         return ids
+
+
+def special_tokens(model: Model) -> frozenset[int]:
+    """Return the tokens that no text of a grammar matches, only their ids in Lark: ``<[7]>``."""
+    # Markers such as <tool_call> are not always flagged as special.
+    markers = {
+        token
+        for token, text in model.tokenizer.added.items()
+        if text.startswith("<") and text.endswith(">")
+    }
+    return frozenset(markers | model.tokenizer.special_ids | model.end_tokens)
 
 
 def _usable_ends(model: Model) -> list[int]:

@@ -192,10 +192,11 @@ class Lanes:
 
     def exit(self, context: Context) -> None:
         """Let it no more."""
-        lane, context.lane = context.lane, None
+        lane = context.lane
         if lane is None:
             return
-        context.sequence.part()
+        context.sequence.part()  # first, since it can fail
+        context.lane = None
         lane.contexts.remove(context)
         if not lane.contexts:
             self._streams.give_back(lane.stream)

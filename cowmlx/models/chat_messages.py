@@ -14,10 +14,6 @@ _CONTINUE = "\U000f0002CONTINUE\U000f0003 "
 # The names that a message's reasoning goes by; templates read the first, or gpt-oss the second.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
-
-_SWITCHES = ("add_generation_prompt", "continue_final_message", "parse_special")
-
-
 # Types of content parts that a network of text cannot see or hear.
 _MEDIA = ("image", "audio", "video")
 
@@ -32,23 +28,6 @@ def json_type(value: object) -> str:
         if isinstance(value, kind):
             return name
     return "a number"
-
-
-def check_options(options: dict[str, Any]) -> None:
-    """Check the options that are switches.
-
-    Raises:
-        InvalidArgument: one is something else; ``continue_final_message`` may name a field.
-    """
-    if "messages" in options:
-        raise InvalidArgument("messages is no option: the conversation is given apart from them")
-    for name in _SWITCHES:
-        value = options.get(name)
-        if value is None or isinstance(value, bool):
-            continue
-        if name == "continue_final_message" and isinstance(value, str):
-            continue
-        raise InvalidArgument(f"{name} is {value!r}; it can be true or false")
 
 
 def check(messages: object) -> list[dict[str, Any]]:

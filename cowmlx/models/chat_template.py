@@ -6,7 +6,7 @@ import os
 import re
 
 from cowmlx.errors import BadFormat, InvalidArgument
-from cowmlx.models import chat_messages
+from cowmlx.models import chat_messages, chat_options
 from cowmlx.models import config as config_files
 
 TYPE_CHECKING = False
@@ -94,6 +94,7 @@ class ChatTemplate:
         self._renderer = renderer
         self._compiled: dict[str, Any] = {}
         self._patterns: dict[str, re.Pattern[str] | None] = {}
+        self._variables: dict[str, frozenset[str]] = {}
 
     @property
     def takes_tools(self) -> bool:
@@ -103,6 +104,26 @@ class ChatTemplate:
             or "tool_use" in self.sources
             or any(re.search(r"\btools\b", text) for text in self.sources.values())
         )
+
+    def variables(self, tools: list[Any] | None) -> frozenset[str] | None:
+        """Return the variables that the template for these tools reads; None if unknown.
+
+        Raises:
+            BadFormat: the template is none.
+        """
+        if self._renderer is not None:
+            from inspect import signature  # late: few models have one
+
+            found = signature(self._renderer).parameters.values()
+            if any(parameter.kind is parameter.VAR_KEYWORD for parameter in found):
+                return None
+            return frozenset(parameter.name for parameter in found)
+        source = self._source(tools)
+        if source not in self._variables:
+            from cowmlx.models import template_engine
+
+            self._variables[source] = template_engine.read_variables(source)
+        return self._variables[source]
 
     def render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
         """Render messages to text.
@@ -133,7 +154,7 @@ class ChatTemplate:
         Raises:
             InvalidArgument, BadFormat: as :meth:`render`.
         """
-        chat_messages.check_options(options)
+        chat_options.check_switches(options)
         plain = chat_messages.check(messages)
         pattern = None if options.get("parse_special") else self._control(tokenizer, options)
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
@@ -193,6 +214,7 @@ class ChatTemplate:
         continued: object,
     ) -> str:
         assert self._renderer is not None
+        variables.pop("tool_choice", None)
         if continued:
             variables["continue_final_message"] = True
         try:

@@ -108,6 +108,7 @@ class ChatFormat:
         think_start, think_end: around its thinking; "" if it marks none.
         tool_start, tool_end: around its tool calls; "" if there is no parser, the end also if a
             call lasts to the end of the answer.
+        parser: the name of the parser of its tool calls, or None.
     """
 
     def __init__(self, tokenizer: Tokenizer, parser: str | None) -> None:
@@ -120,7 +121,7 @@ class ChatFormat:
         around = tool_markers(parser)
         self.tool_start = around["start"] if around is not None else ""
         self.tool_end = around["end"] if around is not None else ""
-        self._parser = parser
+        self.parser = parser
         rule = light_route.functions("tokenizer_utils.py", _FUNCTIONS).get(_FUNCTIONS[2])
         structural = rule(_View(tokenizer, None)) if rule is not None else ()
         markers = (self.think_start, self.think_end, self.tool_start, *structural)
@@ -161,6 +162,37 @@ class ChatFormat:
                     return marker is self._think_tokens[0], tokens[at + len(marker) :]
         return None
 
+    @property
+    def think_start_tokens(self) -> list[int]:
+        """The tokens that start the model's thinking; none if it marks none."""
+        return self._think_tokens[0] if self._think_tokens is not None else []
+
+    def without_thinking(
+        self, prompt: list[int], ends: frozenset[int], tokenizer: Tokenizer, *, asked: bool
+    ) -> list[int]:
+        """Return a prompt behind which the model answers at once.
+
+        Args:
+            prompt: it ends where the answer begins.
+            ends: the tokens that end a turn.
+            tokenizer: the model's.
+            asked: whether the template knows that there shall be no thinking. If not, a prompt
+                without any gets an empty one, as templates that know write it.
+        """
+        if self._think_tokens is None:
+            return prompt
+        start, end = self._think_tokens
+        tail = self.open_tail(prompt, ends)
+        if (tail is None and asked) or (tail is not None and not tail[0]):
+            return prompt
+        blank = tokenizer.encode_inner("\n\n", parse_special=False)
+        if tail is None:
+            return [*prompt, *start, *blank, *end, *blank]
+        rest = tail[1]
+        if not tokenizer.decode(rest, skip_special=False).strip():
+            prompt = [*prompt[: len(prompt) - len(rest)], *blank]
+        return [*prompt, *end, *blank]
+
     def parse(self, text: str, tools: list[Any] | None) -> list[tuple[str, str]] | None:
         """Read what stands between the markers of a tool call.
 
@@ -169,7 +201,7 @@ class ChatFormat:
             not made for that, so that whatever they raise means it.
         """
         try:
-            module = light_route.import_module(f"tool_parsers.{self._parser}")
+            module = light_route.import_module(f"tool_parsers.{self.parser}")
             parsed = module.parse_tool_call(text, tools)
             calls = parsed if isinstance(parsed, list) else [parsed]
             return [_call(call) for call in calls] or None

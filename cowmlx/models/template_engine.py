@@ -126,6 +126,18 @@ def literal_text(source: str) -> str:
     return "\0".join(sorted(found))
 
 
+def read_variables(source: str) -> frozenset[str]:
+    """Return the variables that a template looks up, its macros included.
+
+    Raises:
+        BadFormat, Unsupported: as :func:`compile_template`.
+    """
+    compile_template(source)
+    from jinja2 import meta
+
+    return frozenset(meta.find_undeclared_variables(_environment().parse(source)))
+
+
 _BUDGET = "_cow_budget"
 _COUNT = "_cow_counted"
 _JOIN = "_cow_joined"

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"log"
@@ -39,6 +40,9 @@ var (
 	contextBegin  func(context int32, tokens *int32, count uintptr, params *byte) int32
 	contextNext   func(context int32, text *byte, capacity uintptr, length *uintptr, p *piece) int32
 	contextCancel func(context int32) int32
+
+	contextGenerate func(context int32, tokens *int32, count uintptr, params *byte, onText uintptr,
+		to *listener, stats *byte) int32
 )
 
 func open(path string) {
@@ -51,24 +55,68 @@ func open(path string) {
 		"model_load": &modelLoad, "model_tokenize": &modelTokenize,
 		"context_create": &contextCreate, "context_begin": &contextBegin,
 		"context_next": &contextNext, "context_cancel": &contextCancel,
+		"context_generate": &contextGenerate,
 	} {
 		purego.RegisterLibFunc(function, library, "cow_mlx_"+name)
 	}
 }
 
-func check(status int32) int32 {
+// try makes a call. The message of an error belongs to a thread, which a goroutine may leave between
+// two calls.
+func try(call func() int32) (int32, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	status := call()
 	if status < 0 {
-		log.Fatal(errorMessage())
+		return status, errors.New(errorMessage())
+	}
+	return status, nil
+}
+
+func check(call func() int32) int32 {
+	status, err := try(call)
+	if err != nil {
+		log.Fatal(err)
 	}
 	return status
 }
 
-// generate gives the text of each piece, and at its end tells why.
-func generate(context int32, prompt []int32, finish *int32) iter.Seq[string] {
+// A listener hears the text of one call.
+type listener struct {
+	onText   func(string) bool
+	panicked any
+}
+
+// heard is the callback of every call, since purego never frees one. A panic must not pass through
+// C, whose call would never end: it cancels the call, and goes on behind it.
+var heard = purego.NewCallback(func(text *byte, length uintptr, to *listener) (more bool) {
+	defer func() {
+		if to.panicked = recover(); to.panicked != nil {
+			more = false
+		}
+	}()
+	return to.onText(string(unsafe.Slice(text, length)))
+})
+
+// generate gives onText the text as it comes, on this thread; false cancels.
+func generate(context int32, prompt []int32, onText func(string) bool) error {
+	to := &listener{onText: onText}
+	_, err := try(func() int32 {
+		return contextGenerate(context, &prompt[0], uintptr(len(prompt)), nil, heard, to, nil)
+	})
+	if to.panicked != nil {
+		panic(to.panicked)
+	}
+	return err
+}
+
+// pieces gives the text of each piece, and at its end tells why.
+func pieces(context int32, prompt []int32, finish *int32) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		text, length, p := make([]byte, 1024), uintptr(0), piece{structSize: unsafe.Sizeof(piece{})}
-		check(contextBegin(context, &prompt[0], uintptr(len(prompt)), nil))
-		for check(contextNext(context, &text[0], 1024, &length, &p)) != statusDone {
+		next := func() int32 { return contextNext(context, &text[0], 1024, &length, &p) }
+		check(func() int32 { return contextBegin(context, &prompt[0], uintptr(len(prompt)), nil) })
+		for check(next) != statusDone {
 			if !yield(string(text[:length])) {
 				return
 			}
@@ -81,32 +129,37 @@ func main() {
 	if len(os.Args) != 4 {
 		log.Fatal("usage: stream LIBRARY MODEL TEXT")
 	}
-	runtime.LockOSThread() // the message of an error belongs to a thread
 	open(os.Args[1])
 	folder, text := os.Args[2], os.Args[3]
 	var model, context, finish int32
 	var count uintptr
 	tokens := make([]int32, 2048)
-	check(runtimeStart(nil))
-	check(modelLoad(folder, nil, &model))
-	check(contextCreate(model, nil, &context))
-	check(modelTokenize(model, text, uintptr(len(text)), addSpecial, &tokens[0], 2048, &count))
+	check(func() int32 { return runtimeStart(nil) })
+	check(func() int32 { return modelLoad(folder, nil, &model) })
+	check(func() int32 { return contextCreate(model, nil, &context) })
+	check(func() int32 {
+		return modelTokenize(model, text, uintptr(len(text)), addSpecial, &tokens[0], 2048, &count)
+	})
 
-	for part := range generate(context, tokens[:count], &finish) {
-		fmt.Print(part)
+	write := func(part string) bool { fmt.Print(part); return true }
+	if err := generate(context, tokens[:count], write); err != nil {
+		log.Fatal(err)
 	}
 	fmt.Println("\n[ended]")
 
 	received, stopped := 0, make(chan bool)
-	for part := range generate(context, tokens[:count], &finish) {
+	for part := range pieces(context, tokens[:count], &finish) {
 		fmt.Print(part)
 		if received += len(part); received >= 20 {
-			go func() { check(contextCancel(context)); stopped <- true }() // any thread may
+			go func() { // any thread may
+				check(func() int32 { return contextCancel(context) })
+				stopped <- true
+			}()
 			<-stopped
 		}
 	}
 	if finish == finishCanceled {
 		fmt.Println("\n[canceled]")
 	}
-	check(runtimeStop())
+	check(runtimeStop)
 }

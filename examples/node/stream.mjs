@@ -9,13 +9,14 @@ if (text === undefined) {
   process.exit(2);
 }
 
-const OK = 0, DONE = 1, ADD_SPECIAL = 1, FINISH_CANCELED = 5, FOREVER = 0xffffffff;
+const DONE = 1, ADD_SPECIAL = 1, FINISH_CANCELED = 5;
 const Piece = koffi.struct("cow_mlx_piece", {
   struct_size: "size_t", token: "int32_t", logprob: "float", finish: "int32_t",
 });
 
 const library = koffi.load(libraryPath);
 const message = library.func("const char* cow_mlx_error_message()");
+const statusName = library.func("const char* cow_mlx_status_name(int32_t status)");
 const declare = (prototype) => library.func(`int32_t cow_mlx_${prototype}`);
 const start = declare("runtime_start(void* params)");
 const stop = declare("runtime_stop()");
@@ -25,32 +26,45 @@ const tokenize = declare(`model_tokenize(int32_t model, const char* text, size_t
   uint32_t flags, _Out_ int32_t* tokens, size_t capacity, _Out_ size_t* count)`);
 const begin = declare(
   "context_begin(int32_t context, const int32_t* tokens, size_t count, void* params)");
-const poll = declare("context_poll(int32_t context, uint32_t timeout_ms)");
 const next = declare(`context_next(int32_t context, _Out_ uint8_t* text, size_t capacity,
   _Out_ size_t* length, _Inout_ cow_mlx_piece* piece)`);
 const cancel = declare("context_cancel(int32_t context)");
+const info = declare(`context_info(int32_t context, _Out_ uint8_t* json, size_t capacity,
+  _Out_ size_t* length)`);
 
 function check(status) {
   if (status < 0) throw new Error(message());
   return status;
 }
 
-// The error message belongs to a thread, so what can fail is called on this one; only the wait
-// for a piece is left to a thread of koffi's, and the event loop stays free.
-const ready = (context) =>
-  new Promise((resolve, reject) =>
-    poll.async(context, FOREVER, (error, status) => (error ? reject(error) : resolve(status))));
+// What a context says of its last call that failed.
+function problem(context, status) {
+  const json = Buffer.alloc(16384), length = [0];
+  check(info(context, json, json.length, length));
+  const { error } = JSON.parse(json.toString("utf8", 0, Number(length[0])));
+  return error?.message ?? statusName(status);
+}
+
+// A call that waits, made on a thread of koffi's, so that the event loop stays free. The error
+// message belongs to that thread; the context has it for this one.
+async function wait(call, context, ...rest) {
+  const held = [context, ...rest]; // koffi uses the memory of arrays itself, until the call ends
+  const status = await new Promise((resolve, reject) =>
+    call.async(...held, (error, status) => (error ? reject(error) : resolve(status))));
+  held.length = 0;
+  if (status < 0) throw new Error(problem(context, status));
+  return status;
+}
 
 // The pieces of a generation. Returns why it ended.
 async function* generate(context, tokens) {
-  check(begin(context, tokens, tokens.length, null));
+  await wait(begin, context, tokens, tokens.length, null);
   const buffer = Buffer.alloc(1024), length = [0];
   const piece = { struct_size: koffi.sizeof(Piece), token: -1, logprob: 0, finish: 0 };
-  for (;;) {
-    await ready(context);
-    if (check(next(context, buffer, buffer.length, length, piece)) === DONE) return piece.finish;
+  while ((await wait(next, context, buffer, buffer.length, length, piece)) !== DONE) {
     yield buffer.toString("utf8", 0, Number(length[0]));
   }
+  return piece.finish;
 }
 
 const model = [0], context = [0], tokens = new Int32Array(2048), count = [0];

@@ -6,7 +6,7 @@ import threading
 
 from support import signatures
 from support.paths import INCLUDE
-from support.signatures import ENOENT
+from support.signatures import EHANDLE, ENOENT, OK
 
 THREADS, ROUNDS = 200, 5
 
@@ -31,6 +31,16 @@ def test_success_clears_the_message(lib, calf):
     assert lib.message().startswith("context_free: ")
     lib.tokenize(calf, "Hello")
     assert lib.message() == ""
+
+
+def test_cancel_leaves_the_message_alone(lib, calf):
+    context = lib.context(calf)
+    assert lib.c.cow_mlx_context_free(0) < 0
+    message = lib.message()
+    assert lib.c.cow_mlx_context_cancel(context) == OK
+    assert lib.c.cow_mlx_context_cancel(0) == EHANDLE
+    assert lib.message() == message
+    lib.free(context)
 
 
 def test_each_thread_has_its_own_message(lib, tmp_path):

@@ -50,3 +50,12 @@ def test_first_starts_with_and_without_the_interpreter(environment):
 def test_a_second_copy_of_the_library_is_refused(environment, tmp_path):
     copy = shutil.copy(LIBRARY, tmp_path / "other.so")
     python_host(environment, "twins.py", copy)
+
+
+@pytest.mark.parametrize("what", ["before", "alive", "between", "calls", "start"])
+@pytest.mark.parametrize("loader", ["CDLL", "PyDLL"])
+def test_host_with_sub_interpreters(model, environment, expected, loader, what):
+    """A start in one is refused; anything else works, in the main one and in others."""
+    command = [sys.executable, HOSTS / "sub_interpreters.py", model, loader, what]
+    done = run(command, env={**environment, "PYTHONPATH": str(ROOT / "tests")})
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", expected)

@@ -52,3 +52,11 @@ def test_every_function_knows_when_it_cannot_be_called(environment):
 
 def test_a_log_function_may_call_the_library(run_host):
     run_host("reentrant_log.c")
+
+
+def test_threads_that_are_cancelled_inside_calls(run_host, expected):
+    assert run_host("cancelled_threads.c") == expected
+
+
+def test_cancels_from_a_signal_handler(run_host, expected):
+    assert run_host("signalled.c") == expected

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from driver import VARIANTS, Oracle
-from support import reference, tiny_models
+from support import reference, scripted, tiny_models
 from support.library import Library
 from support.paths import CALF
+from support.signatures import PARSE_SPECIAL
 from tasks import TASKS
 
 
@@ -86,6 +87,29 @@ def open_context(lib: Library) -> Iterator[Callable[..., int]]:
     yield open_context
     for handle in handles:
         lib.c.cow_mlx_context_free(handle)
+
+
+@pytest.fixture
+def says(lib, tmp_path, open_context):
+    """A context on a model that gives one answer to one conversation."""
+    loaded = []
+
+    def says(answer, template=scripted.CHATML, markers=(), messages=None, options=None, **settings):
+        messages = messages or [{"role": "user", "content": "Is it raining in Oslo?"}]
+        folder = tmp_path / str(len(loaded))
+        scripted.make(folder, template, markers, **settings)
+        asked = lib.load(folder)
+        prompt = lib.chat_prompt(asked, messages, **(options or {}))
+        end = lib.info(asked)["end_tokens"][0]["text"]
+        tokens = lib.tokenize(asked, answer + end, PARSE_SPECIAL)
+        lib.free_model(asked)
+        scripted.tell(folder, len(prompt), tokens)
+        loaded.append(lib.load(folder))
+        return open_context(loaded[-1])
+
+    yield says
+    for model in loaded:
+        lib.free_model(model)
 
 
 @pytest.fixture(scope="session")

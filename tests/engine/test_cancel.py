@@ -305,7 +305,7 @@ def test_a_context_that_was_freed(lib, tiny):
     with pytest.raises(StatusError) as unknown:
         lib.cancel(context)
     assert unknown.value.status == EHANDLE
-    assert str(context) in unknown.value.message
+    assert unknown.value.message == "", "a signal handler may call it: it sets none"
 
 
 def test_a_cancel_that_meets_a_trim_leaves_the_truth(lib, tiny, oracle, open_context):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import scripted
 from support.library import StatusError
 from support.scripted import CHATML, THINKING
 from support.signatures import (
@@ -17,7 +16,6 @@ from support.signatures import (
     FINISH_LENGTH,
     FINISH_STOP,
     FINISH_STOP_TEXT,
-    PARSE_SPECIAL,
 )
 from support.tool_samples import CALLS, SAMPLES, TOOLS
 
@@ -26,28 +24,6 @@ THINK = ["<think>", "</think>"]
 TOOL = ["<tool_call>", "</tool_call>"]
 JSON_TOOLS = {"tool_parser_type": "json_tools"}
 CALL = '<tool_call>\n{"name": "look", "arguments": {"q": "Größe", "n": 3}}\n</tool_call>'
-
-
-@pytest.fixture
-def says(lib, tmp_path, open_context):
-    """A context on a model that gives one answer to one conversation."""
-    loaded = []
-
-    def says(answer, template=CHATML, markers=(), messages=USER, options=None, **settings):
-        folder = tmp_path / str(len(loaded))
-        scripted.make(folder, template, markers, **settings)
-        asked = lib.load(folder)
-        prompt = lib.chat_prompt(asked, messages, **(options or {}))
-        end = lib.info(asked)["end_tokens"][0]["text"]
-        tokens = lib.tokenize(asked, answer + end, PARSE_SPECIAL)
-        lib.free_model(asked)
-        scripted.tell(folder, len(prompt), tokens)
-        loaded.append(lib.load(folder))
-        return open_context(loaded[-1])
-
-    yield says
-    for model in loaded:
-        lib.free_model(model)
 
 
 def kinds(chat):

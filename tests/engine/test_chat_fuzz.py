@@ -33,8 +33,8 @@ OPTIONS = {
     "add_generation_prompt": True,
     "continue_final_message": False,
     "parse_special": False,
-    "enable_thinking": True,
-    "documents": [{"title": "a", "text": "b"}],
+    "enable_thinking": False,
+    "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
 }
 ACCEPTED = {OK, EINVAL, ECONTEXT}
 ODD = [

@@ -71,16 +71,20 @@ def test_a_layer_that_fails_to_trim_empties_the_sequence(engine, model, monkeypa
     engine.context_free(context)
 
 
-def test_no_stream_is_lost_when_handles_run_out(engine, model, monkeypatch):
+@pytest.mark.parametrize("failing", ["handles", "sequence"])
+def test_no_stream_is_lost_with_a_context_that_cannot_be_made(engine, model, monkeypatch, failing):
     taken = []
     streams = engine._streams
     monkeypatch.setattr(streams, "take", lambda: taken.append(1) or type(streams).take(streams))
     monkeypatch.setattr(streams, "give_back", lambda stream: taken.pop())
 
-    def fail(kind, value):
+    def fail(*arguments):
         raise RuntimeError("full")
 
-    monkeypatch.setattr(engine._handles, "add", fail)
+    if failing == "handles":
+        monkeypatch.setattr(engine._handles, "add", fail)
+    else:
+        monkeypatch.setattr("cowmlx.generation.context.Sequence", fail)
     with pytest.raises(RuntimeError):
         engine.context_create(model, CONTEXT)
     assert taken == []

@@ -183,3 +183,60 @@ def test_no_more_descriptors(lib, tiny, open_context):
         for fd in spare:
             os.close(fd)
     assert wake_fd(lib, context) >= 0
+
+
+# A host must not read or close the descriptor. If it does, nothing freezes or breaks.
+
+
+def test_a_host_that_reads_the_descriptor(lib, tiny, open_context, oracle):
+    context = open_context(tiny(KV))
+    fd = wake_fd(lib, context)
+    assert not os.get_blocking(fd)
+    lib.begin(context, prompt(9), max_tokens=12)
+    given, status = [], OK
+    while status != DONE:
+        assert readable(fd, 60), "told of every piece that follows a next"
+        assert os.read(fd, 1)
+        piece = lib.next(context)
+        status = piece.status
+        if status == OK:
+            given.append(piece.token)
+    assert given == oracle(KV).after(prompt(9), 12)
+    lib.reset(context)
+
+
+def test_a_host_that_closes_the_descriptor(lib, tiny, open_context, oracle, tmp_path):
+    """A file that the host opens under the same number is neither read nor closed."""
+    context = open_context(tiny(KV))
+    fd = wake_fd(lib, context)
+    lib.begin(context, prompt(9), max_tokens=12)
+    assert readable(fd, 60)
+    (tmp_path / "own").write_bytes(b"the host's")
+    os.close(fd)
+    own = os.open(tmp_path / "own", os.O_RDONLY)
+    if own != fd:
+        os.dup2(own, fd)
+        os.close(own)
+    assert delivered(lib.drain(context)) == oracle(KV).after(prompt(9), 12)
+    other = wake_fd(lib, context)
+    assert other != fd
+    assert readable(other), "DONE is there to be taken"
+    lib.free(context)
+    assert os.read(fd, 64) == b"the host's"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(other)
+    os.close(fd)
+
+
+def test_the_descriptor_is_not_inherited(lib, tiny, open_context):
+    assert not os.get_inheritable(wake_fd(lib, open_context(tiny(KV))))
+
+
+def test_descriptors_are_all_closed(lib, tiny):
+    before = len(os.listdir("/dev/fd"))
+    contexts = [lib.context(tiny(KV)) for _ in range(4)]
+    for context in contexts:
+        wake_fd(lib, context)
+    for context in contexts:
+        lib.free(context)
+    assert len(os.listdir("/dev/fd")) == before

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from support import tiny_adapters
 from support.compiler import compile_c, run
 from support.hosts import linked
 from support.paths import INCLUDE, LIBRARY, ROOT
+from support.sanitizers import SANITIZERS
 from support.signatures import FUNCTIONS, STRUCTS
 
 HOST = ROOT / "tests/packaging/hosts/wrapper.cpp"
+THROWING = ROOT / "tests/packaging/hosts/throwing.cpp"
 WRAPPER = (INCLUDE / "cow_mlx.hpp").read_text()
 COMPAT = (INCLUDE / "cow_mlx_compat.h").read_text()
-SCENARIOS = re.findall(r"^    SCENARIO\((\w+)\)", HOST.read_text(), flags=re.M)
 STRICT = ["-Wpedantic", "-Wshadow", "-Wconversion", "-I", str(INCLUDE)]
+
+
+def scenarios(host: Path) -> list[str]:
+    return re.findall(r"^    SCENARIO\((\w+)\)", host.read_text(), flags=re.M)
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +73,23 @@ def adapter(model, tmp_path_factory):
     return tiny_adapters.make(tmp_path_factory.mktemp("adapter"), model, ["q_proj", "down_proj"])
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", scenarios(HOST))
 def test_scenario(host, scenario, model, adapter, environment, tmp_path):
     places = {"MODEL": str(model), "ADAPTER": str(adapter)}
     done = run([host, model, tmp_path, scenario], env={**environment, **places})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def throwing(tmp_path_factory):
+    """Callbacks that throw, with a sanitizer that sees what they leave behind."""
+    program = tmp_path_factory.mktemp("throwing") / "host"
+    options = [*SANITIZERS["address"], "-g", "-O1", *linked(LIBRARY)]
+    return compile_c([THROWING], program, *options, compiler="c++", std="c++17")
+
+
+@pytest.mark.parametrize("scenario", scenarios(THROWING))
+def test_a_callback_that_throws(throwing, scenario, model, environment):
+    unleaked = {"ASAN_OPTIONS": "detect_leaks=0"}  # Python never frees all that it has
+    done = run([throwing, model, scenario], env={**environment, **unleaked})
     assert (done.returncode, done.stderr) == (0, "")

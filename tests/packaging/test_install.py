@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from prefixes import Prefix, make
@@ -105,6 +107,71 @@ def test_installing_over_another_engine_is_refused(tree, tmp_path):
     assert done.returncode != 0
     assert "not an installation of libcowmlx" in done.stderr
     assert [path for path in tmp_path.joinpath("prefix").rglob("*") if path.is_file()] == [foreign]
+
+
+def linked_copy(source: Path, target: Path) -> Path:
+    """A copy whose large files take no space: to be removed, not to be written to."""
+    return shutil.copytree(source, target, symlinks=True, copy_function=os.link)
+
+
+def test_an_installation_uninstalls_itself_without_its_tree(installed, tmp_path):
+    """Where it was staged and moved to, and nothing that others have put there."""
+    copy = linked_copy(installed.path, tmp_path / "moved")
+    kept = [copy / "lib/theirs", copy / "lib/pkgconfig/theirs.pc", copy / "include/theirs.h"]
+    for path in kept:
+        path.touch()
+    python = copy / "lib/cowmlx/bin/python"
+    done = installed.run([python, "-m", "cowmlx", "uninstall"], cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (f"uninstalled {copy / 'lib' / LIBRARY.name}\n", "")
+    assert sorted(path for path in copy.rglob("*") if not path.is_dir()) == sorted(kept)
+    assert installed.lib.joinpath("cowmlx").is_dir()
+
+
+def test_an_installation_that_cannot_be_removed_stays_whole(installed, tmp_path):
+    """A folder stands where the environment has to go first."""
+    copy = linked_copy(installed.path, tmp_path / "moved")
+    before = sorted(copy.rglob("*"))
+    host = tmp_path / "host.py"
+    host.write_text(
+        "import os, runpy, sys\n"
+        f"os.makedirs(f'{copy}/lib/.cowmlx.{{os.getpid()}}/full')\n"
+        "sys.argv = ['cowmlx', 'uninstall']\n"
+        "runpy.run_module('cowmlx', run_name='__main__')\n"
+    )
+    done = run([copy / "lib/cowmlx/bin/python", host], env=installed.environment)
+    assert done.returncode == 1
+    assert "nothing was removed" in done.stderr
+    for path in copy.glob("lib/.cowmlx.*"):
+        shutil.rmtree(path)
+    assert sorted(copy.rglob("*")) == before
+
+
+def test_what_cannot_be_removed_is_named(installed, tmp_path):
+    """A folder of files has become a file; the rest goes."""
+    copy = linked_copy(installed.path, tmp_path / "moved")
+    python = copy / "lib/cowmlx/bin/python"
+    config = copy / "lib/cmake/cowmlx"
+    shutil.rmtree(config)
+    config.touch()
+    done = run([python, "-m", "cowmlx", "uninstall"], env=installed.environment)
+    assert done.returncode == 1
+    assert f"{config / 'cowmlx-config.cmake'}" in done.stderr
+    assert [path for path in copy.rglob("*") if not path.is_dir()] == [config]
+
+
+def test_a_source_tree_and_pip_s_package_are_not_uninstalled(installed, tmp_path, environment):
+    done = run([sys.executable, "-m", "cowmlx", "uninstall"], cwd=ROOT, env=environment)
+    assert done.returncode == 1
+    assert f"{ROOT} is a source tree: make clean" in done.stderr
+
+    copy = linked_copy(installed.lib / "cowmlx", tmp_path / "venv")
+    (copy / MANIFEST).unlink()
+    installer = next(copy.rglob("cowmlx-*.dist-info")) / "INSTALLER"
+    installer.unlink()
+    installer.write_text("pip\n")
+    done = run([copy / "bin/python", "-m", "cowmlx", "uninstall"], cwd=tmp_path, env=environment)
+    assert done.returncode == 1
+    assert f"run {copy / 'bin/python'} -m pip uninstall cowmlx" in done.stderr
 
 
 def test_uninstalling_nothing_says_so(tree, tmp_path):

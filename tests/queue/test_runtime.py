@@ -20,6 +20,7 @@ PARTS = [
     "params",
     "queue",
     "runtime",
+    "wake_semaphore",
 ]
 SOURCES = [HERE / "stub_bootstrap.c", HERE / "runtime_scenarios.c"]
 SOURCES += [CSRC / f"{part}.c" for part in PARTS]

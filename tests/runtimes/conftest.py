@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -52,3 +53,13 @@ def arguments() -> list[str]:
     if not (CALF / "config.json").exists():
         pytest.skip(f"{CALF} is missing")
     return [str(LIBRARY), str(CALF), TEXT]
+
+
+@pytest.fixture
+def narrow(tmp_path) -> Path:
+    """A model whose contexts hold 16 tokens."""
+    folder = tmp_path / "narrow"
+    shutil.copytree(CALF, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 16}))
+    return folder

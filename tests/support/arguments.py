@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support import signatures
-from support.library import Library
+from support.library import SILENT, Library
 from support.outputs import poisoned, poisoned_struct, untouched
 from support.paths import CALF
 
@@ -110,8 +110,8 @@ class Call:
         return getattr(self.lib.c, self.function)(*values.values())
 
     def failed(self, result: Any, status: int) -> bool:
-        """Whether the last call's result is a failure with that status, and a message."""
-        if not self.lib.message():
+        """Whether the last call failed with that status, and a message if it sets one."""
+        if not self.lib.message() and self.function != SILENT:
             return False
         if self.function not in signatures.COMPAT:
             return result == status

@@ -33,6 +33,9 @@ from support.callbacks import Callbacks, StatusError
 from support.outputs import Buffer, poisoned, poisoned_struct, untouched
 from support.paths import LIBRARY
 
+# A signal handler may call it, so it leaves the thread's message alone.
+SILENT = "cow_mlx_context_cancel"
+
 
 @dataclass(frozen=True)
 class Piece:

@@ -195,7 +195,8 @@ functions! {
     fn cow_mlx_abi_version() -> u32;
     /// The name of a status, such as "EINVAL".
     fn cow_mlx_status_name(status: cow_mlx_status) -> *const c_char;
-    /// What went wrong in the last call that this thread made.
+    /// What went wrong in the last call that this thread made, cow_mlx_context_cancel()
+    /// aside.
     fn cow_mlx_error_message() -> *const c_char;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_runtime_params_init(params: *mut cow_mlx_runtime_params, size: usize);

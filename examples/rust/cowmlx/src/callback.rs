@@ -2,38 +2,62 @@
 //!
 //! A panic must not unwind through C: it is caught here, the callback returns `false`, which
 //! cancels the call, and [`crate::error::check`] goes on with the panic once the call has returned.
+//! A program that aborts on panics ends before that.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::slice;
 
 use crate::chat::Event;
 use crate::sys;
 
+/// What a panic carries.
+type Payload = Box<dyn Any + Send>;
+
 thread_local! {
-    static PANIC: RefCell<Option<Box<dyn Any + Send>>> = const { RefCell::new(None) };
+    /// Of the call that this thread is in: its first panic.
+    static PANIC: Cell<Option<Payload>> = const { Cell::new(None) };
 }
 
 /// Run a callback's body; `false` if it panics.
 pub(crate) fn guard(body: impl FnOnce() -> bool) -> bool {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
-        PANIC.with_borrow_mut(|panic| _ = panic.get_or_insert(payload));
-        false
-    })
+    let earlier = take_panic(); // nothing to calls that the body makes
+    let (goes_on, panic) = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(goes_on) => (goes_on, None),
+        Err(panic) => (false, Some(panic)),
+    };
+    let mut panics = earlier.into_iter().chain(panic);
+    let mut first = panics.next();
+    // A thread that is about to end keeps nothing any more.
+    let _ = PANIC.try_with(|kept| kept.set(first.take()));
+    first.into_iter().chain(panics).for_each(discard);
+    goes_on
+}
+
+fn take_panic() -> Option<Payload> {
+    PANIC.try_with(Cell::take).ok().flatten()
 }
 
 /// Go on with the panic of a callback, if there was one.
 pub(crate) fn resume_panic() {
-    if let Some(payload) = forget_panic() {
-        resume_unwind(payload);
+    if let Some(panic) = take_panic() {
+        resume_unwind(panic);
     }
 }
 
-/// Take the panic of a callback, where a call is made that must not panic.
-pub(crate) fn forget_panic() -> Option<Box<dyn Any + Send>> {
-    PANIC.try_with(|panic| panic.borrow_mut().take()).ok().flatten()
+/// Drop the panic of a callback, where a call is made that must not panic.
+pub(crate) fn forget_panic() {
+    take_panic().into_iter().for_each(discard);
+}
+
+/// Drop a panic that nobody will hear of. Dropping it may panic in turn.
+pub(crate) fn discard(panic: Payload) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        mem::forget(another);
+    }
 }
 
 /// Text of the library: whole UTF-8 characters.
@@ -102,4 +126,79 @@ pub(crate) unsafe extern "C" fn on_load(
         let stage = CStr::from_ptr(stage).to_string_lossy();
         (*closure.cast_const().cast::<&LoadProgress<'_>>())(fraction, &stage)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    /// A payload that panics where it is dropped, as do so many that come of it.
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                panic_any(Bomb(self.0 - 1));
+            }
+        }
+    }
+
+    fn explodes() -> bool {
+        panic_any(Bomb(2))
+    }
+
+    fn kept() -> Option<&'static str> {
+        take_panic().map(|panic| *panic.downcast().expect("a text"))
+    }
+
+    #[test]
+    fn a_later_callback_s_calls_have_nothing_to_do_with_a_panic() {
+        assert!(!guard(|| panic_any("first")));
+        assert!(guard(|| {
+            resume_panic();
+            forget_panic();
+            true
+        }));
+        assert_eq!(kept(), Some("first"));
+    }
+
+    #[test]
+    fn the_first_panic_is_kept() {
+        assert!(!guard(|| panic_any("first")));
+        assert!(!guard(|| panic_any("second")));
+        assert_eq!(kept(), Some("first"));
+        assert_eq!(kept(), None);
+    }
+
+    #[test]
+    fn what_is_not_heard_may_panic_where_it_is_dropped() {
+        assert!(!guard(|| panic_any("first")));
+        assert!(!guard(explodes));
+        assert_eq!(kept(), Some("first"));
+        assert!(!guard(explodes));
+        forget_panic();
+        assert_eq!(kept(), None);
+    }
+
+    #[test]
+    fn a_thread_that_ends_keeps_no_panic() {
+        struct AtTheEnd;
+        impl Drop for AtTheEnd {
+            fn drop(&mut self) {
+                assert!(!guard(|| panic_any("nobody hears this")));
+                assert!(!guard(explodes));
+            }
+        }
+        thread_local! {
+            static LAST: AtTheEnd = const { AtTheEnd };
+        }
+        std::thread::spawn(|| {
+            LAST.with(|_| ()); // registered first, dropped last
+            forget_panic();
+        })
+        .join()
+        .expect("it ends well");
+    }
 }

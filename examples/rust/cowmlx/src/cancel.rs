@@ -1,6 +1,6 @@
 //! Cancelling from elsewhere.
 
-use crate::error::{Result, check};
+use crate::error::{Error, Result, Status};
 use crate::sys;
 
 /// Ends what a context is doing, from any thread and at any time.
@@ -28,6 +28,11 @@ impl CancelHandle {
     /// [`InvalidHandle`](crate::Status::InvalidHandle) if the context has been dropped.
     pub fn cancel(&self) -> Result<()> {
         // SAFETY: takes any value, from any thread.
-        check(unsafe { sys::cow_mlx_context_cancel(self.raw) })
+        let status = unsafe { sys::cow_mlx_context_cancel(self.raw) };
+        if status == sys::COW_MLX_OK {
+            return Ok(());
+        }
+        // The call sets no message.
+        Err(Error::new(Status::from_code(status), "context_cancel: no such context is open"))
     }
 }

@@ -177,11 +177,12 @@ impl<'r> Model<'r> {
     /// Render a conversation with the model's own chat template, and tokenize it.
     ///
     /// `messages` is a JSON list, `[{"role": "user", "content": "Hello"}]`; `options` a JSON
-    /// object with `tools`, `add_generation_prompt` and variables of the template.
+    /// object with `tools`, `tool_choice`, `add_generation_prompt`, `enable_thinking` and others that
+    /// `cow_mlx.h` lists, and variables that the template reads.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Status::InvalidArgument) for malformed JSON or messages (the message
-    /// gives the place), [`Unsupported`](crate::Status::Unsupported) if the model has no chat template.
+    /// gives the place), or an option that nobody reads; [`Unsupported`](crate::Status::Unsupported) if the model has no chat template.
     pub fn chat_prompt(&self, messages: &str, options: Option<&str>) -> Result<Vec<Token>> {
         let options = options.map(|text| c_text("model_chat_prompt: options", text)).transpose()?;
         let options = options.as_deref().map_or(null(), CStr::as_ptr);

@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 
 use futures_core::stream::{FusedStream, Stream};
 
+use crate::callback;
 use crate::cancel::CancelHandle;
 use crate::chat::{self, Event};
 use crate::context::Context;
@@ -169,6 +170,14 @@ struct State<T, R> {
     waker: Option<Waker>,
     /// Whether nobody will take anything any more.
     closed: bool,
+}
+
+impl<T, R> Drop for State<T, R> {
+    fn drop(&mut self) {
+        if let Some(Err(panic)) = self.outcome.take() {
+            callback::discard(panic);
+        }
+    }
 }
 
 impl<T: Send + 'static, R: Send + 'static> Worker<T, R> {

@@ -7,6 +7,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.function.Predicate;
 
 /**
  * Stream what a model makes of a text, then again and stop half-way.
@@ -46,30 +47,64 @@ public final class Stream {
     }
   }
 
+  /** Hears the text of one call. What it throws cancels the call, and is thrown again behind it:
+      it cannot pass through C, so JNA would print and forget it. */
+  private static final class Listener implements CowMlx.OnText {
+    private final Predicate<byte[]> onText;
+    private Throwable thrown;
+
+    Listener(Predicate<byte[]> onText) {
+      this.onText = onText;
+    }
+
+    @Override
+    public byte invoke(Pointer text, long length, Pointer userData) {
+      try {
+        return (byte) (onText.test(text.getByteArray(0, (int) length)) ? 1 : 0);
+      } catch (Throwable problem) {
+        thrown = problem;
+        return 0;
+      }
+    }
+
+    void rethrow() {
+      if (thrown instanceof Error error) throw error;
+      if (thrown != null) throw (RuntimeException) thrown;
+    }
+  }
+
   private final CowMlx api;
   private final PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
 
-  private Stream(String library) {
+  Stream(String library) {
     api = Native.load(library, CowMlx.class, Map.of(Library.OPTION_STRING_ENCODING, "UTF-8"));
   }
 
+  /** For the thread that made the call; a virtual thread may have left the one it ran on. */
   private void check(int status) {
     if (status < 0) throw new IllegalStateException(api.cow_mlx_error_message());
   }
 
-  /** Prints what is generated, and cancels after so many bytes. */
-  private void generate(int context, int[] prompt, long limit) {
-    long[] received = {0};
-    CowMlx.OnText onText = (text, length, userData) -> {
-      out.write(text.getByteArray(0, (int) length), 0, (int) length);
-      received[0] += length;
-      if (received[0] >= limit) pressStop(context);
-      return 1;
-    };
+  /** Gives the text as it comes, on this thread; false cancels. Tells whether it was cancelled. */
+  boolean generate(int context, int[] prompt, Predicate<byte[]> onText) {
+    Listener listener = new Listener(onText);
     int status = api.cow_mlx_context_generate(
-        context, prompt, prompt.length, null, onText, null, null);
+        context, prompt, prompt.length, null, listener, null, null);
+    listener.rethrow();
     if (status != CowMlx.ECANCELED) check(status);
-    out.println(status == CowMlx.OK ? "\n[ended]" : "\n[canceled]");
+    return status == CowMlx.ECANCELED;
+  }
+
+  /** Prints what is generated, and cancels after so many bytes. */
+  private void print(int context, int[] prompt, long limit) {
+    long[] received = {0};
+    boolean canceled = generate(context, prompt, text -> {
+      out.write(text, 0, text.length);
+      received[0] += text.length;
+      if (received[0] >= limit) pressStop(context);
+      return true;
+    });
+    out.println(canceled ? "\n[canceled]" : "\n[ended]");
   }
 
   /** What a window's Stop button does: a call from another thread. */
@@ -83,19 +118,25 @@ public final class Stream {
     }
   }
 
-  private void run(String folder, byte[] text) {
-    IntByReference model = new IntByReference();
+  /** Starts the runtime, and opens a context on a model; the model goes to {@code model}. */
+  int open(String folder, IntByReference model) {
     IntByReference context = new IntByReference();
-    int[] tokens = new int[2048];
-    long[] count = {0};
     check(api.cow_mlx_runtime_start(null));
     check(api.cow_mlx_model_load(folder, null, model));
     check(api.cow_mlx_context_create(model.getValue(), null, context));
+    return context.getValue();
+  }
+
+  private void run(String folder, byte[] text) {
+    IntByReference model = new IntByReference();
+    int context = open(folder, model);
+    int[] tokens = new int[2048];
+    long[] count = {0};
     check(api.cow_mlx_model_tokenize(
         model.getValue(), text, text.length, CowMlx.ADD_SPECIAL, tokens, tokens.length, count));
     int[] prompt = Arrays.copyOf(tokens, (int) count[0]);
-    generate(context.getValue(), prompt, Long.MAX_VALUE);
-    generate(context.getValue(), prompt, 20);
+    print(context, prompt, Long.MAX_VALUE);
+    print(context, prompt, 20);
     check(api.cow_mlx_runtime_stop());
   }
 

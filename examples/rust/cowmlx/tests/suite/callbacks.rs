@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
-use cowmlx::{Event, GenerationParams, Model, ModelParams, Status};
+use cowmlx::{Context, Event, GenerationParams, Model, ModelParams, Status};
 
 use crate::support::{calf, context, pieces, runtime, says, story, text};
 
@@ -62,6 +62,75 @@ fn a_panic_of_a_call_within_a_closure_goes_on_through_both() {
         })
     });
     assert_eq!(panic, "the closure's");
+}
+
+#[test]
+fn a_panic_that_is_caught_in_a_closure_is_over() {
+    let (mut outer, mut inner) = (context(), context());
+    let params = GenerationParams::new().max_tokens(3);
+    let mut heard = Vec::new();
+    let stats = outer.generate(&story(), &params, |_| {
+        heard.push(panic_of(|| inner.generate(&story(), &params, |_| panics())));
+        true
+    });
+    assert_eq!(stats.unwrap().generated_tokens, 3);
+    assert!(!heard.is_empty() && heard.iter().all(|panic| panic == "the closure's"));
+}
+
+#[test]
+fn a_panic_goes_on_where_the_call_fails_for_another_reason_too() {
+    let mut context = context();
+    let cancel = context.cancel_handle();
+    let panic = panic_of(|| {
+        context.generate(&story(), &GenerationParams::new(), |_| {
+            cancel.cancel().unwrap();
+            panics()
+        })
+    });
+    assert_eq!(panic, "the closure's");
+    let raw = context.as_raw();
+    let panic = panic_of(|| {
+        context.generate(&story(), &GenerationParams::new(), |_| {
+            // SAFETY: takes a handle; what drops the context finds that it is gone.
+            unsafe { cowmlx::sys::cow_mlx_context_free(raw) };
+            panics()
+        })
+    });
+    assert_eq!(panic, "the closure's");
+}
+
+#[test]
+fn a_panic_while_a_panic_is_caught_goes_on_too() {
+    struct Generates(Context<'static>);
+    impl Drop for Generates {
+        fn drop(&mut self) {
+            let text = |_: &str| panics();
+            let inner = || self.0.generate(&story(), &GenerationParams::new(), text);
+            assert_eq!(panic_of(inner), "the closure's");
+        }
+    }
+    let panic = panic_of(|| {
+        let _generates = Generates(context());
+        context().generate(&story(), &GenerationParams::new(), |_| panic_any(String::from("outer")))
+    });
+    assert_eq!(panic, "outer");
+}
+
+#[test]
+fn threads_panic_apart() {
+    let threads: Vec<_> = (0..4)
+        .map(|number| {
+            std::thread::spawn(move || {
+                panic_of(|| {
+                    context().generate(&story(), &GenerationParams::new(), |_| {
+                        panic_any(format!("{number}"))
+                    })
+                })
+            })
+        })
+        .collect();
+    let heard: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    assert_eq!(heard, ["0", "1", "2", "3"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use cowmlx::{Event, EventStream, Finish, GenerationParams, PieceStream, Status};
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
-use crate::support::{context, pieces, said, says, story, text};
+use crate::support::{context, parse, pieces, said, says, story, text};
 
 /// The smallest executor: a thread that sleeps until it is woken.
 struct Unpark(Thread);
@@ -146,6 +146,43 @@ fn a_panic_on_the_helper_thread_goes_on_in_the_task() {
     let polled = std::panic::AssertUnwindSafe(|| block_on(collect(&mut stream)));
     let panic = std::panic::catch_unwind(polled).expect_err("it panics");
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"the closure's"));
+}
+
+/// Panics where it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::panic_any("the payload's");
+    }
+}
+
+#[test]
+fn a_panic_that_no_task_hears_is_dropped_quietly() {
+    let mut context = context();
+    let (panicked, heard) = std::sync::mpsc::channel();
+    let params = GenerationParams::new().prompt_progress(move |_, _| {
+        panicked.send(()).unwrap();
+        std::panic::panic_any(Bomb)
+    });
+    let stream = context.stream(story(), &params);
+    heard.recv().unwrap();
+    drop(stream);
+    assert!(!pieces(context.begin(&story(), &GenerationParams::new()).unwrap()).is_empty());
+}
+
+#[test]
+fn a_stream_s_error_has_its_message() {
+    let mut context = context();
+    let mut stream = context.stream([1, 99999], &GenerationParams::new());
+    let items = block_on(collect(&mut stream));
+    drop(stream);
+    let error = items.into_iter().next_back().unwrap().unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
+    assert!(error.message().starts_with("context_begin: tokens[1] is 99999"), "{error}");
+    let told = &parse(context.info())["error"];
+    assert_eq!(told["status"], error.status().name());
+    assert_eq!(told["message"], error.message());
 }
 
 #[test]

@@ -1,0 +1,40 @@
+"""Everything at once for as long as asked: ``python -m benchmarks.endurance SECONDS [SEED]``.
+
+The host of tests/engine/test_soak.py: threads, contexts and models, whose streams must all be
+what the same task gives alone. It measures nothing, so it is not one of the benchmarks; it ends
+with what went wrong, or with how often each kind of work was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+from benchmarks.support.paths import ROOT
+
+
+def main() -> int:
+    """Make a tiny model and run the host on it and calf."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.endurance", description=__doc__)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("seed", type=int, nargs="?", default=1)
+    arguments = parser.parse_args()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    with tempfile.TemporaryDirectory() as folder:
+        tiny = os.path.join(folder, "tiny")
+        os.mkdir(tiny)
+        make = "import sys; from pathlib import Path; from support import tiny_models; "
+        make += "tiny_models.make(Path(sys.argv[1]), 'falcon_h1')"
+        subprocess.run([sys.executable, "-c", make, tiny], env=environment, check=True)
+        host = [sys.executable, str(ROOT / "tests/engine/hosts/soak.py")]
+        given = [str(arguments.seconds), str(arguments.seed), folder]
+        return subprocess.run(
+            [*host, *given, str(ROOT / "models/calf"), tiny], env=environment
+        ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

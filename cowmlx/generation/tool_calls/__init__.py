@@ -1,0 +1,63 @@
+"""Grammars of tool calls, in the notation that each of mlx-lm's parsers reads."""
+
+from __future__ import annotations
+
+from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.generation import grammar_bounds as bounds
+from cowmlx.generation.tool_calls import element_forms, function_forms, json_forms
+from cowmlx.generation.tool_calls.writer import MAX_NAME, CallWriter, Tool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cowmlx.models.model import Model
+
+# By the name of the parser: what writes calls, one alone if the last argument is true.
+FORMS: dict[str, Callable[[CallWriter, list[Tool], bool], str]] = {
+    "function_gemma": function_forms.function_gemma,
+    "gemma4": function_forms.gemma4,
+    "glm47": element_forms.glm47,
+    "json_tools": json_forms.json_tools,
+    "kimi_k2": json_forms.kimi_k2,
+    "kimi_k3": json_forms.kimi_k3,
+    "laguna": element_forms.glm47,
+    "longcat": element_forms.longcat,
+    "minicpm5": element_forms.minicpm5,
+    "minimax_m2": element_forms.minimax_m2,
+    "mistral": json_forms.mistral,
+    "muse_spark": element_forms.muse_spark,
+    "pythonic": function_forms.pythonic,
+    "qwen3_coder": element_forms.qwen3_coder,
+}
+
+
+def lark_of_calls(model: Model, tools: list[Tool], *, once: bool) -> str:
+    """Return a Lark grammar of calls in a model's own notation.
+
+    Args:
+        model: whose notation and tokens.
+        tools: any of them.
+        once: whether there is one call alone; otherwise there may be more.
+
+    Raises:
+        Unsupported: the notation is unknown, or cannot be held to the tools' schemas.
+        InvalidArgument: a schema goes beyond what is supported.
+    """
+    format = model.chat_format
+    form = FORMS.get(format.parser or "")
+    if form is None or not format.tool_start:
+        known = f"the tool-call format {format.parser!r}" if format.parser else "none that is known"
+        raise Unsupported(
+            f"tool_choice: calls can be required of models whose format is one of "
+            f"{', '.join(sorted(FORMS))}; this model has {known}"
+        )
+    for tool in tools:
+        if len(tool.name) > MAX_NAME:
+            raise InvalidArgument(
+                f"a name has {len(tool.name)} characters; at most {MAX_NAME} are supported"
+            )
+        bounds.check_schema(tool.parameters)
+    writer = CallWriter(model, format)
+    writer.rule(form(writer, tools, once), "start")
+    return writer.grammar()

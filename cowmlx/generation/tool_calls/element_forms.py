@@ -1,0 +1,171 @@
+"""Notations of tool calls with an element for each argument."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from cowmlx.generation.tool_calls.json_forms import object_call
+from cowmlx.generation.tool_calls.writer import NAME, CallWriter, Tool, repeated
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class Elements:
+    """How arguments are written as elements.
+
+    Attributes:
+        before, after: around an argument's value; the key takes the place of ``{}``, and line
+            breaks may be left out.
+        keys: what they may be made of.
+        line: whether values that are JSON may have lines of their own.
+        outer: texts that no value may hold.
+        misread: a pattern of values that parsers take for something else.
+        quoted: whether a text may be a JSON string.
+    """
+
+    def __init__(
+        self,
+        before: str,
+        after: str,
+        *,
+        keys: str = NAME,
+        line: bool = False,
+        outer: tuple[str, ...] = (),
+        misread: str = "",
+        quoted: bool = False,
+    ) -> None:
+        self.before = before
+        self.after = after
+        self.keys = keys
+        self.line = line
+        self.outer = outer
+        self.misread = misread
+        self.quoted = quoted
+
+    def write(self, writer: CallWriter, tool: Tool) -> str:
+        """Return the arguments of a tool."""
+        parts = self.parts(writer, tool)
+        return " ".join(part if needed else f"{part}?" for part, needed in parts)
+
+    def parts(self, writer: CallWriter, tool: Tool) -> list[tuple[str, bool]]:
+        """Return each argument of a tool, and whether it must be there."""
+        parts = []
+        for key, schema, needed in writer.properties(tool, self.keys):
+            value = self._value(writer, tool, key, schema)
+            before = ' "\\n"? '.join(map(writer.literal, self.before.format(key).split("\n")))
+            parts.append((writer.rule(f'{before} {value} "\\n"?'), needed))
+        return parts
+
+    def _value(self, writer: CallWriter, tool: Tool, key: str, schema: dict[str, Any]) -> str:
+        after = writer.literal(self.after)
+        line = '"\\n"?' if self.line else ""
+        if writer.kind(tool, key, schema) != "string":
+            return f"{line} {writer.json(schema)} {line} {after}"
+        if self.quoted and not writer.is_any_text(schema):
+            return f"{writer.json(schema)} {after}"
+        outside = (*self.outer, writer.end_text)
+        choices = writer.choices(tool, key, schema, r"\S|\S.*\S")
+        if choices:
+            for choice in choices:
+                misread = self.misread and re.fullmatch(self.misread, choice)
+                if misread or any(text and text in choice for text in (*outside, self.after)):
+                    writer.refuse(f"the value {choice!r} of {key!r} cannot be written")
+            return f"{line} ({writer.any_of(map(writer.plain, choices))}) {line} {after}"
+        free = writer.text_until(self.after, outside, self.misread)
+        return f"({free} | {writer.json(schema)} {after})" if self.quoted else free
+
+
+_NO_ARGUMENTS: dict[str, object] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
+_NULL = r"\s*(?i:null)\s*"
+_QWEN = Elements(
+    "<parameter={}>",
+    "</parameter>",
+    line=True,
+    outer=("</function>",),
+    misread=r"\n?(?i:null)\n?",
+)
+_GLM = Elements("<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>", outer=("<arg_key>",))
+_LONGCAT = Elements(
+    "<longcat_arg_key>{}</longcat_arg_key>\n<longcat_arg_value>",
+    "</longcat_arg_value>",
+    outer=("<longcat_arg_key>",),
+)
+_MINIMAX = Elements('<parameter name="{}">', "</parameter>", outer=("</invoke>",), misread=_NULL)
+_MINICPM = Elements('<param name="{}">', "</param>", misread=_NULL)
+_MUSE = Elements(
+    '<atem:parameter name="{}">',
+    "</atem:parameter>",
+    outer=("</atem:invoke>",),
+    misread=r'\s*([-0-9"\[{](?s:.*)|true|false|null|NaN|Infinity)\s*',
+    quoted=True,
+)
+
+
+def qwen3_coder(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """``<function=name>`` around the elements, each call between markers."""
+    calls = (
+        f'{writer.plain("<function=" + writer.name(tool) + ">")} "\\n"? '
+        f'{_QWEN.write(writer, tool)} "</function>"'
+        for tool in tools
+    )
+    whole = writer.rule(f'{writer.begin} "\\n"? {writer.any_of(calls)} "\\n"? {writer.end}')
+    return repeated(whole, once)
+
+
+def glm47(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """The name in front of the elements, each call between markers."""
+    calls = (
+        f'{writer.plain(writer.name(tool))} "\\n"? {_GLM.write(writer, tool)}' for tool in tools
+    )
+    return repeated(writer.rule(f"{writer.begin} {writer.any_of(calls)} {writer.end}"), once)
+
+
+def longcat(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """Elements, or a JSON object where there is no argument: the parser needs one of them."""
+    calls = []
+    for tool in tools:
+        parts = _LONGCAT.parts(writer, tool)
+        if parts:
+            calls.append(
+                f'{writer.plain(writer.name(tool))} "\\n"? {writer.joined(parts, "", empty=False)}'
+            )
+        if not any(needed for _, needed in parts):
+            calls.append(object_call(writer, Tool(tool.name, _NO_ARGUMENTS)))
+    return repeated(writer.rule(f"{writer.begin} {writer.any_of(calls)} {writer.end}"), once)
+
+
+def _invoked(tag: str, elements: Elements) -> Callable[[CallWriter, list[Tool], bool], str]:
+    """Calls as elements with a name, in one section."""
+
+    def form(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+        closed = writer.plain(f"</{tag}>")
+        calls = (
+            f"{writer.plain(f'<{tag} name={json.dumps(writer.name(tool))}>')} "
+            f'"\\n"? {elements.write(writer, tool)} {closed} "\\n"?'
+            for tool in tools
+        )
+        many = "" if once else "+"
+        return f'{writer.begin} "\\n"? {writer.any_of(calls)}{many} {writer.end}'
+
+    return form
+
+
+minimax_m2 = _invoked("invoke", _MINIMAX)
+muse_spark = _invoked("atem:invoke", _MUSE)
+
+
+def minicpm5(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """``<function name="name">`` around the elements; these are the markers."""
+    calls = (
+        f"{writer.plain(json.dumps(writer.name(tool)) + '>')} {_MINICPM.write(writer, tool)}"
+        for tool in tools
+    )
+    return repeated(writer.rule(f"{writer.begin} {writer.any_of(calls)} {writer.end}"), once)

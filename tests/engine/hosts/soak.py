@@ -1,0 +1,313 @@
+"""Many threads on many contexts of several models; each stream must be what its task gives alone.
+
+Arguments: seconds, a seed, a folder for files, calf's folder, those of other models. Prints, as
+JSON, how often each kind of work was done. Any status that is not expected ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from support.library import Library, StatusError
+from support.signatures import DONE, ECANCELED, EHANDLE, ETIMEDOUT, OK
+
+THREADS, ATTEMPTS = 8, 3
+FOREVER = 2**32 - 1
+QUESTIONS = ["Tell me a story about a fox.", "What is a mouse?"]
+TEXTS = ["Once upon a time", "The fox and the hen", "Tom was a frog who liked to swim. One day"]
+PARAMS: list[dict[str, Any]] = [
+    {"max_tokens": 16},
+    {"max_tokens": 24, "temperature": 0.8, "top_p": 0.9, "seed": 7},
+    {"max_tokens": 12, "repetition_penalty": 1.3},
+]
+
+lib = Library()
+
+
+class Task(NamedTuple):
+    """A prompt, how to go on from it, and what that gives alone."""
+
+    model: int
+    prompt: list[int]
+    params: dict[str, Any]
+    tokens: list[int]
+    text: str
+
+
+class Chat(NamedTuple):
+    """A question, and the answer that it gets alone."""
+
+    model: int
+    messages: list[dict[str, str]]
+    text: str
+
+
+def alone(model: int, prompt: list[int], params: dict[str, Any]) -> Task:
+    """A task, done on a context of its own while nothing else runs."""
+    context = lib.context(model, solo=True)
+    lib.begin(context, prompt, **params)
+    pieces = lib.drain(context)
+    lib.free(context)
+    tokens = [piece.token for piece in pieces if piece.status == OK and piece.token is not None]
+    return Task(model, prompt, params, tokens, "".join(piece.text for piece in pieces))
+
+
+def answered(model: int, question: str) -> Chat:
+    """A chat, likewise."""
+    messages = [{"role": "user", "content": question}]
+    context = lib.context(model, solo=True)
+    text = lib.chat(context, messages, max_tokens=24).said()
+    lib.free(context)
+    return Chat(model, messages, text)
+
+
+class AtRisk:
+    """Contexts that another thread cancels while they are in here, and only then."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._lock = threading.Lock()
+        self._contexts: list[int] = []
+        self._draw = draw
+
+    @contextmanager
+    def __call__(self, context: int) -> Iterator[None]:
+        with self._lock:
+            self._contexts.append(context)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._contexts.remove(context)
+
+    def cancel_one(self) -> None:
+        """Cancel one of them, if there is one."""
+        with self._lock:
+            if self._contexts:
+                lib.cancel(self._draw.choice(self._contexts))
+
+
+class Worker:
+    """One thread's work: every kind of it again and again, in an order of its own."""
+
+    def __init__(
+        self, number: int, seed: int, tasks: list[Task], chats: list[Chat], at_risk: AtRisk
+    ) -> None:
+        self.done: Counter[str] = Counter()
+        self._draw = random.Random(f"{seed} {number}")
+        self._tasks = tasks
+        self._chats = chats
+        self._at_risk = at_risk
+        self._file = Path(folder) / f"{number}.safetensors"
+
+    def run_all(self) -> None:
+        """Do each kind of work once."""
+        kinds: list[Callable[[], None]] = [
+            self.stream, self.generate, self.chat, self.cancel, self.free, self.fork, self.trim,
+            self.checkpoint, self.save_and_load, self.tokenize,
+        ]  # fmt: skip
+        self._draw.shuffle(kinds)
+        for kind in kinds:
+            kind()
+            self.done[kind.__name__] += 1
+
+    # What kinds of work share.
+
+    @contextmanager
+    def _context(self, model: int) -> Iterator[int]:
+        draw = self._draw
+        context = lib.context(
+            model,
+            priority=draw.choice([0, 0, -1]),
+            solo=draw.random() < 0.25,
+            share_prefix=draw.random() < 0.5,
+        )
+        yield context
+        lib.free(context)
+
+    def _task(self, model: int | None = None) -> Task:
+        return self._draw.choice([each for each in self._tasks if model in (None, each.model)])
+
+    def _check(self, context: int, task: Task) -> None:
+        text = lib.generate(context, task.prompt, **task.params).text
+        assert text == task.text, (text, task)
+
+    def _hold(self, context: int, tokens: list[int]) -> None:
+        lib.begin(context, tokens, max_tokens=0)
+
+    def _retried(self, context: int, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a call that is cancelled at times, until it goes well."""
+        for _ in range(ATTEMPTS):
+            try:
+                with self._at_risk(context):
+                    return call(context, *arguments)
+            except StatusError as error:
+                assert error.status == ECANCELED, error
+        return call(context, *arguments)
+
+    # The kinds.
+
+    def stream(self) -> None:
+        """begin, poll, next."""
+        task, given = self._task(), []
+        with self._context(task.model) as context:
+            lib.begin(context, task.prompt, **task.params)
+            while True:
+                timeout = self._draw.choice([None, 0, 1, FOREVER])
+                if timeout is not None:
+                    status = lib.c.cow_mlx_context_poll(context, timeout)
+                    assert status in (OK, ETIMEDOUT), lib.message()
+                piece = lib.next(context, capacity=self._draw.choice([1, 256]))
+                if piece.needed:
+                    piece = lib.next(context, capacity=piece.needed + 1)
+                if piece.status == DONE:
+                    break
+                given.append(piece.token)
+        assert given == task.tokens, (given, task)
+
+    def generate(self) -> None:
+        """Several tasks on one context."""
+        task = self._task()
+        with self._context(task.model) as context:
+            self._check(context, task)
+            self._check(context, self._task(task.model))
+
+    def chat(self) -> None:
+        """A chat."""
+        chat = self._draw.choice(self._chats)
+        with self._context(chat.model) as context:
+            text = lib.chat(context, chat.messages, max_tokens=24).said()
+        assert text == chat.text, (text, chat)
+
+    def cancel(self) -> None:
+        """What was heard before a cancel is right, and so is what comes after it."""
+        task, heard = self._task(), [""]
+        with self._context(task.model) as context:
+            try:
+                with self._at_risk(context):
+                    lib.generate(context, task.prompt, heard.append, **task.params)
+                assert "".join(heard) == task.text
+            except StatusError as error:
+                assert error.status == ECANCELED, error
+                assert task.text.startswith("".join(heard)), (heard, task)
+            self._check(context, task)
+
+    def free(self) -> None:
+        """A context that is freed while it generates."""
+        task = self._task()
+        context = lib.context(task.model)
+        try:
+            lib.generate(context, task.prompt, lambda text: lib.free(context), **task.params)
+        except StatusError as error:
+            assert error.status in (ECANCELED, EHANDLE), error
+        else:
+            assert not task.text, "it was freed at its first text"
+            lib.free(context)
+        assert lib.c.cow_mlx_context_cancel(context) == EHANDLE
+
+    def fork(self) -> None:
+        """A context and its fork go on alike."""
+        task = self._task()
+        with self._context(task.model) as context:
+            self._hold(context, task.prompt)
+            forked = lib.fork(context)
+            self._check(forked, task)
+            self._check(context, self._task(task.model))
+            lib.free(forked)
+
+    def trim(self) -> None:
+        """What was trimmed is processed again."""
+        task = self._task()
+        with self._context(task.model) as context:
+            self._hold(context, task.prompt)
+            count = self._draw.randrange(len(task.prompt))
+            trim = self._draw.choice([lib.trim_end, lib.trim_front])
+            assert trim(context, count) == count
+            assert len(lib.tokens(context)) == len(task.prompt) - count
+            self._check(context, task)
+
+    def checkpoint(self) -> None:
+        """Another task is done, and taken back."""
+        task = self._task()
+        with self._context(task.model) as context:
+            self._hold(context, task.prompt)
+            checkpoint = lib.checkpoint(context)
+            self._check(context, self._task(task.model))
+            lib.rewind(context, checkpoint)
+            lib.free_checkpoint(checkpoint)
+            assert lib.tokens(context) == task.prompt
+            self._check(context, task)
+
+    def save_and_load(self) -> None:
+        """A file goes from one context to another, and both calls are cancelled at times."""
+        task = self._task()
+        with self._context(task.model) as context, self._context(task.model) as other:
+            self._hold(context, task.prompt)
+            self._retried(context, lib.save, self._file)
+            self._retried(other, lib.restore, self._file)
+            assert lib.tokens(other) == task.prompt
+            self._check(other, task)
+
+    def tokenize(self) -> None:
+        """Text to tokens, and back."""
+        model, text = self._chats[0].model, self._draw.choice(TEXTS)
+        assert lib.detokenize(model, lib.tokenize(model, text)) == text
+
+
+def main(seconds: float, seed: int, calf: str, others: list[str]) -> None:
+    """Compute what tasks give alone; then let all threads work until the time is over."""
+    lib.start()
+    model = lib.load(calf)
+    prompts = [(model, lib.tokenize(model, text, flags=1)) for text in TEXTS]
+    chats = [answered(model, question) for question in QUESTIONS]
+    draw = random.Random(seed)
+    for path in others:
+        other = lib.load(path)
+        prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, 70)]
+    tasks = [alone(where, prompt, params) for where, prompt in prompts for params in PARAMS]
+
+    at_risk, over = AtRisk(random.Random(seed + 1)), threading.Event()
+    workers = [Worker(number, seed, tasks, chats, at_risk) for number in range(THREADS)]
+    failures: list[str] = []
+    end = time.monotonic() + seconds
+
+    def work(worker: Worker) -> None:
+        try:
+            worker.run_all()
+            while time.monotonic() < end and not failures:
+                worker.run_all()
+        except BaseException:
+            failures.append(traceback.format_exc())
+
+    def meddle() -> None:
+        while not over.is_set():
+            at_risk.cancel_one()
+            lib.trim_memory()  # in line with everybody's calls: about as often as they come
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
+    meddler = threading.Thread(target=meddle)
+    for thread in (*threads, meddler):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    meddler.join()
+    contexts = lib.info()["handles"]["context"]
+    if failures or contexts:
+        sys.exit("\n".join([*failures, f"{contexts} contexts are left"]))
+    lib.stop()
+    print(json.dumps(dict(sum((worker.done for worker in workers), Counter()))))
+
+
+if __name__ == "__main__":
+    length, chosen, folder, path_of_calf, *rest = sys.argv[1:]
+    main(float(length), int(chosen), path_of_calf, rest)

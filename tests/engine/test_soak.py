@@ -1,0 +1,28 @@
+"""A minute of everything at once; ``python -m benchmarks.endurance`` does the same for longer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from support.compiler import run
+from support.paths import ROOT
+
+HOST = Path(__file__).parent / "hosts/soak.py"
+SECONDS, SEED = 60, 1
+KINDS = {
+    *("stream", "generate", "chat", "cancel", "free"),
+    *("fork", "trim", "checkpoint", "save_and_load", "tokenize"),
+}
+
+
+def test_a_minute_of_everything(folder, tmp_path):
+    models = [folder("calf"), folder("falcon_h1")]
+    command = [sys.executable, HOST, SECONDS, SEED, tmp_path, *models]
+    done = run(command, env={**os.environ, "PYTHONPATH": str(ROOT / "tests")})
+    assert (done.returncode, done.stderr) == (0, "")
+    counts = json.loads(done.stdout)
+    assert counts.keys() == KINDS
+    assert min(counts.values()) > 0
