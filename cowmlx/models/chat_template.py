@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cowmlx.models.template_engine import Program
     from cowmlx.models.tokenizer import Tokenizer
 
 # Around special-token text that is to stay text. Private use characters: no tokenizer has them
@@ -92,7 +93,7 @@ class ChatTemplate:
         self._special_tokens = special_tokens
         self._thinking = thinking
         self._renderer = renderer
-        self._compiled: dict[str, Any] = {}
+        self._compiled: dict[str, Program | BadFormat] = {}
         self._patterns: dict[str, re.Pattern[str] | None] = {}
 
     @property
@@ -166,14 +167,11 @@ class ChatTemplate:
         if continued:
             field = continued if isinstance(continued, str) else "content"
             tail = chat_messages.mark_continuation(messages, field, source)
-        template = self._compiled.get(source)
         from cowmlx.models import template_engine
 
-        if template is None:
-            template = self._compiled[source] = template_engine.compile_template(source)
         variables = {**self._special_tokens, **variables}
         text = template_engine.render(
-            template,
+            self._program(source),
             {
                 **variables,
                 "messages": messages,
@@ -204,6 +202,21 @@ class ChatTemplate:
                 f"the model's chat renderer failed ({type(exc).__name__}: {exc})"
             ) from exc
 
+    def _program(self, source: str) -> Program:
+        """Compile a template, once; one that is none fails at once from then on."""
+        found = self._compiled.get(source)
+        if found is None:
+            from cowmlx.models import template_engine
+
+            try:
+                found = template_engine.compile_template(source)
+            except BadFormat as exc:
+                found = exc
+            self._compiled[source] = found
+        if isinstance(found, BadFormat):
+            raise BadFormat(str(found))
+        return found
+
     def _source(self, tools: list[Any] | None) -> str:
         if tools is not None and "tool_use" in self.sources:
             return self.sources["tool_use"]
@@ -221,10 +234,8 @@ class ChatTemplate:
         """
         source = "" if self._renderer is not None else self._source(options.get("tools"))
         if source not in self._patterns:
-            from cowmlx.models import template_engine
-
             try:
-                written = template_engine.literal_text(source)
+                written = self._program(source).literals
             except Exception:
                 # Rendering will tell what is wrong with it.
                 written = source
