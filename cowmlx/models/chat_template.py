@@ -169,7 +169,6 @@ class ChatTemplate:
             tail = chat_messages.mark_continuation(messages, field, source)
         from cowmlx.models import template_engine
 
-        variables = {**self._special_tokens, **variables}
         text = template_engine.render(
             self._program(source),
             {
@@ -179,6 +178,7 @@ class ChatTemplate:
                 "documents": documents,
                 "add_generation_prompt": bool(generate),
             },
+            defaults=self._special_tokens,
         )
         return chat_messages.cut_continuation(text, tail) if continued else text
 
@@ -211,7 +211,7 @@ class ChatTemplate:
             try:
                 found = template_engine.compile_template(source)
             except BadFormat as exc:
-                found = exc
+                found = BadFormat(str(exc))  # without the frames that it came through
             self._compiled[source] = found
         if isinstance(found, BadFormat):
             raise BadFormat(str(found))
@@ -234,17 +234,11 @@ class ChatTemplate:
         """
         source = "" if self._renderer is not None else self._source(options.get("tools"))
         if source not in self._patterns:
-            try:
-                written = self._program(source).literals
-            except Exception:
-                # Rendering will tell what is wrong with it.
-                written = source
-            texts = [
-                text
-                for index, text in tokenizer.added.items()
-                if text
-                and (index in tokenizer.special_ids or (text in written and not text.isspace()))
-            ]
+            added = {index: text for index, text in tokenizer.added.items() if text}
+            texts = [text for index, text in added.items() if index in tokenizer.special_ids]
+            if source:
+                others = {text for text in added.values() if not text.isspace()}
+                texts += self._program(source).written(others.difference(texts))
             texts.sort(key=len, reverse=True)
             self._patterns[source] = re.compile("|".join(map(re.escape, texts))) if texts else None
         return self._patterns[source]

@@ -8,6 +8,7 @@ from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Any
 
@@ -24,13 +25,26 @@ class Program:
 
     Attributes:
         template: what jinja2 made of it.
-        literals: the texts that it writes itself, its data and its string constants, with NUL
-            between them, which keeps a search from matching across two.
     """
 
     def __init__(self, template: Any, literals: str) -> None:
         self.template = template
-        self.literals = literals
+        self._literals = literals
+
+    def written(self, texts: Iterable[str]) -> set[str]:
+        """Return those of some texts that it writes itself, as data or in a string constant.
+
+        Raises:
+            BadFormat: looking for them passes a bound.
+        """
+        from cowmlx.models.templates.budget import Budget
+
+        budget, found = Budget(), set()
+        for text in texts:
+            budget.step(1 + (len(self._literals) >> 12))
+            if text in self._literals:
+                found.add(text)
+        return found
 
 
 def compile_template(source: str, budget: Budget | None = None) -> Program:
@@ -70,8 +84,20 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     return Program(template, literals)
 
 
-def render(program: Program, variables: dict[str, Any], budget: Budget | None = None) -> str:
+def render(
+    program: Program,
+    variables: dict[str, Any],
+    budget: Budget | None = None,
+    *,
+    defaults: dict[str, Any] | None = None,
+) -> str:
     """Render a compiled template.
+
+    Args:
+        program: the template.
+        variables: what the host gave.
+        budget: what the render may use.
+        defaults: variables of the model's folder, which the host's win over.
 
     Raises:
         InvalidArgument: the template refused its input, or failed on it.
@@ -84,7 +110,7 @@ def render(program: Program, variables: dict[str, Any], budget: Budget | None = 
     template = program.template
     template.environment.budget = budget = budget or budgets.Budget()
     try:
-        return _text(template, variables, budget)
+        return _text(template, {**(defaults or {}), **variables}, variables, budget)
     except budgets.OverBudget as exc:
         raise budgets.OverBudget(f"{exc}{_where(template, exc.__traceback__)}") from None
     except jinja2.TemplateError as exc:
@@ -102,12 +128,13 @@ def render(program: Program, variables: dict[str, Any], budget: Budget | None = 
 def _literals(tree: Any) -> str:
     from jinja2 import nodes
 
+    # NUL keeps a search from matching across two of them.
     found = {node.data for node in tree.find_all(nodes.TemplateData)}
     found |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
     return "\0".join(sorted(found))
 
 
-def _text(template: Any, variables: dict[str, Any], budget: Budget) -> str:
+def _text(template: Any, variables: dict[str, Any], given: Any, budget: Budget) -> str:
     from cowmlx.models.templates import budget as budgets
 
     pieces: list[str] = []
@@ -115,7 +142,7 @@ def _text(template: Any, variables: dict[str, Any], budget: Budget) -> str:
     for piece in template.root_render_func(template.new_context(variables)):
         size += len(piece)
         if size > most:
-            most = budgets.MAX_TEXT + budgets.MAX_REPEATS * _given(variables)
+            most = budgets.MAX_TEXT + budgets.MAX_REPEATS * _given(given)
             if size > most:
                 raise budgets.OverBudget(f"the chat template writes more than {most} characters")
         pieces.append(piece)

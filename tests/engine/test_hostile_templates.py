@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support import hostile_templates, scripted
+from support.callbacks import StatusError
 from support.paths import ROOT
 
 HOST = ROOT / "tests/engine/hosts/hostile_templates.py"
@@ -53,6 +54,22 @@ def test_a_render_without_end_fails_with_its_bound(name, told):
 @pytest.mark.parametrize("name", hostile_templates.COMPILES)
 def test_a_template_without_end_to_compile_fails_with_its_bound(name, told):
     check(*told["compile", name], hostile_templates.COMPILES[name][1])
+
+
+def test_a_chat_that_its_template_fails_leaves_the_context_as_it_was(lib, tmp_path):
+    template = "{% if messages|length > 1 %}{{ 'a' * 10 ** 9 }}{% endif %}" + scripted.CHATML
+    model = lib.load(scripted.make(tmp_path / "model", template))
+    context = lib.context(model)
+    first = {"role": "user", "content": "Hello"}
+    lib.chat(context, [first], max_tokens=5)
+    held = lib.tokens(context)
+    with pytest.raises(StatusError) as failure:
+        lib.chat(context, [first, first], max_tokens=5)
+    assert failure.value.name == "EFORMAT"
+    assert failure.value.message.endswith("makes more than 67108864 bytes (line 1)")
+    assert lib.tokens(context) == held
+    lib.free(context)
+    lib.free_model(model)
 
 
 def test_another_context_generates_meanwhile_what_it_generates_alone(told):

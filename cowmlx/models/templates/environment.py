@@ -25,7 +25,7 @@ from cowmlx.models.templates.values import Operation, is_plain_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
     from jinja2.lexer import Token, TokenStream

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 
-from jinja2.runtime import Undefined
+from jinja2.runtime import LoopContext, Macro, Undefined
 from jinja2.utils import Namespace
 
 from cowmlx.models.templates.budget import MAX_NESTING, Budget, OverBudget
@@ -188,7 +188,7 @@ def text(budget: Budget, value: Any) -> str:
         budget.reserve(len(value) * 4)
     elif isinstance(value, NUMBERS):
         check_integer(budget, value)
-    elif not isinstance(value, (Undefined, range, type(None))):
+    elif not isinstance(value, (Undefined, Macro, LoopContext, range, type(None))):
         return f"<{type_name(value)}>"
     return budget.made(str(value))
 

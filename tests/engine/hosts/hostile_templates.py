@@ -36,10 +36,10 @@ def peak():
     return size if sys.platform == "darwin" else size << 10
 
 
-def attempt(lib, call):
-    """The status's name and the message of a call; what it returns, cut, if it succeeds."""
+def prompted(lib, model):
+    """The status's name and the message of a rendered prompt; a part of it if that succeeds."""
     try:
-        return "OK", str(call())[:100]
+        return "OK", str(lib.chat_prompt(model, MESSAGES)[:20])
     except StatusError as error:
         return error.name, error.message
 
@@ -68,7 +68,7 @@ def main(harmless, folder):
             changed = json.dumps({**settings, "chat_template": template})
             (folder / "tokenizer_config.json").write_text(changed)
             hostile = lib.load(folder)
-            status, message = attempt(lib, lambda: lib.chat_prompt(hostile, MESSAGES))
+            status, message = prompted(lib, hostile)
             print(json.dumps([kind, name, status, message]), flush=True)
             lib.free_model(hostile)
             tokens.append(lib.next(other).token)
