@@ -147,6 +147,12 @@ class BoundedCodeGenerator(CodeGenerator):
             node.dyn_kwargs = _environment_call("unpacked_names", node.dyn_kwargs)
         super().signature(node, frame, extra_kwargs)
 
+    def macro_def(self, macro_ref: Any, frame: Frame) -> None:
+        """Write the making of a macro."""
+        self.write("environment.new_macro(")
+        super().macro_def(macro_ref, frame)
+        self.write(")")
+
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         """Write a loop."""
         environment: Any = self.environment

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 _LONGEST_NAME = 100
-_UNDEFINED_BYTES = 2 * values.ITEM_BYTES
 _CALL_STEPS = 8
 _DICT_NAMES = frozenset(dir(dict))
 
@@ -142,12 +141,17 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def new_dict(self, *pairs: tuple[Any, Any]) -> dict[Any, Any]:
         """Make an object."""
-        self.budget.make(values.ENTRY_BYTES)
         return values.new_dict(self.budget, pairs)
 
     def loop_items(self, value: Any, weight: int) -> Any:
-        """Wrap what a loop goes over."""
+        """Wrap what a loop goes over, and pay for the loop."""
+        self.budget.make(values.OBJECT_BYTES)
         return values.loop_items(self.budget, value, weight)
+
+    def new_macro(self, macro: Macro) -> Macro:
+        """Pay for a macro, or for what a call block hands over."""
+        self.budget.make(values.LARGE_OBJECT_BYTES)
+        return macro
 
     def unpacked(self, value: Any) -> Any:
         """Pay for ``*value`` in a call."""
@@ -196,6 +200,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def _item(self, obj: Any, argument: Any, missing: Any = None) -> Any:
         if isinstance(obj, (dict, TemplateReference, Undefined)):
+            self.budget.make(values.OBJECT_BYTES)
             try:
                 return obj[argument]
             except (TypeError, LookupError):
@@ -212,6 +217,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if name in methods.FIELDS.get(kind, ()):
             return getattr(obj, name)
         if isinstance(obj, str) and name in ("format", "format_map"):
+            budget.make(values.OBJECT_BYTES)
             return Operation(name, self._format if name == "format" else self._format_map, obj)
         if isinstance(obj, Undefined):
             return obj[name]
@@ -224,6 +230,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(obj, GroupTuple) and name in ("grouper", "list"):
             return getattr(obj, name)
         if kind is BlockReference and name == "super":
+            budget.make(values.OBJECT_BYTES)
             return obj.super
         return self._unsafe(obj, name) if hasattr(kind, name) else self._missing(obj, name)
 
@@ -234,7 +241,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return printf.str_format(self, budget, pattern, (), mapping)
 
     def _missing(self, obj: Any, name: Any) -> Any:
-        self.budget.make(_UNDEFINED_BYTES)
+        self.budget.make(values.OBJECT_BYTES)
         if isinstance(name, str):
             name = name[:_LONGEST_NAME]
         elif not is_plain_key(name) and not isinstance(name, bool):
@@ -243,7 +250,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return self.undefined(obj=obj, name=name)
 
     def _unsafe(self, obj: Any, name: str) -> Any:
-        self.budget.make(_UNDEFINED_BYTES)
+        self.budget.make(values.OBJECT_BYTES)
         return self.unsafe_undefined(obj, name[:_LONGEST_NAME])
 
     def call(self, context: Context, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -262,8 +269,12 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             if callable(function):
                 raise SecurityError(f"{values.type_name(function)!r} is not safely callable")
             raise TypeError(f"{values.type_name(function)!r} object is not callable")
-        budget.step(_CALL_STEPS)
-        budget.make(values.ITEM_BYTES * (1 + len(args) + len(kwargs)))
+        count = len(args) + len(kwargs)
+        if type(function) is Macro:
+            # Those that are not given are undefined values.
+            count += 2 * len(function.arguments)
+        budget.step(_CALL_STEPS + count)
+        budget.make(values.ITEM_BYTES * (1 + count))
         budget.enter()
         try:
             return context.call(function, *args, **kwargs)

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from cowmlx.models.templates import listing, methods, operators, printf
 from cowmlx.models.templates.budget import MAX_DIGITS
 from cowmlx.models.templates.values import (
+    ITEM_BYTES,
     NUMBERS,
     SIZED,
     check_integer,
@@ -126,7 +127,7 @@ def _force_escape(budget: Budget, value: Any) -> Markup:
 
 def _safe(budget: Budget, value: Any) -> Markup:
     given = soft_text(budget, value)
-    budget.make(len(given) * unit(given))
+    budget.make(ITEM_BYTES + len(given) * unit(given))
     return Markup(given)
 
 

@@ -11,6 +11,7 @@ from cowmlx.models.templates.budget import MAX_RANGE, Budget, OverBudget
 from cowmlx.models.templates.values import (
     ENTRY_BYTES,
     ITEM_BYTES,
+    LARGE_OBJECT_BYTES,
     Operation,
     iterate,
     new_dict,
@@ -64,7 +65,7 @@ def from_keys(budget: Budget, keys: Any, value: Any = None) -> dict[Any, Any]:
 
 def _namespace(budget: Budget, *args: Any, **kwargs: Any) -> Namespace:
     values = _dict(budget, *args, **kwargs)
-    budget.make(ENTRY_BYTES * len(values))
+    budget.make(LARGE_OBJECT_BYTES + ENTRY_BYTES * len(values))
     for name in values:
         check_name(name)
     return PlainNamespace(values)
@@ -81,12 +82,12 @@ def _range(budget: Budget, *args: int) -> range:
 
 
 def _cycler(budget: Budget, *items: Any) -> Cycler:
-    budget.make(ENTRY_BYTES)
+    budget.make(LARGE_OBJECT_BYTES)
     return Cycler(*items)
 
 
 def _joiner(budget: Budget, sep: Any = ", ") -> Joiner:
-    budget.make(ENTRY_BYTES)
+    budget.make(LARGE_OBJECT_BYTES)
     return Joiner(sep)
 
 
@@ -98,6 +99,7 @@ def _strftime_now(budget: Budget, pattern: Any) -> str:
     pattern = soft_text(budget, pattern)
     if len(pattern) > _LONGEST_DATE:
         raise OverBudget(f"the chat template writes a date of more than {_LONGEST_DATE} characters")
+    budget.step(len(pattern))
     return budget.made(datetime.now().strftime(pattern))
 
 

@@ -37,6 +37,8 @@ _LONGEST_ATTRIBUTE = 1000
 def _getter(environment: Any, attribute: Any, default: Any = None) -> Callable[[Any], Any]:
     """Return a function that follows a path of attributes and items: ``"a.b.0"``."""
     _check_attribute(attribute)
+    if isinstance(attribute, str):
+        environment.budget.make(ITEM_BYTES * (1 + attribute.count(".")))
     return filters.make_attrgetter(environment, attribute, default=default)
 
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from cowmlx.models.templates import operators
 from cowmlx.models.templates.values import (
     ENTRY_BYTES,
-    SLOT_BYTES,
+    OBJECT_BYTES,
     Operation,
     listed,
     pay_for_hash,
@@ -316,5 +316,5 @@ def bound(budget: Budget, owner: Any, name: str) -> Operation | None:
     run = METHODS.get(type(owner), {}).get(name)
     if run is None:
         return None
-    budget.make(SLOT_BYTES * 12)
+    budget.make(OBJECT_BYTES)
     return Operation(name, run, owner)

@@ -30,6 +30,10 @@ SIZED = (str, list, tuple, dict, range, *VIEWS, Undefined)
 ITEM_BYTES = 96
 ENTRY_BYTES = 2 * ITEM_BYTES
 SLOT_BYTES = 8
+# An object of a few fields, such as a method or an undefined value; one with a dictionary or a
+# generator of its own, such as a namespace, a loop or what a filter gives item by item.
+OBJECT_BYTES = 256
+LARGE_OBJECT_BYTES = 1024
 _LONGEST_CHAIN = 50
 
 
@@ -60,7 +64,7 @@ class Stream:
         self.links: int = source.links + 1 if type(source) is Stream else 1
         if self.links > _LONGEST_CHAIN:
             raise OverBudget(f"the chat template chains more than {_LONGEST_CHAIN} filters")
-        budget.make(ENTRY_BYTES)
+        budget.make(LARGE_OBJECT_BYTES)
         self._budget = budget
         self._items = items
 
@@ -224,6 +228,7 @@ def iterate(budget: Budget, value: Any) -> Iterator[Any]:
 def loop_items(budget: Budget, value: Any, weight: int) -> Iterable[Any]:
     """Wrap what a loop goes over, so that each item costs as many steps as ``weight``."""
     if isinstance(value, SIZED):
+        budget.make(OBJECT_BYTES)
         return Counted(budget, value, weight)
     if type(value) is Stream:
         return value if weight <= 1 else _weighed(budget, value, weight)
@@ -270,6 +275,7 @@ def pay_for_entry(budget: Budget, key: Any, size: int) -> None:
 
 def new_dict(budget: Budget, pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return an object of pairs."""
+    budget.make(OBJECT_BYTES)
     made: dict[Any, Any] = {}
     for key, value in pairs:
         pay_for_entry(budget, key, len(made))
