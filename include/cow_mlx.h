@@ -339,6 +339,11 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * Text of special tokens inside the messages stays plain text, so that a user
  * cannot speak in another role's name.
  *
+ * The template is code of the model's folder, which need not be trusted: a render
+ * of it, or its compilation on the first call, ends within one second of processor
+ * time, 2,000,000 steps and 64 MB of memory, and may write four times what it was
+ * given and 262,144 characters more.
+ *
  * Options are an object; null stands for an option's default:
  *
  * - "tools": a list of objects, as OpenAI's services take them.
@@ -365,6 +370,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
  *                               message (its index and key), an option that nobody reads (its
  *                               name and the nearest one), or what the template itself refuses
+ * @retval COW_MLX_EFORMAT       the template is malformed (its line), or passes a bound (which one,
+ *                               its number, and the line)
  * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message brings an image, sound
  *                               or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
@@ -860,7 +867,8 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * text, with the whitespace next to them; all other text comes, as soon as it is known not to
  * begin a marker. Tool calls are told with and without "tools" in the options. What stands
  * between tool markers but is no call, or is cut short, comes as text, markers and all, so that
- * nothing the model said is lost.
+ * nothing the model said is lost. The template is bounded as there: where it passes a bound, the
+ * call fails with COW_MLX_EFORMAT and the context is as before.
  *
  * A grammar holds for what follows the model's thinking: behind thinking that the prompt has
  * opened, and behind thinking that a model which marks it opens itself, which it may. While it

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cowmlx.models.template_engine import Program
     from cowmlx.models.tokenizer import Tokenizer
 
 # Around special-token text that is to stay text. Private use characters: no tokenizer has them
@@ -92,9 +93,8 @@ class ChatTemplate:
         self._special_tokens = special_tokens
         self._thinking = thinking
         self._renderer = renderer
-        self._compiled: dict[str, Any] = {}
+        self._compiled: dict[str, Program | BadFormat] = {}
         self._patterns: dict[str, re.Pattern[str] | None] = {}
-        self._variables: dict[str, frozenset[str]] = {}
 
     @property
     def takes_tools(self) -> bool:
@@ -118,12 +118,7 @@ class ChatTemplate:
             if any(parameter.kind is parameter.VAR_KEYWORD for parameter in found):
                 return None
             return frozenset(parameter.name for parameter in found)
-        source = self._source(tools)
-        if source not in self._variables:
-            from cowmlx.models import template_engine
-
-            self._variables[source] = template_engine.read_variables(source)
-        return self._variables[source]
+        return self._program(self._source(tools)).variables
 
     def render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
         """Render messages to text.
@@ -187,14 +182,10 @@ class ChatTemplate:
         if continued:
             field = continued if isinstance(continued, str) else "content"
             tail = chat_messages.mark_continuation(messages, field, source)
-        template = self._compiled.get(source)
         from cowmlx.models import template_engine
 
-        if template is None:
-            template = self._compiled[source] = template_engine.compile_template(source)
-        variables = {**self._special_tokens, **variables}
         text = template_engine.render(
-            template,
+            self._program(source),
             {
                 **variables,
                 "messages": messages,
@@ -202,6 +193,7 @@ class ChatTemplate:
                 "documents": documents,
                 "add_generation_prompt": bool(generate),
             },
+            defaults=self._special_tokens,
         )
         return chat_messages.cut_continuation(text, tail) if continued else text
 
@@ -226,6 +218,21 @@ class ChatTemplate:
                 f"the model's chat renderer failed ({type(exc).__name__}: {exc})"
             ) from exc
 
+    def _program(self, source: str) -> Program:
+        """Compile a template, once; one that is none fails at once from then on."""
+        found = self._compiled.get(source)
+        if found is None:
+            from cowmlx.models import template_engine
+
+            try:
+                found = template_engine.compile_template(source)
+            except BadFormat as exc:
+                found = BadFormat(str(exc))  # without the frames that it came through
+            self._compiled[source] = found
+        if isinstance(found, BadFormat):
+            raise BadFormat(str(found))
+        return found
+
     def _source(self, tools: list[Any] | None) -> str:
         if tools is not None and "tool_use" in self.sources:
             return self.sources["tool_use"]
@@ -243,19 +250,11 @@ class ChatTemplate:
         """
         source = "" if self._renderer is not None else self._source(options.get("tools"))
         if source not in self._patterns:
-            from cowmlx.models import template_engine
-
-            try:
-                written = template_engine.literal_text(source)
-            except Exception:
-                # Rendering will tell what is wrong with it.
-                written = source
-            texts = [
-                text
-                for index, text in tokenizer.added.items()
-                if text
-                and (index in tokenizer.special_ids or (text in written and not text.isspace()))
-            ]
+            added = {index: text for index, text in tokenizer.added.items() if text}
+            texts = [text for index, text in added.items() if index in tokenizer.special_ids]
+            if source:
+                others = {text for text in added.values() if not text.isspace()}
+                texts += self._program(source).written(others.difference(texts))
             texts.sort(key=len, reverse=True)
             self._patterns[source] = re.compile("|".join(map(re.escape, texts))) if texts else None
         return self._patterns[source]

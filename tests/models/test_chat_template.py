@@ -348,29 +348,12 @@ def one(source: str) -> Any:
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{{ nothing.at.all }}", "'nothing' is undefined"),
         ("{{ messages[0].content.__class__.__mro__[1] }}", "unsafe"),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "items"),
-        ("{{ 'a' * 10**12 }}", "characters"),
-        (
-            "{% set n = namespace(s='ab') %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}"
-            "{% endfor %}",
-            "characters",
-        ),
-        (
-            "{% set n = namespace(s='ab') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}"
-            "{% endfor %}",
-            "characters",
-        ),
-        ("{{ 'a'.ljust(9999999999) }}", "characters"),
-        ("{{ 'a' | center(9999999999) }}", "characters"),
-        ("{{ '%9999999999d' % 1 }}", "pads without bound"),
-        ("{{ '{:>9999999999}'.format(1) }}", "pads without bound"),
-        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recurses"),
         ("{% set n = namespace(__class__=1) %}", "namespaces take no name"),
         ("{{ messages.append(1) }}", "unsafe"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
     ],
 )
-def test_templates_fail_and_run_out_of_bounds_with_a_message(source: str, words: str) -> None:
+def test_templates_fail_with_a_message(source: str, words: str) -> None:
     with pytest.raises(InvalidArgument) as failure:
         one(source).render([USER], {})
     assert words in str(failure.value)

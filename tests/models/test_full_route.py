@@ -6,6 +6,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from loading import auto_tokenizers, load, reference
@@ -28,6 +29,7 @@ socket.getaddrinfo = refuse
 resource.setrlimit(resource.RLIMIT_NOFILE, (1500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 limits, names = resource.getrlimit(resource.RLIMIT_NOFILE), dict(os.environ)
 setter = resource.setrlimit
+messages = [{"role": "user", "content": "x"}]
 for path, trust in json.loads(sys.argv[1]):
     loading = registry.load(path, adapter_path=None, lazy=False, trust_remote_code=trust)
     while True:
@@ -41,8 +43,13 @@ for path, trust in json.loads(sys.argv[1]):
     texts = ["Hello world", " It's  a 🙂 test.\\n"]
     ids = [tokenizer.encode(t, add_special=False, parse_special=False) for t in texts]
     logits = model.network(mx.array([ids[0]]), cache=model.make_cache())
+    try:
+        rendered = model.chat_template and model.chat_template.render(messages, {})
+    except Exception as error:
+        rendered = f"{type(error).__name__}: {error}"
     print(json.dumps({
         "route": model.route,
+        "rendered": rendered,
         "ids": ids,
         "with_special": tokenizer.encode(texts[0], add_special=True, parse_special=False),
         "texts": [tokenizer.decode(i, skip_special=False) for i in ids],
@@ -56,6 +63,12 @@ for path, trust in json.loads(sys.argv[1]):
 if "huggingface_hub.constants" in sys.modules:
     assert not sys.modules["huggingface_hub.constants"].HF_HUB_OFFLINE
 """
+
+
+def hostile(path: pathlib.Path) -> pathlib.Path:
+    """Give a folder a chat template that would fill the memory."""
+    change(path, "tokenizer_config.json", chat_template="{{ 'a' * 10 ** 9 }}")
+    return path
 
 
 def full(*requests: tuple[pathlib.Path, bool]) -> list[dict[str, object]]:
@@ -185,7 +198,9 @@ def own_code(path: pathlib.Path) -> pathlib.Path:
 def found(folder: pathlib.Path) -> dict[str, dict[str, object]]:
     """What the full route makes of several folders, in one process."""
     paths = {
-        "vocabulary": vocabulary_only(tiny_models.make(folder / "full-vocabulary", "llama")),
+        "vocabulary": hostile(
+            vocabulary_only(tiny_models.make(folder / "full-vocabulary", "llama"))
+        ),
         "awq": awq(tiny_models.make(folder / "full-awq", "llama")),
         "code": own_code(tiny_models.make(folder / "full-code", "llama")),
         "plain": tiny_models.make(folder / "full-plain", "llama"),
@@ -197,6 +212,12 @@ def found(folder: pathlib.Path) -> dict[str, dict[str, object]]:
     }
     answers = full(*((path, name == "code") for name, path in paths.items()))
     return dict(zip(paths, answers, strict=True))
+
+
+def test_templates_that_transformers_reads_are_bounded_too(found: dict[str, Any]) -> None:
+    assert found["vocabulary"]["route"] == "mlx-lm"
+    message = "the chat template makes more than 67108864 bytes (line 1)"
+    assert found["vocabulary"]["rendered"] == f"OverBudget: {message}"
 
 
 def test_each_takes_its_route_and_leaves_the_process_as_it_was(

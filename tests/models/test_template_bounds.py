@@ -1,50 +1,186 @@
-"""A chat template is untrusted: whatever it does, a render ends, and soon."""
+"""Whatever a chat template does, its budget counts it: the counters hold, and what they say."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import tracemalloc
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from cowmlx.errors import BadFormat, InvalidArgument
+from cowmlx.errors import BadFormat, CowMlxError
 from cowmlx.models import template_engine
+from cowmlx.models.templates import budget as budgets
+from cowmlx.models.templates import checks, filters, methods
+from cowmlx.models.templates.budget import Budget, OverBudget
 
-RECURSION = (
-    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}"
-)
-DOUBLING = (
-    "{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a + ns.a %}"
-    "{% endfor %}"
-)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        RECURSION,
-        DOUBLING,
-        "{{ ('a' * 1000000) | replace('a', 'b' * 10000) }}",
-        "{{ range(100000) | join('x' * 100000) }}",
-        "{{ [1] | tojson(indent=300000000) }}",
-        "{{ [1] | batch(600000000) | list }}",
-        "{{ [1] | slice(600000000) | list }}",
-        "{{ 'a'.encode() * 6000000000 }}",
-        "{{ lipsum(n=3000000) }}",
-    ],
-)
-def test_what_would_not_end_is_refused(source):
-    with pytest.raises(InvalidArgument, match="chat template"):
-        template_engine.render(template_engine.compile_template(source), {})
+GIVEN = {
+    "messages": [{"role": "user", "content": "Hello, größe 🙂"}] * 3,
+    "tools": [{"name": "f", "parameters": {"a": [1, 2.5, None, True, "x"]}}],
+}
 
 
-def test_a_template_cannot_take_its_bounds_away():
-    with pytest.raises(BadFormat, match="reserved name"):
-        template_engine.compile_template("{% set _cow_budget = namespace(spend=dict) %}")
+class Clock:
+    """A clock that goes on by so much whenever it is looked at."""
+
+    def __init__(self, step: float) -> None:
+        self.now = 0.0
+        self.step = step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
 
 
-def test_the_bounded_filters_do_what_jinja_s_do():
+def run(source: str, budget: Budget | None = None) -> str:
+    return template_engine.render(template_engine.compile_template(source), GIVEN, budget)
+
+
+def test_time_is_looked_at_all_along():
+    clock = Clock(0.25)
+    budget = Budget(clock)
+    with pytest.raises(OverBudget, match=r"longer than 1 s \(line 2\)"):
+        run("one\n{% for i in range(99999) %}{% if i %}{% endif %}{% endfor %}", budget)
+    assert clock.now == 1.5
+    assert budget.steps < 20_000
+
+
+def test_time_is_looked_at_while_a_template_is_compiled():
+    clock = Clock(0.25)
+    with pytest.raises(OverBudget, match="longer than 1 s"):
+        template_engine.compile_template("{{ a }}" * 3000, Budget(clock))
+    assert clock.now == 1.5
+
+
+def test_a_bound_is_told_with_its_number_and_its_line():
+    with pytest.raises(OverBudget) as failure:
+        run("one\n\n{{ 'a' * 10 ** 9 }}")
+    assert str(failure.value) == "the chat template makes more than 67108864 bytes (line 3)"
+
+
+def test_a_template_that_cannot_be_compiled_fails_at_once_from_then_on(monkeypatch):
+    from cowmlx.models.chat_template import ChatTemplate
+
+    template = ChatTemplate({"default": "{{ a }}" * 30000}, {}, thinking=False)
+    messages = [{"role": "user", "content": "x"}]
+    with pytest.raises(BadFormat) as first:
+        template.render(messages, {})
+    monkeypatch.setattr(template_engine, "compile_template", None)
+    with pytest.raises(BadFormat) as second:
+        template.render(messages, {})
+    assert str(first.value) == str(second.value)
+
+
+def test_an_ordinary_conversation_uses_a_small_part_of_the_budget():
     source = (
-        "{{ ['a', 'b'] | join(', ') }} {{ [{'n': 1}, {'n': 2}] | join('-', attribute='n') }} "
-        "{{ 'abcb' | replace('b', 'x', 1) }} {{ [1, 2] | tojson(indent=1) }} "
-        "{{ [1, 2, 3] | batch(2) | list }} {{ [1, 2, 3] | slice(2) | list }}"
+        "{% for m in messages %}<|{{ m.role }}|>\n{{ m['content'] | trim }}<|end|>\n{% endfor %}"
     )
-    text = template_engine.render(template_engine.compile_template(source), {})
-    assert text == "a, b 1-2 axcb [\n 1,\n 2\n] [[1, 2], [3]] [[1, 2], [3]]"
+    messages = [{"role": "user", "content": "Some words. " * 100}] * 2000
+    budget = Budget()
+    program = template_engine.compile_template(source)
+    text = template_engine.render(program, {"messages": messages}, budget)
+    assert text.count("<|end|>") == 2000
+    assert budget.steps < budgets.MAX_STEPS / 20
+    assert budget.bytes < budgets.MAX_BYTES / 4
+
+
+VALUES = [
+    *("messages", "tools", "nothing", "none", "true", "'ab'", "'größe 🙂'", "''", "'a,b;c'"),
+    *("0", "3", "-7", "2.5", "2 ** 200", "10 ** 9", "[]", "[1, 'a', [2]]", "(1, (2, 3))"),
+    *("{}", "{'a': 1, 'b': [2]}", "range(50)", "range(99999)", "'a' * 20000", "[0] * 20000"),
+    *("namespace(a=1)", "dict(a=1)", "cycler(1, 2)", "loop", "f", "x", "ns.a", "x", "ns.a"),
+]
+SIGNS = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and", "or"]
+NAMES = sorted({name for table in methods.METHODS.values() for name in table} | {"format"})
+
+
+def longer(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Expressions made of expressions."""
+    arguments = st.lists(inner, max_size=2).map(", ".join)
+    return st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from(SIGNS), inner),
+        st.builds("({}|{})".format, inner, st.sampled_from(sorted(filters.table()))),
+        st.builds("({}|{}({}))".format, inner, st.sampled_from(sorted(filters.table())), arguments),
+        st.builds("({}|map('{}')|list)".format, inner, st.sampled_from(sorted(filters.table()))),
+        st.builds("({}).{}({})".format, inner, st.sampled_from(NAMES), arguments),
+        st.builds("({})[{}]".format, inner, inner),
+        st.builds("({})[{}:]".format, inner, inner),
+        st.builds("({} is {})".format, inner, st.sampled_from(sorted(set(checks.table())))),
+        st.builds("[{}, {}]".format, inner, inner),
+        st.builds("({}, {})".format, inner, inner),
+        st.builds("{{{}: {}}}".format, inner, inner),
+        st.builds("f({})".format, inner),
+    )
+
+
+EXPRESSIONS = st.recursive(st.sampled_from(VALUES), longer, max_leaves=8)
+SMALL_BYTES, SMALL_STEPS = 1 << 20, 20_000
+# What Python itself, and a render of nothing, take.
+BESIDES = 1 << 20
+
+
+# Calls of Python and of C that a step may stand for.
+CALLS_PER_STEP, CALLS_BESIDES = 20, 2000
+
+
+class Calls:
+    """Counts the calls that Python's profiler tells of."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, frame, event, argument) -> None:
+        self.count += event.endswith("call")
+
+
+def finishes(program, budget: Budget) -> bool:
+    """Render; tell whether that came to an end without an error."""
+    with contextlib.suppress(CowMlxError):
+        template_engine.render(program, GIVEN, budget)
+        return True
+    return False
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Small bounds, so that many templates reach them."""
+    monkeypatch.setattr(budgets, "MAX_BYTES", SMALL_BYTES)
+    monkeypatch.setattr(budgets, "MAX_STEPS", SMALL_STEPS)
+
+
+@settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(EXPRESSIONS, min_size=1, max_size=4))
+def test_what_a_template_makes_is_what_its_budget_counts(small, expressions):
+    steps = "".join(f"{{% set ns.a = {expression} %}}{{{{ x }}}}" for expression in expressions)
+    source = (
+        "{% macro f(x) %}{{ x }}{% endmacro %}{% set ns = namespace(a='a') %}"
+        f"{{% for i in range(30) %}}{{% set x = ns.a %}}{steps}{{% endfor %}}{{{{ ns.a }}}}"
+    )
+    try:
+        program = template_engine.compile_template(source, Budget(Clock(0)))
+    except BadFormat:
+        return
+    budget = Budget(Clock(0))
+    tracemalloc.start()
+    try:
+        ended = finishes(program, budget)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert budget.bytes <= SMALL_BYTES
+    assert peak <= SMALL_BYTES + BESIDES
+    assert budget.steps <= SMALL_STEPS or not ended
+    before = sys.getprofile()
+    calls = Calls()
+    sys.setprofile(calls)
+    try:
+        finishes(program, Budget(Clock(0)))
+    finally:
+        sys.setprofile(before)
+    assert calls.count < CALLS_BESIDES + CALLS_PER_STEP * min(budget.steps, SMALL_STEPS)
