@@ -608,20 +608,13 @@ def _render(model: Model, messages: str, options: str) -> tuple[list[int], list[
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:
-    import json
-
+    from cowmlx import json_text
     from cowmlx.models.chat_messages import json_type
 
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidArgument(
-            f"{name} is no JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
-    except RecursionError:
-        raise InvalidArgument(f"{name} is nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise InvalidArgument(f"{name} is no JSON that can be read: {error}") from None
+        value = json_text.parse(text)
+    except json_text.Malformed as error:
+        raise InvalidArgument(f"{name} is no JSON: {error}") from None
     if not isinstance(value, kind):
         wanted = "an array" if kind is list else "an object"
         raise InvalidArgument(f"{name} must be {wanted}, but is {json_type(value)}")

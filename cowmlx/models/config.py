@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 
+from cowmlx import json_text
 from cowmlx.errors import BadFormat, InputOutput, NotFound
 
 TYPE_CHECKING = False
@@ -94,14 +94,9 @@ def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
         return {}
     text = read_text(path)
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as exc:
-        where = f"line {exc.lineno} column {exc.colno}"
-        raise BadFormat(f"{path} is not JSON: {exc.msg} at {where}") from exc
-    except RecursionError as exc:
-        raise BadFormat(f"{path} is nested too deeply") from exc
-    except ValueError as exc:  # a number of thousands of digits
-        raise BadFormat(f"{path} holds a number that cannot be read ({exc})") from exc
+        value = json_text.parse(text)
+    except json_text.Malformed as exc:
+        raise BadFormat(f"{path} is not JSON: {exc}") from exc
     if not isinstance(value, dict):
         raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}")
     return value
