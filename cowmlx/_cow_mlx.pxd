@@ -352,6 +352,8 @@ cdef extern from "bridge.h" nogil:
         uint32_t (*cancel_epoch)(cow_mlx_context) noexcept nogil
         void (*context_opened)(cow_mlx_context) noexcept nogil
         void (*context_closed)(cow_mlx_context) noexcept nogil
+        cbool (*can_start_threads)(int count) noexcept nogil
+        cbool (*can_map)(size_t size) noexcept nogil
 
     ctypedef struct cow_bridge:
         uint32_t abi

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx import resources
 from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
@@ -101,6 +102,8 @@ class Engine:
             mx.disable_compile()  # it would run a compiler, in a folder others can guess
         elif mx.metal.is_available():
             mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        resources.start_default_stream()
+        resources.start_readers()
         self._python_home = python_home
         if memory_limit or cache_limit:
             self._limits = (mx.get_memory_limit(), mx.set_cache_limit(cache_limit))
@@ -320,11 +323,12 @@ class Engine:
         def cancel_epoch() -> int:
             return self._cancel_epoch(handle)
 
-        context = Context(model, params, self._streams.take(), cancel_epoch, prefixes)
+        stream = self._streams.take()
         try:
+            context = Context(model, params, stream, cancel_epoch, prefixes)
             handle = self._handles.add(constants.KIND_CONTEXT, context)
         except BaseException:
-            self._streams.give_back(context.stream)
+            self._streams.give_back(stream)
             raise
         self._lanes.enter(context)
         self._opened(handle)

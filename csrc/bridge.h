@@ -9,7 +9,7 @@
 #include "cow_mlx.h"
 
 /* Changes whenever anything in this file does; checked at start. */
-#define COW_BRIDGE_ABI 4
+#define COW_BRIDGE_ABI 5
 
 #define COW_BRIDGE_CAPSULE "cowmlx._bridge.table"
 
@@ -189,6 +189,8 @@ typedef struct cow_host {
   uint32_t (*cancel_epoch)(cow_mlx_context);
   void (*context_opened)(cow_mlx_context);
   void (*context_closed)(cow_mlx_context);
+  bool (*can_start_threads)(int count);
+  bool (*can_map)(size_t size);
 } cow_host;
 
 /* What the bridge does for C. Every function catches every Python exception. */

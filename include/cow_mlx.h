@@ -169,7 +169,7 @@ typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_da
 
 typedef struct cow_mlx_runtime_params {
   size_t struct_size;
-  const char* python_home; /**< Python installation or virtual environment to boot;
+  const char* python_home; /**< Python installation or virtual environment to boot, never "";
                                 NULL: the library's own search (README, "Finding Python") */
   const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
   uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; 0: mlx's default */
@@ -191,10 +191,11 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params);
  * @param params  NULL for the defaults, which also means "as it runs" when the
  *                runtime is running already
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
- * @retval COW_MLX_ENOENT        no usable Python was found; the message lists
- *                               where it was looked for
- * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, or the process
- *                               runs a Python of another version
+ * @retval COW_MLX_ENOENT        no usable Python was found, and the message lists where it was
+ *                               looked for; or the Python that was found lacks mlx
+ * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
+ *                               another version, or mlx cannot be loaded into it
+ * @retval COW_MLX_EIO           the process, or the system, has too many open files
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
 

@@ -154,7 +154,11 @@ def load(path: str) -> dict[str, mx.array]:
 
     spare = os.open(os.devnull, os.O_RDONLY)
     try:
-        loaded = mx.load(path)
+        try:
+            loaded = mx.load(path)
+        except RuntimeError:
+            with open(path, "rb"):  # mlx does not tell why it cannot open a file
+                raise
     finally:
         os.close(spare)
     assert isinstance(loaded, dict)

@@ -22,7 +22,20 @@ FLOORS = [
     ["cache"],
     ["models"],
     # Small parts, which stand on nothing but each other.
-    ["handles", "errors", "streams", "calls", "output", "blas", "stepped", "_constants", "_status"],
+    [
+        "handles",
+        "errors",
+        "failures",
+        "json_text",
+        "streams",
+        "calls",
+        "output",
+        "blas",
+        "stepped",
+        "resources",
+        "_constants",
+        "_status",
+    ],
 ]
 # Modules that no part of the engine imports: the package itself and its command line.
 OUTSIDE = ["__init__", "__main__", "bundle", "commands", "doctor"]
