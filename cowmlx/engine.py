@@ -260,6 +260,7 @@ class Engine:
         from cowmlx.embedding import Embedding, EmbeddingParams  # late: few hosts need it
 
         model = self._model(handle)
+        model.read_weights()
         params = EmbeddingParams(fields)
         stream = self._streams.take()
         try:

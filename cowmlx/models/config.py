@@ -161,14 +161,6 @@ def context_length(config: dict[str, Any], tokenizer_config: dict[str, Any]) -> 
     return DEFAULT_CONTEXT_LENGTH
 
 
-def vocabulary_size(config: dict[str, Any]) -> int:
-    """Return the vocabulary size that the config names, 0 if it names none."""
-    for part in [config, *(config.get(key) for key in _TEXT_PARTS)]:
-        if isinstance(part, dict) and _is_length(part.get("vocab_size")):
-            return int(part["vocab_size"])
-    return 0
-
-
 def _is_length(value: object) -> bool:
     return (
         isinstance(value, (int, float))
