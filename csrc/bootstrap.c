@@ -119,8 +119,8 @@ static cow_mlx_status find_python(const char* home) {
     library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | (mapped ? RTLD_NOLOAD : 0));
     if (!library) {
       const char* reason = dlerror();
-      return cow_error(status_of(reason, COW_MLX_ENOENT), "runtime_start: cannot load %.512s: %.512s",
-                       path, reason);
+      return cow_error(status_of(reason, COW_MLX_ENOENT),
+                       "runtime_start: cannot load %.512s: %.512s", path, reason);
     }
   }
   if ((status = look_up(library)) != COW_MLX_OK) {

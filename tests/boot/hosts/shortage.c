@@ -104,9 +104,7 @@ static cow_mlx_status lazy(void) {
   params.lazy = true;
   return cow_mlx_model_load(path, &params, &s.model);
 }
-static cow_mlx_status context(void) {
-  return cow_mlx_context_create(s.model, NULL, &s.context);
-}
+static cow_mlx_status context(void) { return cow_mlx_context_create(s.model, NULL, &s.context); }
 static cow_mlx_status tokenize(void) {
   return cow_mlx_model_tokenize(s.model, PROMPT, COW_MLX_NUL, COW_MLX_ADD_SPECIAL, s.tokens,
                                 PROMPT_CAPACITY, &s.count);
@@ -147,13 +145,10 @@ static const struct {
   const char* name;
   cow_mlx_status (*call)(void);
 } phases[] = {
-    {"start", start},       {"info", info},
-    {"load", load},         {"lazy", lazy},
-    {"context", context},   {"tokenize", tokenize},
-    {"generate", generation}, {"grammar", grammar},
-    {"chat", chat},         {"embed", embed},
-    {"save", save},         {"restore", restore},
-    {"fork", fork_it},      {"wake", wake},
+    {"start", start},     {"info", info},         {"load", load},           {"lazy", lazy},
+    {"context", context}, {"tokenize", tokenize}, {"generate", generation}, {"grammar", grammar},
+    {"chat", chat},       {"embed", embed},       {"save", save},           {"restore", restore},
+    {"fork", fork_it},    {"wake", wake},
 };
 
 int main(int argc, char** argv) {
