@@ -32,7 +32,7 @@
  *     grow at their end, so a host that was compiled earlier keeps working.
  *  5. Text is a pointer and a length in bytes: UTF-8, NUL bytes allowed.
  *     A length of COW_MLX_NUL means that the text ends at its first NUL byte.
- *     Paths are UTF-8 too, and end at their NUL byte.
+ *     Paths are UTF-8 too, and end at their NUL byte. JSON may nest 256 levels deep.
  *  6. Results of variable size go to (buffer, capacity, *length). Too small a
  *     capacity is COW_MLX_EBUFFER: *length receives the size needed, and nothing
  *     is consumed, so the call can be made again. A NULL buffer with capacity 0
@@ -51,8 +51,10 @@
  * COW_MLX_EINVAL (an argument is NULL, out of range or malformed),
  * COW_MLX_EHANDLE, COW_MLX_ESTATE (the runtime is not running),
  * COW_MLX_ECANCELED (the runtime was stopped meanwhile), COW_MLX_EFORK (called
- * in a forked child), COW_MLX_ENOMEM and COW_MLX_EINTERNAL (a bug of ours; the
- * message says where).
+ * in a forked child), COW_MLX_ENOMEM (too little memory, or no more threads),
+ * COW_MLX_EIO (too many open files, or the system failed a read or write) and
+ * COW_MLX_EINTERNAL (a bug of ours; the message says where). After ENOMEM and EIO
+ * the same call can be made again.
  *
  * A child that is forked while the runtime runs can make no calls, and ends with
  * _exit() or an exec function: exit() would run the destructors of libraries

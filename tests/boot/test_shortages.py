@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
+from support import tiny_models
 from support.compiler import run
 
 MIB = 1 << 20
@@ -20,8 +22,8 @@ def meet(host, model, environment, tmp_path):
     The host itself makes the call again, and all that come after it.
     """
 
-    def meet(phase: str, resource: str, left: int) -> tuple[str, str]:
-        command = [host("shortage.c"), model, phase, resource, left, tmp_path]
+    def meet(phase: str, resource: str, left: int, path: Path = model) -> tuple[str, str]:
+        command = [host("shortage.c"), path, phase, resource, left, tmp_path]
         done = run(command, env=environment, timeout=120)
         assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr}"
         status, _, message = done.stdout.strip().partition(" ")
@@ -46,6 +48,15 @@ def test_no_more_threads(meet, phase, left):
 def test_threads_for_a_context_and_no_pool(meet, left):
     """The pool of four with which mlx reads files is there since the start."""
     assert meet("load", "threads", left) == ("OK", "")
+
+
+@needs_linux
+def test_no_threads_for_large_arrays(meet, tmp_path):
+    """Arrays of 32 MiB and more are read by a pool of their own, at the first of them."""
+    large = tiny_models.make(tmp_path / "large", "qwen3", config={"vocab_size": 140_000})
+    status, message = meet("load", "threads", 4, large)
+    assert status == "ENOMEM"
+    assert "reading files with mlx needs 4 more threads" in message
 
 
 @needs_linux

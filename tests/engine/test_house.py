@@ -161,3 +161,18 @@ def test_only_the_boot_code_knows_python():
         if re.search(r"#\s*include\s*\"python_api\.h\"", path.read_text())
     ]
     assert users == ["bootstrap.c"]
+
+
+def test_json_from_outside_is_read_in_one_place():
+    """What is read elsewhere is our own: the doctor's host wrote it."""
+    allowed = {PACKAGE / "json_text.py", PACKAGE / "doctor/probe.py"}
+    pattern = re.compile(r"\bjson\.loads?\(|raw_decode\(")
+    found = {path for path in MODULES if pattern.search(path.read_text())}
+    assert found <= allowed
+
+
+def test_one_place_knows_what_shortages_look_like():
+    sources = [*MODULES, *PACKAGE.glob("*.pyx"), *PACKAGE.glob("*.pxi")]
+    pattern = re.compile(r"bad_alloc|\[malloc|nable to allocate|EMFILE|ENFILE")
+    found = {path for path in sources if pattern.search(path.read_text())}
+    assert found == {PACKAGE / "failures.py"}
