@@ -45,7 +45,6 @@ def adapted(model: Model, path: str, scale: float) -> Model:
         raise InvalidArgument(
             f"scale is {scale:g}; it must be within {_LARGEST_SCALE:g} of 0, and 1 is as trained"
         )
-    model.read_weights()
     settings = check(path)
     kind = settings.get("fine_tune_type", "lora")
     if scale != 1 and kind != "lora":
