@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from support import tiny_models
 from support.compiler import run
+from support.paths import LIBRARY
+
+from cowmlx import blas
 
 MIB = 1 << 20
 LINUX = sys.platform.startswith("linux")
@@ -109,3 +112,14 @@ def test_one_more_open_file_is_too_few_to_load(meet, phase):
 @pytest.mark.parametrize("phase", ["tokenize", "generate", "fork"])
 def test_calls_that_open_nothing(meet, phase):
     assert meet(phase, "files", 0) == ("OK", "")
+
+
+@needs_linux
+@pytest.mark.parametrize("left", [20, 90])
+def test_matrix_products_take_turns_where_memory_ends(host, environment, left):
+    """OpenBLAS maps a buffer for each that runs, and ends the process where it cannot."""
+    openblas = pytest.importorskip("scipy_openblas32").get_lib_dir()
+    shim = LIBRARY.parent / blas.SHIM
+    command = [host("products.c"), shim, f"{openblas}/libscipy_openblas.so", left]
+    done = run(command, env=environment, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
