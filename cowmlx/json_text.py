@@ -61,7 +61,7 @@ def _told() -> Iterator[None]:
     except Malformed:
         raise
     except json.JSONDecodeError as exc:
-        raise Malformed(f"{exc.msg} at line {exc.lineno} column {exc.colno}") from exc
+        raise Malformed(f"{exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
     except UnicodeDecodeError as exc:
         raise Malformed(f"{exc.reason} at byte {exc.start}") from exc
     except RecursionError as exc:

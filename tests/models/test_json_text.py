@@ -39,9 +39,9 @@ def test_brackets_in_strings_and_in_a_row_nest_nothing():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "line 1 column 1"),
-        ('{\n  "a": oops}', "line 2 column 8"),
-        ("[1", "line 1 column 3"),
+        ("", "line 1, column 1"),
+        ('{\n  "a": oops}', "line 2, column 8"),
+        ("[1", "line 1, column 3"),
         (b"\xff[", "byte 0"),
         ("9" * 5000, "number that cannot be read"),
         ("[" * 300 + '"' + '\\"' * 100_000, "levels deep"),
