@@ -9,14 +9,18 @@ from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBu
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.math cimport NAN
-from libc.stdint cimport int32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+import importlib
+
 from cowmlx._cow_mlx cimport *
 
+from cowmlx import failures, resources
 from cowmlx.calls import ends_later
-from cowmlx.errors import BufferTooSmall, CowMlxError, InvalidArgument
+from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument
 from cowmlx.output import CapturedOutput
 
 cdef const cow_host* host = NULL
@@ -62,6 +66,23 @@ cdef bint carry_out(HostCall call) except -1:
     return False
 
 
+# Operations that refuse to begin where memory has all but ended: libraries below end the process
+# there. All others give memory back, or make do.
+cdef cbool[<int> COW_OP_COUNT] ALLOCATES
+ALLOCATES[<int> COW_OP_MODEL_LOAD] = True
+ALLOCATES[<int> COW_OP_MODEL_TOKENIZE] = True
+ALLOCATES[<int> COW_OP_MODEL_CHAT_PROMPT] = True
+ALLOCATES[<int> COW_OP_MODEL_EMBED] = True
+ALLOCATES[<int> COW_OP_ADAPTER_LOAD] = True
+ALLOCATES[<int> COW_OP_CONTEXT_CREATE] = True
+ALLOCATES[<int> COW_OP_CONTEXT_FORK] = True
+ALLOCATES[<int> COW_OP_CONTEXT_SAVE] = True
+ALLOCATES[<int> COW_OP_CONTEXT_LOAD] = True
+ALLOCATES[<int> COW_OP_CONTEXT_BEGIN] = True
+ALLOCATES[<int> COW_OP_CONTEXT_GENERATE] = True
+ALLOCATES[<int> COW_OP_CONTEXT_CHAT] = True
+
+
 # ------------------------------------------------------------ The table
 
 cdef cbool attach(const cow_host* services) noexcept:
@@ -75,22 +96,38 @@ cdef cbool attach(const cow_host* services) noexcept:
 
 cdef cbool run(cow_request* r) noexcept:
     """Carry out one request. Every Python exception ends here, as a status."""
-    cdef HostCall call = HostCall.keep(r)
+    cdef HostCall call = None
+    bound_recursion()
     try:
+        call = HostCall.keep(r)
         ensure_engine()
+        if ALLOCATES[<int> r.op]:
+            resources.require_memory(resources.RESERVE, "a call")
         return carry_out(call)
     except BaseException as error:
-        call.fail(error)
+        if call is None:
+            fail(r, error)
+        else:
+            call.fail(error)
     return False
 
 
 cdef cbool step() noexcept:
     """Do one unit of work. Units end their own calls; what raises here is a bug of ours."""
+    bound_recursion()
     try:
         return engine is not None and engine.step()
     except BaseException:
-        engine.stop()
+        give_up()
         return False
+
+
+cdef void give_up() noexcept:
+    """End every call: nobody knows what state the engine is in."""
+    try:
+        engine.stop()
+    except BaseException:
+        pass
 
 
 cdef void rest() noexcept:
@@ -105,8 +142,13 @@ cdef void rest() noexcept:
 cdef ensure_engine():
     global engine
     if engine is None:
+        resources.ask(can_start_threads, can_map)
         blas, problem = bring_blas()
-        from cowmlx.engine import Engine
+        try:
+            from cowmlx.engine import Engine
+        except ImportError as error:
+            importlib.invalidate_caches()  # it may be installed before the next try
+            raise failures.of_import(error, "mlx and mlx-lm") from error
         engine = Engine(cancel_epoch, open_handle, close_handle, blas, problem, libpython())
 
 
@@ -120,6 +162,14 @@ def open_handle(cow_kind kind):
 
 def close_handle(int32_t handle):
     host.close_handle(handle)
+
+
+def can_start_threads(int count):
+    return host.can_start_threads(count)
+
+
+def can_map(size_t size):
+    return host.can_map(size)
 
 
 ctypedef void (*exit_hook)() noexcept nogil

@@ -26,6 +26,8 @@ cdef tuple bring_blas():
     wanted = blas.wanted()
     if wanted is None:
         return blas.builtin(), None
+    resources.require_memory(blas.memory(), "OpenBLAS")
+    resources.require_threads(blas.processors(), "OpenBLAS")
     path = os.fsencode(wanted)
     shim = os.fsencode(os.path.join(os.path.dirname(__file__), "lib", blas.SHIM))
     library = dlopen(shim, RTLD_NOW | RTLD_LOCAL)

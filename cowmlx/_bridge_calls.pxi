@@ -3,11 +3,7 @@
 # ------------------------------------------------------- Ending a request
 
 cdef int status_of(object error):
-    if isinstance(error, CowMlxError):
-        return error.status
-    if isinstance(error, MemoryError) or "[malloc" in str(error):
-        return COW_MLX_ENOMEM
-    return COW_MLX_EINTERNAL
+    return error.status if isinstance(error, CowMlxError) else COW_MLX_EINTERNAL
 
 
 cdef str describe(object error):
@@ -32,18 +28,32 @@ cdef void log(cow_request* r, int level, str message):
         r.log_level = level
 
 
-cdef void end(cow_request* r, cow_mlx_status status):
+cdef void end(cow_request* r, cow_mlx_status status) noexcept:
     """The host's thread owns the request again, and must not be touched after this."""
-    if output.text and r.log_message == NULL:
-        log(r, COW_MLX_LOG_WARNING, output.take())
+    try:
+        if output.text and r.log_message == NULL:
+            log(r, COW_MLX_LOG_WARNING, output.take())
+    except BaseException:  # there is no memory for it
+        pass
     host.finish(r, status)
 
 
-cdef void fail(cow_request* r, object error):
+cdef void fail(cow_request* r, object error) noexcept:
+    cdef int status = COW_MLX_ENOMEM
+    try:
+        status = tell(r, error)
+    except BaseException:
+        snprintf(r.message, COW_MESSAGE_SIZE, "%s: not enough memory", r.operation)
+    end(r, status)
+
+
+cdef int tell(cow_request* r, object error) except? -1:
+    """Write the message of an error; returns its status."""
     cdef str operation = (<bytes> r.operation).decode()
     cdef int status = COW_MLX_EINTERNAL
     cdef bytes text
     try:
+        error = failures.translate(error)
         status = status_of(error)
         text = f"{operation}: {describe(error)}".encode("utf-8", "replace")
     except BaseException:  # its own text fails
@@ -56,7 +66,7 @@ cdef void fail(cow_request* r, object error):
         note_failure(r, status, text)
     except BaseException:  # the call has its message, and must end
         pass
-    end(r, status)
+    return status
 
 
 cdef note_failure(cow_request* r, int status, bytes text):

@@ -94,9 +94,12 @@ cdef int put_text(cow_text_out out, object value, bint may_query=True) except -1
 
 
 cdef int put_tokens(cow_tokens_out out, list tokens) except -1:
-    """Write tokens to the host's buffer."""
+    """Write tokens to the host's buffer: all of them or, where one is no int32, none."""
     cdef size_t size = len(tokens)
     cdef size_t i
+    if size and not (INT32_MIN <= min(tokens) and max(tokens) <= INT32_MAX):
+        odd = next(token for token in tokens if not INT32_MIN <= token <= INT32_MAX)
+        raise BadFormat(f"the model's tokenizer gives token {odd}; ids are within 0 to {INT32_MAX}")
     if out.buffer != NULL and size <= out.capacity:
         for i in range(size):
             out.buffer[i] = tokens[i]

@@ -495,6 +495,8 @@ cdef extern from "bridge.h" nogil:
         uint32_t (*cancel_epoch)(cow_mlx_context) noexcept nogil
         int32_t (*open_handle)(cow_kind) noexcept nogil
         void (*close_handle)(int32_t) noexcept nogil
+        cbool (*can_start_threads)(int count) noexcept nogil
+        cbool (*can_map)(size_t size) noexcept nogil
 
     ctypedef struct cow_bridge:
         uint32_t abi

@@ -37,6 +37,14 @@ def builtin() -> str:
     return "accelerate" if sys.platform == "darwin" else "reference"
 
 
+def memory() -> int:
+    """Return the bytes to map before OpenBLAS is loaded: it ends the process where it has too few.
+
+    Each of its threads has a stack, a heap and a buffer.
+    """
+    return (processors() + 1) * (128 << 20)
+
+
 def threads() -> int:
     """Return how many threads to use: half the processors.
 

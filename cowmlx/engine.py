@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from cowmlx import _constants as constants
 from cowmlx import _status as statuses
+from cowmlx import resources
 from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
@@ -108,6 +109,8 @@ class Engine:
             mx.disable_compile()  # it would run a compiler, in a folder others can guess
         elif mx.metal.is_available():
             mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        resources.start_default_stream()
+        resources.start_readers()
         self._python_home = python_home
         if memory_limit or cache_limit:
             self._limits = (mx.get_memory_limit(), mx.set_cache_limit(cache_limit))
@@ -262,6 +265,7 @@ class Engine:
         from cowmlx.embedding import Embedding, EmbeddingParams  # late: few hosts need it
 
         model = self._model(handle)
+        model.read_weights()
         params = EmbeddingParams(fields)
         stream = self._streams.take()
         try:
@@ -662,20 +666,13 @@ def _read_conversation(model: Model, messages: str, options: str | None) -> Conv
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:
-    import json
-
+    from cowmlx import json_text
     from cowmlx.models.chat_messages import json_type
 
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidArgument(
-            f"{name} is no JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
-    except RecursionError:
-        raise InvalidArgument(f"{name} is nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise InvalidArgument(f"{name} is no JSON that can be read: {error}") from None
+        value = json_text.parse(text)
+    except json_text.Malformed as error:
+        raise InvalidArgument(f"{name} is no JSON: {error}") from None
     if not isinstance(value, kind):
         wanted = "an array" if kind is list else "an object"
         raise InvalidArgument(f"{name} must be {wanted}, but is {json_type(value)}")

@@ -6,6 +6,7 @@ import json
 
 import mlx.core as mx
 
+from cowmlx import json_text
 from cowmlx.cache import disk
 from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.layer_state import Mismatch, Template, leaves
@@ -180,8 +181,8 @@ def _described(reader: Reader) -> dict[str, Any]:
 def _parsed(reader: Reader, name: str, kind: type) -> Any:
     """Return a text of the metadata that is JSON."""
     try:
-        value = json.loads(reader.metadata.get(name, ""))
-    except (ValueError, RecursionError):
+        value = json_text.parse(reader.metadata.get(name, ""))
+    except json_text.Malformed:
         value = None
     if not isinstance(value, kind):
         raise reader.bad(f"its metadata {name!r} cannot be read")

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import mlx.core as mx
 
-from cowmlx import blas
+from cowmlx import blas, resources
 from cowmlx.errors import InvalidArgument, Unsupported
 
 TYPE_CHECKING = False
@@ -47,10 +47,15 @@ def branch(index: int) -> mx.ThreadLocalStream:
     """Return a stream of the CPU, for every thread and index the same one.
 
     There are no more of them than other processors: higher indices share them.
+
+    Raises:
+        OutOfMemory: its thread cannot be started.
     """
     index %= max(1, min(blas.processors(), MOST_PROCESSORS) - 1)
     while index >= len(_branches):
-        _branches.append(mx.new_thread_local_stream(mx.Device(mx.cpu)))
+        stream = mx.new_thread_local_stream(mx.Device(mx.cpu))
+        resources.start(stream)
+        _branches.append(stream)
     return _branches[index]
 
 
@@ -80,12 +85,20 @@ class StreamPool:
         self.device = device
         self._free: list[mx.Stream] = []
         self._all: list[mx.Stream] = []
+        self._unstarted: mx.Stream | None = None
 
     def take(self) -> mx.Stream:
-        """Return a stream that nobody else uses."""
+        """Return a stream that nobody else uses.
+
+        Raises:
+            OutOfMemory: its thread cannot be started.
+        """
         if self._free:
             return self._free.pop()
-        stream = mx.new_stream(self.device)
+        stream = self._unstarted or mx.new_stream(self.device)
+        self._unstarted = stream  # a stream is never freed: the next try takes this one
+        resources.start(stream)
+        self._unstarted = None
         self._all.append(stream)
         return stream
 

@@ -5,11 +5,13 @@
 #include "bootstrap.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "cancel.h"
@@ -18,8 +20,12 @@
 #include "locate.h"
 #include "python_api.h"
 #include "queue.h"
+#include "resources.h"
 #include "runtime.h"
 #include "thread_state.h"
+
+enum { LEAST_FILES = 2 };
+static const size_t LEAST_MEMORY = (size_t)64 << 20;
 
 static cow_python_api py;
 static atomic_bool py_ready; /* the table is filled and Python runs */
@@ -37,6 +43,16 @@ static struct {
   cow_mlx_status status; /* of the last START */
   char message[COW_MESSAGE_SIZE];
 } dispatch = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* The status of what failed with this text, unless the system ran out of something. */
+static cow_mlx_status status_of(const char* text, cow_mlx_status otherwise) {
+  if (strstr(text, strerror(EMFILE))) return COW_MLX_EIO;
+  if (strstr(text, "failed to map segment") || strstr(text, strerror(ENOMEM)) ||
+      strstr(text, strerror(EAGAIN))) {
+    return COW_MLX_ENOMEM;
+  }
+  return otherwise;
+}
 
 /* ------------------------------------------------ Finding CPython's functions */
 
@@ -95,8 +111,9 @@ static cow_mlx_status find_python(const char* home) {
     }
     library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | (mapped ? RTLD_NOLOAD : 0));
     if (!library) {
-      return cow_error(COW_MLX_ENOENT, "runtime_start: cannot load %.512s: %.512s", path,
-                       dlerror());
+      const char* reason = dlerror();
+      return cow_error(status_of(reason, COW_MLX_ENOENT),
+                       "runtime_start: cannot load %.512s: %.512s", path, reason);
     }
   }
   if ((status = look_up(library)) != COW_MLX_OK) {
@@ -119,7 +136,10 @@ static cow_mlx_status python_error(cow_mlx_status status, const char* what) {
   py.PyErr_NormalizeException(&type, &value, &trace);
   PyObject* text = value ? py.PyObject_Str(value) : NULL;
   const char* utf8 = text ? py.PyUnicode_AsUTF8(text) : NULL;
-  cow_error(status, "runtime_start: %s: %.1024s", what, utf8 ? utf8 : "no reason given");
+  if (!utf8) utf8 = "no reason given";
+  bool no_memory = type && py.PyErr_GivenExceptionMatches(type, *py.PyExc_MemoryError);
+  status = no_memory ? COW_MLX_ENOMEM : status_of(utf8, status);
+  cow_error(status, "runtime_start: %s: %.1024s", what, no_memory && !*utf8 ? "no memory" : utf8);
   py.Py_DecRef(text);
   py.Py_DecRef(type);
   py.Py_DecRef(value);
@@ -203,6 +223,8 @@ static const cow_host host = {
     .cancel_epoch = cow_cancel_epoch,
     .open_handle = open_handle,
     .close_handle = close_handle,
+    .can_start_threads = cow_resources_threads,
+    .can_map = cow_resources_memory,
 };
 
 /* PyCapsule_Import does not import submodules: import the module first. */
@@ -394,8 +416,31 @@ static cow_mlx_status prepare_join(void) {
   return status;
 }
 
+/* What a first start takes at the least. Python can be booted only once in a process, and ends it
+ * where there is no memory. */
+static cow_mlx_status check_resources(void) {
+  int failure = cow_resources_files(LEAST_FILES);
+  if (failure == EMFILE) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return cow_error(COW_MLX_EIO,
+                     "runtime_start: the process has too many open files: its limit "
+                     "(RLIMIT_NOFILE) is %llu",
+                     (unsigned long long)limit.rlim_cur);
+  }
+  if (failure) return cow_error(COW_MLX_EIO, "runtime_start: %s", strerror(failure));
+  if (!cow_resources_memory(LEAST_MEMORY)) {
+    return cow_error(COW_MLX_ENOMEM,
+                     "runtime_start: Python needs %zu MiB of memory; raise the process's limits "
+                     "(RLIMIT_AS, RLIMIT_DATA)",
+                     LEAST_MEMORY >> 20);
+  }
+  return COW_MLX_OK;
+}
+
 cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start) {
-  cow_mlx_status status = find_python(params->python_home);
+  cow_mlx_status status = bridge ? COW_MLX_OK : check_resources();
+  if (status == COW_MLX_OK) status = find_python(params->python_home);
   if (status != COW_MLX_OK) return status;
   if (joined && !bridge && (status = prepare_join()) != COW_MLX_OK) return status;
   if (joined) atomic_store(&py_ready, true);

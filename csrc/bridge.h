@@ -101,6 +101,8 @@ typedef struct cow_host {
   uint32_t (*cancel_epoch)(cow_mlx_context);
   int32_t (*open_handle)(cow_kind); /* 0 if there is none */
   void (*close_handle)(int32_t);
+  bool (*can_start_threads)(int count);
+  bool (*can_map)(size_t size);
 } cow_host;
 
 /* What the bridge does for C. Every function catches every Python exception. */

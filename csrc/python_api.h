@@ -48,6 +48,8 @@
   X(PyErr_Fetch)                    \
   X(PyErr_NormalizeException)       \
   X(PyErr_Clear)                    \
+  X(PyErr_GivenExceptionMatches)    \
+  X(PyExc_MemoryError)              \
   X(Py_DecRef)
 
 typedef struct cow_python_api {

@@ -204,6 +204,11 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
     return cow_error(COW_MLX_EINVAL, "runtime_start: log_level is %d, must be %d to %d",
                      (int)effective.log_level, COW_MLX_LOG_OFF, COW_MLX_LOG_INFO);
   }
+  if (effective.python_home && !effective.python_home[0]) {
+    return cow_error(COW_MLX_EINVAL,
+                     "runtime_start: python_home is empty; it must be the folder of a Python "
+                     "installation or virtual environment, or NULL for the library's own search");
+  }
 
   cow_request start = {.op = COW_OP_RUNTIME_START, .operation = "runtime_start"};
   int held = hold_thread();

@@ -35,7 +35,7 @@
  *     earlier keeps working.
  *  5. Text is a pointer and a length in bytes: UTF-8, NUL bytes allowed.
  *     A length of COW_MLX_NUL means that the text ends at its first NUL byte.
- *     Paths are UTF-8 too, and end at their NUL byte.
+ *     Paths are UTF-8 too, and end at their NUL byte. JSON may nest 256 levels deep.
  *  6. Results of variable size go to (buffer, capacity, *length). Too small a
  *     capacity is COW_MLX_EBUFFER: *length receives the size needed, and nothing
  *     is consumed, so the call can be made again. A NULL buffer with capacity 0
@@ -56,8 +56,10 @@
  * COW_MLX_EINVAL (an argument is NULL, out of range or malformed),
  * COW_MLX_EHANDLE, COW_MLX_ESTATE (the runtime is not running),
  * COW_MLX_ECANCELED (the runtime was stopped meanwhile), COW_MLX_EFORK (called
- * in a forked child), COW_MLX_ENOMEM and COW_MLX_EINTERNAL (a bug of ours; the
- * message says where).
+ * in a forked child), COW_MLX_ENOMEM (too little memory, or no more threads),
+ * COW_MLX_EIO (too many open files, or the system failed a read or write) and
+ * COW_MLX_EINTERNAL (a bug of ours; the message says where). After ENOMEM and EIO
+ * the same call can be made again.
  *
  * A child that is forked while the runtime runs can make no calls, and ends with
  * _exit() or an exec function: exit() would run the destructors of libraries
@@ -180,7 +182,7 @@ typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_da
 
 typedef struct cow_mlx_runtime_params {
   size_t struct_size;
-  const char* python_home; /**< Python installation or virtual environment to boot;
+  const char* python_home; /**< Python installation or virtual environment to boot, never "";
                                 NULL: the library's own search (README, "Finding Python") */
   const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
   uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; 0: mlx's default */
@@ -202,11 +204,12 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, siz
  * @param params  NULL for the defaults, which also means "as it runs" when the
  *                runtime is running already
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
- * @retval COW_MLX_ENOENT        no usable Python was found; the message lists
- *                               where it was looked for
- * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs
- *                               a Python of another version, or this is a
- *                               sub-interpreter of it
+ * @retval COW_MLX_ENOENT        no usable Python was found, and the message lists where it was
+ *                               looked for; or the Python that was found lacks mlx
+ * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
+ *                               another version, this is a sub-interpreter of it, or mlx cannot
+ *                               be loaded into it
+ * @retval COW_MLX_EIO           the process, or the system, has too many open files
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
 

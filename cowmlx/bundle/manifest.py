@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path, PurePosixPath
 
+from cowmlx import json_text
 from cowmlx.bundle import BundleError
 
 TYPE_CHECKING = False
@@ -39,12 +40,12 @@ def read(folder: Path) -> dict[str, Any]:
     """
     path = folder / NAME
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json_text.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BundleError(
             f"{folder} is no bundle: {path.name}: {error.strerror or error}"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BundleError(f"{path} is no JSON: {error}") from None
     if lack := _lack(manifest):
         raise BundleError(f"{path} is no manifest of a bundle: {lack}")

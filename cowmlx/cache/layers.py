@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
+from cowmlx import failures
 from cowmlx.errors import InvalidArgument, Unsupported
 
 TYPE_CHECKING = False
@@ -108,6 +109,7 @@ def _try(model: Model, how: KVQuantization) -> str | None:
     except Unsupported as error:
         return str(error)
     except Exception as error:  # what attention makes of arrays it does not expect
+        failures.reraise_shortage(error)
         what = str(error).partition("\n")[0]
         return f"its attention does not take them ({type(error).__name__}: {what})"
     return None

@@ -188,11 +188,15 @@ class Context:
             InvalidArgument: no tokens, or one outside the vocabulary.
             ContextFull: the prompt does not fit.
             Unsupported: an option that the model cannot honour.
+            InputOutput: the model's weights, left on disk by a lazy load, cannot be read.
         """
         self._check(prompt, params)
         rolling, dropped = self.params.rolling, 0
         if rolling is not None:
             dropped, prompt = rolling.dropped(len(prompt)), rolling.cut(prompt)
+        self.model.read_weights()
+        if draft is not None:
+            draft.read_weights()
         with mx.stream(self.stream):
             constraint = self._constraint(params, constraint)
             drafter = self._drafter(params, draft)

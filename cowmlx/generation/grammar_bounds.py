@@ -7,11 +7,11 @@ These bounds are what such grammars need, with a distance; others are far below 
 
 from __future__ import annotations
 
-import json
 import re
 from urllib.parse import unquote
 
 from cowmlx import _constants as constants
+from cowmlx import json_text
 from cowmlx.errors import InvalidArgument
 
 TYPE_CHECKING = False
@@ -61,8 +61,8 @@ def check_rules(grammar: str) -> None:
     schemas = []
     for place in _EMBEDDED.finditer(grammar):
         try:
-            schema, _ = json.JSONDecoder().raw_decode(grammar, place.end())
-        except (ValueError, RecursionError) as exc:
+            schema, _ = json_text.parse_front(grammar, place.end())
+        except json_text.Malformed as exc:
             line = grammar.count("\n", 0, place.start()) + 1
             raise InvalidArgument(
                 f"grammar: no JSON schema follows %json in line {line} ({exc})"
@@ -93,10 +93,8 @@ def parse_schema(grammar: str) -> dict[str, Any] | bool:
         InvalidArgument: it is not JSON, or no schema.
     """
     try:
-        schema = json.loads(grammar)
-    except RecursionError as exc:
-        raise InvalidArgument("grammar: the JSON is nested too deeply") from exc
-    except ValueError as exc:
+        schema = json_text.parse(grammar)
+    except json_text.Malformed as exc:
         raise InvalidArgument(f"grammar: not JSON ({exc})") from exc
     if not isinstance(schema, dict | bool):
         raise InvalidArgument("grammar: a JSON schema is an object, true or false")

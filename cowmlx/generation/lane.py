@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
+from cowmlx import failures
 from cowmlx.cache.batch import Batch
 from cowmlx.errors import Unsupported
 from cowmlx.generation.draw import BestOfRows, Draw, RowDraw
@@ -86,6 +87,7 @@ class Lane:
         except Unsupported as error:
             context.alone = str(error)
         except Exception as error:  # what a cache makes of a batch it does not expect
+            failures.reraise_shortage(error)
             context.alone = f"its cache does not take batches: {type(error).__name__}"
         return context.alone is None
 
@@ -224,6 +226,7 @@ def why_not(model: Model) -> str | None:
         try:
             _known[model] = _prove(model)
         except Exception as error:  # what an architecture makes of a batch it does not expect
+            failures.reraise_shortage(error)
             reason = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}"
             _known[model] = f"its network does not take batches: {reason}"
     return _known[model]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 
+from cowmlx import failures
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, Unsupported
 from cowmlx.models import config as config_files
-from cowmlx.models import light_route, network, safetensors, weights
+from cowmlx.models import config_values, light_route, network, safetensors, weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
             raise Unsupported(f"{name} of type {type(layer).__name__} cannot be scaled")
         layer.scale *= scale
     _evaluate(net, model.network, path)
+    prove(net, path, model.package)
     return model.with_network(net)
 
 
@@ -86,6 +87,22 @@ def _evaluate(net: Module, base: Module, path: str) -> None:
         mx.eval([array for array in own if id(array) not in shared])
     except Exception as exc:
         raise weights.failure(exc, path) from exc
+
+
+def prove(net: Module, path: str, package: str) -> None:
+    """Require that a network still runs with its adapter.
+
+    Raises:
+        BadFormat: it does not.
+    """
+    try:
+        network.prove(net, package)
+    except Exception as exc:
+        failures.reraise_shortage(exc)
+        reason = str(exc).partition("\n")[0]
+        raise BadFormat(
+            f"the adapter {path} makes no network that runs ({type(exc).__name__}: {reason})"
+        ) from exc
 
 
 def check(path: str) -> dict[str, Any]:
@@ -128,8 +145,11 @@ def check(path: str) -> dict[str, Any]:
 def _check_parameters(options: dict[str, Any]) -> None:
     for name in ("scale", "dropout"):
         value = options[name]
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise BadFormat(f"lora_parameters: {name} must be a finite number, not {value!r}")
+        if not config_values.is_number(value):
+            raise BadFormat(
+                f"adapter_config.json: lora_parameters.{name} is {repr(value)[:60]}; it must be a "
+                f"number within {config_values.LARGEST:g} of 0"
+            )
     keys = options.get("keys")
     if keys is not None and not (
         isinstance(keys, list) and all(isinstance(key, str) for key in keys)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 
+from cowmlx import json_text
 from cowmlx.errors import BadFormat, InputOutput, NotFound
 
 TYPE_CHECKING = False
@@ -94,14 +94,9 @@ def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
         return {}
     text = read_text(path)
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as exc:
-        where = f"line {exc.lineno} column {exc.colno}"
-        raise BadFormat(f"{path} is not JSON: {exc.msg} at {where}") from exc
-    except RecursionError as exc:
-        raise BadFormat(f"{path} is nested too deeply") from exc
-    except ValueError as exc:  # a number of thousands of digits
-        raise BadFormat(f"{path} holds a number that cannot be read ({exc})") from exc
+        value = json_text.parse(text)
+    except json_text.Malformed as exc:
+        raise BadFormat(f"{path} is not JSON: {exc}") from exc
     if not isinstance(value, dict):
         raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}")
     return value
@@ -164,14 +159,6 @@ def context_length(config: dict[str, Any], tokenizer_config: dict[str, Any]) -> 
     if _is_length(length) and int(length or 0) < 10**9:
         return int(length or 0)
     return DEFAULT_CONTEXT_LENGTH
-
-
-def vocabulary_size(config: dict[str, Any]) -> int:
-    """Return the vocabulary size that the config names, 0 if it names none."""
-    for part in [config, *(config.get(key) for key in _TEXT_PARTS)]:
-        if isinstance(part, dict) and _is_length(part.get("vocab_size")):
-            return int(part["vocab_size"])
-    return 0
 
 
 def _is_length(value: object) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from codecs import getincrementaldecoder
+
+from cowmlx import json_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class TokenBytes:
         if decoder is None or not hasattr(decoder, "__getstate__"):
             return None
         try:
-            state = json.loads(decoder.__getstate__())
+            state = json_text.parse(decoder.__getstate__())
         except (TypeError, ValueError):
             return None
         if not isinstance(state, dict):

@@ -8,6 +8,7 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from cowmlx import _constants as constants
+from cowmlx import failures
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.models import light_route
 
@@ -99,7 +100,8 @@ class HiddenStates:
                 alone = self(mx.array([text]), self.make_cache())[0]
                 if not _alike(row[: len(text)], alone):
                     return False
-        except Exception:  # whatever an architecture that knows one sequence only may raise
+        except Exception as exc:  # whatever an architecture that knows one sequence only may raise
+            failures.reraise_shortage(exc)
             return False
         return True
 

@@ -215,13 +215,15 @@ def _call(call: dict[str, Any]) -> tuple[str, str]:
     """Return the name and the arguments of a parsed call.
 
     Raises:
-        ValueError, TypeError, KeyError, RecursionError: it is none.
+        ValueError, TypeError, KeyError: it is none.
     """
     import json
 
+    from cowmlx import json_text
+
     name, arguments = call["name"], call.get("arguments")
     if isinstance(arguments, str):
-        arguments = json.loads(arguments)
+        arguments = json_text.parse(arguments)
     if not isinstance(name, str) or not name or "\0" in name:
         raise ValueError("no name")
     if not isinstance(arguments, dict | None):

@@ -55,6 +55,7 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
         return known
     import hashlib
 
+    model.read_weights()
     plain, own = hashlib.sha256(), hashlib.sha256()
     plain.update(_stable(model.config))
     adapted = _adapted_modules(model.network)

@@ -236,7 +236,7 @@ def _source(name: str) -> bytes:
     try:
         with open(os.path.join(package_folder(), "models", name + ".py"), "rb") as file:
             return file.read()
-    except OSError:
+    except FileNotFoundError:
         return b""
 
 

@@ -6,7 +6,7 @@ import copy
 from functools import cached_property
 from itertools import count
 
-from cowmlx.models import features, light_route
+from cowmlx.models import features, light_route, weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Model:
         nbytes: bytes of all arrays.
         quantization: the quantisation settings, or None.
         path: the folder.
+        unread: its weights, if they were left on disk.
         serial: a number that no other set of weights in this process has.
     """
 
@@ -60,6 +61,7 @@ class Model:
         parameters: int,
         nbytes: int,
         path: str,
+        unread: weights.Unread | None = None,
     ) -> None:
         self.network = network
         self.config = config
@@ -77,6 +79,7 @@ class Model:
         self.path = path
         self.serial = next(_serials)
         self._settings = settings
+        self._unread = unread
 
     def with_network(self, network: Module) -> Model:
         """Return this model with another network of the same shape, such as one with an adapter."""
@@ -84,6 +87,16 @@ class Model:
         other.network = network
         other.serial = next(_serials)
         return other
+
+    def read_weights(self) -> None:
+        """Read the weights that a lazy load left on disk; before anything computes with them.
+
+        Raises:
+            InputOutput: they cannot be read, now and ever: mlx takes it for read then.
+            OutOfMemory: there is no memory for them now.
+        """
+        if self._unread is not None:
+            self._unread.read()
 
     def make_cache(self) -> list[Any]:
         """Return a fresh cache, one entry per layer that has one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.models import architectures, quantization, weights
+from cowmlx.models import architectures, config_values, light_route, quantization, weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def build(
     module = architectures.load(architecture)
     for part in (config, config.get("text_config")):
         check_sizes(part)
+    if architecture not in architectures.OWN:  # ours tell themselves, and name the block
+        config_values.check_numbers(config, module.ModelArgs)
     try:
         arguments = module.ModelArgs.from_dict(config)
         network: Module = module.Model(arguments)
@@ -52,7 +54,7 @@ def build(
     except CowMlxError:
         raise
     except Exception as exc:
-        raise BadFormat(_unusable(module.ModelArgs, config, architecture, exc)) from exc
+        raise BadFormat(unusable(config, module.ModelArgs, exc)) from exc
     try:
         stored = dict(arrays)
         arrays.clear()
@@ -111,14 +113,27 @@ def _compiled_functions(module: str) -> dict[int, Any]:
     }
 
 
-def logits_width(network: Module, fallback: int) -> int:
-    """Return the rows of the logits: the shape of a forward pass that is never evaluated."""
+def prove(network: Module, package: str) -> int:
+    """Lead tokens through a network as a generation does; nothing is evaluated.
+
+    A config may make a network that fits its weights, and yet none that runs.
+
+    Args:
+        network: a network with all of its weights.
+        package: see :class:`~cowmlx.models.model.Model`.
+
+    Returns:
+        The width of the logits.
+
+    Raises:
+        Exception: whatever the network raises.
+    """
     import mlx.core as mx
 
-    try:
-        return int(network(mx.array([[0]])).shape[-1])
-    except Exception:
-        return fallback
+    cache = light_route.cache_module(package).make_prompt_cache(network)
+    for tokens in ([[0, 0]], [[0]]):
+        logits = network(mx.array(tokens), cache=cache)
+    return int(logits.shape[-1])
 
 
 def check_sizes(config: object) -> None:
@@ -135,10 +150,11 @@ def check_sizes(config: object) -> None:
             raise BadFormat(f"config.json: {key} is {value}, not within 0 to {_MOST_LAYERS}")
 
 
-def _unusable(arguments: Any, config: dict[str, Any], architecture: str, exc: Exception) -> str:
-    """Say what the architecture did not find or could not use in the config."""
+def unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str:
+    """Say what an architecture, whose arguments these are, did not find or could not use."""
     import inspect
 
+    architecture = config["model_type"]
     required = [
         name
         for name, parameter in inspect.signature(arguments).parameters.items()
@@ -149,7 +165,11 @@ def _unusable(arguments: Any, config: dict[str, Any], architecture: str, exc: Ex
         return f"config.json lacks {', '.join(missing)}, which {architecture} needs"
     if isinstance(exc, KeyError) and exc.args:
         return f"config.json lacks {exc.args[0]}, which {architecture} needs"
-    return f"config.json does not describe a {architecture} model ({type(exc).__name__}: {exc})"
+    odd = config_values.odd_value(config, arguments)
+    if odd:
+        return f"config.json: {odd}, as {architecture} needs"
+    reason = str(exc).partition("\n")[0]
+    return f"config.json does not describe a {architecture} model ({type(exc).__name__}: {reason})"
 
 
 def prepare_for_device(net: Module) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cowmlx.errors import CowMlxError
+from cowmlx import failures
+from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.models import (
     adapters,
     architectures,
@@ -23,6 +24,7 @@ from cowmlx.models.tokenizer import Tokenizer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from types import ModuleType
     from typing import Any
 
     from mlx.nn.layers.base import Module
@@ -69,6 +71,7 @@ def _load(
     architecture = "" if config.get("model_file") else architectures.name(config)
     adapter = None if adapter_path is None else adapters.check(adapter_path)
     files = weights.shards(path)
+    weights.start_readers(files)
     end_tokens = config_files.end_tokens(config)
 
     yield 0.0, "tokenizer"
@@ -86,17 +89,22 @@ def _load(
         architectures.require_in_mlx_lm(architecture, config)
         package = full_route.PACKAGE
         net, config = full_route.load_network(path, config, trust_remote_code=trust)
+    width = _prove(net, config, package)
     network.prepare_for_device(net)
     if adapter is not None and adapter_path is not None:
         adapters.apply(net, adapter_path, adapter, package)
         net.eval()
+        adapters.prove(net, adapter_path, package)
 
+    unread = weights.Unread(net, files, path) if lazy else None
     if not lazy:
         for fraction in weights.evaluate(net, path):
             if fraction < 1.0:
                 yield fraction, "weights"
     route = "light" if light and tokenizer_is_light else "mlx-lm"
-    model = _assemble(path, net, config, tokenizer, sources, settings, end_tokens, package, route)
+    model = _assemble(
+        path, net, width, config, tokenizer, sources, settings, end_tokens, package, route, unread
+    )
     yield 1.0, "done"
     return model
 
@@ -112,18 +120,40 @@ def _load_tokenizer(
     return Tokenizer(backend, special), sources, False
 
 
-def _defaults(net: Module) -> dict[str, Any]:
-    """Return what the architecture's module says about tokenizers of its checkpoints."""
+def _module(net: Module) -> ModuleType | None:
+    """Return the module of a network's architecture."""
     import sys
 
-    module = sys.modules.get(type(net).__module__)
-    defaults = getattr(module, "TOKENIZER_DEFAULTS", None)
+    return sys.modules.get(type(net).__module__)
+
+
+def _defaults(net: Module) -> dict[str, Any]:
+    """Return what the architecture's module says about tokenizers of its checkpoints."""
+    defaults = getattr(_module(net), "TOKENIZER_DEFAULTS", None)
     return dict(defaults) if isinstance(defaults, dict) else {}
+
+
+def _prove(net: Module, config: dict[str, Any], package: str) -> int:
+    """Return the width of a network's logits.
+
+    Raises:
+        BadFormat: the config makes no network that runs.
+        Unsupported: this device does not run it.
+    """
+    try:
+        return network.prove(net, package)
+    except Exception as exc:
+        failures.reraise_shortage(exc)
+        if "metal" in str(exc).lower():
+            raise Unsupported(f"this model needs Apple's GPU ({exc})") from exc
+        arguments = getattr(_module(net), "ModelArgs", object)
+        raise BadFormat(network.unusable(config, arguments, exc)) from exc
 
 
 def _assemble(
     path: str,
     net: Module,
+    width: int,
     config: dict[str, Any],
     tokenizer: Tokenizer,
     sources: dict[str, str],
@@ -131,6 +161,7 @@ def _assemble(
     end_tokens: list[int] | None,
     package: str,
     route: str,
+    unread: weights.Unread | None,
 ) -> Model:
     defaults = _defaults(net)
     if end_tokens is None:
@@ -139,7 +170,6 @@ def _assemble(
     ends = set(end_tokens)
     if tokenizer.eos_token_id is not None:
         ends.add(tokenizer.eos_token_id)
-    width = network.logits_width(net, config_files.vocabulary_size(config))
     tokenizer.limit = max(tokenizer.vocabulary_size, width)
     return Model(
         network=net,
@@ -155,6 +185,7 @@ def _assemble(
         parameters=weights.count(net),
         nbytes=sum(array.nbytes for array in weights.flatten(net.parameters()).values()),
         path=path,
+        unread=unread,
     )
 
 

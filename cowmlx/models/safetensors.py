@@ -6,10 +6,10 @@ the array is evaluated, or not at all.
 
 from __future__ import annotations
 
-import json
 import os
 from itertools import pairwise
 
+from cowmlx import json_text
 from cowmlx.errors import BadFormat, InputOutput, NotFound
 
 TYPE_CHECKING = False
@@ -93,8 +93,8 @@ def parse_header(raw: bytes, available: int, path: str) -> dict[str, Any]:
         return BadFormat(f"{path} is damaged or not safetensors: {reason}")
 
     try:
-        header = json.loads(raw)
-    except (ValueError, RecursionError) as exc:
+        header = json_text.parse(raw)
+    except json_text.Malformed as exc:
         raise bad(f"its header is not JSON ({exc})") from exc
     if not isinstance(header, dict):
         raise bad("its header is not a JSON object")
@@ -154,7 +154,11 @@ def load(path: str) -> dict[str, mx.array]:
 
     spare = os.open(os.devnull, os.O_RDONLY)
     try:
-        loaded = mx.load(path)
+        try:
+            loaded = mx.load(path)
+        except RuntimeError:
+            with open(path, "rb"):  # mlx does not tell why it cannot open a file
+                raise
     finally:
         os.close(spare)
     assert isinstance(loaded, dict)

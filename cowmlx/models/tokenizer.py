@@ -170,6 +170,11 @@ class Tokenizer:
         except BaseException as exc:  # the library panics on some rules of tokenizer.json
             reason = f"{type(exc).__name__}: {exc}"
             raise BadFormat(f"the model's tokenizer fails on this text ({reason})") from exc
+        if ids and max(ids) >= self.limit:  # tokenizer.json can name any
+            raise BadFormat(
+                f"the model's tokenizer gives token {max(ids)}, which is not within 0 to "
+                f"{self.limit - 1}"
+            )
         return ids
 
     def _model_only(self, text: str) -> list[int]:

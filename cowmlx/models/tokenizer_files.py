@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cowmlx import resources
 from cowmlx.errors import BadFormat, NotFound, Unsupported
 from cowmlx.models import config as config_files
 from cowmlx.models import tokenizer_classes
@@ -22,6 +23,8 @@ _NAMED = (
     "cls_token",
     "mask_token",
 )
+# How many times its file's size a tokenizer takes, while it is being read.
+_TIMES_IN_MEMORY = 16
 # Vocabularies that only the packages behind the full route can read.
 _FOREIGN = (
     "tokenizer.model",
@@ -103,6 +106,8 @@ def _parse(file: str) -> Any:
 
     if not os.path.getsize(file):
         raise BadFormat(f"{file} is empty")
+    # The library ends the process where memory does.
+    resources.require_memory(_TIMES_IN_MEMORY * os.path.getsize(file), file)
     try:
         return tokenizers.Tokenizer.from_file(file)
     except (KeyboardInterrupt, GeneratorExit):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
+from contextlib import suppress
+from functools import partial
 
+from cowmlx import failures, resources
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound, OutOfMemory
 from cowmlx.models import config as config_files
 from cowmlx.models import safetensors
@@ -58,6 +60,26 @@ def read(files: list[str]) -> dict[str, mx.array]:
     return weights
 
 
+def start_readers(files: list[str]) -> None:
+    """Let mlx start the threads that read large arrays, if some of these are.
+
+    Raises:
+        OutOfMemory: they cannot be started.
+    """
+    import mlx.core as mx
+
+    if resources.large_readers_run():
+        return
+    for file in files:
+        if os.path.getsize(file) < resources.LARGE_READ:
+            continue
+        large = [a for a in safetensors.load(file).values() if a.nbytes >= resources.LARGE_READ]
+        if large:
+            smallest = min(large, key=lambda array: array.nbytes)
+            resources.start_large_readers(partial(mx.eval, smallest))
+            return
+
+
 def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     """Put weights into a network; every name and shape must match.
 
@@ -106,12 +128,67 @@ def evaluate(network: Module, path: str) -> Iterator[float]:
     total = sum(array.nbytes for _, array in named) or 1
     done = 0
     for group in _groups(named):
+        size = sum(array.nbytes for array in group)
+        resources.require_memory(size, f"a part of the weights of {path}")
         try:
             mx.eval(group)
         except Exception as exc:
+            # What else fails there is of this group too, and no later work's.
+            with suppress(Exception):
+                mx.synchronize()
             raise failure(exc, path) from exc
-        done += sum(array.nbytes for array in group)
+        done += size
         yield min(done / total, 1.0)
+
+
+class Unread:
+    """The weights of a network that were left on disk until they are first used.
+
+    Args:
+        network: whose they are.
+        files: the shards that hold them.
+        path: the folder, for messages.
+    """
+
+    def __init__(self, network: Module, files: list[str], path: str) -> None:
+        import mlx.core as mx
+
+        self._network: Module | None = network
+        self._sizes = {file: os.path.getsize(file) for file in files}
+        self._path = path
+        self._stream = mx.default_stream(mx.default_device())  # that they are read on
+        self._damage = ""
+
+    def read(self) -> None:
+        """Read them; nothing once they are read.
+
+        Raises:
+            InputOutput: they could not be read, by this call or an earlier one.
+            OutOfMemory: there is no memory for them now.
+        """
+        import mlx.core as mx
+
+        if self._damage:
+            raise InputOutput(f"{self._damage}; load the model again")
+        if self._network is None:
+            return
+        try:
+            with mx.stream(self._stream):
+                for _ in evaluate(self._network, self._path):
+                    pass
+        except OutOfMemory:
+            raise
+        except Exception as exc:
+            self._damage = self._reason(exc)
+            self.read()
+        self._network = None
+
+    def _reason(self, exc: Exception) -> str:
+        for file, size in self._sizes.items():
+            now = os.path.getsize(file) if os.path.exists(file) else 0
+            if now < size:
+                return f"{file} has {now} bytes, but had {size} when the model was loaded"
+        return f"the weights of {self._path} could not be read when they were first used ({exc})"
 
 
 def count(network: Module) -> int:
@@ -144,17 +221,12 @@ def flatten(tree: Any) -> dict[str, mx.array]:
 
 def failure(exc: BaseException, where: str) -> CowMlxError:
     """Turn what mlx or tokenizers raised while loading into an error of ours."""
-    if isinstance(exc, CowMlxError):
-        return exc
-    message = f"{type(exc).__name__}: {exc}"
-    lowered = message.lower()
-    if isinstance(exc, MemoryError) or any(
-        words in lowered for words in ("bad_alloc", "out of memory", "unable to allocate", "malloc")
-    ):
-        return OutOfMemory(f"not enough memory for {where} ({message})")
-    if getattr(exc, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.EIO):
-        return InputOutput(f"cannot read {where} ({message})")
-    return BadFormat(f"cannot load {where} ({message})")
+    found = failures.translate(exc)
+    if isinstance(found, CowMlxError):
+        return found
+    if isinstance(exc, RuntimeError) and "[read]" in str(exc):
+        return InputOutput(f"cannot read {where} ({exc})")
+    return BadFormat(f"cannot load {where} ({type(exc).__name__}: {exc})")
 
 
 def _groups(named: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:

@@ -5,10 +5,54 @@
  * the global scope before libmlx, this library's own take their place (ELF symbol interposition),
  * and hand each call on to a BLAS whose names bear a prefix and that stays out of that scope.
  */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <sys/mman.h>
 
 #define EXPORT __attribute__((visibility("default")))
+
+/* OpenBLAS maps a buffer for each of the products that run at once, keeps it, and ends the process
+ * where it cannot. So a product waits for another's buffer where no more can be mapped. */
+enum { BUFFER_SIZE = 64 << 20 };
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t left;
+  int buffers; /* that OpenBLAS has */
+  int running;
+} products = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
+
+static bool can_map_buffer(void) {
+  void* memory =
+      mmap(NULL, BUFFER_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  munmap(memory, BUFFER_SIZE);
+  return true;
+}
+
+static void enter(void) {
+  pthread_mutex_lock(&products.lock);
+  while (products.running == products.buffers) {
+    if (can_map_buffer()) {
+      products.buffers++;
+    } else {
+      pthread_cond_wait(&products.left, &products.lock);
+    }
+  }
+  products.running++;
+  pthread_mutex_unlock(&products.lock);
+}
+
+static void leave(void) {
+  pthread_mutex_lock(&products.lock);
+  products.running--;
+  pthread_cond_signal(&products.left);
+  pthread_mutex_unlock(&products.lock);
+}
 
 /* Everything but the scalars is passed in the same way for every type. */
 #define FORWARD(letter, scalar)                                                                  \
@@ -18,7 +62,9 @@
   EXPORT void cblas_##letter##gemm(int order, int trans_a, int trans_b, int m, int n, int k,     \
                                    scalar alpha, const void* a, int lda, const void* b, int ldb, \
                                    scalar beta, void* c, int ldc) {                              \
+    enter();                                                                                     \
     letter##gemm(order, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);         \
+    leave();                                                                                     \
   }
 
 FORWARD(s, float)
@@ -38,5 +84,11 @@ EXPORT const char* cow_blas_open(const char* path, int threads) {
   *(void**)&set_threads = dlsym(library, "scipy_openblas_set_num_threads");
   if (!sgemm || !dgemm || !cgemm || !set_threads) return "it lacks scipy_cblas_sgemm and others";
   set_threads(threads);
+  /* The first buffer, so that no product ever waits for nothing. */
+  enum { SIDE = 160 }; /* smaller ones may take none */
+  static float a[SIDE * SIDE], b[SIDE * SIDE], c[SIDE * SIDE];
+  if (!can_map_buffer()) return "there is no memory for its first buffer";
+  sgemm(101, 111, 111, SIDE, SIDE, SIDE, 1, a, SIDE, b, SIDE, 0, c, SIDE); /* plain, by rows */
+  products.buffers = 1;
   return NULL;
 }

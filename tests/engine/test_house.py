@@ -22,7 +22,20 @@ FLOORS = [
     ["cache"],
     ["models"],
     # Small parts, which stand on nothing but each other.
-    ["handles", "errors", "streams", "calls", "output", "blas", "stepped", "_constants", "_status"],
+    [
+        "handles",
+        "errors",
+        "failures",
+        "json_text",
+        "streams",
+        "calls",
+        "output",
+        "blas",
+        "stepped",
+        "resources",
+        "_constants",
+        "_status",
+    ],
 ]
 # Modules that no part of the engine imports: the package itself and its command line.
 OUTSIDE = ["__init__", "__main__", "bundle", "commands", "doctor"]
@@ -144,3 +157,18 @@ def test_only_the_boot_code_knows_python():
     headers = r"#\s*include\s*\"(python_api|thread_state)\.h\""
     users = {path.name for path in CSRC.rglob("*.[ch]") if re.search(headers, path.read_text())}
     assert users == {"bootstrap.c", "python_api.c", "thread_state.c", "thread_state.h"}
+
+
+def test_json_from_outside_is_read_in_one_place():
+    """What is read elsewhere is our own: the doctor's host wrote it."""
+    allowed = {PACKAGE / "json_text.py", PACKAGE / "doctor/probe.py"}
+    pattern = re.compile(r"\bjson\.loads?\(|raw_decode\(")
+    found = {path for path in MODULES if pattern.search(path.read_text())}
+    assert found <= allowed
+
+
+def test_one_place_knows_what_shortages_look_like():
+    sources = [*MODULES, *PACKAGE.glob("*.pyx"), *PACKAGE.glob("*.pxi")]
+    pattern = re.compile(r"bad_alloc|\[malloc|nable to allocate|EMFILE|ENFILE")
+    found = {path for path in sources if pattern.search(path.read_text())}
+    assert found == {PACKAGE / "failures.py"}

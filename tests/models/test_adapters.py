@@ -137,7 +137,7 @@ def damage(place: pathlib.Path, what: str) -> None:
         ("no folder", NotFound, "no such adapter directory"),
         ("no config", NotFound, "adapter_config.json"),
         ("no weights", NotFound, "adapters.safetensors"),
-        ("not json", BadFormat, "line 2 column 2"),
+        ("not json", BadFormat, "line 2, column 2"),
         ("truncated", BadFormat, "adapters.safetensors"),
         ("other kind", BadFormat, "'magic'"),
         ("no scale", BadFormat, "'scale'"),

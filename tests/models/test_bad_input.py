@@ -59,9 +59,9 @@ CASES: dict[str, tuple[Callable[[pathlib.Path], Any], type[CowMlxError], str]] =
     "config not json": (
         lambda p: write(p, "config.json", '{\n  "a": oops}'),
         BadFormat,
-        "line 2 column 8",
+        "line 2, column 8",
     ),
-    "config empty": (lambda p: write(p, "config.json", ""), BadFormat, "line 1 column 1"),
+    "config empty": (lambda p: write(p, "config.json", ""), BadFormat, "line 1, column 1"),
     "config a list": (lambda p: write(p, "config.json", "[1]"), BadFormat, "object"),
     "config binary": (lambda p: write(p, "config.json", b"\xff\xfe"), BadFormat, "UTF-8"),
     "config deep": (

@@ -1,0 +1,123 @@
+"""What the system's own shortages look like as exceptions: no memory, no thread, no descriptor.
+
+They come up anywhere, under many names, and code that tries something wraps them as a fault of
+what it tried. So they are looked for here alone, and in the causes of an exception too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource  # now: a process without descriptors could not import it
+import sys
+
+from cowmlx.errors import CowMlxError, InputOutput, NotFound, OutOfMemory, Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MEMORY_NUMBERS = (errno.ENOMEM, errno.EAGAIN)
+_FILE_NUMBERS = (errno.EMFILE, errno.ENFILE)
+# What libraries in C++ and Rust, and the dynamic linker, put into an exception's text.
+_MEMORY_WORDS = (
+    "bad_alloc",
+    "[malloc",
+    "unable to allocate",
+    "failed to map segment",
+    "cannot map zero-fill pages",
+    "failed to spawn thread",
+    os.strerror(errno.ENOMEM).lower(),
+    os.strerror(errno.EAGAIN).lower(),
+)
+_FILE_WORDS = tuple(os.strerror(number).lower() for number in _FILE_NUMBERS)
+# Types whose text a library wrote, and no user.
+_SPEAKING = (RuntimeError, ImportError, OSError)
+
+
+def translate(error: BaseException) -> BaseException:
+    """Return the error to report for an exception: a shortage, where that is behind it."""
+    for link in _chain(error):
+        found = link if isinstance(link, OutOfMemory) else shortage(link)
+        if found is not None:
+            return found
+    if isinstance(error, OSError):  # nobody foresaw it, but it is the system's
+        return InputOutput(_text(error))
+    return error
+
+
+def shortage(error: BaseException) -> CowMlxError | None:
+    """Return what an exception says about a shortage of the system's; None if nothing."""
+    text = _text(error)
+    lowered = text.lower()
+    number = getattr(error, "errno", None)
+    speaks = isinstance(error, _SPEAKING) or type(error) is Exception or _is_panic(error)
+    if number in _FILE_NUMBERS or (speaks and any(word in lowered for word in _FILE_WORDS)):
+        return InputOutput(f"{_descriptors(number, lowered)} ({text})")
+    if (
+        isinstance(error, MemoryError)
+        or number in _MEMORY_NUMBERS
+        or (speaks and any(word in lowered for word in _MEMORY_WORDS))
+    ):
+        return OutOfMemory(f"not enough memory, or no more threads ({text})")
+    return None
+
+
+def reraise_shortage(error: BaseException) -> None:
+    """Raise what is behind an exception if that is a shortage: another try may go well."""
+    found = translate(error)
+    if isinstance(found, (OutOfMemory, InputOutput)):
+        raise found from error
+
+
+def of_import(error: ImportError, what: str) -> CowMlxError:
+    """Return the error for a package that the library cannot do without.
+
+    Args:
+        error: what the import raised.
+        what: the package, or what is made of it.
+    """
+    found = translate(error)
+    if isinstance(found, (OutOfMemory, InputOutput)):
+        return found
+    if isinstance(error, ModuleNotFoundError):
+        return NotFound(
+            f"the Python in {sys.prefix} has no package {error.name!r}; install {what} there, or "
+            "name another Python in runtime_params.python_home or COWMLX_PYTHON_HOME"
+        )
+    advice = ""
+    if "GLIBCXX" in str(error) or "CXXABI" in str(error):
+        advice = (
+            "; the process has loaded an older libstdc++ than mlx needs: let the host bring a "
+            "newer one, or start the runtime before it loads the old one"
+        )
+    return Unsupported(f"{what} cannot be loaded into this process ({error}){advice}")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and those it came from."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _descriptors(number: int | None, lowered: str) -> str:
+    if number == errno.ENFILE or (number is None and _FILE_WORDS[1] in lowered):
+        return "the system has too many open files"
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"the process has too many open files: its limit (RLIMIT_NOFILE) is {limit}"
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust gave up."""
+    return type(error).__name__ == "PanicException"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its own text fails
+        return type(error).__name__

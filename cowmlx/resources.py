@@ -1,0 +1,127 @@
+"""Whether the system still has what the libraries below take without asking.
+
+Where one of mlx's pools of threads cannot start, mlx ends the process or waits for ever; so do
+others where memory ends. So it is tried out first what can be had, and threads are brought up
+where their absence can still be told.
+"""
+
+from __future__ import annotations
+
+import io
+
+from cowmlx import failures
+from cowmlx.errors import OutOfMemory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import mlx.core as mx
+
+RESERVE = 32 << 20  # bytes that a call must find
+_POOL = 4  # threads of each of mlx's two pools that read files
+# A read of so many bytes uses the second pool.
+LARGE_READ = 1 << 25
+
+# Whether so many threads can be started now; the bridge has it from C.
+_can_start: Callable[[int], bool] = lambda count: True  # noqa: E731
+# Whether so many bytes can be mapped now.
+_can_map: Callable[[int], bool] = lambda size: True  # noqa: E731
+_read_pools: set[str] = set()
+
+
+def ask(can_start: Callable[[int], bool], can_map: Callable[[int], bool]) -> None:
+    """Set who knows whether so many threads can be started, and so many bytes be mapped."""
+    global _can_start, _can_map
+    _can_start, _can_map = can_start, can_map
+
+
+def require_memory(size: int, what: str) -> None:
+    """Make sure that memory can be had.
+
+    Raises:
+        OutOfMemory: so many bytes cannot.
+    """
+    if not _can_map(size):
+        raise OutOfMemory(
+            f"{what} needs {max(size >> 20, 1)} MiB of memory, and there is less; raise the "
+            "process's limits (RLIMIT_AS, RLIMIT_DATA)"
+        )
+
+
+def require_threads(count: int, what: str) -> None:
+    """Make sure that threads can be started.
+
+    Raises:
+        OutOfMemory: so many cannot.
+    """
+    if not _can_start(count):
+        raise OutOfMemory(
+            f"{what} needs {count} more threads, but the system starts fewer; raise the process's "
+            "limits of threads (RLIMIT_NPROC, a cgroup's pids.max) or of memory (RLIMIT_AS)"
+        )
+
+
+def start_default_stream() -> None:
+    """Start the thread on which mlx computes what names no stream, on the CPU."""
+    import mlx.core as mx
+
+    start(mx.default_stream(mx.Device(mx.cpu)))
+
+
+def start(stream: mx.Stream | mx.ThreadLocalStream) -> None:
+    """Start a stream's thread; mlx would do it amid the first computation.
+
+    Raises:
+        OutOfMemory: it cannot be started.
+    """
+    import mlx.core as mx
+
+    try:
+        mx.synchronize(stream)
+    except Exception as error:
+        failures.reraise_shortage(error)
+        raise
+
+
+def start_readers() -> None:
+    """Start the pool that reads the arrays of files.
+
+    Raises:
+        OutOfMemory: it cannot be started.
+    """
+    import mlx.core as mx
+
+    def read() -> None:
+        mx.eval(mx.load(io.BytesIO(_one_number()), format="npy"))
+
+    _start_pool("small", read)
+
+
+def large_readers_run() -> bool:
+    """Whether the pool that reads large arrays is there."""
+    return "large" in _read_pools
+
+
+def start_large_readers(read: Callable[[], object]) -> None:
+    """Start the pool that reads large arrays; ``read`` must read one.
+
+    Raises:
+        OutOfMemory: it cannot be started.
+    """
+    _start_pool("large", read)
+
+
+def _start_pool(name: str, use: Callable[[], object]) -> None:
+    if name in _read_pools:
+        return
+    require_threads(_POOL, "reading files with mlx")
+    use()
+    _read_pools.add(name)
+
+
+def _one_number() -> bytes:
+    """Return a file of NumPy's format with one number in it."""
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4)
