@@ -94,16 +94,15 @@ cdef int model_info(HostCall call) except -1:
 cdef int model_tokenize(HostCall call) except -1:
     cdef cow_request* r = call.r
     text = to_text(r.args.text, "text")
-    put_tokens(r.args.tokens_out, engine.tokenize(r.args.handle, text, r.args.flags))
-    return ENDED
+    engine.tokenize(call, r.args.handle, text, r.args.flags)
+    return KEPT
 
 
 cdef int model_detokenize(HostCall call) except -1:
     cdef cow_request* r = call.r
     tokens = to_tokens(r.args.tokens)
-    text = engine.detokenize(r.args.handle, tokens, r.args.flags)
-    put_text(r.args.text_out, text.encode("utf-8", "replace"))
-    return ENDED
+    engine.detokenize(call, r.args.handle, tokens, r.args.flags)
+    return KEPT
 
 
 cdef int model_is_end(HostCall call) except -1:
@@ -116,8 +115,8 @@ cdef int model_chat_prompt(HostCall call) except -1:
     cdef cow_request* r = call.r
     messages = to_text(r.args.text, "messages_json")
     options = to_text(r.args.options, "options_json")
-    put_tokens(r.args.tokens_out, engine.chat_prompt(r.args.handle, messages, options))
-    return ENDED
+    engine.chat_prompt(call, r.args.handle, messages, options)
+    return KEPT
 
 
 cdef int model_embed(HostCall call) except -1:

@@ -157,6 +157,22 @@ cdef class HostCall:
         self.r.args.count_out[0] = count
         end(self.ended(), COW_MLX_OK)
 
+    def succeed_with_tokens(self, list tokens):
+        try:
+            put_tokens(self.r.args.tokens_out, tokens)
+        except BaseException as error:
+            self.fail(error)
+            return
+        end(self.ended(), COW_MLX_OK)
+
+    def succeed_with_text(self, str text):
+        try:
+            put_text(self.r.args.text_out, text.encode("utf-8", "replace"))
+        except BaseException as error:
+            self.fail(error)
+            return
+        end(self.ended(), COW_MLX_OK)
+
     def succeed_with_floats(self, array, size_t count):
         try:
             put_floats(self.r.args.floats_out, array, count)

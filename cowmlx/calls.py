@@ -49,6 +49,12 @@ class Call(Protocol):
     def succeed_with_count(self, count: int) -> None:
         """End the call and give the host a number of tokens."""
 
+    def succeed_with_tokens(self, tokens: list[int]) -> None:
+        """End the call and give the host tokens."""
+
+    def succeed_with_text(self, text: str) -> None:
+        """End the call and give the host a text."""
+
     def succeed_with_floats(self, array: mx.array, count: int) -> None:
         """End the call with evaluated float32 values, and a number that goes with them."""
 

@@ -30,7 +30,7 @@ from cowmlx.streams import StreamPool, choose_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
     from cowmlx.cache.snapshot import Snapshot
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
     from cowmlx.saving import Transfer
+    from cowmlx.tokenizing import Tokenizing
 
 STOPPED = "the runtime was stopped"
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
@@ -78,6 +79,7 @@ class Engine:
         self._scheduler = Scheduler()
         self._loadings: list[Loading] = []
         self._embeddings: list[Embedding] = []
+        self._tokenizings: list[Tokenizing] = []
         self._hidden: WeakKeyDictionary[Model, HiddenStates] = WeakKeyDictionary()
         self._prefixes: WeakKeyDictionary[Model, SharedPrefixes] = WeakKeyDictionary()
         self._checkpoints: dict[int, list[int]] = {}  # handles, by their context's
@@ -115,8 +117,8 @@ class Engine:
         """Cancel what runs, free everything."""
         for loading in list(self._loadings):
             loading.abandon(STOPPED)
-        for embedding in list(self._embeddings):
-            embedding.abandon(STOPPED)
+        for unit in (*self._embeddings, *self._tokenizings):
+            unit.abandon(STOPPED)
         for handle in self._handles.handles(constants.KIND_CONTEXT):
             self.free_context(handle, STOPPED)
         for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
@@ -208,8 +210,10 @@ class Engine:
     def free_model(self, handle: int) -> None:
         """Close a model's handle; its contexts keep the model."""
         model = self._handles.remove(constants.KIND_MODEL, handle)
-        for embedding in [unit for unit in self._embeddings if unit.model is model]:
-            embedding.abandon("the model was freed")
+        units: list[Embedding | Tokenizing] = [*self._embeddings, *self._tokenizings]
+        for unit in units:
+            if unit.model is model:
+                unit.abandon("the model was freed")
 
     def _model(self, handle: int) -> Model:
         return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
@@ -227,30 +231,55 @@ class Engine:
         }
         return {**model.info(), "cache": cache}
 
-    def tokenize(self, handle: int, text: str, flags: int) -> list[int]:
-        """Return the tokens of a text."""
+    def tokenize(self, call: Call, handle: int, text: str, flags: int) -> None:
+        """Turn text into tokens; the call ends with them."""
         _check_flags(
             flags, ADD_SPECIAL=constants.ADD_SPECIAL, PARSE_SPECIAL=constants.PARSE_SPECIAL
         )
-        return self._model(handle).tokenizer.encode(
+        model = self._model(handle)
+        steps = model.tokenizer.encode_steps(
             text,
             add_special=bool(flags & constants.ADD_SPECIAL),
             parse_special=bool(flags & constants.PARSE_SPECIAL),
         )
+        self._run(call, model, steps, call.succeed_with_tokens)
 
-    def detokenize(self, handle: int, tokens: list[int], flags: int) -> str:
-        """Return the text of tokens."""
+    def detokenize(self, call: Call, handle: int, tokens: Sequence[int], flags: int) -> None:
+        """Turn tokens into text; the call ends with it."""
         _check_flags(flags, SKIP_SPECIAL=constants.SKIP_SPECIAL)
+        model = self._model(handle)
         skip = bool(flags & constants.SKIP_SPECIAL)
-        return self._model(handle).tokenizer.decode(tokens, skip_special=skip)
+        steps = model.tokenizer.decode_steps(tokens, skip_special=skip)
+        self._run(call, model, steps, call.succeed_with_text)
+
+    def _run(
+        self,
+        call: Call,
+        model: Model,
+        steps: Generator[None, None, Any],
+        deliver: Callable[[Any], None],
+    ) -> None:
+        """Do the first step of work with a tokenizer now, and what is left in turns."""
+        try:
+            next(steps)
+        except StopIteration as stop:
+            deliver(stop.value)
+            return
+        from cowmlx.tokenizing import Tokenizing  # late: most texts are short
+
+        unit = Tokenizing(call, model, steps, deliver, self._tokenizings.remove)
+        self._tokenizings.append(unit)
+        self._scheduler.add(unit)
 
     def is_end(self, handle: int, token: int) -> bool:
         """Whether a token ends a generation."""
         return token in self._model(handle).end_tokens
 
-    def chat_prompt(self, handle: int, messages: str, options: str) -> list[int]:
-        """Return the tokens of a rendered conversation (JSON texts)."""
-        return _render(self._model(handle), messages, options)[0]
+    def chat_prompt(self, call: Call, handle: int, messages: str, options: str) -> None:
+        """Render a conversation (JSON texts); the call ends with its tokens."""
+        model = self._model(handle)
+        steps, _ = _render(model, messages, options)
+        self._run(call, model, steps, call.succeed_with_tokens)
 
     def embed(self, call: Call, handle: int, texts: list[str], fields: dict[str, Any]) -> None:
         """Start turning texts into vectors; the call ends with them."""
@@ -510,13 +539,29 @@ class Engine:
         """Answer a conversation (JSON texts); the call ends with the answer."""
         from cowmlx.generation.chat_events import ChatSplitter  # late: not every host chats
 
-        model = self._idle_context(handle).model
+        context = self._idle_context(handle)
+        model = context.model
         _refuse_logprobs(fields)
-        prompt, tools = _render(model, messages, options)
-        if not prompt:
-            raise InvalidArgument("the chat template makes nothing of messages_json")
-        splitter = ChatSplitter.after(model, prompt, tools)
-        self._start(handle, prompt, fields, call).wait(ChatWaiter(call, splitter))
+        steps, tools = _render(model, messages, options)
+
+        def begin(prompt: list[int]) -> None:
+            if not prompt:
+                raise InvalidArgument("the chat template makes nothing of messages_json")
+            splitter = ChatSplitter.after(model, prompt, tools)
+            self._start(handle, prompt, fields, call).wait(ChatWaiter(call, splitter))
+
+        try:
+            next(steps)
+        except StopIteration as stop:
+            begin(stop.value)
+            return
+        from cowmlx.tokenizing import PromptTokenizing  # late: most prompts are short
+
+        unit = PromptTokenizing(
+            call, context, steps, lambda: self._transfers.pop(handle, None), begin
+        )
+        self._transfers[handle] = unit
+        self._scheduler.add(unit)
 
     def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
         context = self._idle_context(handle)
@@ -595,16 +640,18 @@ def _refuse_logprobs(fields: dict[str, Any]) -> None:
         )
 
 
-def _render(model: Model, messages: str, options: str) -> tuple[list[int], list[Any] | None]:
-    """Return the tokens of a conversation (JSON texts), and the tools that it offers."""
+def _render(
+    model: Model, messages: str, options: str
+) -> tuple[Generator[None, None, list[int]], list[Any] | None]:
+    """Return the steps to the tokens of a conversation (JSON texts), and the tools it offers."""
     if model.chat_template is None:
         raise Unsupported(
             "this model has no chat template; write the prompt yourself and use model_tokenize"
         )
     parsed_messages = _parse_json("messages_json", messages, list)
     parsed_options = _parse_json("options_json", options, dict) if options else {}
-    prompt = model.chat_template.prompt_tokens(model.tokenizer, parsed_messages, parsed_options)
-    return prompt, parsed_options.get("tools")
+    steps = model.chat_template.prompt_steps(model.tokenizer, parsed_messages, parsed_options)
+    return steps, parsed_options.get("tools")
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:
