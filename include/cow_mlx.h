@@ -259,9 +259,16 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params);
  * the callback cancels before the next group and frees what was loaded.
  * Contexts of other models go on generating meanwhile.
  *
+ * A tokenizer.json must not make much of little, since no text is safe with one that does: its
+ * normalizer and pre-tokenizer at most 8192 bytes of one, its decoder 64, its post-processor 1024
+ * tokens around a text; none of its patterns may take exponential or cubic time; it has at most
+ * 16384 added tokens, and none of more than 4096 characters. Its settings of truncation and
+ * padding are not used.
+ *
  * @param out  receives the handle
  * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
- * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ
+ * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ; tokenizer.json
+ *                               passes a bound (the message names the component and the number)
  * @retval COW_MLX_EUNSUPPORTED  unknown architecture, or the folder brings code
  *                               and trust_remote_code is off
  * @retval COW_MLX_ECANCELED     the progress callback returned false
