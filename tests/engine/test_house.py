@@ -17,6 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     ["_bridge"],
     ["engine"],
+    ["tokenizing"],
     ["scheduler", "loading", "saving", "embedding"],
     ["generation"],
     ["cache"],
