@@ -6,6 +6,7 @@ import mlx.core as mx
 
 from cowmlx.errors import ContextFull, InvalidArgument
 from cowmlx.models.embedding import HiddenStates, Pooling
+from cowmlx.models.tokenizer import PART
 from cowmlx.stepped import SteppedCall
 
 TYPE_CHECKING = False
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 # Columns of a batch that are processed in one turn, as of a prompt.
 CHUNK = 512
-# Characters whose tokens are looked up in one turn.
-_CHARACTERS = 32768
 _MOST_BATCH_TOKENS = 1 << 20
 
 
@@ -84,10 +83,10 @@ def _embed(
     tokens: list[list[int]] = []
     characters = 0
     for index, text in enumerate(texts):
-        if characters >= _CHARACTERS:
+        if characters >= PART:
             yield
             characters = 0
-        tokens.append(_tokens(model, index, text, params.add_special))
+        tokens.append((yield from _tokens(model, index, text, params.add_special)))
         characters += len(text) + 1
     yield
     together = len(texts) > 1 and hidden.batches()
@@ -149,14 +148,18 @@ def batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _tokens(model: Model, index: int, text: str, add_special: bool) -> list[int]:
+def _tokens(
+    model: Model, index: int, text: str, add_special: bool
+) -> Generator[None, None, list[int]]:
     """Return the tokens of a text, whose special tokens are plain text.
 
     Raises:
         InvalidArgument: it has none, or one that the network does not know.
         ContextFull: it has too many.
     """
-    ids = model.tokenizer.encode(text, add_special=add_special, parse_special=False)
+    ids = yield from model.tokenizer.encode_steps(
+        text, add_special=add_special, parse_special=False
+    )
     if not ids:
         raise InvalidArgument(f"texts[{index}] has no tokens; leave it out")
     if len(ids) > model.context_length:

@@ -34,7 +34,7 @@ from cowmlx.streams import StreamPool, choose_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
     from cowmlx.cache.snapshot import Snapshot
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
     from cowmlx.saving import Transfer
+    from cowmlx.tokenizing import Tokenizing
 
 STOPPED = "the runtime was stopped"
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
@@ -82,6 +83,7 @@ class Engine:
         self._scheduler = Scheduler()
         self._loadings: list[Loading] = []
         self._embeddings: list[Embedding] = []
+        self._tokenizings: list[Tokenizing] = []
         self._hidden: WeakKeyDictionary[Model, HiddenStates] = WeakKeyDictionary()
         self._prefixes: WeakKeyDictionary[Model, SharedPrefixes] = WeakKeyDictionary()
         self._checkpoints: dict[int, list[int]] = {}  # handles, by their context's
@@ -123,7 +125,7 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
-        for unit in (*self._loadings, *self._embeddings):
+        for unit in (*self._loadings, *self._embeddings, *self._tokenizings):
             unit.abandon(STOPPED)
         for handle in self._handles.handles(constants.KIND_CONTEXT):
             with suppress(BaseException):  # the calls on other contexts have to end too
@@ -213,8 +215,10 @@ class Engine:
     def model_free(self, handle: int) -> None:
         """Close a model's handle; its contexts keep the model."""
         model = self._handles.remove(constants.KIND_MODEL, handle)
-        for embedding in [unit for unit in self._embeddings if unit.model is model]:
-            embedding.abandon("the model was freed")
+        units: list[Embedding | Tokenizing] = [*self._embeddings, *self._tokenizings]
+        for unit in units:
+            if unit.model is model:
+                unit.abandon("the model was freed")
 
     def _model(self, handle: int) -> Model:
         return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
@@ -232,30 +236,53 @@ class Engine:
         }
         return {**model.info(), "cache": cache}
 
-    def model_tokenize(self, handle: int, text: str, flags: int) -> list[int]:
-        """Return the tokens of a text."""
+    @keeps_call
+    def model_tokenize(self, call: Call, handle: int, text: str, flags: int) -> None:
+        """Turn text into tokens; the call ends with them."""
         _check_flags(
             flags, ADD_SPECIAL=constants.ADD_SPECIAL, PARSE_SPECIAL=constants.PARSE_SPECIAL
         )
-        return self._model(handle).tokenizer.encode(
+        model = self._model(handle)
+        steps = model.tokenizer.encode_steps(
             text,
             add_special=bool(flags & constants.ADD_SPECIAL),
             parse_special=bool(flags & constants.PARSE_SPECIAL),
         )
+        self._run(call, model, steps)
 
-    def model_detokenize(self, handle: int, tokens: list[int], flags: int) -> str:
-        """Return the text of tokens."""
+    @keeps_call
+    def model_detokenize(self, call: Call, handle: int, tokens: Sequence[int], flags: int) -> None:
+        """Turn tokens into text; the call ends with it."""
         _check_flags(flags, SKIP_SPECIAL=constants.SKIP_SPECIAL)
+        model = self._model(handle)
         skip = bool(flags & constants.SKIP_SPECIAL)
-        return self._model(handle).tokenizer.decode(tokens, skip_special=skip)
+        steps = model.tokenizer.decode_steps(tokens, skip_special=skip)
+        self._run(call, model, steps)
+
+    def _run(self, call: Call, model: Model, steps: Generator[None, None, Any]) -> None:
+        """Do the first step of work with a tokenizer now, and what is left in turns."""
+        try:
+            next(steps)
+        except StopIteration as stop:
+            call.succeed(stop.value)
+            return
+        from cowmlx.tokenizing import Tokenizing  # late: most texts are short
+
+        unit = Tokenizing(call, model, steps, self._tokenizings.remove)
+        self._tokenizings.append(unit)
+        self._scheduler.add(unit)
 
     def model_is_end(self, handle: int, token: int) -> bool:
         """Whether a token ends a generation."""
         return token in self._model(handle).end_tokens
 
-    def model_chat_prompt(self, handle: int, messages: str, options: str | None) -> list[int]:
-        """Return the tokens of a rendered conversation (JSON texts)."""
-        return _read_conversation(self._model(handle), messages, options).prompt
+    @keeps_call
+    def model_chat_prompt(
+        self, call: Call, handle: int, messages: str, options: str | None
+    ) -> None:
+        """Render a conversation (JSON texts); the call ends with its tokens."""
+        model = self._model(handle)
+        self._run(call, model, _read_conversation(model, messages, options).prompt_steps())
 
     @keeps_call
     def model_embed(
@@ -553,13 +580,29 @@ class Engine:
 
         context = self._idle_context(handle)
         _refuse_logprobs(fields)
-        conversation = _read_conversation(context.model, messages, options)
-        if not conversation.prompt:
-            raise InvalidArgument("the chat template makes nothing of messages_json")
         params = GenerationParams(fields)
-        answer = ChatAnswer(context.model, conversation, params)
-        self._begin(context, conversation.prompt, params, call, answer.constraint)
-        context.wait(ChatWaiter(call, answer.splitter))
+        conversation = _read_conversation(context.model, messages, options)
+
+        def begin(prompt: list[int]) -> None:
+            if not prompt:
+                raise InvalidArgument("the chat template makes nothing of messages_json")
+            answer = ChatAnswer(context.model, conversation, params)
+            self._begin(context, prompt, params, call, answer.constraint)
+            context.wait(ChatWaiter(call, answer.splitter))
+
+        steps = conversation.prompt_steps()
+        try:
+            next(steps)
+        except StopIteration as stop:
+            begin(stop.value)
+            return
+        from cowmlx.tokenizing import PromptTokenizing  # late: most prompts are short
+
+        unit = PromptTokenizing(
+            call, context, steps, lambda: self._transfers.pop(handle, None), begin
+        )
+        self._transfers[handle] = unit
+        self._scheduler.add(unit)
 
     def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
         context = self._idle_context(handle)

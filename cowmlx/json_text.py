@@ -13,7 +13,7 @@ from itertools import accumulate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 MAX_DEPTH = 256  # arrays and objects in each other
@@ -29,8 +29,12 @@ class Malformed(ValueError):
     """A text is no JSON that is read here; says why, and where."""
 
 
-def parse(text: str | bytes) -> Any:
+def parse(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return the value of a JSON text.
+
+    Args:
+        text: the text.
+        pairs: makes the value of an object; a dict if not given.
 
     Raises:
         Malformed: it is none, is nested too deeply, or holds a number of thousands of digits.
@@ -39,7 +43,7 @@ def parse(text: str | bytes) -> Any:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
         _check_depth(text)
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=pairs)
 
 
 def parse_front(text: str, start: int) -> tuple[Any, int]:

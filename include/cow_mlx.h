@@ -274,9 +274,16 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
  * the callback cancels before the next group and frees what was loaded.
  * Contexts of other models go on generating meanwhile.
  *
+ * A tokenizer.json must not make much of little, since no text is safe with one that does: its
+ * normalizer and pre-tokenizer at most 8192 bytes of one, its decoder 64, its post-processor 1024
+ * tokens around a text; none of its patterns may take exponential or cubic time; it has at most
+ * 16384 added tokens, and none of more than 4096 characters. Its settings of truncation and
+ * padding are not used.
+ *
  * @param out  receives the handle
  * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
- * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ
+ * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ; tokenizer.json
+ *                               passes a bound (the message names the component and the number)
  * @retval COW_MLX_EUNSUPPORTED  unknown architecture, or the folder brings code
  *                               and trust_remote_code is off
  * @retval COW_MLX_ECANCELED     the progress callback returned false
@@ -310,12 +317,20 @@ enum {
 /**
  * Turn text into tokens.
  *
+ * A long text is tokenized in parts of some ten milliseconds, between which contexts go on
+ * generating; its tokens are those of the whole. It is cut only where the tokenizer never looks
+ * across, as between words. Where there is no such place, 1048576 characters at most are taken in
+ * one piece; 32768 if a pattern of the tokenizer.json may take quadratic time, and fewer if it
+ * makes more than 31 bytes of one.
+ *
  * @param text    UTF-8; may be NULL if length is 0
  * @param flags   COW_MLX_ADD_SPECIAL, COW_MLX_PARSE_SPECIAL
  * @param tokens  receives the token ids
  * @param count   receives how many there are
- * @retval COW_MLX_EINVAL   the text is not UTF-8 (the message gives the byte)
- * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
+ * @retval COW_MLX_EINVAL     the text is not UTF-8 (the message gives the byte), or has a piece
+ *                            without a cut that is too long
+ * @retval COW_MLX_EBUFFER    capacity is too small; *count is the size needed
+ * @retval COW_MLX_ECANCELED  the model was freed, or the runtime stopped, meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_tokenize(cow_mlx_model model, const char* text,
                                                   size_t length, uint32_t flags, int32_t* tokens,
@@ -324,10 +339,14 @@ COW_MLX_API cow_mlx_status cow_mlx_model_tokenize(cow_mlx_model model, const cha
 /**
  * Turn tokens into text; bytes that are no UTF-8 become U+FFFD.
  *
+ * Contexts go on generating between the parts of many tokens.
+ *
  * @param tokens  may be NULL if count is 0
  * @param flags   COW_MLX_SKIP_SPECIAL
- * @retval COW_MLX_EINVAL   a token is not in the vocabulary
- * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ * @retval COW_MLX_EINVAL     a token is not in the vocabulary
+ * @retval COW_MLX_ENOMEM     also: the text has more than 1073741824 characters
+ * @retval COW_MLX_EBUFFER    capacity is too small; *length is the size needed
+ * @retval COW_MLX_ECANCELED  the model was freed, or the runtime stopped, meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_detokenize(cow_mlx_model model, const int32_t* tokens,
                                                     size_t count, uint32_t flags, char* buffer,
@@ -340,7 +359,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * Render a conversation with the model's own chat template, and tokenize it.
  *
  * Text of special tokens inside the messages stays plain text, so that a user
- * cannot speak in another role's name.
+ * cannot speak in another role's name. Contexts go on generating between the parts of a long
+ * prompt, as for cow_mlx_model_tokenize().
  *
  * The template is code of the model's folder, which need not be trusted: a render
  * of it, or its compilation on the first call, ends within one second of processor
@@ -372,12 +392,14 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * @param count          receives how many there are
  * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
  *                               message (its index and key), an option that nobody reads (its
- *                               name and the nearest one), or what the template itself refuses
+ *                               name and the nearest one), what the template itself refuses, or a
+ *                               piece of text that is too long
  * @retval COW_MLX_EFORMAT       the template is malformed (its line), or passes a bound (which one,
  *                               its number, and the line)
  * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message brings an image, sound
  *                               or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messages_json,
                                                      size_t length, const char* options_json,
@@ -883,6 +905,8 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * with the name of a tool one call of that; in the model's own notation, and with arguments that
  * match the tool's schema. With "none", nothing is taken for a call.
  *
+ * A cancel while a long conversation is tokenized leaves the context as it was.
+ *
  * The last event is COW_MLX_EVENT_END, once, if the call succeeds; a call that is cancelled, or
  * fails, has none.
  *
@@ -929,17 +953,19 @@ COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t 
 /**
  * Turn texts into vectors: pooled hidden states of the model's last layer, after its norm.
  *
- * Texts are processed in batches of similar length; contexts go on generating meanwhile.
+ * Texts are tokenized as by cow_mlx_model_tokenize(), and processed in batches of similar length;
+ * contexts go on generating meanwhile.
  *
  * @param texts     count of them
  * @param out       receives count rows of *dims values
  * @param capacity  values that out has room for
  * @param dims      receives the values per text
- * @retval COW_MLX_EINVAL        a text is not UTF-8, or has no tokens (its index)
+ * @retval COW_MLX_EINVAL        a text is not UTF-8, or has no tokens (its index), or has a piece
+ *                               that cannot be cut and is too long
  * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length
  * @retval COW_MLX_EUNSUPPORTED  the hidden states of this architecture cannot be reached
  * @retval COW_MLX_EBUFFER       capacity is less than count times *dims, which is written
- * @retval COW_MLX_ECANCELED     the model was freed meanwhile
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_embed(cow_mlx_model model, const cow_mlx_text* texts,
                                                size_t count, const cow_mlx_embed_params* params,

@@ -8,10 +8,11 @@ import re
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.models import chat_messages, chat_options
 from cowmlx.models import config as config_files
+from cowmlx.models.tokenizer import PART, finished
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from cowmlx.models.template_engine import Program
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # in a special token, and they are taken out of messages, as is what marks a continuation.
 _OPEN, _CLOSE = "\U000f0000", "\U000f0001"
 _MARKS = re.compile("[\U000f0000-\U000f0003]")
+_COST = 32  # characters that could be encoded while a piece is begun
 _OPTIONS = frozenset(
     ("tools", "documents", "add_generation_prompt", "continue_final_message", "parse_special")
 )
@@ -139,7 +141,13 @@ class ChatTemplate:
     def prompt_tokens(
         self, tokenizer: Tokenizer, messages: list[dict[str, Any]], options: dict[str, Any]
     ) -> list[int]:
-        """Render messages to tokens.
+        """Render messages to tokens, all at once: see :meth:`prompt_steps`."""
+        return finished(self.prompt_steps(tokenizer, messages, options))
+
+    def prompt_steps(
+        self, tokenizer: Tokenizer, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> Generator[None, None, list[int]]:
+        """Render messages to tokens, yielding between the parts of a long text.
 
         The template's special tokens are parsed. Their text inside messages that are not the
         assistant's, inside tools, documents and variables stays text unless the option
@@ -157,9 +165,9 @@ class ChatTemplate:
         if pattern is not None and _holds([foreign, guarded], pattern):
             marked = [_marked(m, pattern) if m["role"] != "assistant" else m for m in plain]
             variables = {**options, **_marked(guarded, pattern)}
-            return _encode_marked(tokenizer, self._render(marked, variables))
+            return (yield from _encode_marked(tokenizer, self._render(marked, variables)))
         text = self._render(plain, options)
-        return tokenizer.encode(text, add_special=False, parse_special=True)
+        return (yield from tokenizer.encode_steps(text, add_special=False, parse_special=True))
 
     def _render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
         continued = options.get("continue_final_message") or False
@@ -284,17 +292,24 @@ def _enclosed(found: re.Match[str]) -> str:
     return f"{_OPEN}{found.group()}{_CLOSE}"
 
 
-def _encode_marked(tokenizer: Tokenizer, text: str) -> list[int]:
+def _encode_marked(tokenizer: Tokenizer, text: str) -> Generator[None, None, list[int]]:
     """Encode a rendered chat, what the marks enclose as plain text."""
     tokens: list[int] = []
+    done = 0
     for index, piece in enumerate(re.split(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})", text)):
         enclosed = piece.startswith(_OPEN) and piece.endswith(_CLOSE) and len(piece) > 1
         # A template may cut through the marks: lone ones only separate.
         for part in filter(None, _MARKS.split(piece)):
+            if done > PART:
+                yield
+                done = 0
+            done += len(part) + _COST
             if enclosed:
                 tokens += tokenizer.encode_plain(part)
             elif index == 0 and not tokens:
-                tokens += tokenizer.encode(part, add_special=False, parse_special=True)
+                tokens += yield from tokenizer.encode_steps(
+                    part, add_special=False, parse_special=True
+                )
             else:
-                tokens += tokenizer.encode_inner(part)
+                tokens += yield from tokenizer.encode_inner_steps(part)
     return tokens

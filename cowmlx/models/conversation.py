@@ -7,20 +7,21 @@ from cowmlx.models.chat_options import ChatOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
     from cowmlx.models.model import Model
 
 
 class Conversation:
-    """Messages and options, checked and rendered with a model's chat template.
+    """Messages and options for a model's chat template.
 
     Attributes:
-        prompt: the tokens.
+        prompt: the tokens, once :meth:`prompt_steps` are done.
         options: what was asked for.
 
     Raises:
-        InvalidArgument: malformed, or refused by the template; or an option that nobody reads.
+        InvalidArgument: an option is malformed, or nobody reads it.
     """
 
     def __init__(self, model: Model, messages: list[Any], options: dict[str, Any]) -> None:
@@ -30,12 +31,28 @@ class Conversation:
         chosen = self.options.template
         variables = template.variables(chosen.get("tools"))
         self.options.check_names(variables)
-        switched = variables is None or "enable_thinking" in variables
+        self._switched = variables is None or "enable_thinking" in variables
         thinks = bool(model.chat_format.think_start)
-        if self.options.enable_thinking and not switched and not thinks:
+        if self.options.enable_thinking and not self._switched and not thinks:
             raise InvalidArgument("enable_thinking is true, but this model does not think")
-        self.prompt = template.prompt_tokens(model.tokenizer, messages, chosen)
+        self._model = model
+        self._messages = messages
+        self.prompt: list[int] = []
+
+    def prompt_steps(self) -> Generator[None, None, list[int]]:
+        """Render the prompt and turn it into tokens, yielding between the parts of a long one.
+
+        Raises:
+            InvalidArgument, BadFormat: malformed messages, or the template refuses them or is bad.
+        """
+        model, template = self._model, self._model.chat_template
+        assert template is not None
+        prompt = yield from template.prompt_steps(
+            model.tokenizer, self._messages, self.options.template
+        )
         if self.options.enable_thinking is False and self.options.asks_for_answer:
-            self.prompt = model.chat_format.without_thinking(
-                self.prompt, model.end_tokens, model.tokenizer, asked=switched
+            prompt = model.chat_format.without_thinking(
+                prompt, model.end_tokens, model.tokenizer, asked=self._switched
             )
+        self.prompt = prompt
+        return prompt

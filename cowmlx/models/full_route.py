@@ -12,7 +12,7 @@ import os
 from contextlib import contextmanager
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.models import weights
+from cowmlx.models import tokenizer_bounds, weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ def load_tokenizer(path: str, *, trust_remote_code: bool) -> tuple[Any, dict[str
         Unsupported: mlx-lm cannot be imported.
         BadFormat, OutOfMemory: transformers refuses the folder.
     """
+    file = os.path.join(path, "tokenizer.json")
+    if os.path.isfile(file):
+        tokenizer_bounds.check(file)
     with _contained():
         utils = _import("tokenizer_utils")
         try:

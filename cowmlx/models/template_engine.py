@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 
 from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
@@ -58,7 +59,6 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     """
     environment = _environment()
     import jinja2
-    from jinja2 import meta
 
     from cowmlx.models.templates import budget as budgets
     from cowmlx.models.templates import compiler, tokens
@@ -69,13 +69,15 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
         tree = environment.parse(source)
         compiler.check_tree(budget, tree)
         literals = _literals(tree)
-        variables = frozenset(meta.find_undeclared_variables(tree))
+        variables = compiler.variables_of(tree)
         text = environment.compile(tree, filename=_FILE, raw=True)
         if len(text) > compiler.MAX_CODE:
             raise budgets.OverBudget(
                 f"the chat template makes more than {compiler.MAX_CODE} characters of code"
             )
-        code = compile(text, _FILE, "exec")
+        with warnings.catch_warnings():  # Python's own of the code would be printed
+            warnings.simplefilter("ignore")
+            code = compile(text, _FILE, "exec")
     except budgets.OverBudget:
         raise
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as exc:

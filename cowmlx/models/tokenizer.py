@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 
-from cowmlx.errors import BadFormat, InvalidArgument
+from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory
 from cowmlx.models.detokenizer import Detokenizer, TokenBytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from typing import Any, TypeVar
+
+    from cowmlx.models.cuts import Cuts
+
+    Result = TypeVar("Result")
+
+# What is done in one turn, so that others wait some ten milliseconds.
+PART = 1 << 14  # characters
+PART_TOKENS = 1 << 14
+# The most characters that are encoded at once where no cut is sure to change nothing.
+LONGEST_PIECE = 1 << 20
+# The same where a pattern of the tokenizer may search it again from every place.
+LONGEST_RETRIED = 1 << 15
+LONGEST_TEXT = 1 << 30  # characters that tokens are turned into
+_FEW = 1 << 10
+_USUAL_GROWTH = 16  # ▁ for every space and one in front, or the longest of NFKC, are less
 
 
 class Tokenizer:
@@ -24,11 +40,14 @@ class Tokenizer:
             to the model's rows of logits, which are often padded.
         added: text of every added token by id.
         special_ids: ids of the added tokens that are special.
+        growth: bytes that it may make of one before it is split into tokens; parts of texts are
+            smaller where that is more than of known models.
     """
 
     def __init__(self, backend: Any, special_tokens: dict[str, str]) -> None:
         self.backend = backend
         self.special_tokens = special_tokens
+        self.growth = 1
         added = backend.get_added_tokens_decoder()
         self.added: dict[int, str] = {index: token.content for index, token in added.items()}
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
@@ -66,7 +85,15 @@ class Tokenizer:
         return self.decode([token], skip_special=False)
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Turn text into tokens.
+        """Turn text into tokens, all of it at once: see :meth:`encode_steps`."""
+        return finished(
+            self.encode_steps(text, add_special=add_special, parse_special=parse_special)
+        )
+
+    def encode_steps(
+        self, text: str, *, add_special: bool, parse_special: bool
+    ) -> Generator[None, None, list[int]]:
+        """Turn text into tokens, yielding between the parts of a long one.
 
         Args:
             text: any text.
@@ -75,20 +102,26 @@ class Tokenizer:
                 ordinary text, as text from outside must be.
 
         Raises:
-            InvalidArgument: the text holds a lone surrogate.
+            InvalidArgument: the text holds a lone surrogate, or a piece without a cut that is
+                too long.
         """
-        if parse_special:
-            return self._encode(text, add_special, special=True)
-        inner = self._encode(text, False, special=False)
-        framed = self._encode(text, True, special=False) if add_special else inner
-        if self._forged.isdisjoint(inner):
-            return framed
-        # The model has special tokens among its own pieces and spells them from plain text.
-        plain = self._broken_up(text)
-        for start in range(len(framed) - len(inner) + 1):
-            if framed[start : start + len(inner)] == inner:
-                return framed[:start] + plain + framed[start + len(inner) :]
-        return plain
+        if len(text) <= self._part:
+            inner = self._encode(text, False, special=parse_special)
+            forged = not (parse_special or self._forged.isdisjoint(inner))
+        else:
+            inner, forged = [], False
+            for tokens, last in self._parts(text, special=parse_special):
+                forged = forged or not (parse_special or self._forged.isdisjoint(tokens))
+                inner += tokens
+                if not last:
+                    yield
+        if forged:
+            # The model has special tokens among its own pieces and spells them from plain text.
+            yield
+            inner = yield from self._broken_up(text)
+        if not add_special:
+            return inner
+        return self._framed(text, inner, special=parse_special)
 
     def encode_plain(self, text: str) -> list[int]:
         """Turn text from the middle of a prompt into tokens, none of them an added one.
@@ -110,22 +143,47 @@ class Tokenizer:
 
     def encode_inner(self, text: str, *, parse_special: bool = True) -> list[int]:
         """Turn text from the middle of a prompt into tokens: no prefix space in front."""
+        return finished(self.encode_inner_steps(text, parse_special=parse_special))
+
+    def encode_inner_steps(
+        self, text: str, *, parse_special: bool = True
+    ) -> Generator[None, None, list[int]]:
+        """Do what :meth:`encode_inner` does, yielding between the parts of a long text."""
         newline = self._encode("\n", False, special=parse_special)
-        after_newline = self._encode("\n" + text, False, special=parse_special)
+        after_newline = yield from self._whole("\n" + text, special=parse_special)
         if newline and after_newline[: len(newline)] == newline:
             return after_newline[len(newline) :]
-        return self._encode(text, False, special=parse_special)
+        return (yield from self._whole(text, special=parse_special))
 
     def decode(self, ids: Iterable[int], *, skip_special: bool) -> str:
-        """Turn tokens into text: what a :class:`Detokenizer` gives for them in all.
+        """Turn tokens into text, all of them at once: see :meth:`decode_steps`."""
+        return finished(self.decode_steps(list(ids), skip_special=skip_special))
+
+    def decode_steps(self, ids: Sequence[int], *, skip_special: bool) -> Generator[None, None, str]:
+        """Turn tokens into text, yielding between the parts of many.
+
+        The text is what a :class:`Detokenizer` gives for them in all.
 
         Raises:
             InvalidArgument: an id is out of range.
+            OutOfMemory: the text is longer than any that is made.
         """
         detokenizer = self.detokenizer(skip_special)
-        pieces = [detokenizer.add(self._check(token)) for token in ids]
-        pieces.append(detokenizer.finish())
-        return "".join(pieces)
+        texts: list[str] = []
+        size = 0
+        for begin in range(0, len(ids), PART_TOKENS):
+            if begin:
+                yield
+            part = ids[begin : begin + PART_TOKENS]
+            texts.append(self._text(detokenizer, part))
+            size += len(texts[-1])
+            if size > LONGEST_TEXT:
+                raise OutOfMemory(
+                    f"the first {begin + len(part)} tokens are text of {size} characters, more "
+                    f"than {LONGEST_TEXT}; detokenize fewer at a time"
+                )
+        texts.append(detokenizer.finish())
+        return "".join(texts)
 
     def detokenizer(self, skip_special: bool, *, exact: bool = False) -> Detokenizer:
         """Return a detokenizer at the start of a text; an exact one keeps a leading space."""
@@ -136,12 +194,17 @@ class Tokenizer:
         text = self.special_tokens.get(attribute)
         return None if text is None else self.token_id(text)
 
-    def _check(self, token: int) -> int:
+    def _text(self, detokenizer: Detokenizer, tokens: Sequence[int]) -> str:
+        if tokens and not 0 <= min(tokens) <= max(tokens) < self.limit:
+            for token in tokens:
+                self._check(token)
+        return "".join([detokenizer.add(token) for token in tokens])
+
+    def _check(self, token: int) -> None:
         if not 0 <= token < self.limit:
             raise InvalidArgument(f"token {token} is not within 0 to {self.limit - 1}")
-        return token
 
-    def _broken_up(self, text: str) -> list[int]:
+    def _broken_up(self, text: str) -> Generator[None, None, list[int]]:
         """Encode text so that no special token in it survives: cut after its first character."""
         cuts = {0, len(text)}
         for index in self._forged:
@@ -150,18 +213,135 @@ class Tokenizer:
             while found >= 0:
                 cuts.add(found + 1)
                 found = text.find(spelled, found + 1)
+            if len(text) > PART:
+                yield
         edges = sorted(cuts)
-        tokens = self._encode(text[: edges[1]], False, special=False) if text else []
+        tokens: list[int] = []
+        if text:
+            tokens += yield from self._whole(text[: edges[1]], special=False)
         for begin, end in pairwise(edges[1:]):
-            tokens += self.encode_inner(text[begin:end], parse_special=False)
+            yield
+            tokens += yield from self.encode_inner_steps(text[begin:end], parse_special=False)
         if self._forged.isdisjoint(tokens):
             return tokens
-        return [token for character in text for token in self.encode_plain(character)]
+        tokens = []
+        for at, character in enumerate(text):
+            if at % _FEW == 0:
+                yield
+            tokens += self.encode_plain(character)
+        return tokens
+
+    def _whole(self, text: str, *, special: bool) -> Generator[None, None, list[int]]:
+        """Return all tokens of a text, yielding between its parts."""
+        whole: list[int] = []
+        for tokens, last in self._parts(text, special=special):
+            whole += tokens
+            if not last:
+                yield
+        return whole
+
+    def _parts(self, text: str, *, special: bool) -> Iterator[tuple[list[int], bool]]:
+        """Yield the tokens of a text part by part, and whether the part is the last.
+
+        Raises:
+            InvalidArgument: a piece that cannot be cut is too long.
+        """
+        part = self._part
+        if len(text) <= part:
+            yield self._encode(text, False, special=special), True
+            return
+        begin = 0
+        while begin < len(text):
+            end = self._end_of_part(text, begin, part)
+            if not begin:
+                tokens = self._encode(text[:end], False, special=special)
+            else:
+                # One character in front, so that nothing happens that belongs to a beginning.
+                before = self._encode(text[begin - 1], False, special=special)
+                tokens = self._encode(text[begin - 1 : end], False, special=special)[len(before) :]
+            yield tokens, end == len(text)
+            begin = end
+
+    @property
+    def _part(self) -> int:
+        """The characters that are encoded in one turn."""
+        return max(1, PART // max(1, self.growth // _USUAL_GROWTH))
+
+    @property
+    def _longest_piece(self) -> int:
+        """The most characters that are encoded at once where no cut is sure."""
+        quadratic = self._cuts is not None and self._cuts.quadratic
+        longest = min(LONGEST_PIECE, LONGEST_RETRIED) if quadratic else LONGEST_PIECE
+        return max(1, longest // max(1, self.growth // _USUAL_GROWTH))
+
+    def _end_of_part(self, text: str, begin: int, part: int) -> int:
+        longest = self._longest_piece
+        limit = begin + longest
+        if self._cuts is None:
+            end = len(text) if len(text) <= limit else None
+        else:
+            end = self._cuts.find(text, begin, begin + part, limit)
+        if end is None:
+            raise InvalidArgument(
+                f"from character {begin} on the text has more than {longest} characters "
+                "among which this model's tokenizer allows no cut, as spaces between words are; "
+                "tokenize it in parts"
+            )
+        return end
+
+    @cached_property
+    def _cuts(self) -> Cuts | None:
+        """Where long texts may be cut; None if nothing is known of the tokenizer."""
+        from cowmlx.models.cuts import Cuts  # late: short texts need none
+
+        return Cuts(self.backend) if model(self.backend) is not None else None
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int]] | None:
+        """What the tokenizer puts before and behind a text; None if it does more than that."""
+        if model(self.backend) is None:
+            return None
+        for probe in ("a", "0", "."):
+            encoding = self._encoding(probe, True, special=False)
+            places = [at for at, text in enumerate(encoding.sequence_ids) if text is not None]
+            inner = self._encode(probe, False, special=False)
+            if inner and len(places) == len(inner):
+                ids = self._known(encoding.ids)
+                return ids[: places[0]], ids[places[-1] + 1 :]
+        return None
+
+    def _framed(self, text: str, inner: list[int], *, special: bool) -> list[int]:
+        """Put around the tokens of a text what the tokenizer puts there."""
+        if self._frame is not None:
+            return [*self._frame[0], *inner, *self._frame[1]]
+        if len(text) > self._longest_piece:
+            raise InvalidArgument(
+                f"the text has {len(text)} characters, more than {self._longest_piece}, in one "
+                "piece: what this model's tokenizer adds to a text is known of whole texts only"
+            )
+        plain = self._encode(text, False, special=special)
+        framed = self._encode(text, True, special=special)
+        for start in range(len(framed) - len(plain) + 1):
+            if framed[start : start + len(plain)] == plain:
+                return framed[:start] + inner + framed[start + len(plain) :]
+        return framed if special or inner == plain else inner
 
     def _encode(self, text: str, add_special: bool, *, special: bool) -> list[int]:
+        return self._known(self._encoding(text, add_special, special=special).ids)
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """Return ids, unless there is one that a tokenizer.json has made up."""
+        if ids and max(ids) >= self.limit:
+            raise BadFormat(
+                f"the model's tokenizer gives token {max(ids)}, which is not within 0 to "
+                f"{self.limit - 1}"
+            )
+        return ids
+
+    def _encoding(self, text: str, add_special: bool, *, special: bool) -> Any:
         self.backend.encode_special_tokens = not special
         try:
-            ids: list[int] = self.backend.encode(text, add_special_tokens=add_special).ids
+            return self.backend.encode(text, add_special_tokens=add_special)
         except (TypeError, UnicodeEncodeError) as exc:
             # The library takes no lone surrogates, which JSON can spell.
             raise InvalidArgument(f"the text is not valid Unicode ({exc})") from exc
@@ -170,12 +350,6 @@ class Tokenizer:
         except BaseException as exc:  # the library panics on some rules of tokenizer.json
             reason = f"{type(exc).__name__}: {exc}"
             raise BadFormat(f"the model's tokenizer fails on this text ({reason})") from exc
-        if ids and max(ids) >= self.limit:  # tokenizer.json can name any
-            raise BadFormat(
-                f"the model's tokenizer gives token {max(ids)}, which is not within 0 to "
-                f"{self.limit - 1}"
-            )
-        return ids
 
     def _model_only(self, text: str) -> list[int]:
         """Run the tokenizer's pipeline without its added tokens."""
@@ -193,3 +367,13 @@ class Tokenizer:
 def model(backend: Any) -> Any:
     """Return the model inside a tokenizer of the library; adapters have none."""
     return getattr(backend, "model", None)
+
+
+def finished(steps: Generator[None, None, Result]) -> Result:
+    """Do all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result

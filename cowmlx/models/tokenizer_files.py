@@ -7,7 +7,7 @@ import os
 from cowmlx import resources
 from cowmlx.errors import BadFormat, NotFound, Unsupported
 from cowmlx.models import config as config_files
-from cowmlx.models import tokenizer_classes
+from cowmlx.models import tokenizer_bounds, tokenizer_classes
 from cowmlx.models.tokenizer import Tokenizer
 
 TYPE_CHECKING = False
@@ -86,13 +86,16 @@ def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokeniz
         Unsupported: the package tokenizers is not there.
     """
     file = os.path.join(path, "tokenizer.json")
+    growth = tokenizer_bounds.check(file)
     backend = _parse(file)
     try:
-        return _assemble(path, backend, settings, config)
+        tokenizer = _assemble(path, backend, settings, config)
     except (TypeError, ValueError, KeyError, AttributeError) as exc:
         raise BadFormat(
             f"{path}: the tokenizer's files do not fit together ({type(exc).__name__}: {exc})"
         ) from exc
+    tokenizer.growth = growth
+    return tokenizer
 
 
 def _parse(file: str) -> Any:
@@ -176,6 +179,7 @@ def _add_tokens(
         if text and text not in have:
             new.append(AddedToken(text, special=True))
             have.add(text)
+    tokenizer_bounds.check_added(have, "tokenizer_config.json")
     if new:
         backend.add_tokens(new)
 

@@ -17,6 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     ["_bridge"],
     ["engine"],
+    ["tokenizing"],
     ["scheduler", "loading", "saving", "embedding"],
     ["generation"],
     ["cache"],
@@ -34,6 +35,8 @@ FLOORS = [
         "stepped",
         "resources",
         "_constants",
+        "_defaults",
+        "_defaults",
         "_status",
     ],
 ]

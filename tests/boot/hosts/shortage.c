@@ -100,7 +100,7 @@ static cow_mlx_status start(void) { return cow_mlx_runtime_start(NULL); }
 static cow_mlx_status load(void) { return cow_mlx_model_load(path, NULL, &s.model); }
 static cow_mlx_status lazy(void) {
   cow_mlx_model_params params;
-  cow_mlx_model_params_init(&params);
+  cow_mlx_model_params_init(&params, sizeof params);
   params.lazy = true;
   return cow_mlx_model_load(path, &params, &s.model);
 }
@@ -112,7 +112,7 @@ static cow_mlx_status tokenize(void) {
 static cow_mlx_status generation(void) { return generate(&s, LENGTH, NULL, NULL); }
 static cow_mlx_status grammar(void) {
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = 4;
   params.grammar = "[a-z ]+";
   params.grammar_kind = COW_MLX_GRAMMAR_REGEX;
@@ -120,7 +120,7 @@ static cow_mlx_status grammar(void) {
 }
 static cow_mlx_status chat(void) {
   cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params);
+  cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = 4;
   return cow_mlx_context_chat(s.context, "[{\"role\": \"user\", \"content\": \"Hello\"}]",
                               COW_MLX_NUL, &params, NULL, NULL, NULL, NULL);
