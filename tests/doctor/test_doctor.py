@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.compiler import compile_c, run
+from support.compiler import compile_c, compile_library, run
 from support.paths import CALF, CSRC, INCLUDE, LIBRARY, ROOT
 
 from cowmlx.doctor import advice, checks
@@ -32,6 +32,7 @@ class Installation:
         shutil.copytree(ROOT / "cowmlx", self.package, symlinks=True, ignore=ignored)
         shutil.copytree(INCLUDE, self.package / "include", dirs_exist_ok=True)
         self.library = self.package / "lib" / LIBRARY.name
+        (self.package / "python").symlink_to(sys.prefix)
 
     def requires(self, *lines: str) -> None:
         """Let the installed package ask for distributions."""
@@ -115,13 +116,7 @@ def test_bridge_of_another_build(installation, tmp_path):
     text, count = re.subn(r"(COW_BRIDGE_ABI\s*=?\s*)\d+", r"\g<1>999", header.read_text())
     assert count
     header.write_text(text)
-    macros = [f'-DCOWMLX_BUILD_PREFIX="{sys.prefix}"']
-    macros += [f"-DCOWMLX_PYTHON_MINOR={sys.version_info.minor}", f"-I{sources}"]
-    if multiarch := sysconfig.get_config_var("MULTIARCH"):
-        macros.append(f'-DCOWMLX_MULTIARCH="{multiarch}"')
-    include = f"-I{sysconfig.get_path('include')}"
-    options = ["-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-ldl"]
-    compile_c(sorted(sources.glob("*.c")), installation.library, include, *macros, *options)
+    compile_library(installation.library, sources=sources)
     found = installation.problem("start")
     assert "999" in found["text"]
     assert "two builds" in found["advice"]
