@@ -38,6 +38,8 @@ def test_the_engines_python_has_the_commands(installed, tmp_path):
     python = installed.lib / "cowmlx/bin/python"
     done = installed.run([python, "-m", "cowmlx", "info"], cwd=tmp_path)
     assert json.loads(done.stdout)["interpreter"] == "joined"
+    paths = (installed.lib / "cowmlx").rglob("*.pth")  # the tree's environment has one to the tree
+    assert list(paths) == []
 
 
 def test_the_doctor_knows_the_packages_and_names_a_missing_one(installed, tmp_path):
