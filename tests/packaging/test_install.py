@@ -113,3 +113,11 @@ def test_uninstalling_nothing_says_so(tree, tmp_path):
     done = make(tree, "uninstall", f"PREFIX={tmp_path}")
     assert done.returncode != 0
     assert "nothing is installed" in done.stderr
+
+
+def test_empty_places_are_the_usual_ones(tmp_path):
+    """None of them is the working folder."""
+    command = [sys.executable, ROOT / "packaging/install.py", "uninstall", "--prefix="]
+    done = run([*command, "--libdir=", "--includedir=", f"--destdir={tmp_path}"], cwd=tmp_path)
+    assert done.returncode != 0
+    assert f"nothing is installed in {tmp_path / 'lib'}:" in done.stderr
