@@ -7,6 +7,9 @@
 # make lint gen abi bench calf clean
 
 PYTHON ?= python3
+ifeq ($(strip $(PYTHON)),)
+override PYTHON := python3
+endif
 CC ?= cc
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,15 +32,36 @@ RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 SOURCES := setup.py pyproject.toml cowmlx/_cow_mlx.pxd \
   $(wildcard cowmlx/*.pyx cowmlx/*.pxi csrc/*.c csrc/*.h csrc/*/*.c include/*)
 
-.PHONY: all demo desktop test install uninstall lint docs gen abi bench calf clean
+# All that was made here: the environment, and what was built with it.
+BUILT = build cowmlx/lib cowmlx/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
+  cowmlx/*/*/__pycache__ $(VENV)
+
+.PHONY: all demo desktop test install uninstall lint docs gen abi bench calf clean FORCE
 
 all: $(LIBRARY) build/.compiled
 
-$(VENV)/.runtime: requirements/runtime.txt requirements/constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "libcowmlx needs Python 3.11 or newer; name one with make PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+# What tells one Python from another.
+IDENTITY := import sys, sysconfig as s; print(sys.version, sys.base_prefix, s.get_config_var("EXT_SUFFIX"))
+
+# Made anew, with all that was built with it, for another Python that PYTHON names, and where its
+# own has gone or been replaced.
+$(VENV)/.python: FORCE
+	@if [ -e $@ ] && $(BIN)/python -Ic 'import pip' 2>/dev/null; then \
+	  $(if $(filter file,$(origin PYTHON)),exit 0;) \
+	  [ "$$($(PYTHON) -Ic '$(IDENTITY)')" != "$$($(BIN)/python -Ic '$(IDENTITY)')" ] || exit 0; \
+	fi; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "libcowmlx needs Python 3.11 or newer; name one with make PYTHON=..."; exit 1; }; \
+	$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "libcowmlx needs a Python with venv (Debian: apt-get install python3-venv)"; exit 1; }; \
+	[ ! -e $(VENV) ] || echo "$(VENV) is made anew with $$($(PYTHON) -c 'import sys; print(sys.executable)')"; \
+	rm -rf $(BUILT) && $(PYTHON) -m venv $(VENV) && touch $@
+
+# The .pth lets the environment's Python import the package from every folder; its path is relative,
+# so that the tree can be moved.
+$(VENV)/.runtime: requirements/runtime.txt requirements/constraints.txt $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/runtime.txt -c requirements/constraints.txt
+	@echo ../../../.. > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cowmlx.pth"
 	@touch $@
 
 $(VENV)/.tools: requirements/tools.txt $(VENV)/.runtime
@@ -114,4 +138,4 @@ calf: $(VENV)/.tools
 	$(BIN)/python tools/train_calf.py --out models/calf
 
 clean:
-	rm -rf build cowmlx/lib cowmlx/*.so cowmlx/*.c $(VENV)
+	rm -rf $(BUILT)

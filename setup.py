@@ -17,7 +17,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent
 HEADERS = ["cow_mlx.h", "cow_mlx.hpp", "cow_mlx_compat.h"]
 MAC = sys.platform == "darwin"
 LINUX = sys.platform.startswith("linux")
@@ -71,11 +71,21 @@ class BuildAll(build_ext):
             for header in HEADERS:
                 shutil.copy(ROOT / "include" / header, include)
 
+    def environment(self) -> str:
+        """Return where a library in this tree finds its Python; "" for one that is installed.
+
+        Within the tree the path is relative, so that the tree can be moved.
+        """
+        prefix = Path(sys.prefix).parent.resolve() / Path(sys.prefix).name
+        if not self.inplace:
+            return ""
+        return str(prefix.relative_to(ROOT) if prefix.is_relative_to(ROOT) else prefix)
+
     def build_library(self, folder: Path) -> None:
         """Compile csrc/ into the shared library, which links no libpython."""
         folder.mkdir(parents=True, exist_ok=True)
         macros = {
-            "COWMLX_BUILD_PREFIX": f'"{sys.prefix}"',
+            "COWMLX_BUILD_PREFIX": f'"{self.environment()}"',
             "COWMLX_PYTHON_MINOR": str(sys.version_info.minor),
         }
         if multiarch := sysconfig.get_config_var("MULTIARCH"):
@@ -85,7 +95,7 @@ class BuildAll(build_ext):
         else:
             link = ["-shared", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs", "-Wl,-z,nodelete", "-ldl"]
         command = [
-            *shlex.split(os.environ.get("CC", "cc")),
+            *shlex.split(os.environ.get("CC") or "cc"),
             *["-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread"],
             *["-Wall", "-Wextra", "-Werror"],
             *shlex.split(os.environ.get("CFLAGS", "")),
@@ -120,7 +130,7 @@ class BuildAll(build_ext):
     def compile_shared(self, source: str, output: Path, *link: str) -> None:
         """Compile a shared library of one file."""
         command = [
-            *shlex.split(os.environ.get("CC", "cc")),
+            *shlex.split(os.environ.get("CC") or "cc"),
             *["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
             *[source, "-shared", *link, "-o", str(output)],
         ]
@@ -130,7 +140,7 @@ class BuildAll(build_ext):
     def build_probe(self, folder: Path) -> None:
         """Compile the host that ``python -m cowmlx doctor`` runs."""
         command = [
-            *shlex.split(os.environ.get("CC", "cc")),
+            *shlex.split(os.environ.get("CC") or "cc"),
             *["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude"],
             *["csrc/probe/probe.c", "-o", str(folder / PROBE), *([] if MAC else ["-ldl"])],
         ]

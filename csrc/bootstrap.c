@@ -75,7 +75,7 @@ static cow_mlx_status look_up(void* library) {
 
 /* Whether the Python that runs is the one that a host asks for. */
 static cow_mlx_status check_home(const char* home) {
-  if (!home || (!joined && strcmp(home, python.home) == 0)) return COW_MLX_OK;
+  if (!home || (!joined && cow_locate_same(home, python.home))) return COW_MLX_OK;
   return cow_error(COW_MLX_EUNSUPPORTED,
                    "runtime_start: python_home is %.512s, but this process already runs the Python "
                    "%s%.512s; pass NULL to use it",
@@ -192,16 +192,45 @@ static cow_mlx_status boot(void) {
   return COW_MLX_OK;
 }
 
-/* Make the cowmlx package that belongs to this library importable. */
-static cow_mlx_status add_package_path(void) {
+/* The result of a call of module.name, or NULL; takes the arguments' reference. */
+static PyObject* call(PyObject* object, const char* name, PyObject* arguments) {
+  PyObject* function = object && arguments ? py.PyObject_GetAttrString(object, name) : NULL;
+  PyObject* result = function ? py.PyObject_CallObject(function, arguments) : NULL;
+  py.Py_DecRef(function);
+  py.Py_DecRef(arguments);
+  return result;
+}
+
+/* Import the cowmlx package in a folder; with the others on sys.path, a package of
+ * another build would come in that comes first there. */
+static bool import_package(PyObject* folder) {
+  PyObject* modules = py.PySys_GetObject("modules"); /* borrowed */
+  if (modules && py.PyDict_GetItemString(modules, "cowmlx")) return true;
+  PyObject* machinery = py.PyImport_ImportModule("importlib.machinery");
+  PyObject* util = py.PyImport_ImportModule("importlib.util");
+  PyObject* finder = machinery ? py.PyObject_GetAttrString(machinery, "PathFinder") : NULL;
+  PyObject* spec = call(finder, "find_spec", py.Py_BuildValue("(s[O])", "cowmlx", folder));
+  PyObject* module = spec ? call(util, "module_from_spec", py.Py_BuildValue("(O)", spec)) : NULL;
+  PyObject* loader = module ? py.PyObject_GetAttrString(spec, "loader") : NULL;
+  PyObject* done = loader ? call(loader, "exec_module", py.Py_BuildValue("(O)", module)) : NULL;
+  bool imported = done && py.PyDict_SetItemString(modules, "cowmlx", module) == 0;
+  PyObject* owned[] = {machinery, util, finder, spec, module, loader, done};
+  for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) py.Py_DecRef(owned[i]);
+  return imported;
+}
+
+/* Import the cowmlx package that belongs to this library. Its folder comes to sys.path
+ * too: that of a bundle has the other packages. */
+static cow_mlx_status import_own_package(void) {
   char folder[COW_PATH_SIZE];
   if (cow_locate_package(joined ? "" : python.home, folder) != COW_MLX_OK) return COW_MLX_OK;
   PyObject* path = py.PySys_GetObject("path"); /* borrowed */
   PyObject* entry = py.PyUnicode_DecodeFSDefault(folder);
   int present = path && entry ? py.PySequence_Contains(path, entry) : -1;
   bool failed = present < 0 || (present == 0 && py.PyList_Append(path, entry) < 0);
+  failed = failed || !import_package(entry);
   py.Py_DecRef(entry);
-  return failed ? python_error(COW_MLX_EINTERNAL, "cannot extend sys.path") : COW_MLX_OK;
+  return failed ? python_error(COW_MLX_ENOENT, "cannot import cowmlx") : COW_MLX_OK;
 }
 
 static int32_t open_handle(cow_kind kind) {
@@ -235,7 +264,7 @@ static cow_mlx_status load_bridge(void) {
     snprintf(
         what, sizeof what,
         "the Python in %.512s cannot import cowmlx._bridge (leave the library in the package's "
-        "lib folder, or install the package there)",
+        "lib folder, where make or make install has put it)",
         joined ? "this process" : python.home);
     return python_error(COW_MLX_ENOENT, what);
   }
@@ -297,7 +326,7 @@ static cow_mlx_status attach(void) {
   }
   atomic_store(&py_ready, true);
   if (bridge) return COW_MLX_OK;
-  if ((status = add_package_path()) != COW_MLX_OK) return status;
+  if ((status = import_own_package()) != COW_MLX_OK) return status;
   if ((status = load_bridge()) != COW_MLX_OK) return status;
   if (joined) return register_python_exit();
   return COW_MLX_OK;

@@ -19,7 +19,8 @@
 #include <link.h>
 #endif
 
-/* setup.py defines these: the prefix and the version of the building Python. */
+/* setup.py defines these: the version of the building Python, and the prefix of its
+ * environment, seen from the source tree; "" for a library that is installed. */
 #if !defined(COWMLX_BUILD_PREFIX) || !defined(COWMLX_PYTHON_MINOR)
 #error "build libcowmlx with setup.py"
 #endif
@@ -120,13 +121,33 @@ static bool find_library(const char* beside, char out[COW_PATH_SIZE]) {
   return false;
 }
 
+/* `path` without slashes at its end, and independent of the working folder. */
+static bool normalise(const char* path, char out[COW_PATH_SIZE]) {
+  char* resolved = path[0] == '/' ? NULL : realpath(path, NULL);
+  bool fits = join(out, resolved ? resolved : path, "", "");
+  free(resolved);
+  if (!fits) return false;
+  for (size_t end = strlen(out); end > 1 && out[end - 1] == '/';) out[--end] = '\0';
+  return true;
+}
+
+bool cow_locate_same(const char* home, const char* other) {
+  char* first = realpath(home, NULL);
+  char* second = realpath(other, NULL);
+  bool same = first && second && strcmp(first, second) == 0;
+  free(first);
+  free(second);
+  return same;
+}
+
 /* Examine one prefix. NULL if it can be booted, else what it lacks. */
 static const char* examine(const char* home, cow_python* out) {
   char path[COW_PATH_SIZE];
   char beside[COW_PATH_SIZE];
-  if (!join(out->home, home, "", "") || !join(path, home, "/pyvenv.cfg", "")) {
-    return "the path is too long";
-  }
+  if (!normalise(home, out->home)) return "the path is too long";
+  home = out->home;
+  if (access(home, F_OK) != 0) return "there is no such folder";
+  if (!join(path, home, "/pyvenv.cfg", "")) return "the path is too long";
   out->executable[0] = '\0';
   if (exists(path)) {
     if (!base_executables(path, beside)) return "its pyvenv.cfg names no home";
@@ -145,14 +166,85 @@ static const char* examine(const char* home, cow_python* out) {
   return NULL;
 }
 
-/* The virtual environment that holds `folder`: the nearest one above it. */
+/* The virtual environment that holds the library's folder: the nearest one above it. */
 static bool enclosing_environment(const char* folder, char out[COW_PATH_SIZE]) {
   char config[COW_PATH_SIZE];
   if (!join(out, folder, "", "")) return false;
   while (ascend(out, 1) && out[0]) {
     if (join(config, out, "/pyvenv.cfg", "") && exists(config)) return true;
   }
+  out[0] = '\0';
   return false;
+}
+
+/* The installation into whose packages pip has put the library. Debian keeps those
+ * of /usr in /usr/local. */
+static bool enclosing_installation(const char* folder, char out[COW_PATH_SIZE]) {
+  char modules[COW_PATH_SIZE];
+  if (!join(out, folder, "", "") || !ascend(out, 2)) return false;
+  const char* packages = strrchr(out, '/');
+  bool installed = packages && (strcmp(packages, "/site-packages") == 0 ||
+                                strcmp(packages, "/dist-packages") == 0);
+  while (installed && ascend(out, 1) && out[0]) {
+    if (join(modules, out, "/lib/python3." MINOR "/os.py", "") && exists(modules)) return true;
+  }
+  out[0] = '\0';
+  return false;
+}
+
+/* The environment that the library was built with, if it lies in its source tree.
+ * An installed one never looks there: it would run whatever the tree has become. */
+static bool building_environment(const char* folder, char out[COW_PATH_SIZE]) {
+  static const char* const sources[] = {"/cowmlx/_bridge.pyx", "/csrc/locate.c"};
+  const char* prefix = COWMLX_BUILD_PREFIX;
+  char tree[COW_PATH_SIZE];
+  bool found = prefix[0] && join(tree, folder, "", "") && ascend(tree, 2);
+  for (size_t i = 0; found && i < LENGTH_OF(sources); i++) {
+    found = join(out, tree, sources[i], "") && exists(out);
+  }
+  if (found) {
+    found = prefix[0] == '/' ? join(out, prefix, "", "") : join(out, tree, "/", prefix);
+  }
+  if (!found) out[0] = '\0';
+  return found;
+}
+
+/* The Python of a bundle: in `python` beside the library's folder or in it. */
+static bool bundled(const char* folder, char out[COW_PATH_SIZE]) {
+  char modules[COW_PATH_SIZE];
+  return join(out, folder, "/python", "") && join(modules, out, "/lib", "") && exists(modules);
+}
+
+/* Find the Python of the place where the library lies. */
+static cow_mlx_status locate_around(cow_python* out) {
+  char folder[COW_PATH_SIZE];
+  char above[COW_PATH_SIZE];
+  char home[COW_PATH_SIZE] = "";
+  /* The first that is there decides: a broken installation never runs another's Python. */
+  bool found = library_folder(folder);
+  if (found) {
+    found = bundled(folder, home) ||
+            (join(above, folder, "", "") && ascend(above, 1) && bundled(above, home)) ||
+            building_environment(folder, home) || enclosing_environment(folder, home) ||
+            enclosing_installation(folder, home);
+  } else {
+    folder[0] = '\0';
+  }
+  if (!found) {
+    return cow_error(COW_MLX_ENOENT,
+                     "runtime_start: no Python 3." MINOR
+                     " found around the library in %.512s; leave it in its package or bundle, or "
+                     "set COWMLX_PYTHON_HOME to an installation or virtual environment with a "
+                     "shared libpython, mlx and mlx-lm",
+                     folder);
+  }
+  const char* lack = examine(home, out);
+  if (!lack) return COW_MLX_OK;
+  return cow_error(COW_MLX_ENOENT,
+                   "runtime_start: no Python 3." MINOR
+                   " found: the library in %.512s is of %.512s, but %s; set COWMLX_PYTHON_HOME to "
+                   "an installation or virtual environment with a shared libpython, mlx and mlx-lm",
+                   folder, home, lack);
 }
 
 cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
@@ -160,36 +252,15 @@ cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
   if (!home) {
     home = getenv("COWMLX_PYTHON_HOME");
     source = "COWMLX_PYTHON_HOME";
+    if (home && !home[0]) home = NULL; /* as if it were not set */
   }
-  if (home) {
-    const char* lack = examine(home, out);
-    if (!lack) return COW_MLX_OK;
-    return cow_error(COW_MLX_ENOENT,
-                     "runtime_start: %s is %.512s, but %s; name a Python 3." MINOR
-                     " installation or virtual environment with a shared libpython",
-                     source, home, lack);
-  }
-  char folder[COW_PATH_SIZE];
-  char candidates[4][COW_PATH_SIZE] = {"", "", "", COWMLX_BUILD_PREFIX};
-  if (library_folder(folder)) {
-    join(candidates[0], folder, "/python", "");
-    if (!enclosing_environment(folder, candidates[2])) candidates[2][0] = '\0';
-    if (ascend(folder, 1)) join(candidates[1], folder, "/python", "");
-  }
-  char tried[COW_MESSAGE_SIZE / 2] = "";
-  for (size_t i = 0; i < LENGTH_OF(candidates); i++) {
-    if (!candidates[i][0]) continue;
-    const char* lack = examine(candidates[i], out);
-    if (!lack) return COW_MLX_OK;
-    size_t used = strlen(tried);
-    snprintf(tried + used, sizeof tried - used, "%s%.200s: %s", used ? "; " : "", candidates[i],
-             lack);
-  }
+  if (!home) return locate_around(out);
+  const char* lack = examine(home, out);
+  if (!lack) return COW_MLX_OK;
   return cow_error(COW_MLX_ENOENT,
-                   "runtime_start: no Python 3." MINOR
-                   " found (%s); set COWMLX_PYTHON_HOME to an installation or virtual environment "
-                   "with a shared libpython, mlx and mlx-lm",
-                   tried);
+                   "runtime_start: %s is %.512s, but %s; name a Python 3." MINOR
+                   " installation or virtual environment with a shared libpython",
+                   source, home, lack);
 }
 
 cow_mlx_status cow_locate_package(const char* home, char out[COW_PATH_SIZE]) {

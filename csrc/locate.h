@@ -14,9 +14,13 @@ typedef struct cow_python {
 } cow_python;
 
 /* Find the Python to boot: in `home` alone if it is not NULL, else in
- * $COWMLX_PYTHON_HOME alone if set, else beside the library, in the virtual
- * environment that holds the library, in the one it was built with. */
+ * $COWMLX_PYTHON_HOME alone if set and not empty, else in the first that is there:
+ * `python` beside the library, the environment that its source tree built it with,
+ * the virtual environment or the installation that holds it. */
 cow_mlx_status cow_locate_python(const char* home, cow_python* out);
+
+/* Whether two paths are those of one folder. */
+bool cow_locate_same(const char* home, const char* other);
 
 /* The folder that holds the cowmlx package this library belongs to; `home` is
  * the prefix that was booted, "" if Python was joined. */

@@ -37,6 +37,10 @@
   X(PyImport_ImportModule)          \
   X(PyObject_GetAttrString)         \
   X(PyObject_CallFunction)          \
+  X(PyObject_CallObject)            \
+  X(Py_BuildValue)                  \
+  X(PyDict_GetItemString)           \
+  X(PyDict_SetItemString)           \
   X(PyCapsule_GetPointer)           \
   X(PyCapsule_New)                  \
   X(PySys_GetObject)                \

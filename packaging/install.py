@@ -286,7 +286,10 @@ def main() -> None:
     parser.add_argument("--includedir", required=True)
     parser.add_argument("--destdir", default="")
     given = parser.parse_args()
-    places = (given.prefix, given.libdir, given.includedir)
+    prefix = given.prefix or "/"  # an empty PREFIX is the root, as with other packages
+    libdir = given.libdir or os.path.join(prefix, "lib")
+    includedir = given.includedir or os.path.join(prefix, "include")
+    places = (prefix, libdir, includedir)
     layout = Layout(*(Path(os.path.abspath(place)) for place in places))
     {"install": install, "uninstall": take_away}[given.action](layout, given.destdir)
 

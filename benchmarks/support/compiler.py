@@ -16,7 +16,7 @@ def compile_host(name: str, library: Path = LIBRARY) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
     command = [
-        *shlex.split(os.environ.get("CC", "cc")),
+        *shlex.split(os.environ.get("CC") or "cc"),
         *["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"],
         *["-D_POSIX_C_SOURCE=200809L", f"-I{INCLUDE}"],
         *[str(HOSTS / f"{name}.c"), str(library), f"-Wl,-rpath,{library.parent}"],

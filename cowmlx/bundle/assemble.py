@@ -28,6 +28,7 @@ from cowmlx.bundle import (
 )
 from cowmlx.bundle.elf import Elf
 from cowmlx.bundle.parts import FULL, NEVER, PARTS, Part, optional
+from cowmlx.doctor import origin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class Bundle:
     def _add_library(self) -> None:
         source = PACKAGE / "lib" / LIBRARY
         if not source.exists():
-            raise BundleError(f"{source} does not exist: run make, or install the package with pip")
+            raise BundleError(f"{source} does not exist: {origin.again()}")
         library = self._folder / "lib" / LIBRARY
         self._add(source, library)
         # Where the building machine had its Python: nothing of that machine is looked for.
@@ -234,7 +235,7 @@ class Bundle:
             None,
         )
         if include is None:
-            raise BundleError(f"no cow_mlx.h beside {PACKAGE}: install the package with pip")
+            raise BundleError(f"no cow_mlx.h beside {PACKAGE}: {origin.again()}")
         for header in sorted(include.glob("*.h*")):
             self._add(header, self._folder / "include" / header.name)
 
@@ -244,7 +245,7 @@ class Bundle:
             self._add_module(source, target, keep_source=not self._pruned)
         bridge = PACKAGE / f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
         if not bridge.exists():
-            raise BundleError(f"{bridge} does not exist: run make, or install the package with pip")
+            raise BundleError(f"{bridge} does not exist: {origin.again()}")
         self._add(bridge, self._packages / "cowmlx" / bridge.name)
         texts = [PACKAGE.parent / "LICENSE", PACKAGE / "LICENSE"]  # a source tree, make install
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -47,7 +47,8 @@ def _findings(doctor: Doctor) -> Iterator[Finding]:
     """What the doctor finds, and what is to say of the Python that runs it."""
     from cowmlx.doctor import NOTE, Finding
 
-    lack = pythons.wrong() if doctor.bundle is None else ""
+    # The check 'packages' speaks of the package's own Python.
+    lack = pythons.wrong() if doctor.bundle is None and not pythons.is_own() else ""
     if lack:
         text = f"{lack}; what follows is about the Python that a host boots"
         yield Finding("python", NOTE, text, f"for commands, {pythons.right()}")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from cowmlx import _constants as constants
+from cowmlx.doctor import origin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def library() -> str:
     """Return the path of the shared library."""
     path = PACKAGE / "lib" / LIBRARY
     if not path.exists():
-        sys.exit(f"{path} does not exist: build it with make, or install the package with pip")
+        sys.exit(f"{path} does not exist: {origin.again()}")
     return str(path)
 
 
@@ -29,7 +30,7 @@ def include() -> str:
     for folder in (PACKAGE / "include", PACKAGE.parent / "include"):
         if (folder / "cow_mlx.h").exists():
             return str(folder)
-    sys.exit(f"no cow_mlx.h beside {PACKAGE}: install the package with pip")
+    sys.exit(f"no cow_mlx.h beside {PACKAGE}: {origin.again()}")
 
 
 def cflags() -> str:

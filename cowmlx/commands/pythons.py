@@ -21,16 +21,28 @@ def wrong() -> str:
     return "" if found else f"this is {sys.executable or 'a Python'}, which has no mlx"
 
 
-def right() -> str:
-    """Say which Python to use in its place."""
+def own() -> Path | None:
+    """Return the Python of the environment that the package was built or installed into."""
     for folder in (PACKAGE.parent / ".venv", *PACKAGE.parents):
         python = folder / "bin" / "python"
-        if not (folder / "pyvenv.cfg").is_file() or not python.exists():
-            continue
-        if folder.samefile(sys.prefix):
-            return f"{python} -m cowmlx doctor tells what to install"
+        if (folder / "pyvenv.cfg").is_file() and python.exists():
+            return python
+    return None
+
+
+def is_own() -> bool:
+    """Whether this Python is that one."""
+    python = own()
+    return python is not None and python.parent.parent.samefile(sys.prefix)
+
+
+def right() -> str:
+    """Say which Python to use in its place."""
+    if is_own():
+        return f"{own()} -m cowmlx doctor tells what to install"
+    if python := own():
         return f"use {python}"
     return (
         "use .venv/bin/python of the source tree after make, LIBDIR/cowmlx/bin/python after make "
-        "install, or the Python that pip installed cowmlx into"
+        "install, or the Python that pip install . was run with"
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-REBUILD = "install the package again (pip install --force-reinstall cowmlx), or run make again"
+from cowmlx.doctor import origin
+
 REPORT = "report this with the whole output of the doctor"
-_REINSTALL = (
-    "files of mlx or mlx-lm are damaged or missing: install the packages again (pip install "
-    "--force-reinstall mlx mlx-lm, on Linux also mlx-cpu; or make install)"
-)
+# What is known only when it is told.
+_AGAIN, _INSTALL, _REINSTALL = "{again}", "{install}", "{reinstall}"
 _COPY = "copy the bundle again from where it was made, or make it again"
 
 # The first pattern that is found in the message decides.
@@ -20,7 +19,7 @@ _ADVICE = [
     ),
     (
         r"has ABI \d+",
-        f"the library and the bridge are of two builds: {REBUILD}",
+        f"the library and the bridge are of two builds: {_AGAIN}",
     ),
     (
         r"COWMLX_PYTHON_HOME is",
@@ -28,8 +27,8 @@ _ADVICE = [
     ),
     (
         r"no Python 3\.\d+ found",
-        "leave the library inside the installed package or the bundle, build it again with the "
-        "Python that is there now, or set COWMLX_PYTHON_HOME",
+        f"if the Python that it was built for has gone or changed, {_AGAIN}; leave the library "
+        "inside its package or bundle, or set COWMLX_PYTHON_HOME",
     ),
     (
         r"(GLIBC|GLIBCXX|CXXABI)_[\d.]+. not found",
@@ -47,28 +46,27 @@ _ADVICE = [
     ),
     (
         r"No module named 'cowmlx\._bridge'",
-        f"the bridge is missing or made for another Python: {REBUILD}",
+        f"the bridge is missing or made for another Python: {_AGAIN}",
     ),
     (
         r"No module named 'cowmlx'",
-        "install cowmlx into that Python, or leave the library in the package's lib folder",
+        f"leave the library in the package's lib folder, or {_AGAIN}",
     ),
     (
         r"No module named '(mlx|mlx_lm)'|mlx-lm is not installed",
-        "install the packages that cowmlx asks for (pip install cowmlx does): the check "
-        "'packages' names them",
+        _INSTALL,
     ),
     (
         r"lib(mlx|lapack|blas|gfortran|scipy_openblas)[^ ]*: cannot open shared object",
-        _REINSTALL,
+        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}",
     ),
     (
         r"ended by SIG(BUS|SEGV)|(No such file|cannot read|No module named).*[/']mlx(_lm)?[/.]",
-        _REINSTALL,
+        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}",
     ),
     (
         r"undefined symbol|symbol not found|cannot open shared object|ELF|too short|file data",
-        f"a file is missing, cut short, or of another build: {REBUILD}",
+        f"a file is missing, cut short, or of another build: {_AGAIN}",
     ),
     (
         r"no such device|device",
@@ -84,10 +82,26 @@ def for_message(message: str, *, bundled: bool) -> str:
         message: as it was told.
         bundled: whether it is about a bundle, into which nothing can be installed.
     """
-    for pattern, advice in _ADVICE:
-        if re.search(pattern, message):
-            return _COPY if bundled and "install the package" in advice else advice
-    return REPORT
+    found = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), REPORT)
+    lacks = any(part in found for part in (_AGAIN, _INSTALL, _REINSTALL))
+    if bundled and lacks:
+        return _COPY
+    return found.format(again=origin.again(), install=_packages(), reinstall=_packages(anew=True))
+
+
+def _packages(*, anew: bool = False) -> str:
+    """How to install the packages where the start looked for them."""
+    python = origin.chosen_python()
+    versions = origin.pins()
+    options = []
+    if anew:
+        versions = {name: version for name, version in versions.items() if "mlx" in name}
+        options = ["--no-deps", "--force-reinstall"]
+    if versions:
+        told = f"run {origin.install(versions, python, *options)}"
+    else:
+        told = f"install the packages that pyproject.toml names{f' for {python}' if python else ''}"
+    return f"unset COWMLX_PYTHON_HOME, or {told}" if python else told
 
 
 def for_model(message: str, *, bundled: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
@@ -12,13 +11,12 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tomllib
 from importlib import metadata
 from pathlib import Path
 
 from cowmlx import _constants as constants
 from cowmlx.bundle import BundleError, binaries, interpreter, manifest
-from cowmlx.doctor import NOTE, OK, PROBLEM, Finding, advice
+from cowmlx.doctor import NOTE, OK, PROBLEM, Finding, advice, origin
 from cowmlx.doctor.probe import Probe
 
 TYPE_CHECKING = False
@@ -29,8 +27,6 @@ PACKAGE = Path(__file__).resolve().parent.parent
 MAC = sys.platform == "darwin"
 LIBRARY = PACKAGE / "lib" / ("libcowmlx.1.dylib" if MAC else "libcowmlx.so.1")
 DESCRIPTORS = 256  # what macOS gives; a weights file, a pipe or a socket takes one each
-
-_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
 
 
 class Doctor:
@@ -68,9 +64,10 @@ class Doctor:
             tried = f", loading {self._model}" if self._model else ""
             self._tell(f"starting the engine as a host does{tried}; at most {self._seconds:g} s")
             self.probe = Probe(self._library, self._model, self._seconds)
+        yield from self._packages()  # before the start, which fails without them and says less
+        if self.probe is not None:
             yield from self._opening(self.probe)
             yield from self._start(self.probe)
-        yield from self._packages()
         if self.probe is not None and self.probe.info:
             yield from self._device(self.probe)
             yield from self._model_run(self.probe)
@@ -92,7 +89,7 @@ class Doctor:
     def _files(self) -> Iterator[Finding]:
         if not self._library.is_file():
             text = f"{self._library} does not exist"
-            yield Finding("library", PROBLEM, text, advice.REBUILD)
+            yield Finding("library", PROBLEM, text, origin.again())
         if self.bundle is not None:
             yield from self._bundle_files(self.bundle)
             return
@@ -109,7 +106,7 @@ class Doctor:
                 "run the doctor with the Python that the package was built for, or build it again",
             )
         else:
-            yield Finding("bridge", PROBLEM, f"{bridge} does not exist", advice.REBUILD)
+            yield Finding("bridge", PROBLEM, f"{bridge} does not exist", origin.again())
         yield from self._age()
         yield from self._header()
 
@@ -142,7 +139,7 @@ class Doctor:
         folders = (PACKAGE / "include", PACKAGE.parent / "include")
         header = next((f / "cow_mlx.h" for f in folders if (f / "cow_mlx.h").is_file()), None)
         if header is None:
-            yield Finding("header", PROBLEM, f"no cow_mlx.h beside {PACKAGE}", advice.REBUILD)
+            yield Finding("header", PROBLEM, f"no cow_mlx.h beside {PACKAGE}", origin.again())
             return
         found = re.search(r'#define COW_MLX_VERSION "([^"]+)"', header.read_text(errors="replace"))
         version = found[1] if found else "no version"
@@ -150,7 +147,7 @@ class Doctor:
             yield Finding("header", OK, f"{header}, version {version}")
         else:
             text = f"{header} is of {version}, the package is {constants.VERSION}"
-            yield Finding("header", PROBLEM, text, advice.REBUILD)
+            yield Finding("header", PROBLEM, text, origin.again())
 
     # ---------------------------------------------------------------- Start
 
@@ -159,14 +156,14 @@ class Doctor:
         if step is None:
             text = probe.failure or probe.errors
             slow = "did not end within" in text
-            yield Finding("library", PROBLEM, text, self._advice(text) if slow else advice.REBUILD)
+            yield Finding("library", PROBLEM, text, self._advice(text) if slow else origin.again())
         elif step.status != "OK":
             yield Finding("library", PROBLEM, step.text, self._advice(step.text))
         elif step.text != f"{constants.VERSION} {constants.ABI_VERSION}" and self.bundle is None:
             version, _, abi = step.text.partition(" ")
             text = f"{self._library} is {version} with ABI {abi}, the package is "
             text += f"{constants.VERSION} with ABI {constants.ABI_VERSION}"
-            yield Finding("library", PROBLEM, text, advice.REBUILD)
+            yield Finding("library", PROBLEM, text, origin.again())
         else:
             yield Finding("library", OK, f"{self._library}, version and ABI {step.text}")
 
@@ -229,22 +226,24 @@ class Doctor:
         """Compare what is installed with what the package was made with."""
         if self.bundle is not None:
             return
-        pins = _pins()
+        pins = origin.pins()
         if not pins:
             text = "cowmlx was copied here, so there is no telling which versions it wants"
             yield Finding("packages", NOTE, text)
             return
         info = self.probe.info if self.probe is not None else {}
         folders = [str(Path(info["mlx_lm_path"]).parent)] if info else sys.path
+        home = info.get("python_home")
+        python = "" if not home or Path(home).samefile(sys.prefix) else f"{home}/bin/python3"
         installed = {
-            _normal(found.metadata["Name"]): found
+            origin.normal(found.metadata["Name"]): found
             for found in reversed(list(metadata.distributions(path=folders)))
         }
-        wrong = [
-            f"{name} {installed[name].version} instead of {version}"
+        wrong = {
+            name: f"{name} {installed[name].version} instead of {version}"
             for name, version in pins.items()
             if name in installed and installed[name].version != version
-        ]
+        }
         broken = {
             name: lost
             for name in pins
@@ -253,20 +252,21 @@ class Doctor:
         missing = [f"{name}=={version}" for name, version in pins.items() if name not in installed]
         if missing:
             text = f"missing: {', '.join(missing)}"
-            command = f"pip install {' '.join(missing)}"
-            yield Finding("packages", PROBLEM, text, _by_make() or command)
+            versions = {name: pins[name] for name in pins if name not in installed}
+            yield Finding("packages", PROBLEM, text, f"run {origin.install(versions, python)}")
         if broken:
             told = (
                 f"{lost[0]}{f' and {len(lost) - 1} more' * (len(lost) > 1)}"
                 for lost in broken.values()
             )
             text = f"damaged: {', '.join(told)}"
-            again = " ".join(f"{name}=={installed[name].version}" for name in broken)
-            command = f"pip install --force-reinstall --no-deps {again}"
-            yield Finding("packages", PROBLEM, text, _by_make() or command)
+            versions = {name: installed[name].version for name in broken}
+            command = origin.install(versions, python, "--no-deps", "--force-reinstall")
+            yield Finding("packages", PROBLEM, text, f"run {command}")
         if wrong:
-            text = f"other versions than it was tested with: {', '.join(wrong)}"
-            yield Finding("packages", NOTE, text, _by_make() or "pip install --upgrade cowmlx")
+            text = f"other versions than it was tested with: {', '.join(wrong.values())}"
+            versions = {name: pins[name] for name in wrong}
+            yield Finding("packages", NOTE, text, f"run {origin.install(versions, python)}")
         if not missing and not wrong and not broken:
             yield Finding("packages", OK, ", ".join(f"{n} {v}" for n, v in pins.items()))
 
@@ -289,7 +289,10 @@ class Doctor:
             text = "reference, as COWMLX_BLAS asks for"
             yield Finding("BLAS", NOTE, text, "unset COWMLX_BLAS: prompts take many times longer")
         else:
-            lack = "scipy-openblas32 is not installed", "pip install scipy-openblas32"
+            lack = (
+                "scipy-openblas32 is not installed",
+                "the check 'packages' tells how to install it",
+            )
             if self.bundle is not None:
                 lack = "it is not in the bundle", "make the bundle without --without openblas"
             reason = info.get("blas_problem") or lack[0]
@@ -334,25 +337,6 @@ class Doctor:
             yield Finding("permissions", PROBLEM, text, f"chmod o-w {folder}")
 
 
-def _pins() -> dict[str, str]:
-    """Return the versions that the package was made with, as far as they hold here."""
-    project = PACKAGE.parent / "pyproject.toml"
-    try:
-        if project.is_file() and (PACKAGE / "_bridge.pyx").is_file():  # a source tree
-            lines = tomllib.loads(project.read_text())["project"]["dependencies"]
-        else:
-            lines = metadata.requires("cowmlx") or []
-    except (metadata.PackageNotFoundError, OSError, ValueError, KeyError):
-        return {}
-    found = {}
-    for line in lines:
-        pin = _PIN.match(line)
-        other = re.search(r"sys_platform\s*==\s*[\"'](\w+)[\"']", line)
-        if pin and "extra" not in line and (not other or sys.platform == other[1]):
-            found[_normal(pin[1])] = pin[2]
-    return found
-
-
 def _lost(distribution: metadata.Distribution, *, sizes: bool) -> list[str]:
     """Return which modules of a package are gone, or not of the size that they had."""
     lost = []
@@ -365,15 +349,3 @@ def _lost(distribution: metadata.Distribution, *, sizes: bool) -> list[str]:
         elif sizes and file.size not in (None, path.stat().st_size):
             lost.append(f"{file} has {path.stat().st_size} bytes instead of {file.size}")
     return lost
-
-
-def _by_make() -> str:
-    """What to do where make install has put the packages, and there is no pip."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        if metadata.distribution("cowmlx").read_text("INSTALLER") == "make\n":
-            return "run make install again"
-    return ""
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

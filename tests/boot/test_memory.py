@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
-from support.compiler import compile_c, require, run
+from support.compiler import compile_c, compile_library, require, run
 from support.hosts import HOSTS, linked
 from support.paths import CSRC, LIBRARY, ROOT
 
@@ -25,11 +24,8 @@ def sanitized(tmp_path_factory) -> Path:
     for part in (ROOT / "cowmlx").iterdir():
         if part.name != "lib":
             (package / part.name).symlink_to(part)
-    include = f"-I{sysconfig.get_path('include')}"
-    macros = [f'-DCOWMLX_BUILD_PREFIX="{sys.prefix}"']
-    macros += [f"-DCOWMLX_PYTHON_MINOR={sys.version_info.minor}"]
-    options = ["-shared", "-fPIC", "-g", "-pthread", "-ldl", *SANITIZE]
-    compile_c(sorted(CSRC.glob("*.c")), library, include, *macros, *options)
+    (package / "python").symlink_to(sys.prefix)
+    compile_library(library, "-g", *SANITIZE)
     return library
 
 

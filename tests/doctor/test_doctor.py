@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.compiler import compile_c, run
+from support.compiler import compile_c, compile_library, run
 from support.paths import CALF, CSRC, INCLUDE, LIBRARY, ROOT
 
 from cowmlx.doctor import advice, checks
@@ -32,6 +32,7 @@ class Installation:
         shutil.copytree(ROOT / "cowmlx", self.package, symlinks=True, ignore=ignored)
         shutil.copytree(INCLUDE, self.package / "include", dirs_exist_ok=True)
         self.library = self.package / "lib" / LIBRARY.name
+        (self.package / "python").symlink_to(sys.prefix)
 
     def requires(self, *lines: str) -> None:
         """Let the installed package ask for distributions."""
@@ -115,13 +116,7 @@ def test_bridge_of_another_build(installation, tmp_path):
     text, count = re.subn(r"(COW_BRIDGE_ABI\s*=?\s*)\d+", r"\g<1>999", header.read_text())
     assert count
     header.write_text(text)
-    macros = [f'-DCOWMLX_BUILD_PREFIX="{sys.prefix}"']
-    macros += [f"-DCOWMLX_PYTHON_MINOR={sys.version_info.minor}", f"-I{sources}"]
-    if multiarch := sysconfig.get_config_var("MULTIARCH"):
-        macros.append(f'-DCOWMLX_MULTIARCH="{multiarch}"')
-    include = f"-I{sysconfig.get_path('include')}"
-    options = ["-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-ldl"]
-    compile_c(sorted(sources.glob("*.c")), installation.library, include, *macros, *options)
+    compile_library(installation.library, sources=sources)
     found = installation.problem("start")
     assert "999" in found["text"]
     assert "two builds" in found["advice"]
@@ -138,7 +133,46 @@ def test_python_home_without_mlx(installation, tmp_path):
     run([sys.executable, "-m", "venv", "--without-pip", bare])
     found = installation.problem("start", COWMLX_PYTHON_HOME=str(bare))
     assert "mlx" in found["text"]
-    assert "pip install" in found["advice"]
+    assert "COWMLX_PYTHON_HOME" in found["advice"]
+
+
+def test_no_advice_sends_anyone_to_a_registry_for_the_package():
+    """None has it, so that anybody could take its name there."""
+    sources = [*(ROOT / "cowmlx").rglob("*.py"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    sources += [*(ROOT / "cowmlx").glob("*.px*"), *CSRC.rglob("*.[ch]"), *INCLUDE.iterdir()]
+    sources += [path for path in (ROOT / "examples").rglob("*.md") if "target" not in path.parts]
+    named = re.compile(r"\b(pip3?|pipx|uv|conda)\b[\w .=-]* (install|add)\b[^`).;,]*\bcowmlx\b")
+    found = [path.name for path in sources if named.search(" ".join(path.read_text().split()))]
+    assert found == []
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """A source tree whose environment has lost mlx."""
+    home, tree = Path(sys.prefix), tmp_path / "tree"
+    shutil.copytree(ROOT / "cowmlx", tree / "cowmlx", symlinks=True)
+    for name in ("csrc", "include", "pyproject.toml"):
+        (tree / name).symlink_to(ROOT / name)
+    packages = tree / ".venv" / Path(sysconfig.get_path("purelib")).relative_to(home)
+    packages.mkdir(parents=True)
+    (tree / ".venv/bin").symlink_to(home / "bin")
+    (tree / ".venv/pyvenv.cfg").symlink_to(home / "pyvenv.cfg")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if path.name != "mlx" and not path.name.startswith("mlx-0"):
+            (packages / path.name).symlink_to(path)
+    return tree
+
+
+def test_the_best_advice_comes_first(tree):
+    """What is missing is named with its version and the Python that it is for."""
+    python = tree / ".venv/bin/python"
+    done = run([python, "-I", "-m", "cowmlx", "doctor", "--json"], cwd="/")
+    advised = [found for found in json.loads(done.stdout)["findings"] if found["advice"]]
+    assert done.returncode == 1
+    assert (advised[0]["check"], advised[0]["state"]) == ("packages", "problem")
+    version = metadata.version("mlx")
+    assert advised[0]["advice"] == f"run {python} -m pip install mlx=={version}"
+    assert "cowmlx doctor" not in done.stdout
 
 
 def test_header_of_another_version(installation):
@@ -203,7 +237,9 @@ def record(packages: Path) -> Path:
     ],
 )
 def test_damaged_packages_are_to_be_installed_again(message):
-    assert "--force-reinstall mlx" in advice.for_message(message, bundled=False)
+    told = advice.for_message(message, bundled=False)
+    assert sys.executable in told
+    assert "--force-reinstall mlx==" in told
     assert "bundle again" in advice.for_message(message, bundled=True)
 
 

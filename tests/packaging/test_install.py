@@ -40,6 +40,8 @@ def test_the_engines_python_has_the_commands(installed, tmp_path):
     python = installed.lib / "cowmlx/bin/python"
     done = installed.run([python, "-m", "cowmlx", "info"], cwd=tmp_path)
     assert json.loads(done.stdout)["interpreter"] == "joined"
+    paths = (installed.lib / "cowmlx").rglob("*.pth")  # the tree's environment has one to the tree
+    assert list(paths) == []
 
 
 def test_the_doctor_knows_the_packages_and_names_a_missing_one(installed, tmp_path):
@@ -178,3 +180,11 @@ def test_uninstalling_nothing_says_so(tree, tmp_path):
     done = make(tree, "uninstall", f"PREFIX={tmp_path}")
     assert done.returncode != 0
     assert "nothing is installed" in done.stderr
+
+
+def test_empty_places_are_the_usual_ones(tmp_path):
+    """None of them is the working folder."""
+    command = [sys.executable, ROOT / "packaging/install.py", "uninstall", "--prefix="]
+    done = run([*command, "--libdir=", "--includedir=", f"--destdir={tmp_path}"], cwd=tmp_path)
+    assert done.returncode != 0
+    assert f"nothing is installed in {tmp_path / 'lib'}:" in done.stderr

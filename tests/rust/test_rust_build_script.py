@@ -68,6 +68,11 @@ def test_the_package_s_own_pkg_config_file_will_do(build, tmp_path):
     assert found(build(PKG_CONFIG=tool, PKG_CONFIG_PATH=str(tmp_path))) == LIBRARY.resolve()
 
 
+def test_an_empty_folder_is_none(build):
+    done = build(COWMLX_LIB_DIR="", PYTHON=sys.executable, PYTHONPATH=str(ROOT))
+    assert found(done) == LIBRARY.resolve()
+
+
 def test_python_knows_it(build):
     assert found(build(PYTHON=sys.executable, PYTHONPATH=str(ROOT))) == LIBRARY.resolve()
 

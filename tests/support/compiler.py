@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -32,11 +34,29 @@ def compile_c(
     sources: list[Path], output: Path, *options: str, compiler: str = "cc", std: str = "c11"
 ) -> Path:
     """Compile C or C++ sources, warnings being errors."""
-    command = [require(compiler), f"-std={std}", *WARNINGS, f"-I{INCLUDE}", f"-I{CSRC}"]
-    command += [*map(str, sources), "-o", str(output), *options]
+    command = [require(compiler), f"-std={std}", *WARNINGS, f"-I{INCLUDE}"]
+    command += [*map(str, sources), "-o", str(output), *options, f"-I{CSRC}"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
     return output
+
+
+def compile_library(output: Path, *options: str, prefix: str = "", sources: Path = CSRC) -> Path:
+    """Compile the library for this Python, with the macros that setup.py gives.
+
+    Args:
+        output: the library.
+        options: further ones of the compiler.
+        prefix: of the environment that a library in its source tree finds.
+        sources: the folder of its sources.
+    """
+    macros = [f'-DCOWMLX_BUILD_PREFIX="{prefix}"']
+    macros += [f"-DCOWMLX_PYTHON_MINOR={sys.version_info.minor}", f"-I{sources}"]
+    if multiarch := sysconfig.get_config_var("MULTIARCH"):
+        macros.append(f'-DCOWMLX_MULTIARCH="{multiarch}"')
+    include = f"-I{sysconfig.get_path('include')}"
+    kind = ["-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-ldl"]
+    return compile_c(sorted(sources.glob("*.c")), output, *macros, include, *kind, *options)
 
 
 def run(command: list[str | Path], **options) -> subprocess.CompletedProcess[str]:

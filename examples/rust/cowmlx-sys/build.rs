@@ -60,7 +60,7 @@ fn library_in(folder: &Path, source: &str, tried: &mut Vec<String>) -> Option<Pa
 
 fn from_environment(tried: &mut Vec<String>) -> Option<PathBuf> {
     println!("cargo:rerun-if-env-changed=COWMLX_LIB_DIR");
-    let Some(folder) = env::var_os("COWMLX_LIB_DIR") else {
+    let Some(folder) = env::var_os("COWMLX_LIB_DIR").filter(|folder| !folder.is_empty()) else {
         tried.push("COWMLX_LIB_DIR: not set; it names the folder of the library".into());
         return None;
     };
@@ -73,7 +73,7 @@ fn from_pkg_config(tried: &mut Vec<String>) -> Option<PathBuf> {
     for name in ["PATH", "PKG_CONFIG", "PKG_CONFIG_PATH"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
-    let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
+    let tool = program("PKG_CONFIG", "pkg-config");
     let options = output_of(&tool, &["--libs", "cowmlx"], tried)?;
     let unescaped = |text: String| text.trim().replace("\\ ", " ");
     let options = unescaped(options);
@@ -87,9 +87,14 @@ fn from_pkg_config(tried: &mut Vec<String>) -> Option<PathBuf> {
 
 fn from_python(tried: &mut Vec<String>) -> Option<PathBuf> {
     println!("cargo:rerun-if-env-changed=PYTHON");
-    let python = env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    let python = program("PYTHON", "python3");
     let path = PathBuf::from(output_of(&python, &["-m", "cowmlx", "library"], tried)?.trim());
     library_in(path.parent()?, &python, tried)
+}
+
+/// The program that a variable names, or else the usual one.
+fn program(variable: &str, usual: &str) -> String {
+    env::var(variable).ok().filter(|name| !name.is_empty()).unwrap_or_else(|| usual.into())
 }
 
 /// What a program prints, if it succeeds.

@@ -1,13 +1,22 @@
-/* Starts, and prints the status and the message. argv[1]: a python_home, or "". */
+/* Starts and stops with each of its arguments as a python_home, "" being none; prints the
+ * statuses and messages, and what the runtime tells of itself. */
 #include "host.h"
 
 int main(int argc, char** argv) {
-  EXPECT(argc == 2);
-  cow_mlx_runtime_params params;
-  cow_mlx_runtime_params_init(&params, sizeof params);
-  if (argv[1][0]) params.python_home = argv[1];
-  cow_mlx_status status = cow_mlx_runtime_start(&params);
-  printf("%s\n%s\n", cow_mlx_status_name(status), cow_mlx_error_message());
-  if (status == COW_MLX_OK) EXPECT_OK(cow_mlx_runtime_stop());
+  EXPECT(argc >= 2);
+  for (int i = 1; i < argc; i++) {
+    char info[16384] = "";
+    size_t length;
+    cow_mlx_runtime_params params;
+    cow_mlx_runtime_params_init(&params, sizeof params);
+    if (argv[i][0]) params.python_home = argv[i];
+    cow_mlx_status status = cow_mlx_runtime_start(&params);
+    printf("%s\n%s\n", cow_mlx_status_name(status), cow_mlx_error_message());
+    if (status == COW_MLX_OK) {
+      EXPECT_OK(cow_mlx_runtime_info(info, sizeof info, &length));
+      EXPECT_OK(cow_mlx_runtime_stop());
+    }
+    printf("%s\n", info);
+  }
   return 0;
 }
