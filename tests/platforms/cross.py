@@ -86,11 +86,19 @@ class Cross:
     def host(self, source: Path, *options: str) -> Path:
         """A host linked with the library, as an application ships it: the library beside it."""
         here = "@loader_path" if self.target.is_mac else "$ORIGIN"
-        compiler, std = ("c++", "c++17") if source.suffix == ".cpp" else ("cc", "c11")
         output = self.folder / f"{source.parent.name}-{source.stem}"
         link = [str(self.library), f"-Wl,-rpath,{here}", "-pthread", *options]
-        arguments = self.target.host_command(ROOT, [source], output, *link, std=std)
-        return self.compile(output, arguments, compiler)
+        if source.suffix == ".cpp":
+            # Without C++'s own library, which zig would first compile for a minute.
+            source = self.object(source, *options)
+            link.append("-Wl,-undefined,dynamic_lookup")
+        return self.compile(output, self.target.host_command(ROOT, [source], output, *link))
+
+    def object(self, source: Path, *options: str) -> Path:
+        """A source in C++, compiled."""
+        output = self.folder / f"{source.parent.name}-{source.stem}.o"
+        arguments = self.target.host_command(ROOT, [source], output, "-c", *options, std="c++17")
+        return self.compile(output, arguments, "c++")
 
 
 def made(triple: str, folder: Path) -> Cross:

@@ -19,6 +19,8 @@ LOAD_DYLIBS = (0xC, 0x80000018, 0x8000001F, 0x80000023)  # plain, weak, re-expor
 RPATH = 0x8000001C
 DYLD_INFO, EXPORTS_TRIE = (0x22, 0x80000022), 0x80000033
 MACOS = 1
+UNDEFINED_EXTERNAL = 0x01
+ANY = (0, 0xFE)  # in the place of a library's number: zig's and Apple's for dynamic lookup
 
 
 class MachO:
@@ -80,12 +82,16 @@ class MachO:
         return f"{version >> 16}.{version >> 8 & 0xFF}"
 
     @property
-    def imported(self) -> set[str]:
-        """The symbols that others shall define, as C names them."""
+    def imported(self) -> dict[str, str]:
+        """The symbols that others define, as C names them, and the library; "" is any at all."""
         [(_, place, count, texts, _)] = self.fields((SYMTAB,), "<IIII")
-        symbols = (SYMBOL.unpack_from(self.data, place + i * SYMBOL.size) for i in range(count))
-        undefined = {name for name, kind, *_ in symbols if kind & 0x0F == 0x01}  # external
-        return {self.text(texts + name).removeprefix("_") for name in undefined}
+        symbols = [SYMBOL.unpack_from(self.data, place + i * SYMBOL.size) for i in range(count)]
+        libraries = dict(enumerate(self.needed, start=1)) | dict.fromkeys(ANY, "")
+        return {
+            self.text(texts + name).removeprefix("_"): libraries[description >> 8]
+            for name, kind, _, description, _ in symbols
+            if kind & 0x0F == UNDEFINED_EXTERNAL
+        }
 
     @property
     def exported(self) -> set[str]:
