@@ -78,14 +78,9 @@ class BuildAll(build_ext):
     def build_library(self, folder: Path) -> None:
         """Compile csrc/ into the shared library, which links no libpython."""
         folder.mkdir(parents=True, exist_ok=True)
-        python = Python(
-            minor=sys.version_info.minor,
-            prefix=sys.prefix,
-            include=sysconfig.get_path("include"),
-            multiarch=sysconfig.get_config_var("MULTIARCH") or "",
-        )
+        library = folder / TARGET.library
         flags = shlex.split(os.environ.get("CFLAGS", ""))
-        self.compile(*TARGET.library_command(SOURCES, folder / TARGET.library, python), *flags)
+        self.compile(*TARGET.library_command(SOURCES, library, Python.running()), *flags)
         if TARGET.is_linux:
             self.build_blas(folder)
         self.compile(*TARGET.probe_command(SOURCES, folder / PROBE))

@@ -7,6 +7,7 @@ compiles for another.
 from __future__ import annotations
 
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,16 @@ class Python:
     prefix: str
     include: str
     multiarch: str = ""
+
+    @classmethod
+    def running(cls) -> Python:
+        """Return the one that runs this."""
+        return cls(
+            minor=sys.version_info.minor,
+            prefix=sys.prefix,
+            include=sysconfig.get_path("include"),
+            multiarch=sysconfig.get_config_var("MULTIARCH") or "",
+        )
 
     def options(self) -> list[str]:
         """Return what csrc/locate.c and csrc/bootstrap.c are told of it."""

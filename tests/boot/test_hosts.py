@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -29,8 +28,7 @@ def unpinned(tmp_path) -> Path:
             link.symlink_to(path)
     library = tmp_path / "cowmlx/lib" / LIBRARY.name
     library.parent.mkdir()
-    python = Python(sys.version_info.minor, sys.prefix, sysconfig.get_path("include"))
-    arguments = Target().library_command(ROOT, library, python)
+    arguments = Target().library_command(ROOT, library, Python.running())
     done = run([require("cc"), *(a for a in arguments if a != "-Wl,-z,nodelete")])
     assert done.returncode == 0, done.stderr
     return library
