@@ -79,8 +79,9 @@ class BuildAll(build_ext):
         """Compile csrc/ into the shared library, which links no libpython."""
         folder.mkdir(parents=True, exist_ok=True)
         library = folder / TARGET.library
+        python = Python.running(prefix=sys.prefix)
         flags = shlex.split(os.environ.get("CFLAGS", ""))
-        self.compile(*TARGET.library_command(SOURCES, library, Python.running()), *flags)
+        self.compile(*TARGET.library_command(SOURCES, library, python), *flags)
         if TARGET.is_linux:
             self.build_blas(folder)
         self.compile(*TARGET.probe_command(SOURCES, folder / PROBE))
@@ -105,7 +106,7 @@ class BuildAll(build_ext):
 
     def compile(self, *arguments: str) -> None:
         """Run the C compiler."""
-        command = [*shlex.split(os.environ.get("CC", "cc")), *arguments]
+        command = [*shlex.split(os.environ.get("CC") or "cc"), *arguments]
         print(shlex.join(command), flush=True)
         subprocess.run(command, check=True, cwd=ROOT)
 

@@ -24,7 +24,7 @@ class Python:
 
     Attributes:
         minor: of its version 3.
-        prefix: what is booted if nothing nearer is found.
+        prefix: what is booted if nothing nearer is found, or "".
         include: the folder of its Python.h.
         multiarch: the folder below lib where Debian keeps libraries, or "".
     """
@@ -35,11 +35,11 @@ class Python:
     multiarch: str = ""
 
     @classmethod
-    def running(cls) -> Python:
+    def running(cls, prefix: str = "") -> Python:
         """Return the one that runs this."""
         return cls(
             minor=sys.version_info.minor,
-            prefix=sys.prefix,
+            prefix=prefix,
             include=sysconfig.get_path("include"),
             multiarch=sysconfig.get_config_var("MULTIARCH") or "",
         )

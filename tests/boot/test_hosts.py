@@ -44,7 +44,8 @@ def test_host_that_opens_the_library_at_run_time(run_host, expected):
 
 
 def test_library_holds_itself_where_the_linker_cannot(host, model, environment, expected, unpinned):
-    done = run([host("dlopened.c"), model, unpinned], env=environment)
+    env = {**environment, "COWMLX_PYTHON_HOME": sys.prefix}
+    done = run([host("dlopened.c"), model, unpinned], env=env)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", expected)
 
 
