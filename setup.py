@@ -18,15 +18,17 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "packaging"))
+
+from targets import MACOS_MINIMUM, Python, Target  # noqa: E402
+
+TARGET = Target(macos="" if "MACOSX_DEPLOYMENT_TARGET" in os.environ else MACOS_MINIMUM)
+SOURCES = Path()  # commands run in ROOT
 HEADERS = ["cow_mlx.h", "cow_mlx.hpp", "cow_mlx_compat.h"]
-MAC = sys.platform == "darwin"
-LINUX = sys.platform.startswith("linux")
 BLAS = "libcowmlx_blas.so"
 LAPACK = "libcowmlx_lapack.so"
 OPENBLAS = "libscipy_openblas.so"
 PROBE = "cowmlx-probe"
-LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
-LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 
 
 def library_version() -> str:
@@ -47,7 +49,9 @@ def check_python() -> None:
     folders = [base / "lib", base / "lib64", base]
     if multiarch := sysconfig.get_config_var("MULTIARCH"):
         folders.append(base / "lib" / multiarch)
-    names = [f"libpython{version}.dylib", "Python"] if MAC else [f"libpython{version}.so.1.0"]
+    names = [f"libpython{version}.so.1.0"]
+    if TARGET.is_mac:
+        names = [f"libpython{version}.dylib", "Python"]
     if not any((folder / name).exists() for folder in folders for name in names):
         sys.exit(
             f"libcowmlx needs a shared libpython{version}, and {base} has none: install one "
@@ -84,66 +88,35 @@ class BuildAll(build_ext):
     def build_library(self, folder: Path) -> None:
         """Compile csrc/ into the shared library, which links no libpython."""
         folder.mkdir(parents=True, exist_ok=True)
-        macros = {
-            "COWMLX_BUILD_PREFIX": f'"{self.environment()}"',
-            "COWMLX_PYTHON_MINOR": str(sys.version_info.minor),
-        }
-        if multiarch := sysconfig.get_config_var("MULTIARCH"):
-            macros["COWMLX_MULTIARCH"] = f'"{multiarch}"'
-        if MAC:
-            link = ["-dynamiclib", f"-Wl,-install_name,@rpath/{LIBRARY}"]
-        else:
-            link = ["-shared", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs", "-Wl,-z,nodelete", "-ldl"]
-        command = [
-            *shlex.split(os.environ.get("CC") or "cc"),
-            *["-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread"],
-            *["-Wall", "-Wextra", "-Werror"],
-            *shlex.split(os.environ.get("CFLAGS", "")),
-            *[f"-D{name}={value}" for name, value in macros.items()],
-            *[f"-I{path}" for path in ("include", "csrc", sysconfig.get_path("include"))],
-            *[str(path) for path in sorted(Path("csrc").glob("*.c"))],
-            *link,
-            *["-o", str(folder / LIBRARY)],
-        ]
-        print(shlex.join(command), flush=True)
-        subprocess.run(command, check=True, cwd=ROOT)
-        if LINUX:
+        library = folder / TARGET.library
+        python = Python.running(prefix=self.environment())
+        flags = shlex.split(os.environ.get("CFLAGS", ""))
+        self.compile(*TARGET.library_command(SOURCES, library, python), *flags)
+        if TARGET.is_linux:
             self.build_blas(folder)
-        self.build_probe(folder)
+        self.compile(*TARGET.probe_command(SOURCES, folder / PROBE))
         if self.inplace:  # a wheel holds no links
-            (folder / LINK).unlink(missing_ok=True)
-            (folder / LINK).symlink_to(LIBRARY)
+            (folder / TARGET.link).unlink(missing_ok=True)
+            (folder / TARGET.link).symlink_to(TARGET.library)
 
     def build_blas(self, folder: Path) -> None:
         """Compile what lends libmlx an optimised BLAS, and its LAPACK in a bundle."""
-        self.compile_shared("csrc/blas/cblas.c", folder / BLAS, "-Wl,-z,defs", "-ldl")
+        blas = SOURCES / "csrc/blas"
+        link = ["-Wl,-z,defs", "-ldl"]
+        self.compile(*TARGET.shared_command(blas / "cblas.c", folder / BLAS, *link))
         # OpenBLAS need not be here to link against: a library of its name is enough.
         scratch = Path(self.build_temp).absolute()
         scratch.mkdir(parents=True, exist_ok=True)
         stand_in, empty = scratch / OPENBLAS, scratch / "empty.c"
         empty.write_text("")
-        self.compile_shared(str(empty), stand_in, f"-Wl,-soname,{OPENBLAS}")
+        self.compile(*TARGET.shared_command(empty, stand_in, f"-Wl,-soname,{OPENBLAS}"))
         beside = "-Wl,-rpath,$ORIGIN/../scipy_openblas32/lib"
         link = ["-Wl,--no-as-needed", str(stand_in), beside]
-        self.compile_shared("csrc/blas/lapack.c", folder / LAPACK, *link)
+        self.compile(*TARGET.shared_command(blas / "lapack.c", folder / LAPACK, *link))
 
-    def compile_shared(self, source: str, output: Path, *link: str) -> None:
-        """Compile a shared library of one file."""
-        command = [
-            *shlex.split(os.environ.get("CC") or "cc"),
-            *["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
-            *[source, "-shared", *link, "-o", str(output)],
-        ]
-        print(shlex.join(command), flush=True)
-        subprocess.run(command, check=True, cwd=ROOT)
-
-    def build_probe(self, folder: Path) -> None:
-        """Compile the host that ``python -m cowmlx doctor`` runs."""
-        command = [
-            *shlex.split(os.environ.get("CC") or "cc"),
-            *["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude"],
-            *["csrc/probe/probe.c", "-o", str(folder / PROBE), *([] if MAC else ["-ldl"])],
-        ]
+    def compile(self, *arguments: str) -> None:
+        """Run the C compiler."""
+        command = [*shlex.split(os.environ.get("CC") or "cc"), *arguments]
         print(shlex.join(command), flush=True)
         subprocess.run(command, check=True, cwd=ROOT)
 
@@ -151,8 +124,8 @@ class BuildAll(build_ext):
         """Return what was built, for the installer's record."""
         package = Path(self.build_lib) / "cowmlx"
         files = [
-            *(package / "lib" / name for name in (LIBRARY, PROBE)),
-            *(package / "lib" / name for name in (BLAS, LAPACK) if LINUX),
+            *(package / "lib" / name for name in (TARGET.library, PROBE)),
+            *(package / "lib" / name for name in (BLAS, LAPACK) if TARGET.is_linux),
             *(package / "include" / name for name in HEADERS),
         ]
         return super().get_outputs() + [str(path) for path in files]

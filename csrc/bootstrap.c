@@ -1,6 +1,8 @@
-#ifndef __APPLE__
-#define _GNU_SOURCE /* RTLD_DEFAULT */
-#endif
+/* Before every other header: Python.h settles which of its functions the system declares
+ * (_GNU_SOURCE, for RTLD_DEFAULT), and a system newer than that Python says it otherwise. */
+/* clang-format off */
+#include "python_api.h"
+/* clang-format on */
 
 #include "bootstrap.h"
 
@@ -18,7 +20,6 @@
 #include "error.h"
 #include "handles.h"
 #include "locate.h"
-#include "python_api.h"
 #include "queue.h"
 #include "resources.h"
 #include "runtime.h"

@@ -42,9 +42,13 @@ static const char* const library_folders[] = {
     "/../lib",
     "/../lib64",
 #ifdef COWMLX_MULTIARCH
-    "/../lib/" COWMLX_MULTIARCH,
+    ("/../lib/" COWMLX_MULTIARCH),
 #endif
     "/..", /* framework builds of macOS */
+#ifdef __APPLE__
+    /* Homebrew: python lies in a bin beside Frameworks. */
+    ("/../Frameworks/Python.framework/Versions/3." MINOR),
+#endif
 };
 
 #define LENGTH_OF(array) (sizeof(array) / sizeof(array)[0])
@@ -286,9 +290,11 @@ static int minor_of(const char* path) {
   name = name ? name + 1 : path;
   if (sscanf(name, "libpython3.%d.", &minor) == 1) return minor;
 #ifdef __APPLE__
+  /* Not .../3.x/Resources/Python.app/Contents/MacOS/Python, the program. */
   const char* version = strstr(path, "/Python.framework/Versions/3.");
-  if (version && strcmp(name, "Python") == 0 &&
-      sscanf(version, "/Python.framework/Versions/3.%d", &minor) == 1) {
+  int end = 0;
+  if (version && sscanf(version, "/Python.framework/Versions/3.%d/Python%n", &minor, &end) == 1 &&
+      end > 0 && version[end] == '\0') {
     return minor;
   }
 #endif

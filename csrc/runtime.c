@@ -1,5 +1,10 @@
+#ifndef __APPLE__
+#define _GNU_SOURCE /* dladdr */
+#endif
+
 #include "runtime.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -130,8 +135,20 @@ void cow_runtime_at_exit(void) {
   release_thread(held);
 }
 
+/* The hooks and the dispatch thread run this library's code to the process's end: a reference of
+ * its own keeps it mapped, since macOS's linker has no -z nodelete. */
+static void stay_mapped(void) {
+  Dl_info info;
+  if (dladdr((const void*)(uintptr_t)stay_mapped, &info) && info.dli_fname) {
+    dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  }
+}
+
 /* Before there is a dispatch thread, which a forked child would lack. */
-static void register_fork_hook(void) { pthread_atfork(NULL, NULL, mark_forked); }
+static void register_fork_hook(void) {
+  stay_mapped();
+  pthread_atfork(NULL, NULL, mark_forked);
+}
 
 /* After mlx was loaded, so that this runs before its static destructors. */
 static void register_exit_hook(void) { atexit(cow_runtime_at_exit); }

@@ -183,7 +183,7 @@ typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_da
 typedef struct cow_mlx_runtime_params {
   size_t struct_size;
   const char* python_home; /**< Python installation or virtual environment to boot, never "";
-                                NULL: the library's own search (README, "Finding Python") */
+                                NULL: the library's own search (docs/guides/python.md) */
   const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
   uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; 0: mlx's default */
   uint64_t cache_limit;    /**< bytes of freed buffers mlx may keep; 0: mlx's default */

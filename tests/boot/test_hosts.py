@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
-from support.compiler import run
+from support.compiler import require, run
 from support.hosts import HOSTS
 from support.paths import LIBRARY, ROOT
 
+sys.path.insert(0, str(ROOT / "packaging"))
+
+from targets import Python, Target
+
 HOST_PY = HOSTS / "host.py"
+
+
+@pytest.fixture
+def unpinned(tmp_path) -> Path:
+    """The library in its package, linked without -z nodelete as on macOS."""
+    for path in (ROOT / "cowmlx").iterdir():
+        if path.name != "lib":
+            link = tmp_path / "cowmlx" / path.name
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(path)
+    library = tmp_path / "cowmlx/lib" / LIBRARY.name
+    library.parent.mkdir()
+    arguments = Target().library_command(ROOT, library, Python.running())
+    done = run([require("cc"), *(a for a in arguments if a != "-Wl,-z,nodelete")])
+    assert done.returncode == 0, done.stderr
+    return library
 
 
 @pytest.mark.parametrize("name", ["generate.c", "generate.cpp", "generate.rs"])
@@ -20,6 +41,12 @@ def test_linked_host(run_host, expected, name):
 
 def test_host_that_opens_the_library_at_run_time(run_host, expected):
     assert run_host("dlopened.c", LIBRARY) == expected
+
+
+def test_library_holds_itself_where_the_linker_cannot(host, model, environment, expected, unpinned):
+    env = {**environment, "COWMLX_PYTHON_HOME": sys.prefix}
+    done = run([host("dlopened.c"), model, unpinned], env=env)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", expected)
 
 
 @pytest.mark.parametrize("ending", ["stop", "leave"])

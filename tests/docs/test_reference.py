@@ -25,6 +25,12 @@ def test_function_has_an_entry(name):
     assert TEXT.count(f"## `{name}` {{ #{name} }}") == 1
 
 
+def test_index_lists_every_function():
+    rows = re.findall(r"^\| \[`(\w+)`\]\(\S+\) \| (.+) \|$", PAGES["reference/index.md"], re.M)
+    assert sorted(name for name, _ in rows) == sorted(signatures.FUNCTIONS)
+    assert all(meaning.endswith(".") for _, meaning in rows)
+
+
 @pytest.mark.parametrize("name", sorted(signatures.STRUCTS))
 def test_struct_has_an_entry_with_every_member(name):
     [entry] = re.findall(rf"^## `{name}` .*?(?=^## |\Z)", TEXT, flags=re.S | re.M)

@@ -1,0 +1,245 @@
+"""The tables of the benchmarks, made of their JSON files: the whole, and README.md's ten lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from benchmarks.support.paths import RESULTS, ROOT
+
+BEGIN, END = "<!-- benchmarks:begin -->\n", "<!-- benchmarks:end -->"
+PAGE = ROOT / "docs/guides/performance.md"
+START = "process start to first token, ms"
+
+
+def pages() -> dict[Any, str]:
+    """The pages that show numbers, with those of the JSON files."""
+    shown = {ROOT / "README.md": ten_numbers(), PAGE: all_numbers()}
+    fresh = {}
+    for path, text in shown.items():
+        before, rest = path.read_text().split(BEGIN)
+        fresh[path] = before + BEGIN + text + END + rest.split(END)[1]
+    return fresh
+
+
+def write_tables() -> None:
+    """Replace what stands between the markers of the pages."""
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+class Lines(NamedTuple):
+    """The lines of one benchmark: a pattern of the row's columns, and columns to show.
+
+    Attributes:
+        benchmark: its name.
+        label: what a line is of.
+        ours: the column of libcowmlx.
+        beside: that of what it was measured beside.
+        other: what that is, as a reader calls it.
+        ratio: the column of the quotient.
+        shown: which rows are.
+    """
+
+    benchmark: str
+    label: str
+    ours: str
+    beside: str
+    other: str = "mlx-lm"
+    ratio: str = "ratio"
+    shown: Callable[[dict[str, Any]], bool] = lambda row: True
+
+
+TABLE = (
+    Lines("memory", "{memory}, MB", "C host", "mlx-lm"),
+    Lines("decode", "decode {model} (`{way}`), tokens/s", "C ABI", "mlx-lm"),
+    Lines("prefill", "prefill {model}, {prompt} tokens, tokens/s", "C ABI", "mlx-lm"),
+    Lines(
+        "packed",
+        "{what} {model}, tokens/s",
+        "C ABI",
+        "mlx-lm",
+        "mlx-lm, which computes in bfloat16",
+    ),
+    Lines("blas", "{what} {model}, tokens/s", "openblas", "reference", "libcowmlx, reference BLAS"),
+    Lines(
+        "throughput",
+        "decode {model}, {contexts} contexts together, tokens/s",
+        "together",
+        "mlx-lm",
+        "mlx-lm `batch_generate`",
+    ),
+    Lines(
+        "throughput",
+        "the same, {contexts} contexts, both with the reference BLAS",
+        "reference",
+        "mlx-lm",
+        "mlx-lm `batch_generate`",
+        "same BLAS",
+        lambda row: row["contexts"] in (8, 32),
+    ),
+    Lines(
+        "throughput",
+        "the same, {contexts} contexts",
+        "together",
+        "locked",
+        "one after the other",
+        "to locked",
+        lambda row: row["contexts"] in (8, 32),
+    ),
+    Lines("interference", "{model}, {what}", "beside others", "alone", "alone, or in turns"),
+    Lines(
+        "first_token",
+        "first token behind 1,016, {prefix} prefix, ms",
+        "first token",
+        "cold",
+        "cold",
+    ),
+    Lines(
+        "drafting",
+        "decode {model} with guesses ({way}), tokens/s",
+        "guessing",
+        "plain",
+        "without",
+    ),
+    Lines(
+        "grammar",
+        "decode {model} with a JSON schema, tokens/s",
+        "with",
+        "without",
+        "without",
+        shown=lambda row: row["grammar"] == "schema",
+    ),
+    Lines(
+        "long_context",
+        "decode behind {context:,} tokens, xLSTM, tokens/s",
+        "xlstm",
+        "llama",
+        "a Llama of its size",
+    ),
+    Lines(
+        "long_context",
+        "state behind {context:,} tokens, xLSTM, MB",
+        "xlstm state MB",
+        "llama state MB",
+        "the same Llama",
+        "state ratio",
+    ),
+    Lines(
+        "recurrence",
+        "prefill xLSTM ({what}), 2,048 tokens, tokens/s",
+        "chunkwise",
+        "sequential",
+        "one position after the other",
+        shown=lambda row: row["chunk"] == 64,
+    ),
+    Lines("saved", "cache of {model}, {MB:.0f} MB: {way}, MB/s", "C ABI", "mlx-lm"),
+    Lines(
+        "round_trip",
+        "round trip of a call, {clients} threads, µs",
+        "median",
+        "bare median",
+        "bare C",
+    ),
+)
+
+# README.md's: lines of the whole table, and what it calls them.
+TEN = {
+    START: "process start to first token, calf, ms",
+    "RSS used, MB": "memory of the process that has generated, calf, MB",
+    "decode calf (`next`), tokens/s": "decode calf (1 M parameters), tokens/s",
+    "decode S (`next`), tokens/s": "decode S (15 M), tokens/s",
+    "decode S of 4 bits, tokens/s": "decode S, weights of 4 bits, tokens/s",
+    "prefill calf, 512 tokens, tokens/s": "prefill calf, 512 tokens, tokens/s",
+    "prefill S, 512 tokens, tokens/s": "prefill S, 512 tokens, tokens/s",
+    "decode calf, 8 contexts together, tokens/s": "8 contexts of calf together, tokens/s",
+    "decode calf, 32 contexts together, tokens/s": "32 contexts of calf together, tokens/s",
+    "first token behind 1,016, warm prefix, ms": "first token behind 1,016 known ones, calf, ms",
+}
+
+
+class Line(NamedTuple):
+    """A line of a table: what, ours, what is beside it and its number, the quotient."""
+
+    what: str
+    ours: float
+    other: str
+    beside: float
+    ratio: float
+
+    def __str__(self) -> str:
+        digits = 2 if self.ratio >= 0.01 else 4
+        beside = f"{self.other}: {_number(self.beside)}"
+        return f"| {self.what} | {_number(self.ours)} | {beside} | {self.ratio:.{digits}f} |"
+
+
+def lines() -> Iterator[Line]:
+    """Every line of the whole table."""
+    startup = {row["host"]: row for row in _rows("startup")}
+    ours, theirs = (
+        next((row for host, row in startup.items() if host.endswith(end)), None)
+        for end in (".pyc: all", "mlx-lm")
+    )
+    if ours and theirs:
+        yield Line(START, ours["total"], "mlx-lm", theirs["total"], ours["ratio"])
+    for own in TABLE:
+        for row in filter(own.shown, _rows(own.benchmark)):
+            what = own.label.format(**row)
+            yield Line(what, row[own.ours], own.other, row[own.beside], row[own.ratio])
+
+
+HEAD = "| | libcowmlx | beside it | libcowmlx ÷ beside it, median of pairs |\n|---|---|---|---|"
+
+
+def all_numbers() -> str:
+    """The whole table, the conditions of the run, and pictures."""
+    report = _report("decode")
+    versions = report["versions"]
+    return "\n".join(
+        [
+            f"A C host, and beside it plain Python where it says mlx-lm: {_machine(report)}, mlx",
+            f"{versions['mlx']}, mlx-lm {versions['mlx-lm']}.",
+            "",
+            HEAD,
+            *map(str, lines()),
+            "",
+            "![tokens/s over contexts](../../benchmarks/results/throughput.png)",
+            "",
+            "![tokens/s over context length](../../benchmarks/results/long_context.png)",
+            "",
+        ]
+    )
+
+
+def ten_numbers() -> str:
+    """README.md's table, and one picture."""
+    found = {line.what: line for line in lines()}
+    chosen = [found[what]._replace(what=label) for what, label in TEN.items() if what in found]
+    return "\n".join(
+        [
+            f"The same model on the same machine ({_machine(_report('decode'))}):",
+            "",
+            HEAD,
+            *map(str, chosen),
+            "",
+            "![tokens/s over contexts](benchmarks/results/throughput.png)",
+            "",
+        ]
+    )
+
+
+def _machine(report: dict[str, Any]) -> str:
+    return f"{report['cpu']}, {report['cores']} shared cores, {report['system']}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _report(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    return _report(name)["rows"] if (RESULTS / f"{name}.json").exists() else []

@@ -1,0 +1,108 @@
+"""A C compiler for other systems: that of the package ``ziglang``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.compiler import run
+from support.paths import ROOT
+
+sys.path.insert(0, str(ROOT / "packaging"))
+
+from targets import MACOS_MINIMUM, Python, Target
+
+GLIBC = "2.35"  # that of mlx's wheels for aarch64
+MACS = [f"aarch64-macos.{MACOS_MINIMUM}", f"x86_64-macos.{MACOS_MINIMUM}"]
+LINUX_ARM = f"aarch64-linux-gnu.{GLIBC}"
+
+
+def headers_of_python(folder: Path) -> Path:
+    """This Python's headers, fit for other systems.
+
+    Only ``pyconfig.h`` is of one system. What the headers ask it for differs in sizes, and
+    ``pymacconfig.h`` sets those for Apple's. Debian's chooses one by system: the chosen one is put
+    in its place.
+    """
+    include = Path(sysconfig.get_path("include"))
+    copy = folder / include.name
+    shutil.copytree(include, copy)
+    multiarch = sysconfig.get_config_var("MULTIARCH") or "."
+    chosen = include.parent / multiarch / include.name / "pyconfig.h"
+    if chosen.is_file():
+        (copy / "pyconfig.h").unlink()
+        shutil.copyfile(chosen, copy / "pyconfig.h")
+    return copy
+
+
+@dataclass(frozen=True)
+class Cross:
+    """A compiler for one other system.
+
+    Attributes:
+        triple: the system, as zig names it.
+        headers: Python's.
+        folder: where what it makes goes.
+    """
+
+    triple: str
+    headers: Path
+    folder: Path
+
+    @property
+    def target(self) -> Target:
+        """How things are made for it."""
+        return Target("darwin" if "macos" in self.triple else "linux")
+
+    @property
+    def python(self) -> Python:
+        """The Python that the library is made for: of this version, elsewhere."""
+        multiarch = "" if self.target.is_mac else "aarch64-linux-gnu"
+        return Python(sys.version_info.minor, "/opt/python", str(self.headers), multiarch)
+
+    @property
+    def library(self) -> Path:
+        """Where the shared library for it is."""
+        return self.folder / self.target.library
+
+    def compile(self, output: Path, arguments: list[str], compiler: str = "cc") -> Path:
+        """Run the compiler; not a word from it is expected."""
+        if importlib.util.find_spec("ziglang") is None:
+            pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
+        cache = str(ROOT / "build/zig")
+        env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+        command = [sys.executable, "-m", "ziglang", compiler, "-target", self.triple, *arguments]
+        done = run(command, cwd=ROOT, env=env, timeout=600)
+        said = done.stdout + done.stderr
+        assert (done.returncode, said) == (0, ""), f"{' '.join(command)}\n{said}"
+        return output
+
+    def host(self, source: Path, *options: str) -> Path:
+        """A host linked with the library, as an application ships it: the library beside it."""
+        here = "@loader_path" if self.target.is_mac else "$ORIGIN"
+        output = self.folder / f"{source.parent.name}-{source.stem}"
+        link = [str(self.library), f"-Wl,-rpath,{here}", "-pthread", *options]
+        if source.suffix == ".cpp":
+            # Without C++'s own library, which zig would first compile for a minute.
+            source = self.object(source, *options)
+            link.append("-Wl,-undefined,dynamic_lookup")
+        return self.compile(output, self.target.host_command(ROOT, [source], output, *link))
+
+    def object(self, source: Path, *options: str) -> Path:
+        """A source in C++, compiled."""
+        output = self.folder / f"{source.parent.name}-{source.stem}.o"
+        arguments = self.target.host_command(ROOT, [source], output, "-c", *options, std="c++17")
+        return self.compile(output, arguments, "c++")
+
+
+def made(triple: str, folder: Path) -> Cross:
+    """A compiler, and the shared library made with it."""
+    cross = Cross(triple, headers_of_python(folder), folder)
+    cross.compile(cross.library, cross.target.library_command(ROOT, cross.library, cross.python))
+    return cross
