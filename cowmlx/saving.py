@@ -9,7 +9,7 @@ import mlx.core as mx
 from cowmlx import json_text
 from cowmlx.cache import disk
 from cowmlx.cache.disk_reader import Reader
-from cowmlx.cache.layer_state import Mismatch, Template, leaves
+from cowmlx.cache.layer_state import Mismatch, leaves
 from cowmlx.cache.snapshot import Snapshot
 from cowmlx.errors import BadFormat, ContextFull, Unsupported
 from cowmlx.models import fingerprint
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
+    from cowmlx.cache.layer_state import Template
     from cowmlx.calls import Call
     from cowmlx.generation.context import Context
 
@@ -80,7 +81,7 @@ def _save(context: Context, snapshot: Snapshot, path: str) -> Generator[None, No
     found = leaves(snapshot.layers)
     kinds: list[Any] = []
     if snapshot.tokens:
-        template = _template(context)
+        template = context.sequence.template()
         kinds = template.kinds
         try:
             template.check(found, len(snapshot.tokens))
@@ -115,7 +116,7 @@ def load(context: Context, path: str) -> Generator[None, None, None]:
         _check_key(reader, key)
         found = _described(reader)
         length = _length(reader, context)
-        template = _template(context) if length else None
+        template = context.sequence.template() if length else None
         try:
             _check_layers(reader, template, found, length)
         except Mismatch as mismatch:
@@ -160,10 +161,6 @@ def _check_key(reader: Reader, own: dict[str, str]) -> None:
             differences.append(f"another {name}")
     if differences:
         raise BadFormat(f"{reader.path} was saved with {' and '.join(differences)}")
-
-
-def _template(context: Context) -> Template:
-    return Template(context.model.network, context.sequence.make_layers)
 
 
 def _described(reader: Reader) -> dict[str, Any]:

@@ -88,6 +88,11 @@ PARTS = (
         drop=("tokenizers/tools/*",),  # shows tokens in a notebook
     ),
     Part(
+        "checksums",
+        "checksums of saved contexts",
+        ("xxhash",),
+    ),
+    Part(
         "chat",
         "chat templates, and regular expressions of the parsers of tool calls",
         ("jinja2", "markupsafe", "regex"),

@@ -4,7 +4,7 @@ They are safetensors, as ``mx.load`` reads them too:
 
 * ``__metadata__``: format, version and what the caller says, texts by name;
 * the arrays of the context, back to back in the order of their offsets;
-* last ``crc32``, two numbers: the checksum of all bytes up to the end of the header, and of all
+* last ``xxh3_64``, two numbers: the XXH3 hash of all bytes up to the end of the header, and of all
   bytes before this array.
 """
 
@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import os
 import stat
-import zlib
 from contextlib import suppress
 
 import mlx.core as mx
+from xxhash import xxh3_64
 
+from cowmlx.cache import partial
 from cowmlx.errors import InputOutput, NotFound
 
 TYPE_CHECKING = False
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
 
 # Bytes of a step: others generate between two of them.
 PIECE = 4 << 20
+# Bytes of a run below which gathering some in a copy costs less than writing each.
+_RUN = 64 << 10
 # Bytes after which the disk is waited for, so that the last wait is short.
 _SYNC = 64 << 20
 FORMAT, VERSION = "cow_mlx_context", "1"
-CHECKSUM = "crc32"
+CHECKSUM = "xxh3_64"
+CHECKSUM_BYTES = 16
 TYPES = {
     "BOOL": mx.bool_,
     "U8": mx.uint8,
@@ -55,6 +59,8 @@ def write(
 ) -> Generator[None, None, None]:
     """Write a file in bounded steps; closing the generator leaves nothing behind.
 
+    What a writer that was killed has left in the folder goes too.
+
     The old file, if any, stays until the new one is whole and on the disk.
 
     Raises:
@@ -63,17 +69,17 @@ def write(
     """
     try:
         target = _target(path)
-        descriptor, partial = _create(os.path.dirname(target))
+        yield from partial.sweep(os.path.dirname(target))
+        descriptor, written = partial.create(os.path.dirname(target))
         try:
-            try:
-                _keep_mode(descriptor, target)
-                yield from _write(descriptor, metadata, arrays)
-            finally:
-                os.close(descriptor)
-            os.replace(partial, target)
+            _keep_mode(descriptor, target)
+            yield from _write(descriptor, metadata, arrays)
+            os.replace(written, target)
         except BaseException:
-            _remove(partial)
+            partial.remove(written)
             raise
+        finally:
+            os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"cannot write {path}: there is no such folder") from None
     except OSError as exc:
@@ -97,26 +103,10 @@ def _target(path: str) -> str:
     return target
 
 
-def _create(folder: str) -> tuple[int, str]:
-    """Open a new file in the folder of the target: a rename across file systems copies."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    while True:
-        partial = os.path.join(folder, f".cow_mlx-{os.urandom(8).hex()}.partial")
-        try:
-            return os.open(partial, flags, 0o666), partial
-        except FileExistsError:
-            continue
-
-
 def _keep_mode(descriptor: int, target: str) -> None:
     """Let the new file be as private as the old one."""
     with suppress(FileNotFoundError):
         os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode))
-
-
-def _remove(partial: str) -> None:
-    with suppress(OSError):
-        os.unlink(partial)
 
 
 def _sync_folder(folder: str) -> None:
@@ -133,22 +123,31 @@ def _write(
     descriptor: int, metadata: dict[str, str], arrays: dict[str, mx.array]
 ) -> Generator[None, None, None]:
     header = _header(metadata, arrays)
-    of_header = zlib.crc32(header)
+    checksum = xxh3_64(header)
+    of_header = checksum.intdigest()
     _put(descriptor, header)
-    checksum, unsynced = of_header, 0
+    step = unsynced = 0
     for array in arrays.values():
-        for piece in _pieces(array):
-            data = _bytes_of(piece)
-            checksum = zlib.crc32(data, checksum)
+        for data in _pieces(array):
+            checksum.update(data)
             _put(descriptor, data)
+            step += len(data)
             unsynced += len(data)
             if unsynced >= _SYNC:
                 os.fsync(descriptor)
                 unsynced = 0
-            yield
-    _put(descriptor, of_header.to_bytes(4, "little") + checksum.to_bytes(4, "little"))
+            if step >= PIECE:
+                step = 0
+                yield
+    _put(descriptor, numbers(of_header, checksum.intdigest()))
+    yield
     os.fsync(descriptor)
     yield
+
+
+def numbers(*values: int) -> bytes:
+    """Return hashes as the last array of a file has them."""
+    return b"".join(value.to_bytes(8, "little") for value in values)
 
 
 def _header(metadata: dict[str, str], arrays: dict[str, mx.array]) -> bytes:
@@ -159,7 +158,7 @@ def _header(metadata: dict[str, str], arrays: dict[str, mx.array]) -> bytes:
         for name, array in arrays.items()
     }
     end = 0
-    for name, (dtype, shape, size) in {**tensors, CHECKSUM: ("U32", [2], 8)}.items():
+    for name, (dtype, shape, size) in {**tensors, CHECKSUM: ("U64", [2], CHECKSUM_BYTES)}.items():
         entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -167,23 +166,30 @@ def _header(metadata: dict[str, str], arrays: dict[str, mx.array]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _pieces(array: mx.array) -> Iterator[mx.array]:
-    """Yield an array in row-major order, cut where rows begin."""
-    if array.nbytes <= PIECE or not array.ndim:
-        yield array
+def _pieces(array: mx.array) -> Iterator[memoryview]:
+    """Yield an array's bytes in row-major order, bounded pieces of them.
+
+    Caches are allocated ahead, so what is used of them are runs with gaps between: a run is
+    written from where it lies.
+    """
+    if array.ndim and array.nbytes > PIECE:
+        rows = array.shape[0]
+        step = PIECE * rows // array.nbytes
+        for start in range(0, rows, max(1, step)):
+            yield from _pieces(array[start : start + step] if step else array[start])
         return
-    rows = array.shape[0]
-    step = PIECE * rows // array.nbytes
-    if not step:
-        for row in range(rows):
+    mx.eval(array)
+    if array.ndim and array.nbytes > _RUN and not memoryview(array).c_contiguous:  # type: ignore[arg-type]
+        for row in range(array.shape[0]):
             yield from _pieces(array[row])
         return
-    for start in range(0, rows, step):
-        yield array[start : start + step]
+    yield _bytes_of(array)
 
 
 def _bytes_of(array: mx.array) -> memoryview:
-    flat = mx.contiguous(array).reshape(-1).view(mx.uint8)
+    if not memoryview(array).c_contiguous:  # type: ignore[arg-type]
+        array = mx.contiguous(array)
+    flat = array.reshape(-1).view(mx.uint8)
     mx.eval(flat)
     return memoryview(flat)  # type: ignore[arg-type]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import zlib
+from io import FileIO
 from math import prod
 
 import mlx.core as mx
+from xxhash import xxh3_64
 
-from cowmlx.cache.disk import CHECKSUM, FORMAT, PIECE, TYPES, VERSION
+from cowmlx.cache.disk import CHECKSUM, CHECKSUM_BYTES, FORMAT, PIECE, TYPES, VERSION
 from cowmlx.cache.layer_state import ArrayInfo
 from cowmlx.errors import BadFormat, InputOutput, NotFound
 from cowmlx.models.safetensors import parse_header
@@ -25,7 +26,7 @@ _LONGEST_HEADER = 16 << 20  # a model of a thousand layers has one of 1 MiB
 class Reader:
     """An open file whose header was checked; its arrays are still to be read.
 
-    Everything is read with ``pread`` into memory of our own, so that it stays what was checked,
+    Everything is read straight into the memory of the arrays, so that it stays what was checked,
     whatever becomes of the file.
 
     Attributes:
@@ -67,22 +68,29 @@ class Reader:
             BadFormat: the file is shorter than it was, or its checksum is wrong.
             InputOutput: the operating system failed a read.
         """
-        checksum = self._of_header
+        checksum = self._checksum
         position = self._begin
-        arrays = {}
-        for name, info in self.arrays.items():
-            pieces = []
-            end = position + _nbytes(info)
-            while position < end:
-                data = self._take(position, min(PIECE, end - position))
-                checksum = zlib.crc32(data, checksum)
-                pieces.append(mx.array(data))  # type: ignore[arg-type]
-                position += len(data)
-                yield
-            arrays[name] = _joined(pieces, info)
-            mx.async_eval(arrays[name])
-        if checksum != self._of_all:
+        step = 0
+        buffers = {name: mx.zeros((_nbytes(info),), mx.uint8) for name, info in self.arrays.items()}
+        following = iter([*buffers.values(), mx.array(0)])
+        mx.async_eval(next(following))
+        for buffer in buffers.values():
+            mx.async_eval(next(following))  # is allocated while this one is filled
+            mx.eval(buffer)
+            memory = memoryview(buffer)  # type: ignore[arg-type]
+            for begin in range(0, len(memory), PIECE):
+                piece = memory[begin : begin + PIECE]
+                self._fill(piece, position)
+                checksum.update(piece)
+                position += len(piece)
+                step += len(piece)
+                if step >= PIECE:
+                    step = 0
+                    yield
+        yield
+        if checksum.intdigest() != self._of_all:
             raise self.bad("its checksum is wrong")
+        arrays = {name: _typed(buffers[name], info) for name, info in self.arrays.items()}
         mx.eval(arrays)
         return arrays
 
@@ -94,6 +102,7 @@ class Reader:
         if not stat.S_ISREG(found.st_mode):
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
             raise InputOutput(f"cannot read {self.path}: it is {what}")
+        self._file = FileIO(self._descriptor, closefd=False)
         size = found.st_size
         if size < 8:
             raise self.bad(f"it has {size} bytes")
@@ -106,10 +115,10 @@ class Reader:
         self._begin = 8 + length
         self.metadata = self._checked_metadata(header.pop("__metadata__", None))
         self.arrays = self._checked_arrays(header, size - self._begin)
-        sums = self._take(size - 8, 8)
-        self._of_header = zlib.crc32(raw, zlib.crc32(prefix))
-        self._of_all = int.from_bytes(sums[4:], "little")
-        if self._of_header != int.from_bytes(sums[:4], "little"):
+        sums = self._take(size - CHECKSUM_BYTES, CHECKSUM_BYTES)
+        self._checksum = xxh3_64(prefix + raw)
+        self._of_all = int.from_bytes(sums[CHECKSUM_BYTES // 2 :], "little")
+        if self._checksum.intdigest() != int.from_bytes(sums[: CHECKSUM_BYTES // 2], "little"):
             raise self.bad("the checksum of its header is wrong")
 
     def _checked_metadata(self, metadata: Any) -> dict[str, str]:
@@ -139,22 +148,32 @@ class Reader:
             end = stop
             arrays[name] = ArrayInfo(TYPES[entry["dtype"]], tuple(entry["shape"]))
         last = arrays.pop(CHECKSUM, None)
-        if last is None or entries[-1][0] != CHECKSUM or _nbytes(last) != 8 or end != available:
+        if (
+            last is None
+            or entries[-1][0] != CHECKSUM
+            or _nbytes(last) != CHECKSUM_BYTES
+            or end != available
+        ):
             raise self.bad("it does not end with its checksum")
         return arrays
 
     def _take(self, position: int, size: int) -> bytes:
         """Read so many bytes, all of them."""
-        data = b""
-        while len(data) < size:
-            try:
-                more = os.pread(self._descriptor, size - len(data), position + len(data))
-            except OSError as exc:
-                raise self._unreadable(exc) from exc
-            if not more:
-                raise self.bad(f"it ends at byte {position + len(data)}")
-            data = data + more if data else more
-        return data
+        data = bytearray(size)
+        self._fill(memoryview(data), position)
+        return bytes(data)
+
+    def _fill(self, memory: memoryview, position: int) -> None:
+        """Read as many bytes as the memory has."""
+        try:
+            self._file.seek(position)
+            while memory:
+                filled = self._file.readinto(memory)
+                if not filled:
+                    raise self.bad(f"it ends at byte {self._file.tell()}")
+                memory = memory[filled:]
+        except OSError as exc:
+            raise self._unreadable(exc) from exc
 
     def _unreadable(self, exc: OSError) -> InputOutput:
         return InputOutput(f"cannot read {self.path}: {exc.strerror or exc}")
@@ -164,9 +183,10 @@ def _nbytes(info: ArrayInfo) -> int:
     return prod(info.shape) * info.dtype.size
 
 
-def _joined(pieces: list[mx.array], info: ArrayInfo) -> mx.array:
-    """Return the array whose bytes were read, lazily."""
-    if not pieces:
-        return mx.zeros(info.shape, info.dtype)
-    flat = pieces[0] if len(pieces) == 1 else mx.concatenate(pieces)
-    return flat.view(info.dtype).reshape(info.shape)
+def _typed(buffer: mx.array, info: ArrayInfo) -> mx.array:
+    """Return the array whose bytes a buffer holds, lazily."""
+    return (
+        buffer.view(info.dtype).reshape(info.shape)
+        if buffer.size
+        else mx.zeros(info.shape, info.dtype)
+    )

@@ -100,7 +100,7 @@ class Template:
         for length, known in zip(_PASSES, (self._first, self._second), strict=True):
             layers = make_layers()
             network(mx.zeros((1, length), mx.int32), cache=layers)
-            self._states = {where: part.state for where, part in _parts(layers)}
+            self._states = {where: _outlined(part.state) for where, part in _parts(layers)}
             for where, state in self._states.items():
                 known.update(_walk(state, where))
         self.kinds = [kind_of(layer) for layer in layers]
@@ -151,6 +151,13 @@ class Template:
                 raise Mismatch(f"{path} is {leaf!r}, which it cannot be")
 
 
+def _outlined(state: Any) -> Any:
+    """Return a state without its arrays, which would keep a graph alive."""
+    if isinstance(state, tuple | list):
+        return type(state)(_outlined(item) for item in state)
+    return ArrayInfo(state.dtype, state.shape) if isinstance(state, mx.array) else state
+
+
 def _can_be_set(layer: Any) -> bool:
     state = getattr(type(layer), "state", None)
     return isinstance(state, property) and state.fset is not None
@@ -167,9 +174,9 @@ def _filled(state: Any, found: dict[str, Any], path: str) -> Any:
 def _alike(other: Any, leaf: Any) -> bool:
     if isinstance(leaf, mx.array | ArrayInfo):
         return (
-            isinstance(other, mx.array)
+            isinstance(other, ArrayInfo)
             and leaf.dtype == other.dtype
-            and len(leaf.shape) == other.ndim
+            and len(leaf.shape) == len(other.shape)
         )
     return type(leaf) is type(other)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.cache.layer_state import Template
 from cowmlx.cache.snapshot import Snapshot, share
 from cowmlx.cache.trimming import can_trim_all, trim
 
@@ -44,6 +45,7 @@ class Sequence:
         self._own: list[Any] = []
         self.batch: Batch | None = None  # which has the layers now
         self.row: Row | None = None  # of it
+        self._template: Template | None = None
 
     def reset(self) -> None:
         """Forget every token."""
@@ -151,6 +153,12 @@ class Sequence:
         self._give_up_row()
         self._own = share(snapshot.layers)
         self.tokens = list(snapshot.tokens)
+
+    def template(self) -> Template:
+        """Return what the states of these layers look like."""
+        if self._template is None:
+            self._template = Template(self._network, self._make_layers)
+        return self._template
 
     def make_layers(self) -> list[Any]:
         """Return empty layer caches of this sequence's kind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -10,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import zlib
 
 import pytest
 from driver import KINDS, delivered, greedy, opened, prompt
@@ -19,10 +19,11 @@ from support.in_process import Call
 from support.library import Library, StatusError
 from support.paths import ROOT
 from support.signatures import ECANCELED, ECONTEXT, EFORMAT, EHANDLE, EIO, OK
+from xxhash import xxh3_64_intdigest
 
 from cowmlx._defaults import CONTEXT
 from cowmlx._defaults import GENERATION as DEFAULTS
-from cowmlx.cache import disk, disk_reader
+from cowmlx.cache import disk, disk_reader, partial
 from cowmlx.errors import BadState, Canceled
 
 START, OTHER = prompt(20), prompt(25, seed=3)
@@ -114,7 +115,7 @@ class Forged:
         length = int.from_bytes(content[:8], "little")
         self.entries = json.loads(content[8 : 8 + length])
         self.metadata = self.entries.pop("__metadata__")
-        self.data = bytearray(content[8 + length : -8])
+        self.data = bytearray(content[8 + length : -16])
 
     def bytes(self) -> bytes:
         text = json.dumps({"__metadata__": self.metadata, **self.entries}).encode()
@@ -130,9 +131,8 @@ class Forged:
 
 def sealed(header: bytes, data: bytes) -> bytes:
     start = len(header).to_bytes(8, "little") + header
-    of_header = zlib.crc32(start)
-    sums = of_header, zlib.crc32(data, of_header)
-    return start + data + b"".join(value.to_bytes(4, "little") for value in sums)
+    sums = xxh3_64_intdigest(start), xxh3_64_intdigest(start + data)
+    return start + data + b"".join(value.to_bytes(8, "little") for value in sums)
 
 
 def entry(name, key, value):
@@ -204,11 +204,11 @@ FORGERIES = {
     "no tokens": renamed("tokens", "layers.9.9"),
     "an array of no layer": renamed("layers.0.0", "weights"),
     "an array of another layer": renamed("layers.0.0", "layers.5.0"),
-    "no checksum": lambda forged: forged.entries.pop("crc32"),
+    "no checksum": lambda forged: forged.entries.pop("xxh3_64"),
     "a checksum that is not the last": lambda forged: (
         renamed("tokens", "x")(forged),
-        renamed("crc32", "tokens")(forged),
-        renamed("x", "crc32")(forged),
+        renamed("xxh3_64", "tokens")(forged),
+        renamed("x", "xxh3_64")(forged),
     ),
     "a negative token": first_token(-1),
     "a token outside the vocabulary": first_token(10**6),
@@ -267,7 +267,7 @@ def test_headers_changed_at_random(lib, tiny, open_context, file, kind):
     save(lib, tiny(kind), file)
     content = file.read_bytes()
     length = int.from_bytes(content[:8], "little")
-    header, data = content[8 : 8 + length], content[8 + length : -8]
+    header, data = content[8 : 8 + length], content[8 + length : -16]
     digits = [place for place, byte in enumerate(header) if chr(byte).isdigit()]
     draw = random.Random(kind)
     for _ in range(150):
@@ -391,6 +391,37 @@ def test_killed_while_saving(lib, tiny, folder, open_context, file, name, count,
     context = open_context(tiny("llama"))
     lib.restore(context, file)
     assert len(lib.tokens(context)) == (30 if new else len(START))
+    lib.save(context, file)
+    assert os.listdir(file.parent) == [file.name]  # what the killed process left is swept
+
+
+def test_what_others_are_writing_is_not_swept(lib, tiny, file):
+    descriptor, path = partial.create(str(file.parent))
+    try:
+        save(lib, tiny("llama"), file)
+        assert os.path.exists(path)
+    finally:
+        os.close(descriptor)
+    save(lib, tiny("llama"), file)
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_file_swept_before_it_is_locked_is_made_again(file, monkeypatch):
+    """The sweep of another process may come between making and locking."""
+    lock, swept = fcntl.flock, []
+
+    def sweep_first(descriptor, how):
+        if not swept:
+            swept.extend(os.listdir(file.parent))
+            for _ in partial.sweep(str(file.parent)):
+                pass
+        return lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    descriptor, path = partial.create(str(file.parent))
+    os.close(descriptor)
+    assert len(swept) == 1
+    assert os.listdir(file.parent) == [os.path.basename(path)] != swept
 
 
 LOOP = """
@@ -641,7 +672,8 @@ def test_a_context_lets_nobody_in_meanwhile(engine, held, under_way, file, way):
 @ways
 def test_a_fault_ends_its_call_alone(engine, held, under_way, monkeypatch, way):
     call = under_way(way)
-    monkeypatch.setattr(zlib, "crc32", None)
+    monkeypatch.setattr(disk, "_put", None)
+    monkeypatch.setattr(disk_reader.Reader, "_fill", None)
     while engine.step():
         pass
     assert isinstance(call.ended, TypeError)
