@@ -91,7 +91,8 @@ cdef int put_stats(cow_mlx_stats* out, object value) except -1:
 
 
 cdef tuple read_runtime_info(cow_request* r):
-    return ()
+    return (
+    )
 
 
 cdef int write_runtime_info(cow_request* r, object value) except -1:
@@ -101,7 +102,8 @@ cdef int write_runtime_info(cow_request* r, object value) except -1:
 
 
 cdef tuple read_memory_trim(cow_request* r):
-    return ()
+    return (
+    )
 
 
 cdef int write_memory_trim(cow_request* r, object value) except -1:
@@ -110,7 +112,10 @@ cdef int write_memory_trim(cow_request* r, object value) except -1:
 
 cdef tuple read_model_load(cow_request* r):
     cdef const cow_model_load_args* a = <const cow_model_load_args*> r.args
-    return (to_string(a.path, "path"), to_model_params(a.params),)
+    return (
+        to_string(a.path, "path"),
+        to_model_params(a.params),
+    )
 
 
 cdef int write_model_load(cow_request* r, object value) except -1:
@@ -121,7 +126,9 @@ cdef int write_model_load(cow_request* r, object value) except -1:
 
 cdef tuple read_model_free(cow_request* r):
     cdef const cow_model_free_args* a = <const cow_model_free_args*> r.args
-    return (a.model,)
+    return (
+        a.model,
+    )
 
 
 cdef int write_model_free(cow_request* r, object value) except -1:
@@ -130,7 +137,9 @@ cdef int write_model_free(cow_request* r, object value) except -1:
 
 cdef tuple read_model_info(cow_request* r):
     cdef const cow_model_info_args* a = <const cow_model_info_args*> r.args
-    return (a.model,)
+    return (
+        a.model,
+    )
 
 
 cdef int write_model_info(cow_request* r, object value) except -1:
@@ -141,7 +150,11 @@ cdef int write_model_info(cow_request* r, object value) except -1:
 
 cdef tuple read_model_tokenize(cow_request* r):
     cdef const cow_model_tokenize_args* a = <const cow_model_tokenize_args*> r.args
-    return (a.model, to_text(a.text, "text"), a.flags,)
+    return (
+        a.model,
+        to_text(a.text, "text"),
+        a.flags,
+    )
 
 
 cdef int write_model_tokenize(cow_request* r, object value) except -1:
@@ -152,7 +165,11 @@ cdef int write_model_tokenize(cow_request* r, object value) except -1:
 
 cdef tuple read_model_detokenize(cow_request* r):
     cdef const cow_model_detokenize_args* a = <const cow_model_detokenize_args*> r.args
-    return (a.model, to_tokens(a.tokens), a.flags,)
+    return (
+        a.model,
+        to_tokens(a.tokens),
+        a.flags,
+    )
 
 
 cdef int write_model_detokenize(cow_request* r, object value) except -1:
@@ -163,7 +180,10 @@ cdef int write_model_detokenize(cow_request* r, object value) except -1:
 
 cdef tuple read_model_is_end(cow_request* r):
     cdef const cow_model_is_end_args* a = <const cow_model_is_end_args*> r.args
-    return (a.model, a.token,)
+    return (
+        a.model,
+        a.token,
+    )
 
 
 cdef int write_model_is_end(cow_request* r, object value) except -1:
@@ -174,7 +194,11 @@ cdef int write_model_is_end(cow_request* r, object value) except -1:
 
 cdef tuple read_model_chat_prompt(cow_request* r):
     cdef const cow_model_chat_prompt_args* a = <const cow_model_chat_prompt_args*> r.args
-    return (a.model, to_text(a.messages_json, "messages_json"), to_string(a.options_json, "options_json"),)
+    return (
+        a.model,
+        to_text(a.messages_json, "messages_json"),
+        to_string(a.options_json, "options_json"),
+    )
 
 
 cdef int write_model_chat_prompt(cow_request* r, object value) except -1:
@@ -185,7 +209,10 @@ cdef int write_model_chat_prompt(cow_request* r, object value) except -1:
 
 cdef tuple read_context_create(cow_request* r):
     cdef const cow_context_create_args* a = <const cow_context_create_args*> r.args
-    return (a.model, to_context_params(a.params),)
+    return (
+        a.model,
+        to_context_params(a.params),
+    )
 
 
 cdef int write_context_create(cow_request* r, object value) except -1:
@@ -196,7 +223,9 @@ cdef int write_context_create(cow_request* r, object value) except -1:
 
 cdef tuple read_context_free(cow_request* r):
     cdef const cow_context_free_args* a = <const cow_context_free_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_free(cow_request* r, object value) except -1:
@@ -205,7 +234,9 @@ cdef int write_context_free(cow_request* r, object value) except -1:
 
 cdef tuple read_context_fork(cow_request* r):
     cdef const cow_context_fork_args* a = <const cow_context_fork_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_fork(cow_request* r, object value) except -1:
@@ -216,7 +247,9 @@ cdef int write_context_fork(cow_request* r, object value) except -1:
 
 cdef tuple read_context_reset(cow_request* r):
     cdef const cow_context_reset_args* a = <const cow_context_reset_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_reset(cow_request* r, object value) except -1:
@@ -225,7 +258,9 @@ cdef int write_context_reset(cow_request* r, object value) except -1:
 
 cdef tuple read_context_tokens(cow_request* r):
     cdef const cow_context_tokens_args* a = <const cow_context_tokens_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_tokens(cow_request* r, object value) except -1:
@@ -236,7 +271,10 @@ cdef int write_context_tokens(cow_request* r, object value) except -1:
 
 cdef tuple read_context_trim_end(cow_request* r):
     cdef const cow_context_trim_end_args* a = <const cow_context_trim_end_args*> r.args
-    return (a.context, a.count,)
+    return (
+        a.context,
+        a.count,
+    )
 
 
 cdef int write_context_trim_end(cow_request* r, object value) except -1:
@@ -247,7 +285,10 @@ cdef int write_context_trim_end(cow_request* r, object value) except -1:
 
 cdef tuple read_context_trim_front(cow_request* r):
     cdef const cow_context_trim_front_args* a = <const cow_context_trim_front_args*> r.args
-    return (a.context, a.count,)
+    return (
+        a.context,
+        a.count,
+    )
 
 
 cdef int write_context_trim_front(cow_request* r, object value) except -1:
@@ -258,7 +299,9 @@ cdef int write_context_trim_front(cow_request* r, object value) except -1:
 
 cdef tuple read_context_checkpoint(cow_request* r):
     cdef const cow_context_checkpoint_args* a = <const cow_context_checkpoint_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_checkpoint(cow_request* r, object value) except -1:
@@ -269,7 +312,10 @@ cdef int write_context_checkpoint(cow_request* r, object value) except -1:
 
 cdef tuple read_context_rewind(cow_request* r):
     cdef const cow_context_rewind_args* a = <const cow_context_rewind_args*> r.args
-    return (a.context, a.checkpoint,)
+    return (
+        a.context,
+        a.checkpoint,
+    )
 
 
 cdef int write_context_rewind(cow_request* r, object value) except -1:
@@ -278,7 +324,9 @@ cdef int write_context_rewind(cow_request* r, object value) except -1:
 
 cdef tuple read_checkpoint_free(cow_request* r):
     cdef const cow_checkpoint_free_args* a = <const cow_checkpoint_free_args*> r.args
-    return (a.checkpoint,)
+    return (
+        a.checkpoint,
+    )
 
 
 cdef int write_checkpoint_free(cow_request* r, object value) except -1:
@@ -287,7 +335,10 @@ cdef int write_checkpoint_free(cow_request* r, object value) except -1:
 
 cdef tuple read_context_save(cow_request* r):
     cdef const cow_context_save_args* a = <const cow_context_save_args*> r.args
-    return (a.context, to_string(a.path, "path"),)
+    return (
+        a.context,
+        to_string(a.path, "path"),
+    )
 
 
 cdef int write_context_save(cow_request* r, object value) except -1:
@@ -296,7 +347,10 @@ cdef int write_context_save(cow_request* r, object value) except -1:
 
 cdef tuple read_context_load(cow_request* r):
     cdef const cow_context_load_args* a = <const cow_context_load_args*> r.args
-    return (a.context, to_string(a.path, "path"),)
+    return (
+        a.context,
+        to_string(a.path, "path"),
+    )
 
 
 cdef int write_context_load(cow_request* r, object value) except -1:
@@ -305,7 +359,9 @@ cdef int write_context_load(cow_request* r, object value) except -1:
 
 cdef tuple read_context_info(cow_request* r):
     cdef const cow_context_info_args* a = <const cow_context_info_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_info(cow_request* r, object value) except -1:
@@ -316,7 +372,11 @@ cdef int write_context_info(cow_request* r, object value) except -1:
 
 cdef tuple read_adapter_load(cow_request* r):
     cdef const cow_adapter_load_args* a = <const cow_adapter_load_args*> r.args
-    return (a.model, to_string(a.path, "path"), a.scale,)
+    return (
+        a.model,
+        to_string(a.path, "path"),
+        a.scale,
+    )
 
 
 cdef int write_adapter_load(cow_request* r, object value) except -1:
@@ -327,7 +387,9 @@ cdef int write_adapter_load(cow_request* r, object value) except -1:
 
 cdef tuple read_adapter_free(cow_request* r):
     cdef const cow_adapter_free_args* a = <const cow_adapter_free_args*> r.args
-    return (a.adapter,)
+    return (
+        a.adapter,
+    )
 
 
 cdef int write_adapter_free(cow_request* r, object value) except -1:
@@ -336,7 +398,10 @@ cdef int write_adapter_free(cow_request* r, object value) except -1:
 
 cdef tuple read_context_set_adapter(cow_request* r):
     cdef const cow_context_set_adapter_args* a = <const cow_context_set_adapter_args*> r.args
-    return (a.context, a.adapter,)
+    return (
+        a.context,
+        a.adapter,
+    )
 
 
 cdef int write_context_set_adapter(cow_request* r, object value) except -1:
@@ -345,7 +410,11 @@ cdef int write_context_set_adapter(cow_request* r, object value) except -1:
 
 cdef tuple read_context_begin(cow_request* r):
     cdef const cow_context_begin_args* a = <const cow_context_begin_args*> r.args
-    return (a.context, to_tokens(a.tokens), to_generation_params(a.params),)
+    return (
+        a.context,
+        to_tokens(a.tokens),
+        to_generation_params(a.params),
+    )
 
 
 cdef int write_context_begin(cow_request* r, object value) except -1:
@@ -354,7 +423,9 @@ cdef int write_context_begin(cow_request* r, object value) except -1:
 
 cdef tuple read_context_next(cow_request* r):
     cdef const cow_context_next_args* a = <const cow_context_next_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_next(cow_request* r, object value) except -1:
@@ -366,7 +437,10 @@ cdef int write_context_next(cow_request* r, object value) except -1:
 
 cdef tuple read_context_poll(cow_request* r):
     cdef const cow_context_poll_args* a = <const cow_context_poll_args*> r.args
-    return (a.context, a.timeout_ms,)
+    return (
+        a.context,
+        a.timeout_ms,
+    )
 
 
 cdef int write_context_poll(cow_request* r, object value) except -1:
@@ -375,7 +449,9 @@ cdef int write_context_poll(cow_request* r, object value) except -1:
 
 cdef tuple read_context_wake_fd(cow_request* r):
     cdef const cow_context_wake_fd_args* a = <const cow_context_wake_fd_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_wake_fd(cow_request* r, object value) except -1:
@@ -386,7 +462,11 @@ cdef int write_context_wake_fd(cow_request* r, object value) except -1:
 
 cdef tuple read_context_generate(cow_request* r):
     cdef const cow_context_generate_args* a = <const cow_context_generate_args*> r.args
-    return (a.context, to_tokens(a.tokens), to_generation_params(a.params),)
+    return (
+        a.context,
+        to_tokens(a.tokens),
+        to_generation_params(a.params),
+    )
 
 
 cdef int write_context_generate(cow_request* r, object value) except -1:
@@ -397,7 +477,9 @@ cdef int write_context_generate(cow_request* r, object value) except -1:
 
 cdef tuple read_context_logprobs(cow_request* r):
     cdef const cow_context_logprobs_args* a = <const cow_context_logprobs_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_logprobs(cow_request* r, object value) except -1:
@@ -409,7 +491,9 @@ cdef int write_context_logprobs(cow_request* r, object value) except -1:
 
 cdef tuple read_context_logits(cow_request* r):
     cdef const cow_context_logits_args* a = <const cow_context_logits_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_logits(cow_request* r, object value) except -1:
@@ -420,7 +504,9 @@ cdef int write_context_logits(cow_request* r, object value) except -1:
 
 cdef tuple read_context_stats(cow_request* r):
     cdef const cow_context_stats_args* a = <const cow_context_stats_args*> r.args
-    return (a.context,)
+    return (
+        a.context,
+    )
 
 
 cdef int write_context_stats(cow_request* r, object value) except -1:
@@ -431,7 +517,12 @@ cdef int write_context_stats(cow_request* r, object value) except -1:
 
 cdef tuple read_context_chat(cow_request* r):
     cdef const cow_context_chat_args* a = <const cow_context_chat_args*> r.args
-    return (a.context, to_text(a.messages_json, "messages_json"), to_generation_params(a.params), to_string(a.options_json, "options_json"),)
+    return (
+        a.context,
+        to_text(a.messages_json, "messages_json"),
+        to_generation_params(a.params),
+        to_string(a.options_json, "options_json"),
+    )
 
 
 cdef int write_context_chat(cow_request* r, object value) except -1:
@@ -442,7 +533,11 @@ cdef int write_context_chat(cow_request* r, object value) except -1:
 
 cdef tuple read_model_embed(cow_request* r):
     cdef const cow_model_embed_args* a = <const cow_model_embed_args*> r.args
-    return (a.model, to_texts(a.texts), to_embed_params(a.params),)
+    return (
+        a.model,
+        to_texts(a.texts),
+        to_embed_params(a.params),
+    )
 
 
 cdef int write_model_embed(cow_request* r, object value) except -1:

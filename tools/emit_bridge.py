@@ -82,8 +82,8 @@ def reader(call: Call) -> list[str]:
     lines = [f"cdef tuple read_{call.name}(cow_request* r):"]
     if call.inputs:
         lines.append(arguments(call))
-    values = "".join(f"{read(role)}, " for role in call.inputs)
-    return [*lines, f"    return ({values.strip()})", "", ""]
+    values = [f"        {read(role)}," for role in call.inputs]
+    return [*lines, "    return (", *values, "    )", "", ""]
 
 
 def read(role: Role) -> str:
