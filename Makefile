@@ -29,8 +29,9 @@ LIBRARY := cowmlx/lib/libcowmlx.so.1
 endif
 RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 
+HEADERS := $(wildcard include/* include/*/*)
 SOURCES := setup.py pyproject.toml cowmlx/_cow_mlx.pxd \
-  $(wildcard cowmlx/*.pyx cowmlx/*.pxi csrc/*.c csrc/*.h csrc/*/*.c include/*)
+  $(wildcard cowmlx/*.pyx cowmlx/*.pxi csrc/*.c csrc/*.h csrc/*/*.c) $(HEADERS)
 
 # All that was made here: the environment, and what was built with it.
 BUILT = build cowmlx/lib cowmlx/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
@@ -82,13 +83,13 @@ build/.compiled: $(LIBRARY) $(wildcard cowmlx/*.py cowmlx/*/*.py)
 	$(BIN)/python -m compileall -q cowmlx
 	@touch $@
 
-build/generate: examples/c/generate.c include/cow_mlx.h $(LIBRARY)
+build/generate: examples/c/generate.c $(HEADERS) $(LIBRARY)
 	@mkdir -p build
 	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $< -o $@ $(LIBRARY) $(RPATH)
 
 DESKTOP := $(wildcard examples/desktop/*.c)
 
-build/desktop: $(DESKTOP) $(wildcard examples/desktop/*.h) include/cow_mlx.h $(LIBRARY)
+build/desktop: $(DESKTOP) $(wildcard examples/desktop/*.h) $(HEADERS) $(LIBRARY)
 	@pkg-config --exists gtk4 || \
 	  { echo "The desktop app needs GTK 4. Debian: libgtk-4-dev; macOS: brew install gtk4 pkgconf"; exit 1; }
 	@mkdir -p build
@@ -115,7 +116,7 @@ lint: all $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/*.pyx cowmlx/*.pxi
-	$(BIN)/clang-format --dry-run -Werror include/*.h include/*.hpp csrc/*.c csrc/*.h csrc/*/*.c examples/c/*.c \
+	$(BIN)/clang-format --dry-run -Werror include/*.h include/*/*.h include/*.hpp csrc/*.c csrc/*.h csrc/*/*.c examples/c/*.c \
 	  examples/cpp/*.cpp examples/desktop/*.c examples/desktop/*.h
 	$(BIN)/python tools/gen_bindings.py --check
 	$(BIN)/python tools/abi.py check

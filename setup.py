@@ -24,7 +24,7 @@ from targets import MACOS_MINIMUM, Python, Target  # noqa: E402
 
 TARGET = Target(macos="" if "MACOSX_DEPLOYMENT_TARGET" in os.environ else MACOS_MINIMUM)
 SOURCES = Path()  # commands run in ROOT
-HEADERS = ["cow_mlx.h", "cow_mlx.hpp", "cow_mlx_compat.h"]
+HEADERS = [path.relative_to(ROOT / "include") for path in (ROOT / "include").rglob("*.h*")]
 BLAS = "libcowmlx_blas.so"
 LAPACK = "libcowmlx_lapack.so"
 OPENBLAS = "libscipy_openblas.so"
@@ -70,10 +70,10 @@ class BuildAll(build_ext):
         package = ROOT / "cowmlx" if self.inplace else Path(self.build_lib) / "cowmlx"
         self.build_library(package / "lib")
         if not self.inplace:
-            include = package / "include"
-            include.mkdir(parents=True, exist_ok=True)
             for header in HEADERS:
-                shutil.copy(ROOT / "include" / header, include)
+                copy = package / "include" / header
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / "include" / header, copy)
 
     def environment(self) -> str:
         """Return where a library in this tree finds its Python; "" for one that is installed.

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+INCLUDE = ROOT / "include"
 sys.path.insert(0, str(ROOT))
 
 from cowmlx._constants import VERSION  # noqa: E402
@@ -125,8 +126,8 @@ def copy_distribution(distribution: importlib.metadata.Distribution, folder: Pat
 
 
 def headers() -> list[Path]:
-    """Return the public headers."""
-    return sorted((ROOT / "include").glob("*.h*"))
+    """Return the public headers, relative to their folder."""
+    return sorted(path.relative_to(INCLUDE) for path in INCLUDE.rglob("*.h*"))
 
 
 def copy_package(folder: Path) -> None:
@@ -134,9 +135,10 @@ def copy_package(folder: Path) -> None:
     package = folder / "cowmlx"
     left_out = shutil.ignore_patterns("*.pyx", "*.pxi", "*.pxd", "*.c", "include", LINK)
     shutil.copytree(ROOT / "cowmlx", package, ignore=left_out)
-    (package / "include").mkdir()
     for header in headers():
-        shutil.copy2(header, package / "include")
+        copy = package / "include" / header
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(INCLUDE / header, copy)
     shutil.copy2(ROOT / "LICENSE", package)
 
 
@@ -221,7 +223,7 @@ def filled(template: str, values: dict[str, str]) -> str:
 def install_files(layout: Layout, target: Layout, library: Path) -> Iterator[Path]:
     """Install what lies outside of the environment, and yield its paths."""
     for header in headers():
-        yield write(target.includedir / header.name, header.read_text())
+        yield write(target.includedir / header, (INCLUDE / header).read_text())
     yield link(target.libdir / LIBRARY, os.path.relpath(library, target.libdir))
     yield link(target.libdir / LINK, LIBRARY)
 

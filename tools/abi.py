@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+from header_text import text_of
 from header import Alias, Header, Signature, Struct, Type, read_headers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -169,7 +170,7 @@ def constants(include: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for header in headers(include):
         macros = re.findall(
-            r"^#define (COW_MLX_\w+) ((?![_\"]).+)$", header.path.read_text(), flags=re.M
+            r"^#define (COW_MLX_\w+) ((?![_\"]).+)$", text_of(header.path), flags=re.M
         )
         found |= dict(macros)
         for enum in header.enums():

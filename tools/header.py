@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from header_text import text_of
 from pycparser import c_ast, c_parser
 
 PRELUDE = """
@@ -95,7 +96,7 @@ def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> lis
     headers = {str(path): Header(path) for path in paths}
     source = PRELUDE
     for path in paths:
-        text = texts[path] if texts and path in texts else path.read_text()
+        text = texts[path] if texts and path in texts else text_of(path)
         read_macros(headers[str(path)], text)
         text = re.sub(r"^#include.*$", "", text, flags=re.M)
         source += f'#line 1 "{path}"\n{text}\n'
@@ -122,7 +123,7 @@ def read_declaration(header: Header, node: c_ast.Node) -> None:
     """Add one top-level declaration to the header."""
     inner = node.type
     if isinstance(inner, c_ast.FuncDecl):
-        summary = summary_of(header.path.read_text(), node.name)
+        summary = summary_of(text_of(header.path), node.name)
         header.functions.append(Function(node.name, signature_of(inner), summary))
         return
     is_typedef = isinstance(node, c_ast.Typedef)

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from header_text import text_of
+
 CHUNK = re.compile(
     r"/\*(?:.|\n)*?\*/"
     r"|#(?:.*\\\n)*.*"  # with the lines that continue it
@@ -70,7 +72,7 @@ class Manual:
 
 def read(path: Path, title: str = "") -> Manual:
     """Read a header; ``title`` is that of a section for what stands under none."""
-    text = path.read_text()
+    text = text_of(path)
     top, _, rest = text.partition("*/")
     sections = [Section(title)]
     comment = ""

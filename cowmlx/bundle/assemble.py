@@ -236,8 +236,8 @@ class Bundle:
         )
         if include is None:
             raise BundleError(f"no cow_mlx.h beside {PACKAGE}: {origin.again()}")
-        for header in sorted(include.glob("*.h*")):
-            self._add(header, self._folder / "include" / header.name)
+        for header in sorted(include.rglob("*.h*")):
+            self._add(header, self._folder / "include" / header.relative_to(include))
 
     def _add_engine(self) -> None:
         for source in _modules(PACKAGE, _NO_ENGINE):

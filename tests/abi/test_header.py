@@ -40,8 +40,8 @@ def test_check_names_a_stale_file(tmp_path):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.so*", "__pycache__")
         )
-    header = tmp_path / "include/cow_mlx.h"
-    header.write_text(header.read_text().replace('X(EIO, -11, "input', 'X(EIO, -14, "input'))
+    for header in (tmp_path / "include").rglob("*.h"):
+        header.write_text(header.read_text().replace('X(EIO, -11, "input', 'X(EIO, -14, "input'))
     done = run([sys.executable, tmp_path / "tools/gen_bindings.py", "--check"])
     assert done.returncode == 1
     stale = {"cowmlx/_status.py", "tests/support/signatures.py"}

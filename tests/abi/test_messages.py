@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 from support import signatures
-from support.paths import INCLUDE
+from support.paths import HEADERS
 from support.signatures import EHANDLE, ENOENT, OK
 
 THREADS, ROUNDS = 200, 5
 
 
 def test_status_names(lib):
-    text = (INCLUDE / "cow_mlx.h").read_text()
+    text = "".join(header.read_text() for header in HEADERS)
     named = {lib.name(value) for value in range(-200, 200)} - {"UNKNOWN"}
     for name in named:
         assert f"X({name}, {getattr(signatures, name)}," in text

@@ -9,6 +9,7 @@ from pathlib import Path
 from support.compiler import require, run
 from support.paths import CALF, ROOT
 
+HEADING = "/* -------------------------------------------------------------- Adapters */"
 ENTRY = """
 /**
  * How often a context holds some tokens, and what was asked.
@@ -78,8 +79,8 @@ def test_an_entry_and_a_method_make_a_call(tree, tmp_path):
     require("cc")
     shutil.copytree(ROOT / "tools", tree / "tools")
     edited(
-        tree / "include/cow_mlx.h",
-        "/* -------------------------------------------------------------- Adapters */",
+        next(path for path in (tree / "include").rglob("*.h") if HEADING in path.read_text()),
+        HEADING,
         ENTRY,
     )
     edited(tree / "cowmlx/engine.py", "    def context_stats(", METHOD)

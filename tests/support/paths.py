@@ -13,4 +13,4 @@ CALF = Path(os.environ.get("COWMLX_TEST_MODEL") or ROOT / "models/calf")
 LIBRARY = (
     ROOT / "cowmlx/lib" / ("libcowmlx.1.dylib" if sys.platform == "darwin" else "libcowmlx.so.1")
 )
-HEADERS = sorted(INCLUDE.glob("*.h"))
+HEADERS = sorted(INCLUDE.rglob("*.h"))
