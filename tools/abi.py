@@ -19,8 +19,8 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from header_text import text_of
 from header import Alias, Header, Signature, Struct, Type, read_headers
+from header_text import text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"

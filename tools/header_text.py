@@ -10,7 +10,7 @@ INCLUDE = re.compile(r'^#include "(cow_mlx/\w+\.h)"\n', re.M)
 FRAME = re.compile(
     r"\A/\*(?:(?!\*/).)*\*/\s*"  # what the part is about
     r"#ifndef (\w+_H)\n#define \1\n|#endif /\* \w+_H \*/\n|"
-    r'#ifdef __cplusplus\n(?:extern "C" \{|\})\n#endif\n|^#include ["<].*\n',
+    r'#ifdef __cplusplus\n(?:extern "C" \{|\})\n#endif\n|^#include ["<][^\n]*\n',
     re.M | re.S,
 )
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from support.compiler import compile_c, run
-from support.paths import HEADERS, ROOT
+from support.paths import HEADERS, INCLUDE, ROOT
 
 COMPILERS = [("cc", "c11"), ("c++", "c++17"), ("clang", "c11"), ("clang++", "c++17")]
 STANDARD = {"stdbool.h", "stddef.h", "stdint.h"}
@@ -18,7 +18,8 @@ STANDARD = {"stdbool.h", "stddef.h", "stdint.h"}
 @pytest.mark.parametrize(("compiler", "std"), COMPILERS)
 def test_header_compiles_alone(tmp_path, header, compiler, std):
     source = tmp_path / ("host.c" if std == "c11" else "host.cpp")
-    source.write_text(f'#include "{header.name}"\n#include "{header.name}"\n')
+    name = header.relative_to(INCLUDE).as_posix()
+    source.write_text(f'#include "{name}"\n#include "{name}"\n')
     compile_c([source], tmp_path / "host.o", "-pedantic", "-c", compiler=compiler, std=std)
 
 
