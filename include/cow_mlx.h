@@ -231,7 +231,7 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  * "blas" (what matrix products on a CPU are computed with: "openblas", "reference" or
  * "accelerate"), "blas_problem" (why it is not the best one, or null),
  * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
- * "peak", "limit") and "handles" (open handles by kind).
+ * "peak", "limit") and "handles" (open ones by kind: "model", "context", "adapter", "checkpoint").
  *
  * Where the runtime does not start at all, `python -m cowmlx doctor` tells why.
  */
@@ -295,12 +295,20 @@ COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_mo
 COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
 
 /**
- * Tell about a model, as a JSON object: "architecture", "route" ("light", or "mlx-lm" where the
- * whole of mlx-lm was needed), "path", "parameters", "bytes", "quantization", "context_length"
- * (tokens), "vocabulary_size", "special_tokens", "end_tokens", "chat_template", "tools", "thinking"
- * and "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
- * "draft": "in_place", "recomputed" or "no". With a sliding window
- * "in_place" holds until the window is full: then trim_end recomputes, and nothing is guessed.
+ * Tell about a model, as a JSON object:
+ *
+ * - "architecture", "path", "parameters", "bytes", "quantization" (as in config.json, or null).
+ * - "route": "light", or "mlx-lm" where the whole of mlx-lm was needed.
+ * - "context_length" (tokens), "vocabulary_size" (logits), "tokenizer_size" (tokens with a text).
+ * - "bos_token", "eos_token" ({"id": 1, "text": "<s>"}, or null), "special_tokens" (the same by
+ *   name) and "end_tokens" (a list of the same).
+ * - "chat_template" and "tools": whether there is one, and whether it renders tools.
+ * - "tool_parser" (the format of tool calls, or null) and "tool_markers" (the texts at their
+ *   "start" and "end", or null).
+ * - "thinking" (whether the model marks its thinking) and "thinking_markers" (with what, or null).
+ * - "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
+ *   "draft": "in_place", "recomputed" or "no". With a sliding window "in_place" holds until the
+ *   window is full: then trim_end recomputes, and nothing is guessed.
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
                                               size_t* length);
@@ -553,14 +561,15 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
 COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const char* path);
 
 /**
- * Tell about a context, as a JSON object: the effective parameters, "adapter" (the handle it was
- * set with, even if that has been freed since, or null), "tokens" (held now), "bytes" of the cache,
- * "generating", "alone" (why it is never decoded in a batch with other contexts, or null), and of
- * the last begin "prompt", "reused" (tokens, from wherever), "shared" (those of them that another
- * context had processed), "recomputed", "dropped" (tokens that rolled out of the window),
- * "first_difference" (index of the first token that was not as this context held it, or null),
- * "rebuilt" (why nothing could be reused, or null) and "batched" (tokens whose step was taken
- * together with other contexts).
+ * Tell about a context, as a JSON object: the effective parameters ("max_tokens", "kv_bits",
+ * "kv_group_size", "solo", "priority", "overflow", "keep_tokens", "share_prefix"), "adapter" (the
+ * handle it was set with, even if that has been freed since, or null), "tokens" (held now), "bytes"
+ * of the cache, "generating", "alone" (why it is never decoded in a batch with other contexts, or
+ * null), and of the last begin "prompt" (its tokens), "reused" (those that were not processed
+ * again), "shared" (those of them that another context had processed), "recomputed" (held before,
+ * and processed again), "dropped" (tokens that rolled out of the window), "first_difference" (index
+ * of the first token that was not as this context held it, or null), "rebuilt" (why nothing could
+ * be reused, or null) and "batched" (tokens whose step was taken together with other contexts).
  *
  * "error" is for hosts that hear of a call's end on another thread than the one that made it,
  * where cow_mlx_error_message() does not know of it: of the last call on this context that failed
