@@ -20,7 +20,8 @@ typedef enum cow_kind {
   COW_KIND_MODEL = 1,
   COW_KIND_CONTEXT = 2,
   COW_KIND_ADAPTER = 3,
-  COW_KIND_CHECKPOINT = 4
+  COW_KIND_CHECKPOINT = 4,
+  COW_KIND_ARRAY = 5 /* reserved; in 64 bits */
 } cow_kind;
 
 /* What a call tells its host before it ends. */

@@ -140,6 +140,9 @@ typedef int32_t cow_mlx_adapter;
 /** What a context held at one moment. */
 typedef int32_t cow_mlx_checkpoint;
 
+/** Reserved: an array. Below 2^53, so that JavaScript's numbers hold every one. */
+typedef int64_t cow_mlx_array;
+
 /** A text, where a call takes several: UTF-8, or COW_MLX_NUL as its length. */
 typedef struct cow_mlx_text {
   const char* data;

@@ -12,7 +12,7 @@ HELD = {"cow_bridge"}
 OPENING = '''\
 """{generated}"""
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 
 cdef extern from "<stdbool.h>" nogil:

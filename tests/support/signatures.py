@@ -71,6 +71,7 @@ cow_mlx_model = c_int32
 cow_mlx_context = c_int32
 cow_mlx_adapter = c_int32
 cow_mlx_checkpoint = c_int32
+cow_mlx_array = c_int64
 
 
 class cow_mlx_text(Structure):

@@ -6,6 +6,7 @@ aliases! {
     cow_mlx_context = i32;
     cow_mlx_adapter = i32;
     cow_mlx_checkpoint = i32;
+    cow_mlx_array = i64;
 }
 
 statuses! {
