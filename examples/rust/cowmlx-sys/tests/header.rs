@@ -40,6 +40,7 @@ c_types! {
     f32 => "float",
     f64 => "double",
     i32 => "int32_t",
+    i64 => "int64_t",
     u32 => "uint32_t",
     u64 => "uint64_t",
     usize => "size_t",
