@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 
@@ -340,28 +341,41 @@ class Tokenizer:
 
     def _encoding(self, text: str, add_special: bool, *, special: bool) -> Any:
         self.backend.encode_special_tokens = not special
-        try:
+        with _told("this text"):
             return self.backend.encode(text, add_special_tokens=add_special)
-        except (TypeError, UnicodeEncodeError) as exc:
-            # The library takes no lone surrogates, which JSON can spell.
-            raise InvalidArgument(f"the text is not valid Unicode ({exc})") from exc
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as exc:  # the library panics on some rules of tokenizer.json
-            reason = f"{type(exc).__name__}: {exc}"
-            raise BadFormat(f"the model's tokenizer fails on this text ({reason})") from exc
 
     def _model_only(self, text: str) -> list[int]:
         """Run the tokenizer's pipeline without its added tokens."""
         pieces = model(self.backend)
         if pieces is None or not text:
             return self._encode(text, False, special=False)
-        if self.backend.normalizer is not None:
-            text = self.backend.normalizer.normalize_str(text)
-        parts = [text]
-        if self.backend.pre_tokenizer is not None:
-            parts = [part for part, _ in self.backend.pre_tokenizer.pre_tokenize_str(text)]
-        return [token.id for part in parts for token in pieces.tokenize(part)]
+        with _told("this text"):
+            if self.backend.normalizer is not None:
+                text = self.backend.normalizer.normalize_str(text)
+            parts = [text]
+            if self.backend.pre_tokenizer is not None:
+                parts = [part for part, _ in self.backend.pre_tokenizer.pre_tokenize_str(text)]
+            return [token.id for part in parts for token in pieces.tokenize(part)]
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Tell of what the library raises, which panics on some rules of tokenizer.json, as a status.
+
+    Raises:
+        InvalidArgument: a text holds a lone surrogate.
+        BadFormat: the library fails for another reason.
+    """
+    try:
+        yield
+    except (TypeError, UnicodeEncodeError) as exc:
+        # The library takes no lone surrogates, which JSON can spell.
+        raise InvalidArgument(f"the text is not valid Unicode ({exc})") from exc
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as exc:
+        reason = f"{type(exc).__name__}: {exc}"
+        raise BadFormat(f"the model's tokenizer fails on {what} ({reason})") from exc
 
 
 def model(backend: Any) -> Any:

@@ -2,13 +2,14 @@
 
 The library aborts the process when memory ends, and nothing interrupts it while it works. So the
 tree of components is walked first: what a text may grow to is bounded, and no pattern may take
-exponential time.
+exponential time. Components at which the library panics are refused: panics print, some abort.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import struct
 
 from cowmlx import json_text
 from cowmlx.errors import BadFormat
@@ -168,6 +169,9 @@ def _decoder(where: str, part: dict[str, Any]) -> int:
         return _replaced(where, part)
     if kind == "WordPiece":
         _affix(where, "prefix", part.get("prefix"))
+    if kind == "Strip" and part["stop"]:
+        # The library counts below the beginning of a token that is shorter, or all stripped.
+        raise _Exceeded(f"{where} (Strip) strips {part['stop']} characters of ends; only 0 works")
     return 1
 
 
@@ -209,7 +213,31 @@ def _precompiled(part: dict[str, Any]) -> int:
     size = int.from_bytes(table[:4], "little") + 4
     if len(table) < size:
         raise ValueError("precompiled_charsmap is cut short")
+    _trie(table[4:size], table[size:])
     return max(1, *map(len, table[size:].split(b"\0")))
+
+
+def _trie(packed: bytes, texts: bytes) -> None:
+    """Make sure that no way through SentencePiece's double array leaves it, or its texts.
+
+    A unit holds a byte of a character, how far away the unit's block of 256 is, and whether a
+    character ends here: the block's first unit then holds where its text begins.
+    """
+    units = struct.unpack(f"<{len(packed) // 4}I", packed[: len(packed) // 4 * 4])
+    texts.decode()
+    for index, unit in enumerate(units or (0,)):
+        if index and unit >> 31:  # where a text begins
+            continue
+        block = index ^ ((unit >> 10) << ((unit & 1 << 9) >> 6))
+        if block | 255 >= len(units):
+            raise ValueError(f"unit {index} of precompiled_charsmap leads out of it")
+        begin = units[block] & ((1 << 31) - 1)
+        if unit & 1 << 8 and (begin > len(texts) or texts[begin : begin + 1] in _INNER_BYTES):
+            raise ValueError(f"unit {index} of precompiled_charsmap leads to no text")
+
+
+# Of a character, those behind its first.
+_INNER_BYTES = frozenset(bytes([value]) for value in range(0x80, 0xC0))
 
 
 def _size(text: str) -> int:
@@ -242,6 +270,8 @@ def _around(name: str, component: Any) -> None:
             raise _Exceeded(
                 f"{where} puts {len(part['single'])} pieces together, more than {MAX_AROUND}"
             )
+        if any(piece.get("Sequence", {}).get("id", "A") != "A" for piece in pieces):
+            raise _Exceeded(f"{where}.single puts a second text into the place of a single one")
         own = sum("Sequence" in piece for piece in pieces)
         copies *= max(1, own)
         tokens = tokens * max(1, own) + sum(
@@ -266,9 +296,28 @@ def _model(model: dict[str, Any]) -> None:
         raise _Exceeded(f"model.vocab has a token of {longest} characters, more than {MAX_ENTRY}")
     for key in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         _affix("model", key, model.get(key))
+    if model.get("continuing_subword_prefix") and "merges" in model:
+        _merges(model["continuing_subword_prefix"], model["merges"], vocabulary)
     word = model.get("max_input_chars_per_word")
     if isinstance(word, int) and word > MAX_WORD:
         raise _Exceeded(f"model.max_input_chars_per_word is {word}, more than {MAX_WORD}")
+
+
+def _merges(prefix: str, merges: list[Any], vocabulary: Any) -> None:
+    """Make sure that every merge gives a token once the prefix is cut off its second part.
+
+    The library cuts bytes off without a look at what they are.
+    """
+    size = _size(prefix)
+    for number, merge in enumerate(merges):
+        first, second = merge.split(" ") if isinstance(merge, str) else merge
+        cut = second.encode("utf-8", "surrogatepass")
+        merged = first + cut[size:].decode("utf-8", "replace")
+        if len(cut) < size or merged not in vocabulary:
+            raise _Exceeded(
+                f"model.merges[{number}] ({first[:40]!r}, {second[:40]!r}) gives no token of the "
+                f"vocabulary without model.continuing_subword_prefix ({prefix!r})"
+            )
 
 
 def _affix(where: str, key: str, text: str | None) -> None:

@@ -42,7 +42,9 @@ def added(content, **flags):
 BEGIN = {"SpecialToken": {"id": "<|begin|>", "type_id": 0}}
 TEXT = {"Sequence": {"id": "A", "type_id": 0}}
 THOUSANDFOLD = odd.replace("a", "a" * 1000)
-TABLE = base64.b64encode((4).to_bytes(4, "little") + bytes(4) + b"x" * 9000 + b"\0").decode()
+OTHER = {"Sequence": {"id": "B", "type_id": 0}}
+STRAY = base64.b64encode((4).to_bytes(4, "little") + b"\xff" * 4).decode()
+TABLE = base64.b64encode((1024).to_bytes(4, "little") + bytes(1024) + b"x" * 9000 + b"\0").decode()
 
 # What is put into calf's tokenizer.json, and what the message must name.
 REFUSED = {
@@ -69,6 +71,14 @@ REFUSED = {
     "cut table": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "//////8="}},
         ["precompiled_charsmap"],
+    ),
+    "table without an end": (
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": STRAY}},
+        ["precompiled_charsmap", "unit 0"],
+    ),
+    "table of nothing": (
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="}},
+        ["precompiled_charsmap", "unit 0"],
     ),
     "many normalizers": (
         {"normalizer": odd.in_turn(*[{"type": "NFC"}] * 100_000)},
@@ -132,6 +142,11 @@ REFUSED = {
         },
         ["post_processor[1]", "64", "8"],
     ),
+    "another text": ({"post_processor": template([BEGIN, OTHER])}, ["post_processor", "second"]),
+    "stripped ends": (
+        {"decoder": {"type": "Strip", "content": " ", "start": 0, "stop": 2}},
+        ["decoder", "Strip", "2"],
+    ),
     "decoder": (
         {"decoder": {"type": "Sequence", "decoders": [odd.replace("e", "x" * 1000)]}},
         ["decoder[0]", "Replace", "64"],
@@ -163,6 +178,24 @@ REFUSED = {
     "long inner prefix": (
         {"model": {"continuing_subword_prefix": "x" * 1000}},
         ["model.continuing_subword_prefix", "1000", "256"],
+    ),
+    "prefix that no merge has": (
+        {"model": {"continuing_subword_prefix": "x"}},
+        ["model.merges[", "continuing_subword_prefix", "'x'"],
+    ),
+    "prefix within a character": (
+        {
+            "model": {
+                "vocab": {"a": 1300, "é": 1301},
+                "merges": [["a", "é"]],
+                "continuing_subword_prefix": "x",
+            }
+        },
+        ["model.merges[0]", "'é'"],
+    ),
+    "prefix longer than a part": (
+        {"model": {"continuing_subword_prefix": "xyz"}},
+        ["model.merges[0]", "'xyz'"],
     ),
     "long words": (
         {"model": {"max_input_chars_per_word": 10**9}},
@@ -256,6 +289,7 @@ def answers(tmp_path_factory):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     shutil.rmtree(base)
     assert done.returncode == 0, done.stderr
+    assert not done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -264,3 +264,15 @@ def test_a_malformed_generation_config_is_ignored_as_mlx_lm_does(llama: pathlib.
     assert load(llama, lazy=True).end_tokens == before
     write(llama, "generation_config.json", '{"eos_token_id": [5, 6]}')
     assert load(llama, lazy=True).end_tokens == {5, 6} | before
+
+
+def test_a_vocabulary_without_its_unknown_token_fails_on_a_text_by_a_status():
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+    from cowmlx.models.tokenizer import Tokenizer
+
+    words = tokenizers.models.WordLevel({"a": 0}, unk_token="<unk>")
+    tokenizer = Tokenizer(tokenizers.Tokenizer(words), {})
+    with pytest.raises(BadFormat, match="this text"):
+        tokenizer.encode("b", add_special=False, parse_special=True)
+    with pytest.raises(BadFormat, match="this text"):
+        tokenizer.encode_plain("b")
