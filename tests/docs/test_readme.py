@@ -28,11 +28,14 @@ def test_ten_numbers_and_one_picture():
 
 
 def test_quotients_go_one_way():
-    """Ours divided by the other's: never far from the quotient of the medians beside it."""
+    """Ours divided by the other's: never far from the quotient of the medians beside it.
+
+    How far depends on how much the machine wavered between runs.
+    """
     lines = list(tables.lines())
     assert len(lines) > 50
     for line in lines:
-        assert line.ratio == pytest.approx(line.ours / line.beside, rel=0.25), line.what
+        assert line.ratio == pytest.approx(line.ours / line.beside, rel=0.4), line.what
 
 
 def test_links_lead_somewhere():

@@ -257,6 +257,7 @@ COMPILES: dict[str, tuple[str, str | None]] = {
         "{#" + "a" * 10_000_000 + "#}",
         "longer than 1048576 characters",
     ),
+    "a long number": ("{{ " + "1" * 900_000 + " }}", "more than 4300 digits"),
     "a long name": ("{{ " + "a" * 500_000 + " }}", None),
     "an unfinished text": ("{{ '" + "\\'" * 200_000, "malformed"),
     "brackets that open tags": ("{% raw %}" + "{% " * 200_000, "malformed"),

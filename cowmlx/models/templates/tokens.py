@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cowmlx.models.templates.budget import Budget, OverBudget
+import re
+
+from cowmlx.models.templates.budget import MAX_DIGITS, Budget, OverBudget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ MAX_SOURCE = 1 << 20
 MAX_NODES = 12_000
 MAX_LEVELS = 200
 _MAX_BRACKETS = 50
+_LONG_NUMBER = re.compile(rf"[0-9_]{{{MAX_DIGITS + 1}}}")
 _MAX_BLOCKS = 50
 _MAX_PREFIXES = 50
 # What the parser does for a token.
@@ -33,6 +36,8 @@ def check_source(source: str) -> None:
     """
     if len(source) > MAX_SOURCE:
         raise OverBudget(f"the chat template is longer than {MAX_SOURCE} characters")
+    if _LONG_NUMBER.search(source):  # the lexer would take hundreds of bytes for each digit
+        raise OverBudget(f"the chat template spells a number of more than {MAX_DIGITS} digits")
 
 
 def checked(budget: Budget, stream: Iterable[Token]) -> Iterator[Token]:
