@@ -10,7 +10,8 @@ import pytest
 from driver import HYBRID, KINDS, KV, RECURRENT, RWKV, SLIDING, prompt
 from support import in_process, tiny_models
 
-from cowmlx.cache.batch import BLOCK, Batch
+from cowmlx.cache.batch import Batch
+from cowmlx.cache.rows.key_values import BLOCK
 from cowmlx.errors import Unsupported
 from cowmlx.generation import lane
 
