@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cowmlx.cache.rows.key_values import KVRows
+from cowmlx.cache.rows.quantized import QuantizedRows
 from cowmlx.cache.rows.recurrent import ArrayRows
 from cowmlx.cache.rows.rotating import RotatingRows
 from cowmlx.errors import Unsupported
@@ -62,6 +63,7 @@ class ListRows:
 
 _KINDS = {
     "KVCache": KVRows,
+    "QuantizedKVCache": QuantizedRows,
     "RotatingKVCache": RotatingRows,
     "ArraysCache": ArrayRows,
     "CacheList": ListRows,
