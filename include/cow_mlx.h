@@ -431,7 +431,8 @@ typedef struct cow_mlx_context_params {
   size_t struct_size;
   size_t max_tokens;     /**< tokens the context may hold; 0: the model's context length */
   int32_t kv_bits;       /**< 0: keys and values in the model's type; 4 or 8: quantised, where
-                              model_info says that the cache can "quantise" */
+                              model_info says that the cache can "quantise"; only contexts
+                              with the same bits and group size share a batch */
   int32_t kv_group_size; /**< values that share a scale: 32, 64 or 128; 0: 64, or 32 where a
                               head is not a multiple of 64 wide */
   bool solo;             /**< never share a batch with other contexts */

@@ -56,6 +56,11 @@ class KVQuantization:
             + ("leave kv_group_size at 0" if group_size else "leave kv_bits at 0")
         )
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """(bits, group size): equal for caches of one kind."""
+        return self.bits, self.group_size
+
     def maker(self, model: Model) -> Callable[[], list[Any]]:
         """Return what makes a sequence's empty layer caches."""
         return partial(_quantized, model, self) if self.bits else model.make_cache
@@ -95,10 +100,9 @@ def _quantized_layer(layer: Any, how: KVQuantization) -> Any:
 def _why_not(model: Model, how: KVQuantization) -> str | None:
     """Return why a model's cache cannot be quantised so, or None; found out once."""
     known = _known.setdefault(model, {})
-    key = how.bits, how.group_size
-    if key not in known:
-        known[key] = _try(model, how)
-    return known[key]
+    if how.key not in known:
+        known[how.key] = _try(model, how)
+    return known[how.key]
 
 
 def _try(model: Model, how: KVQuantization) -> str | None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-    from cowmlx.cache.batch import Batch, Row
+    from cowmlx.cache.batch import Batch
+    from cowmlx.cache.rows.positions import Row
 
 
 def common_prefix(a: list[int], b: list[int]) -> int:

@@ -123,7 +123,8 @@ class Context:
         self._dropped = 0  # tokens that the last prompt lost at its front
         self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
         self.lane: Lane | None = None  # the contexts that it may be batched with
-        self.alone: str | None = self._why_alone()
+        # Why it is never batched, or None; a lane may find out later.
+        self.alone: str | None = "solo" if params.solo else None
         self._carried = False  # another context's turn was one of its own, too
         self.wanted = False  # a piece shall be there before anybody asks for it
         self._wake: WakeDescriptor | None = None
@@ -472,14 +473,6 @@ class Context:
         if self.alone is None and self.generation is not None and self.generation.drafts:
             return "speculative decoding"
         return self.alone or (self.lane.why_not if self.lane is not None else None)
-
-    def _why_alone(self) -> str | None:
-        """Return why this context is never batched, or None."""
-        if self.params.solo:
-            return "solo"
-        if self.params.kv.bits:
-            return "keys and values are quantised"
-        return None
 
     def reset(self) -> None:
         """Forget every token and the generation."""

@@ -13,20 +13,28 @@ from cowmlx.generation.draw import BestOfRows, Draw, RowDraw
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
     from cowmlx.generation.draw import Step
     from cowmlx.models.model import Model
     from cowmlx.streams import StreamPool
 
+    # A model, how keys and values are stored, and whether it is background work.
+    Key = tuple[int, tuple[int, int], bool]
+
 AHEAD = 4  # tokens that may wait for a host in a batch: it joins steps that others ask for
 PATIENCE = 32  # steps of the batch that a row sits out before it has to leave
 
-# Why the contexts of a model are not batched, or None; found out once.
-_known: WeakKeyDictionary[Model, str | None] = WeakKeyDictionary()
+# Why contexts of a model are not batched, or None, by how their keys and values are stored (bits,
+# group size); found out once.
+_known: WeakKeyDictionary[Model, dict[tuple[int, int], str | None]] = WeakKeyDictionary()
 
 
 class Lane:
-    """Steps the contexts of one model, adapter included, that want to decode.
+    """Steps the contexts of one model and kind of cache, adapter included, that want to decode.
 
     A context joins when another one decodes too, and leaves when it has ended or wants its
     layers; what it does alone, it does on its own stream. Joining and leaving copy its own row
@@ -34,20 +42,22 @@ class Lane:
 
     Args:
         model: with or without an adapter.
+        kv: how its contexts store keys and values.
         stream: of its own.
     """
 
-    def __init__(self, model: Model, stream: mx.Stream) -> None:
+    def __init__(self, model: Model, kv: KVQuantization, stream: mx.Stream) -> None:
         self.model = model
         self.stream = stream
+        self._kv = kv
         self.contexts: list[Context] = []
         self._batch: Batch | None = None
         self._missed: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
 
     @property
     def why_not(self) -> str | None:
-        """Why contexts of this model are not batched, as far as that is known, or None."""
-        return _known.get(self.model)
+        """Why its contexts are not batched, as far as that is known, or None."""
+        return _known.get(self.model, {}).get(self._kv.key)
 
     def step(self, context: Context) -> list[Context]:
         """Take a step of a context and of all that can go along.
@@ -65,7 +75,7 @@ class Lane:
             context.sequence.part()
             return []
         with mx.stream(self.stream):
-            if why_not(self.model) is not None:
+            if why_not(self.model, self._kv) is not None:
                 return []
             stepped = [other for other in (context, *others) if self._seat(other)]
             if context not in stepped:
@@ -174,7 +184,7 @@ class Lane:
 
 
 class Lanes:
-    """The lane of every model that has contexts; background work has its own.
+    """The lanes of models that have contexts, one per kind of cache; background work has its own.
 
     Args:
         streams: where lanes get theirs.
@@ -182,13 +192,13 @@ class Lanes:
 
     def __init__(self, streams: StreamPool) -> None:
         self._streams = streams
-        self._lanes: dict[tuple[int, bool], Lane] = {}
+        self._lanes: dict[Key, Lane] = {}
 
     def enter(self, context: Context) -> None:
-        """Let a context be batched with others of its model."""
-        key = context.model.serial, context.priority < 0
+        """Let a context be batched with others of its model that store their layers alike."""
+        key = _key(context)
         if key not in self._lanes:
-            self._lanes[key] = Lane(context.model, self._streams.take())
+            self._lanes[key] = Lane(context.model, context.params.kv, self._streams.take())
         context.lane = self._lanes[key]
         context.lane.contexts.append(context)
 
@@ -202,7 +212,12 @@ class Lanes:
         lane.contexts.remove(context)
         if not lane.contexts:
             self._streams.give_back(lane.stream)
-            del self._lanes[context.model.serial, context.priority < 0]
+            del self._lanes[_key(context)]
+
+
+def _key(context: Context) -> Key:
+    """Return what contexts have in common that share a lane."""
+    return context.model.serial, context.params.kv.key, context.priority < 0
 
 
 def _ids(pending: dict[int, Draw], count: int) -> mx.array:
@@ -220,26 +235,27 @@ def _ids(pending: dict[int, Draw], count: int) -> mx.array:
     return mx.concatenate([row.astype(mx.uint32) for row in rows])
 
 
-def why_not(model: Model) -> str | None:
+def why_not(model: Model, kv: KVQuantization) -> str | None:
     """Return why a model cannot be batched, or None: two rows must give what they give alone."""
-    if model not in _known:
+    known = _known.setdefault(model, {})
+    if kv.key not in known:
         try:
-            _known[model] = _prove(model)
+            known[kv.key] = _prove(model, kv.maker(model))
         except Exception as error:  # what an architecture makes of a batch it does not expect
             failures.reraise_shortage(error)
             reason = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}"
-            _known[model] = f"its network does not take batches: {reason}"
-    return _known[model]
+            known[kv.key] = f"its network does not take batches: {reason}"
+    return known[kv.key]
 
 
-def _prove(model: Model) -> str | None:
+def _prove(model: Model, make_layers: Callable[[], list[Any]]) -> str | None:
     """Step two rows of different length together and alone, and compare their logits."""
     prompts = [[0, 1, 2], [1, 0]]
     steps = [[3, 1], [2, 0]]
-    batch = Batch(model.make_cache(), mx.default_stream(mx.default_device()))
+    batch = Batch(make_layers(), mx.default_stream(mx.default_device()))
     alone = []
     for prompt in prompts:
-        layers = model.make_cache()
+        layers = make_layers()
         model.network(mx.array([prompt]), cache=layers)
         batch.join(layers, len(prompt))
         alone.append(layers)

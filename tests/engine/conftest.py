@@ -69,10 +69,15 @@ def tiny(lib: Library, folder) -> Callable[[str], int]:
 
 
 @pytest.fixture(scope="session")
-def oracle(lib: Library, tiny) -> Callable[[str], Oracle]:
-    """What fresh contexts of a tiny model give, by name."""
-    oracles: dict[str, Oracle] = {}
-    return lambda family: oracles.setdefault(family, Oracle(lib, tiny(family)))
+def oracle(lib: Library, tiny) -> Callable[..., Oracle]:
+    """What fresh contexts of a tiny model give, by name and kv_bits."""
+    oracles: dict[tuple[str, int], Oracle] = {}
+
+    def oracle(family: str, kv_bits: int = 0) -> Oracle:
+        made = Oracle(lib, tiny(family), kv_bits=kv_bits)
+        return oracles.setdefault((family, kv_bits), made)
+
+    return oracle
 
 
 @pytest.fixture

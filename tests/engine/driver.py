@@ -26,6 +26,12 @@ OF_MLX_LM = [KV, SLIDING, RECURRENT, RWKV, HYBRID]
 KINDS = [*OF_MLX_LM, XLSTM, WIRED]
 IN_PLACE = [KV]
 
+# The same, and their kv_bits; with those that have quantised caches.
+QUANTISED = "llama-wide"
+QUANTISED_HYBRID = "qwen3_next-wide"  # its recurrent layers are always in full
+QUANTISED_CACHES = [(QUANTISED, 4), (QUANTISED, 8), (QUANTISED_HYBRID, 8)]
+CACHES = [*((kind, 0) for kind in KINDS), *QUANTISED_CACHES]
+
 # Models that differ from the family they are made of.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-big": ("llama", {"config": {"num_hidden_layers": 12, "intermediate_size": 512}}),
@@ -88,18 +94,23 @@ def greedy(lib: Library, context: int, tokens: Sequence[int], count: int = 16) -
 
 
 class Oracle:
-    """What fresh contexts of one model give; asked once for every sequence."""
+    """What fresh contexts of one model give; asked once for every sequence.
 
-    def __init__(self, lib: Library, model: int):
+    Args:
+        params: of the contexts.
+    """
+
+    def __init__(self, lib: Library, model: int, **params: Any):
         self.lib = lib
         self.model = model
+        self.params = params
         self.known: dict[tuple[int, ...], list[int]] = {}
 
     def after(self, tokens: Sequence[int], count: int = 16) -> list[int]:
         """The ``count`` greedy tokens that follow ``tokens``."""
         key = (count, *tokens)
         if key not in self.known:
-            with opened(self.lib, self.model) as context:
+            with opened(self.lib, self.model, **self.params) as context:
                 self.known[key] = greedy(self.lib, context, tokens, count)
         return self.known[key]
 

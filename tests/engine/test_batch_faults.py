@@ -5,9 +5,10 @@ from __future__ import annotations
 import mlx.core as mx
 import pytest
 from driver import (
+    CACHES,
     HYBRID,
-    KINDS,
     KV,
+    QUANTISED_CACHES,
     RECURRENT,
     SLIDING,
     delivered,
@@ -308,20 +309,20 @@ class Mates:
 
 @pytest.fixture
 def mates(lib, tiny, open_context):
-    def mates(kind, count=60):
-        contexts = [open_context(tiny(kind)) for _ in range(2)]
+    def mates(kind, count=60, **params):
+        contexts = [open_context(tiny(kind), **params) for _ in range(2)]
         return Mates(lib, contexts, [prompt(11), prompt(14, seed=1)], count)
 
     return mates
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "bits"), CACHES)
 def test_what_is_done_to_one_of_a_batch_is_done_to_no_other(
-    lib, tiny, open_context, oracle, mates, kind, tmp_path
+    lib, tiny, open_context, oracle, mates, kind, bits, tmp_path
 ):
     """Fork, checkpoint, rewind, save, load, trims, reset, free, in the middle."""
-    others, known = mates(kind), oracle(kind)
-    own = open_context(tiny(kind))
+    others, known = mates(kind, kv_bits=bits), oracle(kind, bits)
+    own = open_context(tiny(kind), kv_bits=bits)
 
     def under_way():
         lib.begin(own, prompt(12), max_tokens=40)
@@ -411,7 +412,7 @@ def test_two_models_and_two_adapters_at_once(lib, tiny, folder, open_context, tm
 
 
 def test_what_is_not_batched_beside_a_batch(lib, tiny, open_context):
-    """Quantised, drafting, solo, background: each as alone, and so are those of the batch."""
+    """Drafting, solo, background, the only one that is quantised: each as alone."""
     model = tiny("llama-wide")
     kinds = [{}, {}, {"kv_bits": 8}, {"solo": True}, {"priority": -1}, {"priority": -1}, {}]
     contexts = [open_context(model, **params) for params in kinds]
@@ -433,8 +434,10 @@ def test_what_is_not_batched_beside_a_batch(lib, tiny, open_context):
     assert [lib.info(contexts[index])["batched"] for index in (2, 3, 6)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("kind", [KV, SLIDING, RECURRENT, HYBRID])
-def test_windows_that_roll_or_fill_in_a_batch(lib, tiny, open_context, kind):
+@pytest.mark.parametrize(
+    ("kind", "bits"), [(KV, 0), (SLIDING, 0), (RECURRENT, 0), (HYBRID, 0), *QUANTISED_CACHES]
+)
+def test_windows_that_roll_or_fill_in_a_batch(lib, tiny, open_context, kind, bits):
     model = tiny(kind)
     kinds = [
         {"max_tokens": 32, "overflow": OVERFLOW_ROLL, "keep_tokens": 4},
@@ -443,7 +446,7 @@ def test_windows_that_roll_or_fill_in_a_batch(lib, tiny, open_context, kind):
         {},
     ]
     prompts = [prompt(20), prompt(23, 1), prompt(40, 2), prompt(30, 3)]
-    contexts = [open_context(model, **params) for params in kinds]
+    contexts = [open_context(model, kv_bits=bits, **params) for params in kinds]
     expected = []
     for context, tokens in zip(contexts, prompts, strict=True):
         lib.begin(context, tokens, max_tokens=50)

@@ -7,10 +7,22 @@ import random
 
 import mlx.core as mx
 import pytest
-from driver import HYBRID, KINDS, KV, RECURRENT, RWKV, SLIDING, prompt
+from driver import (
+    CACHES,
+    HYBRID,
+    KV,
+    QUANTISED,
+    QUANTISED_HYBRID,
+    RECURRENT,
+    RWKV,
+    SLIDING,
+    prompt,
+)
 from support import in_process, tiny_models
 
-from cowmlx.cache.batch import BLOCK, Batch
+from cowmlx.cache.batch import Batch
+from cowmlx.cache.layers import KVQuantization, can_quantize
+from cowmlx.cache.rows.key_values import BLOCK
 from cowmlx.errors import Unsupported
 from cowmlx.generation import lane
 
@@ -35,8 +47,13 @@ def model(folder):
         yield model
 
 
-def batch_of(model):
-    return Batch(model.make_cache(), mx.default_stream(mx.default_device()))
+def kv_of(model, bits=0, group_size=0):
+    return KVQuantization(model, bits, group_size)
+
+
+def batch_of(model, bits=0):
+    layers = kv_of(model, bits).maker(model)()
+    return Batch(layers, mx.default_stream(mx.default_device()))
 
 
 def step(model, layers, token):
@@ -47,10 +64,10 @@ def step(model, layers, token):
 class Member:
     """A sequence that comes and goes, and the same one alone."""
 
-    def __init__(self, model, tokens):
+    def __init__(self, model, tokens, bits=0):
         self.model = model
         self.length = len(tokens)
-        self.alone = model.make_cache()
+        self.alone = kv_of(model, bits).maker(model)()
         model.network(mx.array([tokens]), cache=self.alone)
         self.layers = copy.deepcopy(self.alone)
         self.row = None
@@ -84,18 +101,18 @@ def step_together(batch, members, tokens):
         member.check(row, token)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "recurrent_gemma", "gpt_oss"])
-def test_rows_that_come_go_and_pause_are_what_they_are_alone(model, kind):
+@pytest.mark.parametrize(("kind", "bits"), [*CACHES, ("recurrent_gemma", 0), ("gpt_oss", 0)])
+def test_rows_that_come_go_and_pause_are_what_they_are_alone(model, kind, bits):
     draw = random.Random(kind)
     own = model(kind)
-    batch, members = batch_of(own), []
+    batch, members = batch_of(own, bits), []
     for _ in range(60):
         seated = [member for member in members if member.row is not None]
         out = [member for member in members if member.row is None]
         act = draw.random()
         if act < 0.2 and len(members) < 9:
             length = draw.choice([1, 2, 7, 8, 9, 30, BLOCK - 2, BLOCK])
-            members.append(Member(own, prompt(length, draw.randrange(99))))
+            members.append(Member(own, prompt(length, draw.randrange(99)), bits))
             members[-1].join(batch)
         elif act < 0.3 and seated:
             draw.choice(seated).leave(batch)
@@ -114,11 +131,11 @@ def test_rows_that_come_go_and_pause_are_what_they_are_alone(model, kind):
     assert batch.arrays == [] or all(array.size == 0 for array in batch.arrays)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_that_empties_gives_memory_back(model, kind):
+@pytest.mark.parametrize(("kind", "bits"), CACHES)
+def test_a_batch_that_empties_gives_memory_back(model, kind, bits):
     own = model(kind)
-    batch = batch_of(own)
-    members = [Member(own, prompt(20, seed)) for seed in range(16)]
+    batch = batch_of(own, bits)
+    members = [Member(own, prompt(20, seed), bits) for seed in range(16)]
     for member in members:
         member.join(batch)
     full = sum(form.nbytes for form in batch.layers)
@@ -128,21 +145,26 @@ def test_a_batch_that_empties_gives_memory_back(model, kind):
     step_together(batch, members[:2], [11, 12])
 
 
-@pytest.mark.parametrize("kind", [KV, SLIDING, HYBRID])
-def test_what_a_row_left_behind_reaches_nobody(model, kind):
+@pytest.mark.parametrize(
+    ("kind", "bits"), [(KV, 0), (SLIDING, 0), (HYBRID, 0), (QUANTISED, 8), (QUANTISED_HYBRID, 4)]
+)
+def test_what_a_row_left_behind_reaches_nobody(model, kind, bits):
     """Not even numbers that are none."""
     own = model(kind)
-    batch = batch_of(own)
-    mate = Member(own, prompt(30))
-    spoilt = Member(own, prompt(25, seed=1))
+    batch = batch_of(own, bits)
+    mate = Member(own, prompt(30), bits)
+    spoilt = Member(own, prompt(25, seed=1), bits)
     mate.join(batch)
     for layer in spoilt.layers:
         for part in getattr(layer, "caches", [layer]):
-            if hasattr(part, "keys"):
+            if hasattr(part, "bits"):
+                packed, *scales = part.values
+                part.values = packed, *(each * mx.nan for each in scales)
+            elif hasattr(part, "keys"):
                 part.values = part.values * mx.nan
     spoilt.join(batch)
     spoilt.leave(batch)
-    fresh = Member(own, prompt(5, seed=2))
+    fresh = Member(own, prompt(5, seed=2), bits)
     fresh.join(batch)
     for token in range(40, 44):
         step_together(batch, [mate, fresh], [token, token + 1])
@@ -156,6 +178,23 @@ def test_layers_out_of_step_are_refused_and_change_nothing(model):
     bad.length = 8
     with pytest.raises(Unsupported, match="different numbers"):
         bad.join(batch)
+    assert [row.length for row in batch.rows.all] == [9]
+    step_together(batch, [good], [11])
+
+
+@pytest.mark.parametrize(
+    ("bits", "group_size", "why"),
+    [(4, 64, "quantised otherwise"), (8, 32, "quantised otherwise"), (0, 0, "another kind")],
+)
+def test_rows_of_another_kind_are_refused_and_change_nothing(model, bits, group_size, why):
+    own = model(QUANTISED)
+    batch = batch_of(own, 8)
+    good = Member(own, prompt(9), 8)
+    good.join(batch)
+    layers = kv_of(own, bits, group_size).maker(own)()
+    own.network(mx.array([prompt(7)]), cache=layers)
+    with pytest.raises(Unsupported, match=why):
+        batch.join(layers, 7)
     assert [row.length for row in batch.rows.all] == [9]
     step_together(batch, [good], [11])
 
@@ -175,7 +214,23 @@ def test_a_half_joined_state_is_dropped_again(model, kind):
 
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_which_networks_take_batches(model, family):
-    reason = lane.why_not(model(family))
+    own = model(family)
+    reason = lane.why_not(own, kv_of(own))
+    assert (reason is not None) == (family in ALONE)
+    assert ALONE.get(family, "") in (reason or "")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+def test_which_networks_take_batches_of_quantised_caches(model, family, bits):
+    """Those that take batches, if their caches can be quantised at all."""
+    own = model(f"{family}-wide")
+    try:
+        kv = kv_of(own, bits)
+    except Unsupported:
+        assert not can_quantize(own)
+        return
+    reason = lane.why_not(own, kv)
     assert (reason is not None) == (family in ALONE)
     assert ALONE.get(family, "") in (reason or "")
 

@@ -6,7 +6,17 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from driver import KINDS, KV, RECURRENT, delivered, greedy, next_ok, prompt, settle
+from driver import (
+    CACHES,
+    KV,
+    QUANTISED,
+    RECURRENT,
+    delivered,
+    greedy,
+    next_ok,
+    prompt,
+    settle,
+)
 from support.signatures import FINISH_CANCELED
 
 
@@ -43,42 +53,44 @@ def generate_at_once(lib, contexts, prompts, **params) -> list[list[int]]:
     return given
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_tokens_in_a_batch_are_those_alone(lib, tiny, open_context, oracle, kind):
+caches = pytest.mark.parametrize(("kind", "bits"), CACHES)
+
+
+@caches
+def test_tokens_in_a_batch_are_those_alone(lib, tiny, open_context, oracle, kind, bits):
     prompts = [prompt(length, seed) for seed, length in enumerate((3, 40, 17, 80, 9, 25))]
-    contexts = [open_context(tiny(kind)) for _ in prompts]
+    contexts = [open_context(tiny(kind), kv_bits=bits) for _ in prompts]
     given = generate_at_once(lib, contexts, prompts, max_tokens=24)
-    assert given == [oracle(kind).after(tokens, 24) for tokens in prompts]
+    assert given == [oracle(kind, bits).after(tokens, 24) for tokens in prompts]
+    assert [lib.info(context)["alone"] for context in contexts] == [None] * len(prompts)
     assert sum(lib.info(context)["batched"] for context in contexts) > 24
     for context, tokens, generated in zip(contexts, prompts, given, strict=True):
         assert lib.tokens(context) == tokens + generated[:-1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_contexts_join_and_leave_between_steps(lib, tiny, open_context, oracle, kind):
+@caches
+def test_contexts_join_and_leave_between_steps(lib, tiny, open_context, oracle, kind, bits):
     """Generations of different length; each context begins again and again."""
-    model = tiny(kind)
-    contexts = [open_context(model) for _ in range(4)]
+    model, known = tiny(kind), oracle(kind, bits)
+    contexts = [open_context(model, kv_bits=bits) for _ in range(4)]
 
     def work(index: int) -> None:
         for turn in range(4):
             tokens = prompt(5 + 11 * index + turn, seed=turn)
             count = 3 + (7 * index + 5 * turn) % 19
-            assert greedy(lib, contexts[index], tokens, count) == oracle(kind).after(tokens, count)
+            assert greedy(lib, contexts[index], tokens, count) == known.after(tokens, count)
 
     for index in range(4):  # the oracle is asked by one thread
         for turn in range(4):
-            oracle(kind).after(
-                prompt(5 + 11 * index + turn, seed=turn), 3 + (7 * index + 5 * turn) % 19
-            )
+            known.after(prompt(5 + 11 * index + turn, seed=turn), 3 + (7 * index + 5 * turn) % 19)
     at_once(4, work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_context_that_left_a_batch_has_its_own_cache(lib, tiny, open_context, oracle, kind):
+@caches
+def test_a_context_that_left_a_batch_has_its_own_cache(lib, tiny, open_context, oracle, kind, bits):
     """After a cancel, a trim and a fork in the middle."""
-    model = tiny(kind)
-    mates = [open_context(model) for _ in range(3)]
+    model, known = tiny(kind), oracle(kind, bits)
+    mates = [open_context(model, kv_bits=bits) for _ in range(3)]
     starts = [prompt(12, seed=seed) for seed in range(3)]
     for context, tokens in zip(mates, starts, strict=True):
         lib.begin(context, tokens, max_tokens=64)
@@ -92,11 +104,11 @@ def test_a_context_that_left_a_batch_has_its_own_cache(lib, tiny, open_context, 
     try:
         for context in (forked, mates[1], mates[2]):
             held = lib.tokens(context)
-            follow = oracle(kind).after([*held, 20], 12)
+            follow = known.after([*held, 20], 12)
             assert greedy(lib, context, [*held, 20], 12) == follow
         rest = delivered(lib.drain(mates[0]))
         whole = delivered(pieces[0]) + rest
-        assert whole == oracle(kind).after(starts[0], 64)
+        assert whole == known.after(starts[0], 64)
     finally:
         lib.free(forked)
 
@@ -149,11 +161,6 @@ def test_a_solo_context_says_so(lib, tiny, open_context):
 
 def test_what_cannot_be_batched_says_why(lib, tiny, open_context):
     model = tiny(KV)
-    quantised = (
-        open_context(model, kv_bits=8) if lib.info(model)["cache"]["quantise"] != "no" else 0
-    )
-    if quantised:
-        assert "quantised" in lib.info(quantised)["alone"]
     drafting = open_context(model)
     lib.begin(drafting, prompt(8), draft_tokens=2)
     assert "speculative" in lib.info(drafting)["alone"]
@@ -248,3 +255,24 @@ def test_background_work_is_not_batched_with_the_rest(lib, tiny, open_context, o
     prompts = [prompt(9), prompt(9, seed=1)]
     given = generate_at_once(lib, [front, back], prompts, max_tokens=20)
     assert given == [oracle(KV).after(tokens, 20) for tokens in prompts]
+
+
+def test_caches_of_different_kinds_at_once(lib, tiny, open_context, oracle):
+    """Those of one kind are a batch; one that has nobody like it is decoded alone, as it is."""
+    model = tiny(QUANTISED)
+    kinds = [(0, 0), (8, 64), (4, 64), (8, 32), (0, 0), (4, 64), (8, 64)]
+    prompts = [prompt(9 + 5 * seed, seed) for seed in range(len(kinds))]
+    contexts = [open_context(model, kv_bits=bits, kv_group_size=size) for bits, size in kinds]
+    expected = []
+    for context, tokens in zip(contexts, prompts, strict=True):
+        expected.append(greedy(lib, context, tokens, 40))
+        lib.reset(context)
+    for context, tokens in zip(contexts, prompts, strict=True):
+        lib.begin(context, tokens, max_tokens=40)
+    given: list[list[int]] = [[] for _ in kinds]
+    for _ in range(40):
+        for own, context in zip(given, contexts, strict=True):
+            own += delivered([lib.next(context)])
+    assert given == expected
+    batched = [lib.info(context)["batched"] > 0 for context in contexts]
+    assert batched == [kind != (8, 32) for kind in kinds]

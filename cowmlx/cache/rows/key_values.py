@@ -1,0 +1,165 @@
+"""Rows of keys and values."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.errors import Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.cache.rows.positions import Row, Rows
+
+BLOCK = 256  # columns by which buffers grow, as mlx-lm's do
+
+
+class KVRows:
+    """Keys and values of one layer: buffers (R, H, C, D), R and C grown in blocks.
+
+    Attributes:
+        buffers: what keys consist of, then what values do; none as long as there are no rows.
+    """
+
+    def __init__(self, rows: Rows, layer: Any) -> None:
+        self._rows = rows
+        self._kind = type(layer)
+        self.buffers: list[mx.array] = []
+
+    # What networks use.
+
+    @property
+    def offset(self) -> mx.array:
+        """(B,) the position of every row's next token."""
+        return self._rows.positions
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Write a token of every row, (B, H, 1, D), and return all that are attended to."""
+        keys, values = self._write([keys, values])
+        return keys, values
+
+    def make_mask(
+        self, n: int, window_size: int | None = None, return_array: bool = False
+    ) -> mx.array | None:
+        """Return the mask of one more token a row; None if every row attends to all columns."""
+        if n != 1:
+            raise ValueError("a batch steps one token at a time")
+        if window_size is None and self._rows.level and not return_array:
+            return None
+        never = self._rows.longest + 2
+        return self._rows.mask(never, min(window_size or never, never))
+
+    # Coming and going.
+
+    def put(self, row: Row, layer: Any) -> None:
+        """Copy a sequence's layer into a row."""
+        if type(layer) is not self._kind:
+            raise Unsupported("its cache is of another kind than the batch's")
+        if layer.keys is None or layer.offset != row.length:
+            raise Unsupported("its layers hold different numbers of tokens")
+        parts = self._parts_of(layer)
+        buffers = self.buffers or [_empty(part) for part in parts]
+        self.buffers = [
+            self._placed(buffer, row, part) for buffer, part in zip(buffers, parts, strict=True)
+        ]
+
+    def move(self, source: Row, target: int) -> None:
+        """Copy a row over another."""
+        for buffer in self.buffers:
+            buffer[target : target + 1] = buffer[source.index : source.index + 1]
+
+    def shrink(self, count: int) -> None:
+        """Give memory back once a quarter of the rows is in use, or none."""
+        if not self.buffers or 4 * count > self.buffers[0].shape[0]:
+            return
+        self.buffers = [mx.contiguous(each[: 2 * count]) for each in self.buffers] if count else []
+
+    def take(self, row: Row) -> Any:
+        """Return a row as the layer cache of a sequence of its own."""
+        held = min(row.length, self._columns)
+        layer = self._layer_of(
+            [mx.contiguous(each[row.index : row.index + 1, :, :held]) for each in self.buffers]
+        )
+        layer.offset = row.length
+        return layer
+
+    def can_take_back(self, row: Row, more: int) -> bool:
+        """Whether ``more`` further tokens could be dropped again."""
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """What has to be evaluated."""
+        return list(self.buffers)
+
+    # What other kinds have otherwise.
+
+    def _parts_of(self, layer: Any) -> list[mx.array]:
+        """Return what a sequence's layer holds for each buffer, (1, H, S, D)."""
+        return [array[:, :, : layer.offset] for array in (layer.keys, layer.values)]
+
+    def _layer_of(self, parts: list[mx.array]) -> Any:
+        """Return a sequence's layer with these parts."""
+        layer = self._kind()
+        layer.keys, layer.values = parts
+        return layer
+
+    @property
+    def _columns(self) -> int:
+        """The most columns there can be."""
+        return 1 << 30
+
+    # Buffers.
+
+    def _write(self, new: list[mx.array]) -> list[mx.array]:
+        """Write (B, H, 1, D) into every buffer, and return what is attended to of each."""
+        end = min(self._rows.longest + 1, self._columns)
+        self.buffers = [
+            self._written(buffer, each, end) for buffer, each in zip(self.buffers, new, strict=True)
+        ]
+        return [buffer[: len(self._rows.all), :, :end] for buffer in self.buffers]
+
+    def _written(self, buffer: mx.array, new: mx.array, end: int) -> mx.array:
+        rows = self._rows
+        buffer = self._grown(buffer, buffer.shape[0], end)
+        if rows.level:
+            at = rows.longest % self._columns
+            buffer[: len(rows.all), :, at : at + 1] = new
+        else:
+            buffer[rows.indices, :, rows.positions % self._columns] = new[:, :, 0]
+        return buffer
+
+    def _placed(self, buffer: mx.array, row: Row, new: mx.array) -> mx.array:
+        """Write (1, H, S, D) into the first columns of a row.
+
+        The others become zeros: a mask leaves them out, but not a NaN that another row left.
+        """
+        _, heads, length, width = new.shape
+        if buffer.shape[1] != heads or buffer.shape[3] != width or buffer.dtype != new.dtype:
+            raise Unsupported("its keys and values have another shape than the batch's")
+        buffer = self._grown(buffer, row.index + 1, length + 1)
+        rest = buffer.shape[2] - length
+        buffer[row.index : row.index + 1] = mx.pad(new, [(0, 0), (0, 0), (0, rest), (0, 0)])
+        return buffer
+
+    def _grown(self, buffer: mx.array, rows: int, columns: int) -> mx.array:
+        """Return a buffer with room for so many rows (doubled) and columns (in blocks)."""
+        have_rows, _, have_columns, _ = buffer.shape
+        more_rows = max(rows, 2 * have_rows, 2) - have_rows if rows > have_rows else 0
+        wanted = min(-(-columns // BLOCK) * BLOCK, self._columns)
+        more_columns = max(0, wanted - have_columns)
+        if not more_rows and not more_columns:
+            return buffer
+        return mx.pad(buffer, [(0, more_rows), (0, 0), (0, more_columns), (0, 0)])
+
+
+def _empty(part: mx.array) -> mx.array:
+    """Return a buffer for arrays like (1, H, S, D), without rows and columns."""
+    _, heads, _, width = part.shape
+    return mx.zeros((0, heads, 0, width), part.dtype)

@@ -1,0 +1,89 @@
+"""Rows of the state of a recurrence."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.errors import Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.cache.rows.positions import Row, Rows
+
+
+class ArrayRows:
+    """The state of a recurrence: arrays (B, ...), as few as there are rows."""
+
+    def __init__(self, rows: Rows, layer: Any) -> None:
+        self._rows = rows
+        self._kind = type(layer)
+        self.cache: list[mx.array | None] = [None] * len(layer.cache)
+        self.left_padding = self.lengths = None
+
+    # What networks use.
+
+    def __getitem__(self, index: int) -> mx.array | None:
+        return self.cache[index]
+
+    def __setitem__(self, index: int, new: mx.array) -> None:
+        old = self.cache[index]
+        if old is not None and not self._rows.all_active:
+            active = self._rows.active.reshape(-1, *[1] * (new.ndim - 1))
+            new = mx.where(active, new, old)
+        self.cache[index] = new
+
+    def advance(self, n: int) -> None:
+        """Do nothing: no row is padded."""
+
+    def make_mask(self, n: int) -> None:
+        """Return None: no row is padded."""
+
+    # Coming and going.
+
+    def put(self, row: Row, layer: Any) -> None:
+        """Append a sequence's state."""
+        for index, new in enumerate(layer.cache):
+            old = self.cache[index]
+            if row.index == 0:
+                self.cache[index] = new
+            elif (new is None) != (old is None):
+                raise Unsupported("its recurrent state is not complete")
+            elif new is not None and old is not None:
+                if new.shape[1:] != old.shape[1:] or new.dtype != old.dtype:
+                    raise Unsupported("its recurrent state has another shape than the batch's")
+                self.cache[index] = mx.concatenate([old, new])
+
+    def move(self, source: Row, target: int) -> None:
+        """Copy a row over another."""
+        for array in self.cache:
+            if array is not None:
+                array[target : target + 1] = array[source.index : source.index + 1]
+
+    def shrink(self, count: int) -> None:
+        """Drop the rows behind the first ``count``."""
+        self.cache = [None if array is None else array[:count] for array in self.cache]
+
+    def take(self, row: Row) -> Any:
+        """Return a row as the layer cache of a sequence of its own."""
+        layer = self._kind(len(self.cache))
+        layer.cache = [
+            None if array is None else mx.contiguous(array[row.index : row.index + 1])
+            for array in self.cache
+        ]
+        return layer
+
+    def can_take_back(self, row: Row, more: int) -> bool:
+        """Whether ``more`` further tokens could be dropped again: a state forgets none."""
+        return not more
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.cache if array is not None)
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """What has to be evaluated."""
+        return [array for array in self.cache if array is not None]
