@@ -53,6 +53,11 @@ _ADVICE = [
         f"leave the library in the package's lib folder, or {_AGAIN}",
     ),
     (
+        r"has no package '(mlx|mlx_lm)'",
+        "install mlx and mlx-lm into the Python that is named, or correct COWMLX_PYTHON_HOME, or "
+        "unset it: the library finds its own Python",
+    ),
+    (
         r"No module named '(mlx|mlx_lm)'|mlx-lm is not installed",
         _INSTALL,
     ),
