@@ -15,7 +15,7 @@ from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.calls import keeps_call
-from cowmlx.errors import BadState, InvalidArgument, Unsupported
+from cowmlx.errors import BadState, Canceled, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context, ContextParams
 from cowmlx.generation.lane import Lanes
 from cowmlx.generation.params import GenerationParams
@@ -125,20 +125,25 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
-        for unit in (*self._loadings, *self._embeddings, *self._tokenizings):
-            unit.abandon(STOPPED)
-        for handle in self._handles.handles(constants.KIND_CONTEXT):
-            with suppress(BaseException):  # the calls on other contexts have to end too
-                self._close_context(handle, STOPPED)
-        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
-            for handle in self._handles.handles(kind):
-                self._handles.remove(kind, handle)
-        self._scheduler = Scheduler()
-        mx.clear_cache()
+        self.free_all(Canceled(STOPPED))
         if self._limits is not None:
             mx.set_memory_limit(self._limits[0])
             mx.set_cache_limit(self._limits[1])
             self._limits = None
+
+    def free_all(self, error: BaseException) -> None:
+        """End every call with an error and close every handle; the runtime goes on."""
+        self._scheduler = Scheduler()
+        for unit in (*self._loadings, *self._embeddings, *self._tokenizings):
+            with suppress(BaseException):  # the other calls have to end too
+                unit.abandon(error)
+        for handle in self._handles.handles(constants.KIND_CONTEXT):
+            with suppress(BaseException):
+                self._close_context(handle, error)
+        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
+            for handle in self._handles.handles(kind):
+                self._handles.remove(kind, handle)
+        mx.clear_cache()
 
     def rest(self) -> None:
         """Wait until mlx's own threads have nothing left to do."""
@@ -218,7 +223,7 @@ class Engine:
         units: list[Embedding | Tokenizing] = [*self._embeddings, *self._tokenizings]
         for unit in units:
             if unit.model is model:
-                unit.abandon("the model was freed")
+                unit.abandon(Canceled("the model was freed"))
 
     def _model(self, handle: int) -> Model:
         return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
@@ -389,9 +394,9 @@ class Engine:
 
     def context_free(self, handle: int) -> None:
         """Close a context; a call that waits on it is cancelled."""
-        self._close_context(handle, "the context was freed")
+        self._close_context(handle, Canceled("the context was freed"))
 
-    def _close_context(self, handle: int, reason: str) -> None:
+    def _close_context(self, handle: int, error: BaseException) -> None:
         context = self._context(handle)
         for checkpoint in self._checkpoints.pop(handle, []):
             self._handles.remove(constants.KIND_CHECKPOINT, checkpoint)
@@ -399,10 +404,10 @@ class Engine:
         transfer = self._transfers.get(handle)
         if transfer is not None:
             self._scheduler.remove(transfer)
-            transfer.abandon(reason)
+            transfer.abandon(error)
         self._scheduler.remove(context)
         try:
-            context.abandon(reason)
+            context.abandon(error)
         finally:
             self._lanes.exit(context)
             self._streams.give_back(context.stream)

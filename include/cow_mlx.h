@@ -59,7 +59,9 @@
  * in a forked child), COW_MLX_ENOMEM (too little memory, or no more threads),
  * COW_MLX_EIO (too many open files, or the system failed a read or write) and
  * COW_MLX_EINTERNAL (a bug of ours; the message says where). After ENOMEM and EIO
- * the same call can be made again.
+ * the same call can be made again. A fault of ours that is no single call's ends
+ * every call that waits with COW_MLX_EINTERNAL and frees every handle, as a stop
+ * does; the runtime still runs, so models can be loaded again. The log is warned.
  *
  * A child that is forked while the runtime runs can make no calls, and ends with
  * _exit() or an exec function: exit() would run the destructors of libraries

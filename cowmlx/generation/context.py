@@ -12,7 +12,7 @@ from cowmlx.cache.layers import KVQuantization
 from cowmlx.cache.sequence import Sequence, common_prefix
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.cache.window import RollingWindow
-from cowmlx.errors import BadState, Canceled, ContextFull, InvalidArgument, Unsupported
+from cowmlx.errors import BadState, ContextFull, InvalidArgument, Unsupported
 from cowmlx.generation.drafting import DraftModel, PromptLookup
 from cowmlx.generation.generation import PREFILL_CHUNK, SMALL_CHUNK, Generation
 from cowmlx.generation.params import GenerationParams
@@ -490,11 +490,11 @@ class Context:
         self._show_wake()
         self._shelved = None, self._reuse, 0
 
-    def abandon(self, reason: str) -> None:
-        """End the generation and the call that waits: the context is going away."""
+    def abandon(self, error: BaseException) -> None:
+        """End the generation, and with an error the call that waits: the context is going away."""
         if self._waiter is not None:
             waiter, self._waiter = self._waiter, None
-            waiter.call.fail(Canceled(reason))
+            waiter.call.fail(error)
         if self._wake is not None:
             self._wake.close()
             self._wake = None
