@@ -361,28 +361,9 @@ class Engine:
         def cancel_epoch() -> int:
             return self._cancel_epoch(handle)
 
-        stream = self._streams.take()
-        try:
-            context = Context(model, params, stream, cancel_epoch, prefixes)
-            self._lanes.enter(context)
-        except BaseException:
-            self._streams.give_back(stream)
-            raise
-        try:
-            handle = self._handles.add(constants.KIND_CONTEXT, context)
-        except BaseException:
-            self._lanes.exit(context)
-            self._streams.give_back(stream)
-            raise
+        context = Context(model, params, self._lanes, cancel_epoch, prefixes)
+        handle = self._handles.add(constants.KIND_CONTEXT, context)
         return handle
-
-    def _set_model(self, context: Context, model: Model) -> None:
-        """Let a context use other weights, and be batched with those that do."""
-        self._lanes.exit(context)
-        try:
-            context.set_model(model)
-        finally:
-            self._lanes.enter(context)
 
     def _context(self, handle: int) -> Context:
         return self._handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[return-value]
@@ -406,11 +387,7 @@ class Engine:
             self._scheduler.remove(transfer)
             transfer.abandon(error)
         self._scheduler.remove(context)
-        try:
-            context.abandon(error)
-        finally:
-            self._lanes.exit(context)
-            self._streams.give_back(context.stream)
+        context.abandon(error)
 
     def context_reset(self, handle: int) -> None:
         """Forget a context's tokens."""
@@ -422,7 +399,7 @@ class Engine:
         snapshot = context.snapshot()
         forked = self._open_context(context.base, context.params, context.prefixes)
         try:
-            self._set_model(self._context(forked), context.model)
+            self._context(forked).set_model(context.model)
             self._context(forked).adapter = context.adapter
             self._context(forked).restore(snapshot)
         except BaseException:  # nobody would know of it
@@ -491,13 +468,13 @@ class Engine:
         """Let a context use an adapter, or none (0)."""
         context = self._idle_context(handle)
         if not adapter:
-            self._set_model(context, context.base)
+            context.set_model(context.base)
             context.adapter = None
             return
         found = self._adapter(adapter)
         if found.base is not context.base:
             raise InvalidArgument(f"adapter {adapter} is of another model than context {handle}")
-        self._set_model(context, found.adapted)
+        context.set_model(found.adapted)
         context.adapter = adapter
 
     def context_logits(self, handle: int) -> mx.array:
@@ -534,11 +511,9 @@ class Engine:
     def _trim(self, call: Call, context: Context, kept: list[int]) -> None:
         """Make a context hold ``kept``, in place if it can."""
         trimmed = len(context.tokens()) - len(kept)
-        context.end_generation(discard=True)
-        if context.sequence.trim_to_prefix(kept):
+        if context.trim(kept, call.cancel_epoch):
             call.succeed(trimmed)
             return
-        context.refill(kept, call.cancel_epoch)
         context.wait(TrimWaiter(call, trimmed))
         self._scheduler.add(context)
 

@@ -44,11 +44,6 @@ class Lane:
         self._batch: Batch | None = None
         self._missed: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
 
-    @property
-    def why_not(self) -> str | None:
-        """Why contexts of this model are not batched, as far as that is known, or None."""
-        return _known.get(self.model)
-
     def step(self, context: Context) -> list[Context]:
         """Take a step of a context and of all that can go along.
 
@@ -174,35 +169,52 @@ class Lane:
 
 
 class Lanes:
-    """The lane of every model that has contexts; background work has its own.
+    """Where contexts work: each on a stream of its own, and in the lane of its model.
+
+    A context comes when it has work and goes with it, so idle ones have no stream, which would
+    be a thread, and no step looks at them. Background work has lanes of its own.
 
     Args:
-        streams: where lanes get theirs.
+        streams: where contexts and lanes get theirs.
     """
 
     def __init__(self, streams: StreamPool) -> None:
         self._streams = streams
         self._lanes: dict[tuple[int, bool], Lane] = {}
 
-    def enter(self, context: Context) -> None:
-        """Let a context be batched with others of its model."""
-        key = context.model.serial, context.priority < 0
-        if key not in self._lanes:
-            self._lanes[key] = Lane(context.model, self._streams.take())
+    @property
+    def idle_stream(self) -> mx.Stream:
+        """What is computed for contexts that have no stream, and waited for."""
+        return mx.default_stream(self._streams.device)
+
+    def enter(self, context: Context) -> mx.Stream:
+        """Let a context work, and be batched with others of its model; returns its stream.
+
+        Raises:
+            OutOfMemory: a stream's thread cannot be started; nothing has changed.
+        """
+        stream = self._streams.take()
+        try:
+            key = context.model.serial, context.priority < 0
+            if key not in self._lanes:
+                self._lanes[key] = Lane(context.model, self._streams.take())
+        except BaseException:
+            self._streams.give_back(stream)
+            raise
         context.lane = self._lanes[key]
         context.lane.contexts.append(context)
+        return stream
 
-    def exit(self, context: Context) -> None:
-        """Let it no more."""
-        lane = context.lane
+    def exit(self, context: Context, stream: mx.Stream) -> None:
+        """Take a context's stream back, once its layers are in no batch."""
+        self._streams.give_back(stream)
+        lane, context.lane = context.lane, None
         if lane is None:
             return
-        context.sequence.part()  # first, since it can fail
-        context.lane = None
         lane.contexts.remove(context)
         if not lane.contexts:
             self._streams.give_back(lane.stream)
-            del self._lanes[context.model.serial, context.priority < 0]
+            del self._lanes[lane.model.serial, context.priority < 0]
 
 
 def _ids(pending: dict[int, Draw], count: int) -> mx.array:
@@ -218,6 +230,11 @@ def _ids(pending: dict[int, Draw], count: int) -> mx.array:
     nothing = mx.array([0], mx.uint32)
     rows = [pending[index].token if index in pending else nothing for index in range(count)]
     return mx.concatenate([row.astype(mx.uint32) for row in rows])
+
+
+def known_why_not(model: Model) -> str | None:
+    """Return why a model cannot be batched, as far as that is known, or None."""
+    return _known.get(model)
 
 
 def why_not(model: Model) -> str | None:
