@@ -21,6 +21,7 @@ NAMES = (
     "split",
     "startup",
     "memory",
+    "idle",
     "fairness",
     "first_token",
     "drafting",

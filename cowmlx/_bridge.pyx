@@ -26,6 +26,7 @@ from cowmlx.output import CapturedOutput
 cdef const cow_host* host = NULL
 cdef object engine = None
 cdef object output = CapturedOutput()
+cdef set kept = set()  # calls that end later
 
 
 include "_bridge_values.pxi"
@@ -103,7 +104,11 @@ cdef cbool run(cow_request* r) noexcept:
         ensure_engine()
         if ALLOCATES[<int> r.op]:
             resources.require_memory(resources.RESERVE, "a call")
-        return carry_out(call)
+        if not carry_out(call):
+            return False
+        if call.r != NULL:
+            kept.add(call)
+        return True
     except BaseException as error:
         if call is None:
             fail(r, error)
@@ -117,17 +122,28 @@ cdef cbool step() noexcept:
     bound_recursion()
     try:
         return engine is not None and engine.step()
-    except BaseException:
-        give_up()
+    except BaseException as error:
+        give_up(error)
         return False
 
 
-cdef void give_up() noexcept:
-    """End every call: nobody knows what state the engine is in."""
+cdef void give_up(object error) noexcept:
+    """End every call and free every handle: nobody knows what state they are in.
+
+    The runtime goes on as if it had just been started.
+    """
     try:
-        engine.stop()
+        text = f"a step that was no single call's failed, and every handle is freed: {place(error)}"
+        output.write(text + "\n")  # the next call that ends brings it to the log
+        told = CowMlxError(text)
+    except BaseException:  # its own text fails, or there is no memory
+        told = CowMlxError()
+    try:
+        engine.free_all(told)
     except BaseException:
         pass
+    for call in list(kept):  # that the engine has lost sight of
+        (<HostCall> call).fail(told)
 
 
 cdef void rest() noexcept:

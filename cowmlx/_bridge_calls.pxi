@@ -8,8 +8,11 @@ cdef int status_of(object error):
 
 cdef str describe(object error):
     """The text of an error; of one that nobody foresaw, where it came from."""
-    if isinstance(error, CowMlxError):
-        return str(error)
+    return str(error) if isinstance(error, CowMlxError) else place(error)
+
+
+cdef str place(object error):
+    """The text of an error, its type, and where it came from."""
     text = f"{type(error).__name__}: {error}"
     trace = error.__traceback__
     if trace is None:
@@ -109,9 +112,15 @@ cdef class HostCall:
         call.cancel_epoch = r.cancel_epoch
         return call
 
-    cdef void end(self, cow_mlx_status status):
+    cdef cow_request* give_up_request(self):
+        """The request, which this call no longer has."""
         cdef cow_request* r = self.r
         self.r = NULL
+        kept.discard(self)
+        return r
+
+    cdef void end(self, cow_mlx_status status):
+        cdef cow_request* r = self.give_up_request()
         if r != NULL:
             end(r, status)
 
@@ -207,7 +216,6 @@ cdef class HostCall:
         return True
 
     def fail(self, error):
-        cdef cow_request* r = self.r
-        self.r = NULL
+        cdef cow_request* r = self.give_up_request()
         if r != NULL:
             fail(r, error)

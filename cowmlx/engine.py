@@ -15,7 +15,7 @@ from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.calls import keeps_call
-from cowmlx.errors import BadState, InvalidArgument, Unsupported
+from cowmlx.errors import BadState, Canceled, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context, ContextParams
 from cowmlx.generation.lane import Lanes
 from cowmlx.generation.params import GenerationParams
@@ -125,20 +125,25 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
-        for unit in (*self._loadings, *self._embeddings, *self._tokenizings):
-            unit.abandon(STOPPED)
-        for handle in self._handles.handles(constants.KIND_CONTEXT):
-            with suppress(BaseException):  # the calls on other contexts have to end too
-                self._close_context(handle, STOPPED)
-        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
-            for handle in self._handles.handles(kind):
-                self._handles.remove(kind, handle)
-        self._scheduler = Scheduler()
-        mx.clear_cache()
+        self.free_all(Canceled(STOPPED))
         if self._limits is not None:
             mx.set_memory_limit(self._limits[0])
             mx.set_cache_limit(self._limits[1])
             self._limits = None
+
+    def free_all(self, error: BaseException) -> None:
+        """End every call with an error and close every handle; the runtime goes on."""
+        self._scheduler = Scheduler()
+        for unit in (*self._loadings, *self._embeddings, *self._tokenizings):
+            with suppress(BaseException):  # the other calls have to end too
+                unit.abandon(error)
+        for handle in self._handles.handles(constants.KIND_CONTEXT):
+            with suppress(BaseException):
+                self._close_context(handle, error)
+        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
+            for handle in self._handles.handles(kind):
+                self._handles.remove(kind, handle)
+        mx.clear_cache()
 
     def rest(self) -> None:
         """Wait until mlx's own threads have nothing left to do."""
@@ -218,7 +223,7 @@ class Engine:
         units: list[Embedding | Tokenizing] = [*self._embeddings, *self._tokenizings]
         for unit in units:
             if unit.model is model:
-                unit.abandon("the model was freed")
+                unit.abandon(Canceled("the model was freed"))
 
     def _model(self, handle: int) -> Model:
         return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
@@ -356,28 +361,9 @@ class Engine:
         def cancel_epoch() -> int:
             return self._cancel_epoch(handle)
 
-        stream = self._streams.take()
-        try:
-            context = Context(model, params, stream, cancel_epoch, prefixes)
-            self._lanes.enter(context)
-        except BaseException:
-            self._streams.give_back(stream)
-            raise
-        try:
-            handle = self._handles.add(constants.KIND_CONTEXT, context)
-        except BaseException:
-            self._lanes.exit(context)
-            self._streams.give_back(stream)
-            raise
+        context = Context(model, params, self._lanes, cancel_epoch, prefixes)
+        handle = self._handles.add(constants.KIND_CONTEXT, context)
         return handle
-
-    def _set_model(self, context: Context, model: Model) -> None:
-        """Let a context use other weights, and be batched with those that do."""
-        self._lanes.exit(context)
-        try:
-            context.set_model(model)
-        finally:
-            self._lanes.enter(context)
 
     def _context(self, handle: int) -> Context:
         return self._handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[return-value]
@@ -389,9 +375,9 @@ class Engine:
 
     def context_free(self, handle: int) -> None:
         """Close a context; a call that waits on it is cancelled."""
-        self._close_context(handle, "the context was freed")
+        self._close_context(handle, Canceled("the context was freed"))
 
-    def _close_context(self, handle: int, reason: str) -> None:
+    def _close_context(self, handle: int, error: BaseException) -> None:
         context = self._context(handle)
         for checkpoint in self._checkpoints.pop(handle, []):
             self._handles.remove(constants.KIND_CHECKPOINT, checkpoint)
@@ -399,13 +385,9 @@ class Engine:
         transfer = self._transfers.get(handle)
         if transfer is not None:
             self._scheduler.remove(transfer)
-            transfer.abandon(reason)
+            transfer.abandon(error)
         self._scheduler.remove(context)
-        try:
-            context.abandon(reason)
-        finally:
-            self._lanes.exit(context)
-            self._streams.give_back(context.stream)
+        context.abandon(error)
 
     def context_reset(self, handle: int) -> None:
         """Forget a context's tokens."""
@@ -417,7 +399,7 @@ class Engine:
         snapshot = context.snapshot()
         forked = self._open_context(context.base, context.params, context.prefixes)
         try:
-            self._set_model(self._context(forked), context.model)
+            self._context(forked).set_model(context.model)
             self._context(forked).adapter = context.adapter
             self._context(forked).restore(snapshot)
         except BaseException:  # nobody would know of it
@@ -486,13 +468,13 @@ class Engine:
         """Let a context use an adapter, or none (0)."""
         context = self._idle_context(handle)
         if not adapter:
-            self._set_model(context, context.base)
+            context.set_model(context.base)
             context.adapter = None
             return
         found = self._adapter(adapter)
         if found.base is not context.base:
             raise InvalidArgument(f"adapter {adapter} is of another model than context {handle}")
-        self._set_model(context, found.adapted)
+        context.set_model(found.adapted)
         context.adapter = adapter
 
     def context_logits(self, handle: int) -> mx.array:
@@ -529,11 +511,9 @@ class Engine:
     def _trim(self, call: Call, context: Context, kept: list[int]) -> None:
         """Make a context hold ``kept``, in place if it can."""
         trimmed = len(context.tokens()) - len(kept)
-        context.end_generation(discard=True)
-        if context.sequence.trim_to_prefix(kept):
+        if context.trim(kept, call.cancel_epoch):
             call.succeed(trimmed)
             return
-        context.refill(kept, call.cancel_epoch)
         context.wait(TrimWaiter(call, trimmed))
         self._scheduler.add(context)
 

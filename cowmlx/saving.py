@@ -45,7 +45,7 @@ class Transfer(SteppedCall):
         steps: Generator[None, None, None],
         on_end: Callable[[], object],
     ) -> None:
-        super().__init__(call, steps, context.stream)
+        super().__init__(call, steps, context.stream())
         self._context = context
         self._on_end = on_end
         self.priority = context.priority

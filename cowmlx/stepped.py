@@ -67,15 +67,15 @@ class SteppedCall:
         except BaseException as error:  # ends this call, and nothing else
             self._end_with(error)
 
-    def abandon(self, reason: str) -> None:
-        """Stop, and cancel the call; nothing happens if it has ended."""
+    def abandon(self, error: BaseException) -> None:
+        """Stop, and end the call with an error; nothing happens if it has ended."""
         if not self.finished:
-            self._end_with(Canceled(reason))
+            self._end_with(error)
 
     def _break_off(self) -> bool:
         reason = self._broken_off()
         if reason is not None:
-            self.abandon(reason)
+            self.abandon(Canceled(reason))
         return reason is not None
 
     def _end_with(self, error: BaseException) -> None:

@@ -1,7 +1,7 @@
-"""mlx streams: one per context, and some for branches of a network.
+"""mlx streams: one per context that has work, and some for branches of a network.
 
 A stream belongs to the thread that made it and cannot be freed alone, so those
-of freed contexts are used again.
+of contexts that have no more work are used again.
 """
 
 from __future__ import annotations

@@ -59,7 +59,9 @@
  * in a forked child), COW_MLX_ENOMEM (too little memory, or no more threads),
  * COW_MLX_EIO (too many open files, or the system failed a read or write) and
  * COW_MLX_EINTERNAL (a bug of ours; the message says where). After ENOMEM and EIO
- * the same call can be made again.
+ * the same call can be made again. A fault of ours that is no single call's ends
+ * every call that waits with COW_MLX_EINTERNAL and frees every handle, as a stop
+ * does; the runtime still runs, so models can be loaded again. The log is warned.
  *
  * A child that is forked while the runtime runs can make no calls, and ends with
  * _exit() or an exec function: exit() would run the destructors of libraries
@@ -131,7 +133,7 @@ enum {
 /** A model: weights, tokenizer and chat template of one folder. */
 typedef int32_t cow_mlx_model;
 
-/** A context: one sequence of tokens, its cache and its mlx stream. */
+/** A context: one sequence of tokens and its cache. */
 typedef int32_t cow_mlx_context;
 
 /** A LoRA or DoRA adapter of one model. */
@@ -447,7 +449,9 @@ typedef struct cow_mlx_context_params {
 COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* params, size_t size);
 
 /**
- * Open a context: an empty sequence with a cache and an mlx stream of its own.
+ * Open a context: an empty sequence with a cache of its own. While it has work it
+ * has an mlx stream too, and with it a thread; what begins work is COW_MLX_ENOMEM,
+ * and nothing is lost, where none can be started.
  *
  * @param out  receives the handle
  * @retval COW_MLX_EINVAL        max_tokens is more than the model's context length, or

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from cowmlx.cache.layer_state import Template
 from cowmlx.cache.snapshot import Snapshot, share
-from cowmlx.cache.trimming import can_trim_all, trim
+from cowmlx.cache.trimming import can_trim_all, shorten, trim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,6 +190,13 @@ class Sequence:
     def state(self) -> list[Any]:
         """The arrays of every layer, to be evaluated."""
         return [layer.state for layer in self._layers]
+
+    def settle(self) -> None:
+        """Be in no batch, leave nothing to compute, and hold little more than the tokens need."""
+        layers = self._layers
+        for layer in layers:
+            shorten(layer)
+        mx.eval(self.state)
 
     @property
     def nbytes(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mlx.core as mx
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -36,3 +38,17 @@ def trim(layers: list[Any], count: int) -> bool:
     """Drop the last ``count`` tokens of every layer; false if one dropped another number."""
     dropped = [layer.trim(count) for layer in layers]
     return all(number == count for number in dropped)
+
+
+def shorten(layer: Any) -> None:
+    """Give up the buffers that a layer cache has for tokens to come, if they are half of it.
+
+    They are made anew when it grows. Of a longer sequence that would copy more than it gives back.
+    """
+    for part in getattr(layer, "caches", [layer]):
+        keys = getattr(part, "keys", None)
+        if type(part).__name__ != "KVCache" or keys is None or not part.offset:
+            continue
+        if keys.shape[2] >= 2 * part.offset:
+            part.keys = mx.contiguous(keys[..., : part.offset, :])
+            part.values = mx.contiguous(part.values[..., : part.offset, :])

@@ -12,9 +12,10 @@ from cowmlx.cache.layers import KVQuantization
 from cowmlx.cache.sequence import Sequence, common_prefix
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.cache.window import RollingWindow
-from cowmlx.errors import BadState, Canceled, ContextFull, InvalidArgument, Unsupported
+from cowmlx.errors import BadState, ContextFull, InvalidArgument, Unsupported
 from cowmlx.generation.drafting import DraftModel, PromptLookup
 from cowmlx.generation.generation import PREFILL_CHUNK, SMALL_CHUNK, Generation
+from cowmlx.generation.lane import known_why_not
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.wake import WakeDescriptor
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.generation import Constrains
-    from cowmlx.generation.lane import Lane
+    from cowmlx.generation.lane import Lane, Lanes
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
@@ -89,14 +90,14 @@ class Reuse:
 
 
 class Context:
-    """Owns a sequence and computes on a stream of its own.
+    """Owns a sequence, and has a stream of its own while it has work.
 
     The scheduler calls :meth:`turn`; a call that waits is served by its waiter.
 
     Args:
         model: without an adapter.
         params: of the context.
-        stream: its own.
+        lanes: where it works.
         cancel_epoch: how often it has been cancelled.
         prefixes: what the model's contexts share.
     """
@@ -105,7 +106,7 @@ class Context:
         self,
         model: Model,
         params: ContextParams,
-        stream: mx.Stream,
+        lanes: Lanes,
         cancel_epoch: Callable[[], int],
         prefixes: SharedPrefixes,
     ) -> None:
@@ -113,7 +114,8 @@ class Context:
         self.model = model  # the base, or that with an adapter
         self.adapter: int | None = None  # its handle, for the host; it may be closed by now
         self.params = params
-        self.stream = stream
+        self._lanes = lanes
+        self._stream: mx.Stream | None = None  # while it has work
         self.prefixes = prefixes
         self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
@@ -122,7 +124,7 @@ class Context:
         self._reuse = Reuse(0, None, None)
         self._dropped = 0  # tokens that the last prompt lost at its front
         self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
-        self.lane: Lane | None = None  # the contexts that it may be batched with
+        self.lane: Lane | None = None  # the contexts that it may be batched with, likewise
         # Why it is never batched, or None; a lane may find out later.
         self.alone: str | None = "solo" if params.solo else None
         self._carried = False  # another context's turn was one of its own, too
@@ -165,6 +167,42 @@ class Context:
     def release(self) -> None:
         """Let calls in again."""
         self._occupied = False
+        self.settle()
+
+    # ----------------------------------------------------------------- Its stream
+
+    def stream(self) -> mx.Stream:
+        """Return the stream to work on, which is the context's until :meth:`settle`.
+
+        Raises:
+            OutOfMemory: its thread cannot be started; nothing has changed.
+        """
+        if self._stream is None:
+            self._stream = self._lanes.enter(self)
+        return self._stream
+
+    def settle(self) -> None:
+        """Give the stream back if no work is left, and nothing that still has to compute on it."""
+        stream = self._stream
+        if stream is None or self._occupied or not self.finished:
+            return
+        try:
+            with mx.stream(stream):
+                self.sequence.settle()
+                if self._draft is not None:
+                    self._draft[1].settle()
+                if self.generation is not None:
+                    self.generation.settle()
+        except BaseException as error:
+            self.fail(error)
+            self.sequence.reset()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Give the stream back, whatever becomes of what was computed on it."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self._lanes.exit(self, stream)
 
     # ---------------------------------------------------------------- Beginning
 
@@ -190,6 +228,7 @@ class Context:
             ContextFull: the prompt does not fit.
             Unsupported: an option that the model cannot honour.
             InputOutput: the model's weights, left on disk by a lazy load, cannot be read.
+            OutOfMemory: no thread can be started to work on; nothing has changed.
         """
         self._check(prompt, params)
         rolling, dropped = self.params.rolling, 0
@@ -198,24 +237,27 @@ class Context:
         self.model.read_weights()
         if draft is not None:
             draft.read_weights()
-        with mx.stream(self.stream):
-            constraint = self._constraint(params, constraint)
-            drafter = self._drafter(params, draft)
-            self.end_generation()
-            self._dropped = dropped
-            self._reuse = self._reuse_for(prompt)
-            self.generation = Generation(
-                self.model,
-                self.sequence,
-                prompt,
-                params,
-                self.params.max_tokens,
-                cancel_epoch,
-                rolling=rolling,
-                constraint=constraint,
-                drafter=drafter,
-                on_prompt=self._share if self.params.share_prefix else None,
-            )
+        try:
+            with mx.stream(self.stream()):
+                constraint = self._constraint(params, constraint)
+                drafter = self._drafter(params, draft)
+                self.end_generation()
+                self._dropped = dropped
+                self._reuse = self._reuse_for(prompt)
+                self.generation = Generation(
+                    self.model,
+                    self.sequence,
+                    prompt,
+                    params,
+                    self.params.max_tokens,
+                    cancel_epoch,
+                    rolling=rolling,
+                    constraint=constraint,
+                    drafter=drafter,
+                    on_prompt=self._share if self.params.share_prefix else None,
+                )
+        finally:
+            self.settle()  # if nothing has begun
 
     def _check(self, prompt: list[int], params: GenerationParams) -> None:
         size = self.model.vocabulary_size
@@ -308,14 +350,26 @@ class Context:
             assert snapshot is not None
             self.prefixes.add(self._kind, snapshot)
 
-    def refill(self, kept: list[int], cancel_epoch: int) -> None:
-        """Hold ``kept`` instead of what is held, by processing it; a call must wait for that.
+    def trim(self, kept: list[int], cancel_epoch: int) -> bool:
+        """Hold ``kept`` of what is held: in place (true), or by processing it, which takes turns.
 
         The host's generation, which has ended, comes back afterwards.
+
+        Raises:
+            OutOfMemory: no thread can be started to work on; nothing has changed.
         """
-        shelved = self.generation, self._reuse, self._dropped
-        self.begin(kept, GenerationParams({**defaults.GENERATION, "max_tokens": 0}), cancel_epoch)
-        self._shelved, self._refilling = shelved, True
+        self.stream()
+        try:
+            self.end_generation(discard=True)
+            if self.sequence.trim_to_prefix(kept):
+                return True
+            shelved = self.generation, self._reuse, self._dropped
+            params = GenerationParams({**defaults.GENERATION, "max_tokens": 0})
+            self.begin(kept, params, cancel_epoch)
+            self._shelved, self._refilling = shelved, True
+            return False
+        finally:
+            self.settle()
 
     def end_generation(self, discard: bool = False) -> None:
         """Cancel what is under way; with ``discard``, pieces that wait are lost too."""
@@ -333,7 +387,7 @@ class Context:
         Raises:
             BadState: the layers hold a token that the host has not taken, and cannot drop it.
         """
-        with mx.stream(self.stream):
+        with mx.stream(self._stream or self._lanes.idle_stream):
             snapshot = self.sequence.snapshot(len(self.tokens()))
         if snapshot is None:
             raise BadState(
@@ -346,6 +400,7 @@ class Context:
         """Hold what a snapshot holds; a generation under way ends."""
         self.end_generation(discard=True)
         self.sequence.restore(snapshot)
+        self.settle()
 
     def set_model(self, model: Model) -> None:
         """Go on with other weights; tokens that these have not processed are forgotten."""
@@ -368,7 +423,7 @@ class Context:
                 "there are no logits: nothing was processed since the context changed; call "
                 "context_begin first"
             )
-        with mx.stream(self.stream):
+        with mx.stream(self._stream or self._lanes.idle_stream):
             flat = mx.contiguous(logits[0].astype(mx.float32))
             mx.eval(flat)
         return flat
@@ -401,10 +456,12 @@ class Context:
             whether a call has ended.
         """
         try:
-            return self._serve()
+            served = self._serve()
         except BaseException as error:  # ends this generation and this call, and nothing else
             self._give_up(error)
-            return True
+            served = True
+        self.settle()
+        return served
 
     def turn(self) -> bool:
         """Serve the call that waits, and step if it, or running ahead, wants it.
@@ -420,10 +477,11 @@ class Context:
             carried, self._carried = self._carried, False
             wants = self._wants_step(generation)
             if carried or not wants:
+                self.settle()
                 return served or wants  # who is passed over wants another turn
             together = self.lane.step(self) if self.decodes and self.lane is not None else []
             if not together:
-                with mx.stream(self.stream):
+                with mx.stream(self.stream()):
                     if generation.prefilling:
                         generation.prefill(self._chunk_size)
                     else:
@@ -472,7 +530,7 @@ class Context:
         """Why this context is not batched, as far as that is known, or None."""
         if self.alone is None and self.generation is not None and self.generation.drafts:
             return "speculative decoding"
-        return self.alone or (self.lane.why_not if self.lane is not None else None)
+        return self.alone or known_why_not(self.model, self.params.kv)
 
     def reset(self) -> None:
         """Forget every token and the generation."""
@@ -482,16 +540,20 @@ class Context:
         self._draft = None
         self._show_wake()
         self._shelved = None, self._reuse, 0
+        self.settle()
 
-    def abandon(self, reason: str) -> None:
-        """End the generation and the call that waits: the context is going away."""
+    def abandon(self, error: BaseException) -> None:
+        """End the generation, and with an error the call that waits: the context is going away."""
         if self._waiter is not None:
             waiter, self._waiter = self._waiter, None
-            waiter.call.fail(Canceled(reason))
+            waiter.call.fail(error)
         if self._wake is not None:
             self._wake.close()
             self._wake = None
-        self.reset()
+        try:
+            self.reset()
+        finally:
+            self._leave()
 
     def _give_up(self, error: BaseException) -> None:
         """End the generation and the call that waits: it cannot be served."""

@@ -427,6 +427,22 @@ class Generation:
         self.outbox.clear()
         self.logits = None
 
+    def settle(self) -> None:
+        """Compute the logits that are kept, and let go of the batch that they were a row of."""
+        if self.last is not None:
+            self.last.logits = None  # they are in self.logits
+        pieces = [piece for piece in self.outbox if piece.logits is not None]
+        rows = [piece.logits for piece in pieces]
+        if self.logits is not None:
+            rows.append(self.logits)
+        first = mx.array([0])
+        own = [mx.take(row, first, axis=0) for row in rows]  # type: ignore[arg-type]
+        mx.eval(own)
+        if self.logits is not None:
+            self.logits = own.pop()
+        for piece, row in zip(pieces, own, strict=True):
+            piece.logits = row
+
     def fail(self, error: BaseException) -> None:
         """End with an error; the sequence is emptied, since its layers may differ."""
         self.error = error

@@ -49,15 +49,10 @@ class Lane:
     def __init__(self, model: Model, kv: KVQuantization, stream: mx.Stream) -> None:
         self.model = model
         self.stream = stream
-        self._kv = kv
+        self.kv = kv
         self.contexts: list[Context] = []
         self._batch: Batch | None = None
         self._missed: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
-
-    @property
-    def why_not(self) -> str | None:
-        """Why its contexts are not batched, as far as that is known, or None."""
-        return _known.get(self.model, {}).get(self._kv.key)
 
     def step(self, context: Context) -> list[Context]:
         """Take a step of a context and of all that can go along.
@@ -75,7 +70,7 @@ class Lane:
             context.sequence.part()
             return []
         with mx.stream(self.stream):
-            if why_not(self.model, self._kv) is not None:
+            if why_not(self.model, self.kv) is not None:
                 return []
             stepped = [other for other in (context, *others) if self._seat(other)]
             if context not in stepped:
@@ -184,40 +179,58 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of models that have contexts, one per kind of cache; background work has its own.
+    """Where contexts work: each on a stream of its own, and in a lane with others of its kind.
+
+    A lane is for a model, adapter included, and a kind of cache. A context comes when it has work
+    and goes with it, so idle ones have no stream, which would be a thread, and no step looks at
+    them. Background work has lanes of its own.
 
     Args:
-        streams: where lanes get theirs.
+        streams: where contexts and lanes get theirs.
     """
 
     def __init__(self, streams: StreamPool) -> None:
         self._streams = streams
         self._lanes: dict[Key, Lane] = {}
 
-    def enter(self, context: Context) -> None:
-        """Let a context be batched with others of its model that store their layers alike."""
-        key = _key(context)
-        if key not in self._lanes:
-            self._lanes[key] = Lane(context.model, context.params.kv, self._streams.take())
+    @property
+    def idle_stream(self) -> mx.Stream:
+        """What is computed for contexts that have no stream, and waited for."""
+        return mx.default_stream(self._streams.device)
+
+    def enter(self, context: Context) -> mx.Stream:
+        """Let a context work, and be batched with others of its model; returns its stream.
+
+        Raises:
+            OutOfMemory: a stream's thread cannot be started; nothing has changed.
+        """
+        stream = self._streams.take()
+        try:
+            key = _key(context.model, context.params.kv, context)
+            if key not in self._lanes:
+                self._lanes[key] = Lane(context.model, context.params.kv, self._streams.take())
+        except BaseException:
+            self._streams.give_back(stream)
+            raise
         context.lane = self._lanes[key]
         context.lane.contexts.append(context)
+        return stream
 
-    def exit(self, context: Context) -> None:
-        """Let it no more."""
-        lane = context.lane
+    def exit(self, context: Context, stream: mx.Stream) -> None:
+        """Take a context's stream back, once its layers are in no batch."""
+        self._streams.give_back(stream)
+        lane, context.lane = context.lane, None
         if lane is None:
             return
-        context.sequence.part()  # first, since it can fail
-        context.lane = None
         lane.contexts.remove(context)
         if not lane.contexts:
             self._streams.give_back(lane.stream)
-            del self._lanes[_key(context)]
+            del self._lanes[_key(lane.model, lane.kv, context)]
 
 
-def _key(context: Context) -> Key:
+def _key(model: Model, kv: KVQuantization, context: Context) -> Key:
     """Return what contexts have in common that share a lane."""
-    return context.model.serial, context.params.kv.key, context.priority < 0
+    return model.serial, kv.key, context.priority < 0
 
 
 def _ids(pending: dict[int, Draw], count: int) -> mx.array:
@@ -233,6 +246,11 @@ def _ids(pending: dict[int, Draw], count: int) -> mx.array:
     nothing = mx.array([0], mx.uint32)
     rows = [pending[index].token if index in pending else nothing for index in range(count)]
     return mx.concatenate([row.astype(mx.uint32) for row in rows])
+
+
+def known_why_not(model: Model, kv: KVQuantization) -> str | None:
+    """Return why contexts of a model are not batched, as far as that is known, or None."""
+    return _known.get(model, {}).get(kv.key)
 
 
 def why_not(model: Model, kv: KVQuantization) -> str | None:

@@ -38,7 +38,7 @@ def meet(host, model, environment, tmp_path):
 @needs_linux
 @pytest.mark.parametrize(
     ("phase", "left"),
-    [("start", 0), ("start", 1), ("start", 6), ("load", 0), ("context", 0)],
+    [("start", 0), ("start", 1), ("start", 6), ("load", 0), ("generate", 0)],
 )
 def test_no_more_threads(meet, phase, left):
     status, message = meet(phase, "threads", left)

@@ -6,7 +6,6 @@ import pytest
 from support import in_process
 from support.in_process import Call, Unspeakable
 
-from cowmlx import _constants as constants
 from cowmlx._defaults import CONTEXT
 from cowmlx._defaults import GENERATION as DEFAULTS
 from cowmlx.errors import Canceled
@@ -71,25 +70,35 @@ def test_a_layer_that_fails_to_trim_empties_the_sequence(engine, model, monkeypa
     engine.context_free(context)
 
 
-@pytest.mark.parametrize("failing", ["handles", "sequence"])
-def test_no_stream_is_lost_with_a_context_that_cannot_be_made(engine, model, monkeypatch, failing):
+@pytest.mark.parametrize("failing", ["lane", "drafter"])
+def test_no_stream_is_lost_with_a_generation_that_cannot_begin(engine, model, monkeypatch, failing):
+    context = engine.context_create(model, CONTEXT)
     taken = []
     streams = engine._streams
-    monkeypatch.setattr(streams, "take", lambda: taken.append(1) or type(streams).take(streams))
-    monkeypatch.setattr(streams, "give_back", lambda stream: taken.pop())
+
+    def take():
+        if failing == "lane" and taken:
+            raise RuntimeError("broken")
+        taken.append(1)
+        return type(streams).take(streams)
+
+    def give_back(stream):
+        taken.pop()
+        type(streams).give_back(streams, stream)
 
     def fail(*arguments):
-        raise RuntimeError("full")
+        raise RuntimeError("broken")
 
-    if failing == "handles":
-        monkeypatch.setattr(engine._handles, "add", fail)
-    else:
-        monkeypatch.setattr("cowmlx.generation.context.Sequence", fail)
+    monkeypatch.setattr(streams, "take", take)
+    monkeypatch.setattr(streams, "give_back", give_back)
+    if failing == "drafter":
+        monkeypatch.setattr(engine._context(context), "_drafter", fail)
     with pytest.raises(RuntimeError):
-        engine.context_create(model, CONTEXT)
+        generate(engine, context)
     assert taken == []
     monkeypatch.undo()
-    assert not engine._handles.handles(constants.KIND_CONTEXT)
+    assert generate(engine, context).result.generated_tokens == 4
+    engine.context_free(context)
 
 
 def test_a_cancel_of_background_work_does_not_wait_for_the_foreground(engine, model):
