@@ -15,7 +15,7 @@ from cowmlx.cache.layers import can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.calls import keeps_call
-from cowmlx.errors import BadState, InvalidArgument, Unsupported
+from cowmlx.errors import BadState, Canceled, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context, ContextParams
 from cowmlx.generation.lane import Lanes
 from cowmlx.generation.params import GenerationParams
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from cowmlx.saving import Transfer
     from cowmlx.tokenizing import Tokenizing
 
-STOPPED = "the runtime was stopped"
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
 
 
@@ -126,10 +125,10 @@ class Engine:
     def stop(self) -> None:
         """Cancel what runs, free everything."""
         for unit in (*self._loadings, *self._embeddings, *self._tokenizings):
-            unit.abandon(STOPPED)
+            unit.abandon(_stopped())
         for handle in self._handles.handles(constants.KIND_CONTEXT):
             with suppress(BaseException):  # the calls on other contexts have to end too
-                self._close_context(handle, STOPPED)
+                self._close_context(handle, _stopped())
         for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
             for handle in self._handles.handles(kind):
                 self._handles.remove(kind, handle)
@@ -218,7 +217,7 @@ class Engine:
         units: list[Embedding | Tokenizing] = [*self._embeddings, *self._tokenizings]
         for unit in units:
             if unit.model is model:
-                unit.abandon("the model was freed")
+                unit.abandon(Canceled("the model was freed", reason="freed"))
 
     def _model(self, handle: int) -> Model:
         return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
@@ -389,9 +388,9 @@ class Engine:
 
     def context_free(self, handle: int) -> None:
         """Close a context; a call that waits on it is cancelled."""
-        self._close_context(handle, "the context was freed")
+        self._close_context(handle, Canceled("the context was freed", reason="freed"))
 
-    def _close_context(self, handle: int, reason: str) -> None:
+    def _close_context(self, handle: int, error: Canceled) -> None:
         context = self._context(handle)
         for checkpoint in self._checkpoints.pop(handle, []):
             self._handles.remove(constants.KIND_CHECKPOINT, checkpoint)
@@ -399,10 +398,10 @@ class Engine:
         transfer = self._transfers.get(handle)
         if transfer is not None:
             self._scheduler.remove(transfer)
-            transfer.abandon(reason)
+            transfer.abandon(error)
         self._scheduler.remove(context)
         try:
-            context.abandon(reason)
+            context.abandon(error)
         finally:
             self._lanes.exit(context)
             self._streams.give_back(context.stream)
@@ -443,11 +442,15 @@ class Engine:
         if checkpoint.context != handle:
             raise InvalidArgument(
                 f"checkpoint {checkpoint_handle} is of context {checkpoint.context}, not of "
-                f"{handle}"
+                f"{handle}",
+                reason="foreign_handle",
+                handle=checkpoint_handle,
+                kind="checkpoint",
             )
         if checkpoint.weights != context.model.serial:
             raise BadState(
-                "the context's adapter has changed since the checkpoint; set the one it had first"
+                "the context's adapter has changed since the checkpoint; set the one it had first",
+                reason="adapter_changed",
             )
         context.restore(checkpoint.snapshot)
 
@@ -491,7 +494,12 @@ class Engine:
             return
         found = self._adapter(adapter)
         if found.base is not context.base:
-            raise InvalidArgument(f"adapter {adapter} is of another model than context {handle}")
+            raise InvalidArgument(
+                f"adapter {adapter} is of another model than context {handle}",
+                reason="foreign_handle",
+                handle=adapter,
+                kind="adapter",
+            )
         self._set_model(context, found.adapted)
         context.adapter = adapter
 
@@ -504,9 +512,11 @@ class Engine:
         generation = self._context(handle).generation
         piece = generation.last if generation is not None else None
         if piece is None:
-            raise BadState("no piece has been delivered; call context_next first")
+            raise BadState(
+                "no piece has been delivered; call context_next first", reason="nothing_there"
+            )
         if piece.top is None:
-            raise BadState("this generation was begun with logprobs 0")
+            raise BadState("this generation was begun with logprobs 0", reason="nothing_there")
         return [token for token, _ in piece.top], [value for _, value in piece.top]
 
     def context_tokens(self, handle: int) -> list[int]:
@@ -541,17 +551,27 @@ class Engine:
         """Return what ``context_info`` tells."""
         return self._context(handle).info()
 
-    def note_failure(self, handle: int, status: int, message: str) -> None:
+    def note_failure(
+        self, handle: int, status: int, message: str, reason: str, details: dict[str, Any]
+    ) -> None:
         """Let ``context_info`` tell of a call that failed, if its handle is an open context's."""
         context: Context | None = self._handles.find(constants.KIND_CONTEXT, handle)  # type: ignore[assignment]
         if context is not None:
-            context.failure = {"status": statuses.NAMES[status], "message": message}
+            context.failure = {
+                "status": statuses.NAMES[status],
+                "message": message,
+                "reason": reason,
+                "details": details,
+            }
 
     def context_stats(self, handle: int) -> Stats:
         """Return the sizes and times of a context's last generation."""
         generation = self._context(handle).generation
         if generation is None:
-            raise BadState("nothing has begun on this context; call context_begin first")
+            raise BadState(
+                "nothing has begun on this context; call context_begin first",
+                reason="nothing_begun",
+            )
         return generation.stats
 
     # ------------------------------------------------------------ Generation
@@ -585,7 +605,11 @@ class Engine:
 
         def begin(prompt: list[int]) -> None:
             if not prompt:
-                raise InvalidArgument("the chat template makes nothing of messages_json")
+                raise InvalidArgument(
+                    "the chat template makes nothing of messages_json",
+                    reason="missing",
+                    argument="messages_json",
+                )
             answer = ChatAnswer(context.model, conversation, params)
             self._begin(context, prompt, params, call, answer.constraint)
             context.wait(ChatWaiter(call, answer.splitter))
@@ -618,7 +642,11 @@ class Engine:
         constraint: Constrains | None = None,
     ) -> None:
         if not tokens:
-            raise InvalidArgument("count is 0, but a prompt has at least one token")
+            raise InvalidArgument(
+                "count is 0, but a prompt has at least one token",
+                reason="missing",
+                argument="count",
+            )
         draft = self._model(params.draft) if params.draft else None
         context.begin(tokens, params, call.cancel_epoch, draft, constraint)
         context.failure = None
@@ -629,7 +657,7 @@ class Engine:
         """Wait until a piece is there, or none will come."""
         context = self._idle_context(handle)
         if context.generation is None:
-            raise BadState("nothing to wait for; call context_begin first")
+            raise BadState("nothing to wait for; call context_begin first", reason="nothing_begun")
         context.wanted = True
         context.wait(PollWaiter(call, timeout_ms))
         self._scheduler.add(context)
@@ -645,7 +673,7 @@ class Engine:
         """Wait for one piece of a generation."""
         context = self._idle_context(handle)
         if context.generation is None:
-            raise BadState("nothing to generate; call context_begin first")
+            raise BadState("nothing to generate; call context_begin first", reason="nothing_begun")
         context.wait(NextWaiter(call))
         self._scheduler.add(context)
 
@@ -681,17 +709,29 @@ class Checkpoint:
         self.snapshot = snapshot
 
 
+def _stopped() -> Canceled:
+    return Canceled("the runtime was stopped", reason="runtime_stopped")
+
+
 def _check_flags(flags: int, **known: int) -> None:
     rest = flags & ~sum(known.values())
     if rest:
         names = ", ".join(f"COW_MLX_{name} ({value})" for name, value in known.items())
-        raise InvalidArgument(f"flags has the unknown bits {rest:#x}; it can have {names}")
+        raise InvalidArgument(
+            f"flags has the unknown bits {rest:#x}; it can have {names}",
+            reason="unknown_option",
+            argument="flags",
+            value=f"{rest:#x}",
+        )
 
 
 def _refuse_logprobs(fields: dict[str, Any]) -> None:
     if fields["logprobs"]:
         raise InvalidArgument(
-            f"logprobs is {fields['logprobs']}, but they come with context_next only; leave it at 0"
+            f"logprobs is {fields['logprobs']}, but they come with context_next only; leave it at "
+            "0",
+            reason="conflict",
+            argument="logprobs",
         )
 
 
@@ -715,8 +755,15 @@ def _parse_json(name: str, text: str, kind: type) -> Any:
     try:
         value = json_text.parse(text)
     except json_text.Malformed as error:
-        raise InvalidArgument(f"{name} is no JSON: {error}") from None
+        raise InvalidArgument(
+            f"{name} is no JSON: {error}", reason="invalid_json", argument=name, **error.place
+        ) from None
     if not isinstance(value, kind):
         wanted = "an array" if kind is list else "an object"
-        raise InvalidArgument(f"{name} must be {wanted}, but is {json_type(value)}")
+        raise InvalidArgument(
+            f"{name} must be {wanted}, but is {json_type(value)}",
+            reason="wrong_type",
+            argument=name,
+            accepted=wanted,
+        )
     return value

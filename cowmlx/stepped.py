@@ -67,16 +67,16 @@ class SteppedCall:
         except BaseException as error:  # ends this call, and nothing else
             self._end_with(error)
 
-    def abandon(self, reason: str) -> None:
+    def abandon(self, error: Canceled) -> None:
         """Stop, and cancel the call; nothing happens if it has ended."""
         if not self.finished:
-            self._end_with(Canceled(reason))
+            self._end_with(error)
 
     def _break_off(self) -> bool:
-        reason = self._broken_off()
-        if reason is not None:
-            self.abandon(reason)
-        return reason is not None
+        error = self._broken_off()
+        if error is not None:
+            self.abandon(error)
+        return error is not None
 
     def _end_with(self, error: BaseException) -> None:
         """End the call with an error, whatever else fails meanwhile."""
@@ -98,7 +98,7 @@ class SteppedCall:
         """Whether the host lets the work go on now."""
         return True
 
-    def _broken_off(self) -> str | None:
+    def _broken_off(self) -> Canceled | None:
         """Return why the work ends here, or None."""
         return None
 
