@@ -64,7 +64,6 @@ def check_folder(path: str) -> None:
                         f"{entry.path} is larger than {_LARGEST_TEXT} bytes",
                         reason="limit_exceeded",
                         file=entry.path,
-                        needed=entry.stat().st_size,
                         limit=_LARGEST_TEXT,
                     )
             elif not entry.is_dir() and os.path.exists(entry.path):
@@ -87,7 +86,7 @@ def read_text(path: str) -> str:
         raise NotFound(f"{folder} has no {name}", file=name) from None
     except UnicodeDecodeError as exc:
         raise BadFormat(
-            f"{path} is not UTF-8 text ({exc.reason})",
+            f"{path} is not UTF-8 text: {exc.reason} at byte {exc.start}",
             reason="invalid_utf8",
             file=path,
             byte=exc.start,
