@@ -18,9 +18,9 @@ import importlib
 
 from cowmlx._cow_mlx cimport *
 
-from cowmlx import failures, resources
+from cowmlx import failure_details, failures, resources
 from cowmlx.calls import ends_later
-from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument
+from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.output import CapturedOutput
 
 cdef const cow_host* host = NULL

@@ -47,11 +47,15 @@ cdef void fail(cow_request* r, object error) noexcept:
         status = tell(r, error)
     except BaseException:
         snprintf(r.message, COW_MESSAGE_SIZE, "%s: not enough memory", r.operation)
+        snprintf(
+            r.details, COW_DETAILS_SIZE,
+            '{"operation": "%s", "reason": "no_memory", "details": {}}', r.operation
+        )
     end(r, status)
 
 
 cdef int tell(cow_request* r, object error) except? -1:
-    """Write the message of an error; returns its status."""
+    """Write the message and the details of an error; returns its status."""
     cdef str operation = (<bytes> r.operation).decode()
     cdef int status = COW_MLX_EINTERNAL
     cdef bytes text
@@ -64,16 +68,25 @@ cdef int tell(cow_request* r, object error) except? -1:
     text = text.replace(b"\0", b" ")
     if len(text) >= COW_MESSAGE_SIZE:  # whole characters only
         text = text[:COW_MESSAGE_SIZE - 1].decode("utf-8", "ignore").encode()
-    memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
+    cdef str reason = failure_details.reason_of(error)
+    cdef dict details
+    cdef bytes known
     try:
-        note_failure(r, status, text)
+        details = failure_details.details_of(error)
+        known, details = failure_details.encode(operation, reason, details, COW_DETAILS_SIZE - 1)
+    except BaseException:  # a value has no text
+        known, details = failure_details.encode(operation, reason, {}, COW_DETAILS_SIZE - 1)
+    memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
+    memcpy(r.details, PyBytes_AS_STRING(known), len(known) + 1)
+    try:
+        note_failure(r, status, text.decode(), reason, details)
     except BaseException:  # the call has its message, and must end
         pass
     return status
 
 
-cdef note_failure(cow_request* r, int status, bytes text):
-    """Let context_info have the message, for threads that did not make the call.
+cdef note_failure(cow_request* r, int status, str message, str reason, dict details):
+    """Let context_info have a failure, for threads that did not make the call.
 
     Left out is what says "once more" and no more, and what may be asked while a call runs.
     """
@@ -82,7 +95,7 @@ cdef note_failure(cow_request* r, int status, bytes text):
     if status == COW_MLX_EBUFFER or (r.op == COW_OP_CONTEXT_POLL and status == COW_MLX_ETIMEDOUT):
         return
     if engine is not None and r.context:
-        engine.note_failure(r.context, status, text.decode())
+        engine.note_failure(r.context, status, message, reason, details)
 
 
 cdef char* copied(bytes text) except NULL:
@@ -209,7 +222,7 @@ cdef class HostCall:
         out.count[0] = count
         if out.buffer != NULL and size > 0:
             self.fail(
-                BufferTooSmall(f"capacity is {out.capacity}, but there are {size} values")
+                too_small(out.capacity, size, "there are {} values")
             )
         else:
             self.end(COW_MLX_OK)

@@ -10,7 +10,8 @@ cdef str to_text(cow_text text, str name):
         return text.data[:text.length].decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidArgument(
-            f"{name} is not UTF-8: {error.reason} at byte {error.start}"
+            f"{name} is not UTF-8: {error.reason} at byte {error.start}",
+            reason="invalid_utf8", argument=name, byte=error.start,
         ) from None
 
 
@@ -34,9 +35,11 @@ cdef enum:
 
 cdef int check_items(const void* items, size_t count, str name, str count_name) except -1:
     if count > MAX_ITEMS:
-        raise InvalidArgument(f"{count_name} is {count}; at most {MAX_ITEMS} are accepted")
+        raise OutOfRange(count_name, count, f"at most {<int> MAX_ITEMS}")
     if count > 0 and items == NULL:
-        raise InvalidArgument(f"{name} is NULL, but {count_name} is {count}")
+        raise InvalidArgument(
+            f"{name} is NULL, but {count_name} is {count}", reason="null_argument", argument=name
+        )
     return 0
 
 
@@ -45,7 +48,9 @@ cdef list to_strings(const char* const* items, size_t count, str name, str count
     check_items(items, count, name, count_name)
     for i in range(count):
         if items[i] == NULL:
-            raise InvalidArgument(f"{name}[{i}] is NULL")
+            raise InvalidArgument(
+                f"{name}[{i}] is NULL", reason="null_argument", argument=f"{name}[{i}]"
+            )
     return [to_string(items[i], f"{name}[{i}]") for i in range(count)]
 
 
@@ -77,6 +82,12 @@ cdef list to_texts(cow_texts all):
 
 # ------------------------------------------------------------------ To C
 
+cdef object too_small(size_t capacity, size_t needed, str what):
+    return BufferTooSmall(
+        f"capacity is {capacity}, but {what.format(needed)}", needed=needed, capacity=capacity
+    )
+
+
 cdef int put_text(cow_text_out out, object value, bint may_query=True) except -1:
     """Write a text, or JSON, to the host's buffer, with a terminator where there is room."""
     cdef bytes text = to_bytes(value)
@@ -85,7 +96,7 @@ cdef int put_text(cow_text_out out, object value, bint may_query=True) except -1
         out.length[0] = size
         if size == 0 or (may_query and out.buffer == NULL):
             return 0
-        raise BufferTooSmall(f"capacity is {out.capacity}, but the text has {size} bytes")
+        raise too_small(out.capacity, size, "the text has {} bytes")
     memcpy(out.buffer, PyBytes_AS_STRING(text), size)
     if out.capacity > size:
         out.buffer[size] = 0
@@ -99,13 +110,16 @@ cdef int put_tokens(cow_tokens_out out, list tokens) except -1:
     cdef size_t i
     if size and not (INT32_MIN <= min(tokens) and max(tokens) <= INT32_MAX):
         odd = next(token for token in tokens if not INT32_MIN <= token <= INT32_MAX)
-        raise BadFormat(f"the model's tokenizer gives token {odd}; ids are within 0 to {INT32_MAX}")
+        raise BadFormat(
+            f"the model's tokenizer gives token {odd}; ids are within 0 to {INT32_MAX}",
+            reason="invalid_tokenizer",
+        )
     if out.buffer != NULL and size <= out.capacity:
         for i in range(size):
             out.buffer[i] = tokens[i]
     elif out.buffer != NULL:
         out.count[0] = size
-        raise BufferTooSmall(f"capacity is {out.capacity}, but there are {size} tokens")
+        raise too_small(out.capacity, size, "there are {} tokens")
     out.count[0] = size
     return 0
 
@@ -124,7 +138,7 @@ cdef int put_floats(cow_floats_out out, object value) except -1:
             memcpy(out.buffer, view.buf, view.len)
         elif out.buffer != NULL:
             out.count[0] = needed if count is None else count
-            raise BufferTooSmall(f"capacity is {out.capacity}, but there are {needed} values")
+            raise too_small(out.capacity, needed, "there are {} values")
         out.count[0] = needed if count is None else count
     finally:
         PyBuffer_Release(&view)

@@ -424,6 +424,8 @@ cdef extern from "bridge.h" nogil:
 
     enum: COW_MESSAGE_SIZE
 
+    enum: COW_DETAILS_SIZE
+
     enum: COW_HANDLE_SLOTS
 
     enum: COW_HANDLE_GENERATIONS
@@ -482,6 +484,7 @@ cdef extern from "bridge.h" nogil:
         cow_callbacks callbacks
         cow_mlx_status status
         char* message
+        char* details
         char* log_message
         int32_t log_level
         cow_request* next

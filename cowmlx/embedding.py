@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.errors import ContextFull, InvalidArgument
+from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
 from cowmlx.models.embedding import HiddenStates, Pooling
 from cowmlx.models.tokenizer import PART
 from cowmlx.stepped import SteppedCall
@@ -36,9 +36,7 @@ class EmbeddingParams:
         self.batch_tokens: int = fields["batch_tokens"]
         Pooling.check(self.pooling)
         if not 1 <= self.batch_tokens <= _MOST_BATCH_TOKENS:
-            raise InvalidArgument(
-                f"batch_tokens is {self.batch_tokens}; it can be 1 to {_MOST_BATCH_TOKENS}"
-            )
+            raise OutOfRange("batch_tokens", self.batch_tokens, f"1 to {_MOST_BATCH_TOKENS}")
 
 
 class Embedding(SteppedCall):
@@ -161,15 +159,24 @@ def _tokens(
         text, add_special=add_special, parse_special=False
     )
     if not ids:
-        raise InvalidArgument(f"texts[{index}] has no tokens; leave it out")
+        raise InvalidArgument(
+            f"texts[{index}] has no tokens; leave it out",
+            reason="missing",
+            argument=f"texts[{index}]",
+        )
     if len(ids) > model.context_length:
         raise ContextFull(
             f"texts[{index}] has {len(ids)} tokens, but the model's context length is "
-            f"{model.context_length}"
+            f"{model.context_length}",
+            argument=f"texts[{index}]",
+            needed=len(ids),
+            available=model.context_length,
         )
     if max(ids) >= model.vocabulary_size:
         raise InvalidArgument(
             f"texts[{index}] has the token {max(ids)}, but the vocabulary has 0 to "
-            f"{model.vocabulary_size - 1}"
+            f"{model.vocabulary_size - 1}",
+            argument=f"texts[{index}]",
+            value=max(ids),
         )
     return ids

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from cowmlx.saving import Transfer
     from cowmlx.tokenizing import Tokenizing
 
-STOPPED = "the runtime was stopped"
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
 
 
@@ -125,7 +124,7 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
-        self.free_all(Canceled(STOPPED))
+        self.free_all(_stopped())
         if self._limits is not None:
             mx.set_memory_limit(self._limits[0])
             mx.set_cache_limit(self._limits[1])
@@ -223,7 +222,7 @@ class Engine:
         units: list[Embedding | Tokenizing] = [*self._embeddings, *self._tokenizings]
         for unit in units:
             if unit.model is model:
-                unit.abandon(Canceled("the model was freed"))
+                unit.abandon(Canceled("the model was freed", reason="freed"))
 
     def _model(self, handle: int) -> Model:
         return self._handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
@@ -375,7 +374,7 @@ class Engine:
 
     def context_free(self, handle: int) -> None:
         """Close a context; a call that waits on it is cancelled."""
-        self._close_context(handle, Canceled("the context was freed"))
+        self._close_context(handle, Canceled("the context was freed", reason="freed"))
 
     def _close_context(self, handle: int, error: BaseException) -> None:
         context = self._context(handle)
@@ -425,11 +424,15 @@ class Engine:
         if checkpoint.context != handle:
             raise InvalidArgument(
                 f"checkpoint {checkpoint_handle} is of context {checkpoint.context}, not of "
-                f"{handle}"
+                f"{handle}",
+                reason="foreign_handle",
+                handle=checkpoint_handle,
+                kind="checkpoint",
             )
         if checkpoint.weights != context.model.serial:
             raise BadState(
-                "the context's adapter has changed since the checkpoint; set the one it had first"
+                "the context's adapter has changed since the checkpoint; set the one it had first",
+                reason="adapter_changed",
             )
         context.restore(checkpoint.snapshot)
 
@@ -473,7 +476,12 @@ class Engine:
             return
         found = self._adapter(adapter)
         if found.base is not context.base:
-            raise InvalidArgument(f"adapter {adapter} is of another model than context {handle}")
+            raise InvalidArgument(
+                f"adapter {adapter} is of another model than context {handle}",
+                reason="foreign_handle",
+                handle=adapter,
+                kind="adapter",
+            )
         context.set_model(found.adapted)
         context.adapter = adapter
 
@@ -486,9 +494,11 @@ class Engine:
         generation = self._context(handle).generation
         piece = generation.last if generation is not None else None
         if piece is None:
-            raise BadState("no piece has been delivered; call context_next first")
+            raise BadState(
+                "no piece has been delivered; call context_next first", reason="nothing_there"
+            )
         if piece.top is None:
-            raise BadState("this generation was begun with logprobs 0")
+            raise BadState("this generation was begun with logprobs 0", reason="nothing_there")
         return [token for token, _ in piece.top], [value for _, value in piece.top]
 
     def context_tokens(self, handle: int) -> list[int]:
@@ -521,17 +531,27 @@ class Engine:
         """Return what ``context_info`` tells."""
         return self._context(handle).info()
 
-    def note_failure(self, handle: int, status: int, message: str) -> None:
+    def note_failure(
+        self, handle: int, status: int, message: str, reason: str, details: dict[str, Any]
+    ) -> None:
         """Let ``context_info`` tell of a call that failed, if its handle is an open context's."""
         context: Context | None = self._handles.find(constants.KIND_CONTEXT, handle)  # type: ignore[assignment]
         if context is not None:
-            context.failure = {"status": statuses.NAMES[status], "message": message}
+            context.failure = {
+                "status": statuses.NAMES[status],
+                "message": message,
+                "reason": reason,
+                "details": details,
+            }
 
     def context_stats(self, handle: int) -> Stats:
         """Return the sizes and times of a context's last generation."""
         generation = self._context(handle).generation
         if generation is None:
-            raise BadState("nothing has begun on this context; call context_begin first")
+            raise BadState(
+                "nothing has begun on this context; call context_begin first",
+                reason="nothing_begun",
+            )
         return generation.stats
 
     # ------------------------------------------------------------ Generation
@@ -565,7 +585,11 @@ class Engine:
 
         def begin(prompt: list[int]) -> None:
             if not prompt:
-                raise InvalidArgument("the chat template makes nothing of messages_json")
+                raise InvalidArgument(
+                    "the chat template makes nothing of messages_json",
+                    reason="missing",
+                    argument="messages_json",
+                )
             answer = ChatAnswer(context.model, conversation, params)
             self._begin(context, prompt, params, call, answer.constraint)
             context.wait(ChatWaiter(call, answer.splitter))
@@ -598,7 +622,11 @@ class Engine:
         constraint: Constrains | None = None,
     ) -> None:
         if not tokens:
-            raise InvalidArgument("count is 0, but a prompt has at least one token")
+            raise InvalidArgument(
+                "count is 0, but a prompt has at least one token",
+                reason="missing",
+                argument="count",
+            )
         draft = self._model(params.draft) if params.draft else None
         context.begin(tokens, params, call.cancel_epoch, draft, constraint)
         context.failure = None
@@ -609,7 +637,7 @@ class Engine:
         """Wait until a piece is there, or none will come."""
         context = self._idle_context(handle)
         if context.generation is None:
-            raise BadState("nothing to wait for; call context_begin first")
+            raise BadState("nothing to wait for; call context_begin first", reason="nothing_begun")
         context.wanted = True
         context.wait(PollWaiter(call, timeout_ms))
         self._scheduler.add(context)
@@ -625,7 +653,7 @@ class Engine:
         """Wait for one piece of a generation."""
         context = self._idle_context(handle)
         if context.generation is None:
-            raise BadState("nothing to generate; call context_begin first")
+            raise BadState("nothing to generate; call context_begin first", reason="nothing_begun")
         context.wait(NextWaiter(call))
         self._scheduler.add(context)
 
@@ -661,17 +689,29 @@ class Checkpoint:
         self.snapshot = snapshot
 
 
+def _stopped() -> Canceled:
+    return Canceled("the runtime was stopped", reason="runtime_stopped")
+
+
 def _check_flags(flags: int, **known: int) -> None:
     rest = flags & ~sum(known.values())
     if rest:
         names = ", ".join(f"COW_MLX_{name} ({value})" for name, value in known.items())
-        raise InvalidArgument(f"flags has the unknown bits {rest:#x}; it can have {names}")
+        raise InvalidArgument(
+            f"flags has the unknown bits {rest:#x}; it can have {names}",
+            reason="unknown_option",
+            argument="flags",
+            value=f"{rest:#x}",
+        )
 
 
 def _refuse_logprobs(fields: dict[str, Any]) -> None:
     if fields["logprobs"]:
         raise InvalidArgument(
-            f"logprobs is {fields['logprobs']}, but they come with context_next only; leave it at 0"
+            f"logprobs is {fields['logprobs']}, but they come with context_next only; leave it at "
+            "0",
+            reason="conflict",
+            argument="logprobs",
         )
 
 
@@ -695,8 +735,15 @@ def _parse_json(name: str, text: str, kind: type) -> Any:
     try:
         value = json_text.parse(text)
     except json_text.Malformed as error:
-        raise InvalidArgument(f"{name} is no JSON: {error}") from None
+        raise InvalidArgument(
+            f"{name} is no JSON: {error}", reason="invalid_json", argument=name, **error.place
+        ) from None
     if not isinstance(value, kind):
         wanted = "an array" if kind is list else "an object"
-        raise InvalidArgument(f"{name} must be {wanted}, but is {json_type(value)}")
+        raise InvalidArgument(
+            f"{name} must be {wanted}, but is {json_type(value)}",
+            reason="wrong_type",
+            argument=name,
+            accepted=wanted,
+        )
     return value

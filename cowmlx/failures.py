@@ -53,7 +53,7 @@ def shortage(error: BaseException) -> CowMlxError | None:
     number = getattr(error, "errno", None)
     speaks = isinstance(error, _SPEAKING) or type(error) is Exception or _is_panic(error)
     if number in _FILE_NUMBERS or (speaks and any(word in lowered for word in _FILE_WORDS)):
-        return InputOutput(f"{_descriptors(number, lowered)} ({text})")
+        return _descriptors(number, lowered, text)
     if (
         isinstance(error, MemoryError)
         or number in _MEMORY_NUMBERS
@@ -83,7 +83,9 @@ def of_import(error: ImportError, what: str) -> CowMlxError:
     if isinstance(error, ModuleNotFoundError):
         return NotFound(
             f"the Python in {sys.prefix} has no package {error.name!r}; install {what} there, or "
-            "name another Python in runtime_params.python_home or COWMLX_PYTHON_HOME"
+            "name another Python in runtime_params.python_home or COWMLX_PYTHON_HOME",
+            reason="package_not_found",
+            package=error.name,
         )
     advice = ""
     if "GLIBCXX" in str(error) or "CXXABI" in str(error):
@@ -91,7 +93,11 @@ def of_import(error: ImportError, what: str) -> CowMlxError:
             "; the process has loaded an older libstdc++ than mlx needs: let the host bring a "
             "newer one, or start the runtime before it loads the old one"
         )
-    return Unsupported(f"{what} cannot be loaded into this process ({error}){advice}")
+    return Unsupported(
+        f"{what} cannot be loaded into this process ({error}){advice}",
+        reason="package_unusable",
+        package=error.name,
+    )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -104,11 +110,16 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
-def _descriptors(number: int | None, lowered: str) -> str:
+def _descriptors(number: int | None, lowered: str, text: str) -> InputOutput:
+    many = "has too many open files"
     if number == errno.ENFILE or (number is None and _FILE_WORDS[1] in lowered):
-        return "the system has too many open files"
+        return InputOutput(f"the system {many} ({text})", reason="no_descriptors")
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return f"the process has too many open files: its limit (RLIMIT_NOFILE) is {limit}"
+    return InputOutput(
+        f"the process {many}: its limit (RLIMIT_NOFILE) is {limit} ({text})",
+        reason="no_descriptors",
+        limit=limit,
+    )
 
 
 def _is_panic(error: BaseException) -> bool:

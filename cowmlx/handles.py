@@ -42,7 +42,10 @@ class HandleTable:
         handle = self._open_handle(kind)
         if not handle:
             raise OutOfMemory(
-                f"{len(entries)} {NOUNS[kind]}s are open, which is the most there can be"
+                f"{len(entries)} {NOUNS[kind]}s are open, which is the most there can be",
+                reason="no_handles",
+                kind=NOUNS[kind],
+                limit=len(entries),
             )
         entries[handle] = value
         return handle
@@ -55,7 +58,9 @@ class HandleTable:
         """
         value = self.find(kind, handle)
         if value is None:
-            raise UnknownHandle(f"{handle} is not an open {NOUNS[kind]}")
+            raise UnknownHandle(
+                f"{handle} is not an open {NOUNS[kind]}", handle=handle, kind=NOUNS[kind]
+            )
         return value
 
     def find(self, kind: int, handle: int) -> object | None:

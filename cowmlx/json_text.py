@@ -26,7 +26,15 @@ _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Malformed(ValueError):
-    """A text is no JSON that is read here; says why, and where."""
+    """A text is no JSON that is read here; says why, and where.
+
+    Attributes:
+        place: the line and column, or the byte; empty if there is none.
+    """
+
+    def __init__(self, message: str, **place: int) -> None:
+        super().__init__(message)
+        self.place: dict[str, Any] = place
 
 
 def parse(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -65,9 +73,10 @@ def _told() -> Iterator[None]:
     except Malformed:
         raise
     except json.JSONDecodeError as exc:
-        raise Malformed(f"{exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
+        message = f"{exc.msg} at line {exc.lineno}, column {exc.colno}"
+        raise Malformed(message, line=exc.lineno, column=exc.colno) from exc
     except UnicodeDecodeError as exc:
-        raise Malformed(f"{exc.reason} at byte {exc.start}") from exc
+        raise Malformed(f"{exc.reason} at byte {exc.start}", byte=exc.start) from exc
     except RecursionError as exc:
         raise Malformed("it is nested too deeply") from exc
     except ValueError as exc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cowmlx.errors import Canceled
 from cowmlx.stepped import SteppedCall
 
 TYPE_CHECKING = False
@@ -42,9 +43,11 @@ class Loading(SteppedCall):
         """Whether the host has seen the last step's progress."""
         return self._call.ready or self._call.refused
 
-    def _broken_off(self) -> str | None:
+    def _broken_off(self) -> Canceled | None:
+        if not self._call.refused:
+            return None
         refused = "the progress callback returned false; nothing was loaded"
-        return refused if self._call.refused else None
+        return Canceled(refused, reason="callback_refused")
 
     def _tell(self, told: Any) -> None:
         fraction, stage = told

@@ -45,7 +45,8 @@ def require_memory(size: int, what: str) -> None:
     if not _can_map(size):
         raise OutOfMemory(
             f"{what} needs {max(size >> 20, 1)} MiB of memory, and there is less; raise the "
-            "process's limits (RLIMIT_AS, RLIMIT_DATA)"
+            "process's limits (RLIMIT_AS, RLIMIT_DATA)",
+            needed=size,
         )
 
 
@@ -58,7 +59,9 @@ def require_threads(count: int, what: str) -> None:
     if not _can_start(count):
         raise OutOfMemory(
             f"{what} needs {count} more threads, but the system starts fewer; raise the process's "
-            "limits of threads (RLIMIT_NPROC, a cgroup's pids.max) or of memory (RLIMIT_AS)"
+            "limits of threads (RLIMIT_NPROC, a cgroup's pids.max) or of memory (RLIMIT_AS)",
+            reason="no_threads",
+            needed=count,
         )
 
 

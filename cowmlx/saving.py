@@ -11,7 +11,7 @@ from cowmlx.cache import disk
 from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.layer_state import Mismatch, leaves
 from cowmlx.cache.snapshot import Snapshot
-from cowmlx.errors import BadFormat, ContextFull, Unsupported
+from cowmlx.errors import BadFormat, Canceled, ContextFull, Unsupported
 from cowmlx.models import fingerprint
 from cowmlx.stepped import SteppedCall
 
@@ -51,10 +51,10 @@ class Transfer(SteppedCall):
         self.priority = context.priority
         context.occupy()
 
-    def _broken_off(self) -> str | None:
+    def _broken_off(self) -> Canceled | None:
         if self._context.cancel_epoch() == self._call.cancel_epoch:
             return None
-        return "the context was cancelled; nothing was changed"
+        return Canceled("the context was cancelled; nothing was changed")
 
     def _release(self) -> None:
         self._context.release()
@@ -87,7 +87,8 @@ def _save(context: Context, snapshot: Snapshot, path: str) -> Generator[None, No
             template.check(found, len(snapshot.tokens))
         except Mismatch as mismatch:
             raise Unsupported(
-                f"the cache of a {context.model.architecture} model cannot be saved: {mismatch}"
+                f"the cache of a {context.model.architecture} model cannot be saved: {mismatch}",
+                value=context.model.architecture,
             ) from None
     arrays = {where: leaf for where, leaf in found.items() if isinstance(leaf, mx.array)}
     scalars = {where: leaf for where, leaf in found.items() if where not in arrays}
@@ -160,7 +161,11 @@ def _check_key(reader: Reader, own: dict[str, str]) -> None:
         else:
             differences.append(f"another {name}")
     if differences:
-        raise BadFormat(f"{reader.path} was saved with {' and '.join(differences)}")
+        raise BadFormat(
+            f"{reader.path} was saved with {' and '.join(differences)}",
+            reason="saved_context_mismatch",
+            file=reader.path,
+        )
 
 
 def _described(reader: Reader) -> dict[str, Any]:
@@ -197,7 +202,10 @@ def _length(reader: Reader, context: Context) -> int:
     if length > context.params.max_tokens:
         raise ContextFull(
             f"{reader.path} holds {length} tokens, but this context holds "
-            f"{context.params.max_tokens}"
+            f"{context.params.max_tokens}",
+            file=reader.path,
+            needed=length,
+            available=context.params.max_tokens,
         )
     return length
 

@@ -73,10 +73,10 @@ class SteppedCall:
             self._end_with(error)
 
     def _break_off(self) -> bool:
-        reason = self._broken_off()
-        if reason is not None:
-            self.abandon(Canceled(reason))
-        return reason is not None
+        error = self._broken_off()
+        if error is not None:
+            self.abandon(error)
+        return error is not None
 
     def _end_with(self, error: BaseException) -> None:
         """End the call with an error, whatever else fails meanwhile."""
@@ -98,7 +98,7 @@ class SteppedCall:
         """Whether the host lets the work go on now."""
         return True
 
-    def _broken_off(self) -> str | None:
+    def _broken_off(self) -> Canceled | None:
         """Return why the work ends here, or None."""
         return None
 

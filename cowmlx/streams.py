@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import mlx.core as mx
 
 from cowmlx import blas, resources
-from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.errors import OutOfRange, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,9 +34,14 @@ def choose_device(name: str | None) -> mx.Device:
         return mx.Device(mx.cpu)
     if name == "gpu":
         if not has_gpu:
-            raise Unsupported('device is "gpu", but mlx finds none here; use "cpu" or NULL')
+            raise Unsupported(
+                'device is "gpu", but mlx finds none here; use "cpu" or NULL',
+                reason="device_missing",
+                argument="device",
+                value=name,
+            )
         return mx.Device(mx.gpu)
-    raise InvalidArgument(f'device is "{name}"; it can be "gpu", "cpu" or NULL')
+    raise OutOfRange("device", name, '"gpu", "cpu" or NULL')
 
 
 # Streams for what a network computes side by side, shared by all networks.

@@ -42,7 +42,7 @@ static struct {
   enum { NO_THREAD, PARKED, START, SERVING } state;
   cow_request* start;    /* to be carried out by the next START */
   cow_mlx_status status; /* of the last START */
-  char message[COW_MESSAGE_SIZE];
+  cow_failure failure;   /* likewise */
 } dispatch = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* The status of what failed with this text, unless the system ran out of something. */
@@ -55,19 +55,24 @@ static cow_mlx_status status_of(const char* text, cow_mlx_status otherwise) {
   return otherwise;
 }
 
+static cow_reason reason_of(cow_mlx_status status, cow_reason otherwise) {
+  if (status == COW_MLX_EIO) return COW_REASON_no_descriptors;
+  return status == COW_MLX_ENOMEM ? COW_REASON_no_memory : otherwise;
+}
+
 /* ------------------------------------------------ Finding CPython's functions */
 
 static cow_mlx_status look_up(void* library) {
   const char* missing = cow_python_look_up(library, &py);
   if (missing) {
-    return cow_error(COW_MLX_EUNSUPPORTED,
-                     "runtime_start: this Python has no %s; libcowmlx was built for "
+    return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_python_mismatch, NULL,
+                     "this Python has no %s; libcowmlx was built for "
                      "Python " COW_PYTHON_VERSION,
                      missing);
   }
   if (!cow_python_fits(&py)) {
-    return cow_error(COW_MLX_EUNSUPPORTED,
-                     "runtime_start: the process runs Python %.16s, but libcowmlx was built for "
+    return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_python_mismatch, NULL,
+                     "the process runs Python %.16s, but libcowmlx was built for "
                      "Python " COW_PYTHON_VERSION,
                      py.Py_GetVersion());
   }
@@ -77,8 +82,9 @@ static cow_mlx_status look_up(void* library) {
 /* Whether the Python that runs is the one that a host asks for. */
 static cow_mlx_status check_home(const char* home) {
   if (!home || (!joined && cow_locate_same(home, python.home))) return COW_MLX_OK;
-  return cow_error(COW_MLX_EUNSUPPORTED,
-                   "runtime_start: python_home is %.512s, but this process already runs the Python "
+  return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_python_mismatch,
+                   DETAILS(TEXT_DETAIL("argument", "python_home"), TEXT_DETAIL("file", home)),
+                   "python_home is %.512s, but this process already runs the Python "
                    "%s%.512s; pass NULL to use it",
                    home, joined ? "of its host" : "in ", python.home);
 }
@@ -98,8 +104,9 @@ static cow_mlx_status find_python(const char* home) {
   int minor;
   bool mapped = cow_locate_mapped_python(path, &minor);
   if (mapped && minor != PY_MINOR_VERSION) {
-    return cow_error(COW_MLX_EUNSUPPORTED,
-                     "runtime_start: the process holds %.512s already, but libcowmlx was built "
+    return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_python_mismatch,
+                     DETAILS(TEXT_DETAIL("file", path)),
+                     "the process holds %.512s already, but libcowmlx was built "
                      "for Python " COW_PYTHON_VERSION,
                      path);
   }
@@ -113,8 +120,10 @@ static cow_mlx_status find_python(const char* home) {
     library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | (mapped ? RTLD_NOLOAD : 0));
     if (!library) {
       const char* reason = dlerror();
-      return cow_error(status_of(reason, COW_MLX_ENOENT),
-                       "runtime_start: cannot load %.512s: %.512s", path, reason);
+      cow_mlx_status failure = status_of(reason, COW_MLX_ENOENT);
+      return cow_error(failure, "runtime_start", reason_of(failure, COW_REASON_python_not_found),
+                       DETAILS(TEXT_DETAIL("file", path)), "cannot load %.512s: %.512s", path,
+                       reason);
     }
   }
   if ((status = look_up(library)) != COW_MLX_OK) {
@@ -140,7 +149,10 @@ static cow_mlx_status python_error(cow_mlx_status status, const char* what) {
   if (!utf8) utf8 = "no reason given";
   bool no_memory = type && py.PyErr_GivenExceptionMatches(type, *py.PyExc_MemoryError);
   status = no_memory ? COW_MLX_ENOMEM : status_of(utf8, status);
-  cow_error(status, "runtime_start: %s: %.1024s", what, no_memory && !*utf8 ? "no memory" : utf8);
+  cow_reason otherwise =
+      status == COW_MLX_EINTERNAL ? COW_REASON_internal : COW_REASON_package_not_found;
+  cow_error(status, "runtime_start", reason_of(status, otherwise), NULL, "%s: %.1024s", what,
+            no_memory && !*utf8 ? "no memory" : utf8);
   py.Py_DecRef(text);
   py.Py_DecRef(type);
   py.Py_DecRef(value);
@@ -150,8 +162,10 @@ static cow_mlx_status python_error(cow_mlx_status status, const char* what) {
 }
 
 static cow_mlx_status boot_error(PyStatus status) {
-  return cow_error(COW_MLX_ENOENT, "runtime_start: Python in %.512s does not start: %.512s",
-                   python.home, status.err_msg ? status.err_msg : "no reason given");
+  return cow_error(COW_MLX_ENOENT, "runtime_start", COW_REASON_python_not_found,
+                   DETAILS(TEXT_DETAIL("file", python.home)),
+                   "Python in %.512s does not start: %.512s", python.home,
+                   status.err_msg ? status.err_msg : "no reason given");
 }
 
 /* An interpreter that nothing of the host's environment reaches: no PYTHON*
@@ -275,16 +289,15 @@ static cow_mlx_status load_bridge(void) {
   py.Py_DecRef(module);  /* sys.modules keeps it */
   if (!table) return python_error(COW_MLX_EINTERNAL, "cowmlx._bridge has no table");
   if (table->abi != COW_BRIDGE_ABI) {
-    return cow_error(COW_MLX_EUNSUPPORTED,
-                     "runtime_start: cowmlx._bridge has ABI %u, this library needs %u; install "
+    return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_library_mismatch, NULL,
+                     "cowmlx._bridge has ABI %u, this library needs %u; install "
                      "both from one build",
                      (unsigned)table->abi, (unsigned)COW_BRIDGE_ABI);
   }
   if (!table->attach(&host)) {
-    return cow_error(
-        COW_MLX_EUNSUPPORTED,
-        "runtime_start: another copy of libcowmlx uses this process's Python; load one "
-        "library only");
+    return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_library_mismatch, NULL,
+                     "another copy of libcowmlx uses this process's Python; load one "
+                     "library only");
   }
   bridge = table;
   return COW_MLX_OK;
@@ -313,16 +326,17 @@ static PyThreadState* parked_state;
  * unless Python itself does not start. */
 static cow_mlx_status attach(void) {
   static cow_mlx_status boot_status = COW_MLX_OK;
-  static char boot_message[COW_MESSAGE_SIZE];
+  static cow_failure boot_failure;
   cow_mlx_status status;
   if (parked_state) {
     py.PyEval_RestoreThread(parked_state);
   } else if (joined) {
     py.PyGILState_Ensure();               /* kept for the thread's life */
   } else if (boot_status != COW_MLX_OK) { /* Python starts once in a process, or never */
-    return cow_error(boot_status, "%s", boot_message);
+    cow_error_copy(cow_error_failure(), &boot_failure);
+    return boot_status;
   } else if ((boot_status = boot()) != COW_MLX_OK) {
-    strcpy(boot_message, cow_error_buffer());
+    cow_error_copy(&boot_failure, cow_error_failure());
     return boot_status;
   }
   atomic_store(&py_ready, true);
@@ -376,7 +390,7 @@ static void* dispatch_main(void* unused) {
       bridge->run(dispatch.start);
       status = dispatch.start->status;
     } else {
-      strcpy(dispatch.message, cow_error_buffer());
+      cow_error_copy(&dispatch.failure, cow_error_failure());
     }
     if (status == COW_MLX_OK) cow_queue_open();
 
@@ -415,7 +429,8 @@ static cow_mlx_status create_thread(void) {
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   pthread_attr_destroy(&attributes);
   if (failure) {
-    return cow_error(COW_MLX_ENOMEM, "runtime_start: cannot create the dispatch thread: %s",
+    return cow_error(COW_MLX_ENOMEM, "runtime_start", COW_REASON_no_threads,
+                     DETAILS(SIZE_DETAIL("needed", 1)), "cannot create the dispatch thread: %s",
                      strerror(failure));
   }
   dispatch.state = PARKED;
@@ -423,8 +438,8 @@ static cow_mlx_status create_thread(void) {
 }
 
 static cow_mlx_status refuse_sub_interpreter(void) {
-  return cow_error(COW_MLX_EUNSUPPORTED,
-                   "runtime_start: called in a sub-interpreter of Python; start the runtime in the "
+  return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_sub_interpreter, NULL,
+                   "called in a sub-interpreter of Python; start the runtime in the "
                    "main interpreter");
 }
 
@@ -453,15 +468,20 @@ static cow_mlx_status check_resources(void) {
   if (failure == EMFILE) {
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
-    return cow_error(COW_MLX_EIO,
-                     "runtime_start: the process has too many open files: its limit "
+    return cow_error(COW_MLX_EIO, "runtime_start", COW_REASON_no_descriptors,
+                     DETAILS(SIZE_DETAIL("limit", limit.rlim_cur)),
+                     "the process has too many open files: its limit "
                      "(RLIMIT_NOFILE) is %llu",
                      (unsigned long long)limit.rlim_cur);
   }
-  if (failure) return cow_error(COW_MLX_EIO, "runtime_start: %s", strerror(failure));
+  if (failure) {
+    return cow_error(COW_MLX_EIO, "runtime_start", COW_REASON_no_descriptors, NULL, "%s",
+                     strerror(failure));
+  }
   if (!cow_resources_memory(LEAST_MEMORY)) {
-    return cow_error(COW_MLX_ENOMEM,
-                     "runtime_start: Python needs %zu MiB of memory; raise the process's limits "
+    return cow_error(COW_MLX_ENOMEM, "runtime_start", COW_REASON_no_memory,
+                     DETAILS(SIZE_DETAIL("needed", LEAST_MEMORY)),
+                     "Python needs %zu MiB of memory; raise the process's limits "
                      "(RLIMIT_AS, RLIMIT_DATA)",
                      LEAST_MEMORY >> 20);
   }
@@ -480,7 +500,8 @@ cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_req
   if (dispatch.state == NO_THREAD) status = create_thread();
   if (status == COW_MLX_OK) {
     while (dispatch.state != PARKED) pthread_cond_wait(&dispatch.changed, &dispatch.lock);
-    start->message = dispatch.message;
+    start->message = dispatch.failure.message;
+    start->details = dispatch.failure.details;
     cow_runtime_start_args args = {params, python.home};
     start->args = &args;
     dispatch.start = start;
@@ -488,7 +509,7 @@ cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_req
     pthread_cond_broadcast(&dispatch.changed);
     while (dispatch.state == START) pthread_cond_wait(&dispatch.changed, &dispatch.lock);
     status = dispatch.status;
-    if (status != COW_MLX_OK) cow_error(status, "%s", dispatch.message);
+    if (status != COW_MLX_OK) cow_error_copy(cow_error_failure(), &dispatch.failure);
   }
   pthread_mutex_unlock(&dispatch.lock);
   cow_bootstrap_restore_interpreter(interpreter);

@@ -13,6 +13,9 @@
 /* Bytes of an error message, its terminator included. */
 #define COW_MESSAGE_SIZE 2048
 
+/* Bytes of a failure as a JSON object, its terminator included. */
+#define COW_DETAILS_SIZE 4096
+
 /* Handles: kind (3 bits), generation (12), slot (16). Kind 0 does not exist. */
 #define COW_HANDLE_SLOTS 65536
 #define COW_HANDLE_GENERATIONS 4096
@@ -82,6 +85,7 @@ struct cow_request {
 
   cow_mlx_status status;
   char* message;     /* COW_MESSAGE_SIZE bytes of the call's own */
+  char* details;     /* COW_DETAILS_SIZE bytes likewise */
   char* log_message; /* malloc'ed, or NULL; freed by the caller's thread */
   int32_t log_level;
 

@@ -5,20 +5,27 @@
 enum { FAILED = -1, DEFAULT_WINDOW = 20 };
 
 /* A count as that API gives it: negative if the buffer was too small. */
-static int32_t count_of(cow_mlx_status status, size_t count) {
+static int32_t count_in(const char* operation, cow_mlx_status status, size_t count) {
   if (count > INT32_MAX) {
-    cow_error(COW_MLX_EINVAL, "the result has %zu elements, more than an int32 can count", count);
+    cow_error(COW_MLX_EINVAL, operation, COW_REASON_out_of_range,
+              DETAILS(TEXT_DETAIL("argument", "count"), SIZE_DETAIL("value", count)),
+              "the result has %zu elements, more than an int32 can count", count);
     return FAILED;
   }
   if (status == COW_MLX_OK) return (int32_t)count;
   return status == COW_MLX_EBUFFER ? -(int32_t)count : FAILED;
 }
 
+#define count_of(status, count) count_in(__func__, status, count)
+
 /* A size that must not be negative. */
-#define REQUIRE_COUNT(count, failure)                                                              \
-  if ((count) < 0) {                                                                               \
-    cow_error(COW_MLX_EINVAL, "%s: %s is %d, must be at least 0", __func__, #count, (int)(count)); \
-    return failure;                                                                                \
+#define REQUIRE_COUNT(count, failure)                                              \
+  if ((count) < 0) {                                                               \
+    cow_error(COW_MLX_EINVAL, __func__, COW_REASON_out_of_range,                   \
+              DETAILS(TEXT_DETAIL("argument", #count), INT_DETAIL("value", count), \
+                      TEXT_DETAIL("accepted", "at least 0")),                      \
+              "%s is %d, must be at least 0", #count, (int)(count));               \
+    return failure;                                                                \
   }
 
 const char* cow_mlx_get_error(void) {
@@ -84,8 +91,9 @@ int32_t cow_mlx_tokenize(int32_t model, const char* text, int32_t length, int32_
       tokens, (size_t)capacity, &count);
   /* With no buffer at all, our call answers the size; here that is a shortage. */
   if (status == COW_MLX_OK && count > (size_t)capacity) {
-    status = cow_error(COW_MLX_EBUFFER, "tokenize: capacity is %d, but there are %zu tokens",
-                       (int)capacity, count);
+    status = cow_error(COW_MLX_EBUFFER, "tokenize", COW_REASON_buffer_too_small,
+                       DETAILS(SIZE_DETAIL("needed", count), SIZE_DETAIL("capacity", capacity)),
+                       "capacity is %d, but there are %zu tokens", (int)capacity, count);
   }
   return count_of(status, count);
 }

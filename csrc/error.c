@@ -3,21 +3,44 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local char message[COW_MESSAGE_SIZE];
+#include "checks.h"
 
-char* cow_error_buffer(void) { return message; }
+static _Thread_local cow_failure failure;
 
-void cow_error_clear(void) { message[0] = '\0'; }
+cow_failure* cow_error_failure(void) { return &failure; }
 
-cow_mlx_status cow_error(cow_mlx_status status, const char* format, ...) {
+void cow_error_copy(cow_failure* to, const cow_failure* from) {
+  strcpy(to->message, from->message);
+  strcpy(to->details, from->details);
+}
+
+void cow_error_clear(void) { failure.message[0] = failure.details[0] = '\0'; }
+
+cow_mlx_status cow_error(cow_mlx_status status, const char* operation, cow_reason reason,
+                         const cow_detail* details, const char* format, ...) {
+  int begin = snprintf(failure.message, sizeof failure.message, "%s: ", operation);
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(message, sizeof message, format, arguments);
+  vsnprintf(failure.message + begin, sizeof failure.message - (size_t)begin, format, arguments);
   va_end(arguments);
+  cow_details_write(failure.details, sizeof failure.details, operation, reason, details);
   return status;
 }
 
-const char* cow_mlx_error_message(void) { return message; }
+const char* cow_mlx_error_message(void) { return failure.message; }
+
+/* It leaves what it tells of as it is, so that a call with a larger buffer finds it. */
+cow_mlx_status cow_mlx_error_details(char* buffer, size_t capacity, size_t* length) {
+  REQUIRE_BUFFER(buffer, capacity);
+  REQUIRE(length);
+  const char* details = failure.details[0] ? failure.details : "{}";
+  size_t size = strlen(details);
+  *length = size;
+  if (!buffer) return COW_MLX_OK;
+  if (size > capacity) return COW_MLX_EBUFFER;
+  memcpy(buffer, details, capacity > size ? size + 1 : size);
+  return COW_MLX_OK;
+}
 
 const char* cow_mlx_status_name(cow_mlx_status status) {
   switch (status) {

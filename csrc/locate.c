@@ -235,8 +235,9 @@ static cow_mlx_status locate_around(cow_python* out) {
     folder[0] = '\0';
   }
   if (!found) {
-    return cow_error(COW_MLX_ENOENT,
-                     "runtime_start: no Python 3." MINOR
+    return cow_error(COW_MLX_ENOENT, "runtime_start", COW_REASON_python_not_found,
+                     DETAILS(TEXT_DETAIL("file", folder)),
+                     "no Python 3." MINOR
                      " found around the library in %.512s; leave it in its package or bundle, or "
                      "set COWMLX_PYTHON_HOME to an installation or virtual environment with a "
                      "shared libpython, mlx and mlx-lm",
@@ -244,8 +245,9 @@ static cow_mlx_status locate_around(cow_python* out) {
   }
   const char* lack = examine(home, out);
   if (!lack) return COW_MLX_OK;
-  return cow_error(COW_MLX_ENOENT,
-                   "runtime_start: no Python 3." MINOR
+  return cow_error(COW_MLX_ENOENT, "runtime_start", COW_REASON_python_not_found,
+                   DETAILS(TEXT_DETAIL("file", home)),
+                   "no Python 3." MINOR
                    " found: the library in %.512s is of %.512s, but %s; set COWMLX_PYTHON_HOME to "
                    "an installation or virtual environment with a shared libpython, mlx and mlx-lm",
                    folder, home, lack);
@@ -261,8 +263,9 @@ cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
   if (!home) return locate_around(out);
   const char* lack = examine(home, out);
   if (!lack) return COW_MLX_OK;
-  return cow_error(COW_MLX_ENOENT,
-                   "runtime_start: %s is %.512s, but %s; name a Python 3." MINOR
+  return cow_error(COW_MLX_ENOENT, "runtime_start", COW_REASON_python_not_found,
+                   DETAILS(TEXT_DETAIL("argument", source), TEXT_DETAIL("file", home)),
+                   "%s is %.512s, but %s; name a Python 3." MINOR
                    " installation or virtual environment with a shared libpython",
                    source, home, lack);
 }

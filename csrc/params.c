@@ -1,6 +1,7 @@
 #include "params.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "error.h"
@@ -20,27 +21,41 @@ static bool is_zero(const unsigned char* bytes, size_t count) {
 /* No struct of ours is near this: a larger size is garbage, not a newer header. */
 enum { LARGEST_STRUCT = 65536 };
 
+static bool is_plausible(size_t given) { return given >= sizeof given && given <= LARGEST_STRUCT; }
+
+static cow_mlx_status bad_size(const char* operation, const char* name, size_t given,
+                               const char* accepted) {
+  char argument[64];
+  snprintf(argument, sizeof argument, "%s.struct_size", name);
+  return cow_error(COW_MLX_EINVAL, operation, COW_REASON_out_of_range,
+                   DETAILS(TEXT_DETAIL("argument", argument), SIZE_DETAIL("value", given),
+                           TEXT_DETAIL("accepted", accepted)),
+                   "%s is %zu, must be %s", argument, given, accepted);
+}
+
 cow_mlx_status cow_params_check_out(const char* operation, const char* name, const void* host) {
   size_t given = size_of(host);
-  if (given >= sizeof given && given <= LARGEST_STRUCT) return COW_MLX_OK;
-  return cow_error(COW_MLX_EINVAL, "%s: %s.struct_size is %zu; set it to sizeof(cow_mlx_%s)",
-                   operation, name, given, name);
+  if (is_plausible(given)) return COW_MLX_OK;
+  char accepted[64];
+  snprintf(accepted, sizeof accepted, "sizeof(cow_mlx_%s)", name);
+  return bad_size(operation, name, given, accepted);
 }
 
 cow_mlx_status cow_params_read(const char* operation, const char* name, const void* host, void* out,
                                size_t size) {
   if (!host) return COW_MLX_OK;
   size_t given = size_of(host);
-  if (given < sizeof given || given > LARGEST_STRUCT) {
-    return cow_error(COW_MLX_EINVAL,
-                     "%s: %s.struct_size is %zu; fill the struct with cow_mlx_%s_init first",
-                     operation, name, given, name);
+  if (!is_plausible(given)) {
+    char accepted[64];
+    snprintf(accepted, sizeof accepted, "what cow_mlx_%s_init sets", name);
+    return bad_size(operation, name, given, accepted);
   }
   if (given > size && !is_zero((const unsigned char*)host + size, given - size)) {
-    return cow_error(COW_MLX_EINVAL,
-                     "%s: %s has %zu bytes with options that this library, whose struct has %zu, "
-                     "does not know",
-                     operation, name, given, size);
+    return cow_error(COW_MLX_EINVAL, operation, COW_REASON_unknown_option,
+                     DETAILS(TEXT_DETAIL("argument", name), SIZE_DETAIL("value", given)),
+                     "%s has %zu bytes with options that this library, whose struct has %zu, does "
+                     "not know",
+                     name, given, size);
   }
   memcpy(out, host, given < size ? given : size);
   memcpy(out, &size, sizeof size);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "details.h"
 #include "wake_semaphore.h"
 
 #if ATOMIC_BOOL_LOCK_FREE != 2
@@ -106,6 +107,8 @@ void cow_queue_close(void) {
     cow_request* request = queue.first;
     queue.first = request->next;
     snprintf(request->message, COW_MESSAGE_SIZE, "%s: the runtime was stopped", request->operation);
+    cow_details_write(request->details, COW_DETAILS_SIZE, request->operation,
+                      COW_REASON_runtime_stopped, NULL);
     finish(request, COW_MLX_ECANCELED);
   }
   queue.last = NULL;

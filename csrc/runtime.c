@@ -56,8 +56,8 @@ static void release_thread(int state) { pthread_setcancelstate(state, &state); }
 /* ------------------------------------------------------------------ Calls */
 
 static cow_mlx_status not_running(const char* operation) {
-  return cow_error(COW_MLX_ESTATE, "%s: the runtime is not running; call runtime_start first",
-                   operation);
+  return cow_error(COW_MLX_ESTATE, operation, COW_REASON_not_running, NULL,
+                   "the runtime is not running; call runtime_start first");
 }
 
 cow_mlx_status cow_runtime_status(void) {
@@ -68,10 +68,9 @@ cow_mlx_status cow_runtime_status(void) {
 cow_mlx_status cow_runtime_check(const char* operation) {
   cow_mlx_status status = cow_runtime_status();
   if (status == COW_MLX_EFORK) {
-    return cow_error(COW_MLX_EFORK,
-                     "%s: this process was forked from the one that started the runtime; use "
-                     "libcowmlx in the parent, or exec first",
-                     operation);
+    return cow_error(COW_MLX_EFORK, operation, COW_REASON_forked, NULL,
+                     "this process was forked from the one that started the runtime; use libcowmlx "
+                     "in the parent, or exec first");
   }
   return status == COW_MLX_OK ? status : not_running(operation);
 }
@@ -89,35 +88,36 @@ static void deliver_log(cow_request* request) {
   free(request->log_message);
 }
 
-/* Submit a request, and wait. The message is not the thread's own, since a
+/* Submit a request, and wait. The failure is not the thread's own, since a
  * callback may make calls meanwhile. */
-static cow_mlx_status submit(cow_request* request, const char* operation,
-                             char message[COW_MESSAGE_SIZE]) {
-  message[0] = '\0';
+static cow_mlx_status submit(cow_request* request, const char* operation, cow_failure* failure) {
+  failure->message[0] = failure->details[0] = '\0';
   request->operation = operation;
-  request->message = message;
+  request->message = failure->message;
+  request->details = failure->details;
   void* interpreter = cow_bootstrap_release_interpreter();
   bool submitted = cow_queue_submit(request);
   cow_bootstrap_restore_interpreter(interpreter);
   if (submitted) return request->status;
   not_running(operation);
-  strcpy(message, cow_error_buffer());
+  cow_error_copy(failure, cow_error_failure());
   return COW_MLX_ESTATE;
 }
 
-/* A call ends: its log, then its message. */
-static cow_mlx_status leave(cow_request* request, cow_mlx_status status, const char* message) {
+/* A call ends: its log, then its failure. */
+static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
+                            const cow_failure* failure) {
   deliver_log(request);
-  strcpy(cow_error_buffer(), message);
+  cow_error_copy(cow_error_failure(), failure);
   return status;
 }
 
 cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
-  char message[COW_MESSAGE_SIZE];
+  cow_failure failure;
   request->cancel_epoch = cow_cancel_epoch(request->context);
   int held = hold_thread();
-  cow_mlx_status status = submit(request, operation, message);
-  status = leave(request, status, message);
+  cow_mlx_status status = submit(request, operation, &failure);
+  status = leave(request, status, &failure);
   release_thread(held);
   return status;
 }
@@ -185,8 +185,8 @@ static void keep_params(const cow_mlx_runtime_params* params) {
 }
 
 /* End what runs and free every handle; the dispatch thread parks. */
-static cow_mlx_status shut_down(cow_request* stop, char message[COW_MESSAGE_SIZE]) {
-  cow_mlx_status status = submit(stop, "runtime_stop", message);
+static cow_mlx_status shut_down(cow_request* stop, cow_failure* failure) {
+  cow_mlx_status status = submit(stop, "runtime_stop", failure);
   void* interpreter = cow_bootstrap_release_interpreter();
   cow_bootstrap_wait_parked(EXIT_SECONDS);
   cow_bootstrap_restore_interpreter(interpreter);
@@ -218,12 +218,17 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   cow_mlx_status status = COW_READ_PARAMS(runtime, "runtime_start", params, &effective);
   if (status != COW_MLX_OK) return status;
   if (effective.log_level < COW_MLX_LOG_OFF || effective.log_level > COW_MLX_LOG_INFO) {
-    return cow_error(COW_MLX_EINVAL, "runtime_start: log_level is %d, must be %d to %d",
-                     (int)effective.log_level, COW_MLX_LOG_OFF, COW_MLX_LOG_INFO);
+    static const char accepted[] = "0 to 2";
+    return cow_error(
+        COW_MLX_EINVAL, "runtime_start", COW_REASON_out_of_range,
+        DETAILS(TEXT_DETAIL("argument", "log_level"), INT_DETAIL("value", effective.log_level),
+                TEXT_DETAIL("accepted", accepted)),
+        "log_level is %d, must be %s", (int)effective.log_level, accepted);
   }
   if (effective.python_home && !effective.python_home[0]) {
-    return cow_error(COW_MLX_EINVAL,
-                     "runtime_start: python_home is empty; it must be the folder of a Python "
+    return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_missing,
+                     DETAILS(TEXT_DETAIL("argument", "python_home")),
+                     "python_home is empty; it must be the folder of a Python "
                      "installation or virtual environment, or NULL for the library's own search");
   }
 
@@ -232,8 +237,8 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   lock_runtime();
   if (runtime.starts > 0) {
     if (params && !same_params(&effective, &runtime.params)) {
-      status = cow_error(COW_MLX_ESTATE,
-                         "runtime_start: the runtime runs with other parameters; stop it first, "
+      status = cow_error(COW_MLX_ESTATE, "runtime_start", COW_REASON_other_parameters, NULL,
+                         "the runtime runs with other parameters; stop it first, "
                          "or pass NULL to share it");
     }
   } else {
@@ -242,9 +247,9 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   if (status == COW_MLX_OK) runtime.starts++;
   pthread_mutex_unlock(&runtime.lock);
 
-  char message[COW_MESSAGE_SIZE];
-  strcpy(message, cow_error_buffer());
-  status = leave(&start, status, message);
+  cow_failure failure; /* the log's function may make calls */
+  cow_error_copy(&failure, cow_error_failure());
+  status = leave(&start, status, &failure);
   release_thread(held);
   return status;
 }
@@ -252,19 +257,20 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
 cow_mlx_status cow_mlx_runtime_stop(void) {
   cow_error_clear();
   if (atomic_load(&forked)) return cow_runtime_check("runtime_stop");
-  char message[COW_MESSAGE_SIZE] = "";
+  cow_failure failure;
+  failure.message[0] = failure.details[0] = '\0';
   cow_request stop = {.op = COW_OP_RUNTIME_STOP};
   cow_mlx_status status = COW_MLX_OK;
   int held = hold_thread();
   lock_runtime();
   if (runtime.starts == 0) {
     status = not_running("runtime_stop");
-    strcpy(message, cow_error_buffer());
+    cow_error_copy(&failure, cow_error_failure());
   } else if (--runtime.starts == 0) {
-    status = shut_down(&stop, message);
+    status = shut_down(&stop, &failure);
   }
   pthread_mutex_unlock(&runtime.lock);
-  status = leave(&stop, status, message);
+  status = leave(&stop, status, &failure);
   release_thread(held);
   return status;
 }

@@ -125,8 +125,9 @@ inline const char* status_name(cow_mlx_status status) noexcept {
 /** A call that failed: what() is cow_mlx_error_message(). */
 class Error : public std::runtime_error {
  public:
-  Error(cow_mlx_status status, const std::string& message)
-      : std::runtime_error(message), status_(status) {}
+  Error(cow_mlx_status status, const std::string& message, const std::string& reason = "",
+        const std::string& details = "{}")
+      : std::runtime_error(message), status_(status), reason_(reason), details_(details) {}
 
   /** The status, such as COW_MLX_EINVAL. */
   cow_mlx_status status() const noexcept { return status_; }
@@ -134,8 +135,16 @@ class Error : public std::runtime_error {
   /** Its name, such as "EINVAL". */
   const char* name() const noexcept { return status_name(status_); }
 
+  /** Why: a name of COW_MLX_REASONS, such as "out_of_range". */
+  const char* reason() const noexcept { return reason_.what(); }
+
+  /** What is known of it: the "details" of cow_mlx_error_details(), a JSON object. */
+  const char* details() const noexcept { return details_.what(); }
+
  private:
   cow_mlx_status status_;
+  /* Texts whose copy does not throw, as that of an exception must not. */
+  std::runtime_error reason_, details_;
 };
 
 /** A call that was cancelled: by Context::cancel(), a callback, or the end of the runtime. */
@@ -146,16 +155,35 @@ class Canceled : public Error {
 
 namespace detail {
 
+/* The thread's failure, as cow_mlx_error_details() tells it. */
+inline std::string failure() {
+  std::size_t length = 0;
+  cow_mlx_error_details(nullptr, 0, &length);
+  std::string text(length, '\0');
+  cow_mlx_error_details(&text[0], length, &length);
+  return text;
+}
+
+/* The text between a mark and an end that is looked for from the front or from the back. */
+inline std::string cut(const std::string& text, const std::string& mark, std::size_t end) {
+  std::size_t begin = text.find(mark);
+  if (begin == std::string::npos || end < begin + mark.size()) return "";
+  return text.substr(begin + mark.size(), end - begin - mark.size());
+}
+
 inline void check(cow_mlx_status status) {
   if (status >= 0) return;
-  if (status == COW_MLX_ECANCELED) throw Canceled(status, cow_mlx_error_message());
-  throw Error(status, cow_mlx_error_message());
+  const std::string message = cow_mlx_error_message(), all = failure();
+  const std::string reason = cut(all, "\"reason\": \"", all.find("\", \"details\""));
+  const std::string details = cut(all, "\"details\": ", all.size() - 1);
+  if (status == COW_MLX_ECANCELED) throw Canceled(status, message, reason, details);
+  throw Error(status, message, reason, details);
 }
 
 /* A text for a parameter that ends at its first NUL byte. */
 inline const char* c_string(const std::string& text, const char* name) {
   if (text.find('\0') != std::string::npos) {
-    throw Error(COW_MLX_EINVAL, std::string(name) + " has a NUL byte in it");
+    throw Error(COW_MLX_EINVAL, std::string(name) + " has a NUL byte in it", "out_of_range");
   }
   return text.c_str();
 }
@@ -459,7 +487,8 @@ class Runtime {
 
   /** Undo the start now. A second time is COW_MLX_ESTATE. */
   void stop() {
-    if (!started_) throw Error(COW_MLX_ESTATE, "runtime_stop: this Runtime was stopped before");
+    if (!started_)
+      throw Error(COW_MLX_ESTATE, "runtime_stop: this Runtime was stopped before", "not_running");
     started_ = false;
     detail::check(cow_mlx_runtime_stop());
   }
@@ -821,7 +850,8 @@ class Context {
   /** End what the context is doing. Never blocks; for any thread, at any time. */
   void cancel() const {
     const cow_mlx_status status = cow_mlx_context_cancel(handle()); /* sets no message */
-    if (status < 0) throw Error(status, "context_cancel: no such context is open");
+    if (status < 0)
+      throw Error(status, "context_cancel: no such context is open", "unknown_handle");
   }
 
   /** The most probable tokens where the last piece was chosen. */

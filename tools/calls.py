@@ -13,7 +13,7 @@ from header_comments import read as read_comments
 
 PREFIX = "cow_mlx_"
 # Calls with a policy of their own. csrc has their bodies.
-BY_HAND = ("runtime_start", "runtime_stop", "context_cancel")
+BY_HAND = ("runtime_start", "runtime_stop", "context_cancel", "error_details")
 # Their results are consumed, so that a NULL buffer is one that is too small, not a question.
 CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")

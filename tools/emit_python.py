@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from calls import Field
@@ -28,6 +29,13 @@ def status(public: Header, generated: str) -> str:
     names = [f'    {value}: "{name}",' for name, value in public.statuses.items()]
     lines = [f'"""{generated}"""', "", *constants, "", "NAMES = {", *names, "}"]
     return "\n".join(lines) + "\n"
+
+
+def reasons(public: Header, generated: str) -> str:
+    """The text of _reasons.py."""
+    names = [f'    "{name}",' for name in public.reasons]
+    head = [f'"""{generated}"""', "", "from typing import Literal", "", "Reason = Literal["]
+    return "\n".join([*head, *names, "]"]) + "\n"
 
 
 def flags(public: Header) -> dict[str, int]:
@@ -98,6 +106,9 @@ def signatures(exported: list[Header], generated: str) -> str:
     lines.append("")
     lines += [f"{name} = {value}" for name, value in flags(public).items()]
     lines += ["", "NUL = c_size_t(-1).value", ""]
+    lines += ["# The reasons of failures, and the keys of their details.", "REASONS = {"]
+    lines += [f'    "{name}": {json.dumps(keys)},' for name, keys in public.reasons.items()]
+    lines += ["}", ""]
     for header in exported:
         for item in header.declarations:
             lines += declaration(item)

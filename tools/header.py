@@ -85,6 +85,7 @@ class Header:
     functions: list[Function] = field(default_factory=list)
     macros: dict[str, int | str] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, list[str]] = field(default_factory=dict)  # the keys of their details
 
     def enums(self) -> list[Enum]:
         """The enums, those without a name included."""
@@ -110,13 +111,23 @@ def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> lis
 
 
 def read_macros(header: Header, text: str) -> None:
-    """Read the statuses, and macros that are a number or a text."""
+    """Read the statuses, the reasons, and macros that are a number or a text."""
     for name, value in re.findall(r"^#define (COW_\w+) (\d+|\"[^\"]*\")$", text, flags=re.M):
         header.macros[name] = value[1:-1] if value[0] == '"' else int(value)
-    listed = re.search(r"#define COW_MLX_STATUSES\(X\)((?:.*\\\n)*.*)", text)
-    if listed:
-        pairs = re.findall(r"X\((\w+), (-?\d+),", listed.group(1))
-        header.statuses = {name: int(value) for name, value in pairs}
+    header.statuses = {
+        name: int(value)
+        for name, value in re.findall(r"X\((\w+), (-?\d+),", listed("STATUSES", text))
+    }
+    header.reasons = {
+        name: keys.split(", ") if keys else []
+        for name, keys in re.findall(r"X\((\w+), \"([^\"]*)\",", listed("REASONS", text))
+    }
+
+
+def listed(name: str, text: str) -> str:
+    """What the list of that name lists."""
+    found = re.search(rf"#define COW_MLX_{name}\(X\)((?:.*\\\n)*.*)", text)
+    return found.group(1) if found else ""
 
 
 def read_declaration(header: Header, node: c_ast.Node) -> None:

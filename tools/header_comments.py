@@ -21,6 +21,7 @@ MEMBER = re.compile(r"(?P<declaration>[^;/]+);\s*(?:/\*\*<(?P<text>.*?)\*/)?", r
 ENUMERATOR = re.compile(
     r"(?P<name>COW_\w+) = (?P<value>-?\d+),?\s*(?:/\*\*<(?P<text>.*?)\*/)?", re.S
 )
+REASON = re.compile(r"X\((?P<name>\w+), \"(?P<keys>[^\"]*)\", \"(?P<text>[^\"]*)\"\)")
 STATUS = re.compile(r"X\((?P<name>\w+), (?P<value>-?\d+), \"(?P<text>[^\"]*)\"\)")
 
 
@@ -125,6 +126,10 @@ def entry_of(text: str, comment: Comment) -> Entry | None:
         statuses = [(f"COW_MLX_{m['name']}", m["value"], m["text"]) for m in STATUS.finditer(text)]
         names = [row[0] for row in statuses]
         return Entry("constants", names, "", Comment(["Statuses."]), statuses)
+    if text.startswith("#define COW_MLX_REASONS(X)"):
+        rows = [(m["name"], m["keys"], m["text"]) for m in REASON.finditer(text)]
+        said = Comment(["Reasons.", *comment.paragraphs])
+        return Entry("constants", [row[0] for row in rows], "", said, rows)
     if text.startswith("#"):
         macro = re.match(r"#define (COW_MLX_\w+) (\S+)$", text)
         shown = macro and comment.paragraphs

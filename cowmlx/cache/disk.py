@@ -81,25 +81,31 @@ def write(
         finally:
             os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"cannot write {path}: there is no such folder") from None
+        raise NotFound(f"cannot write {path}: there is no such folder", file=path) from None
     except OSError as exc:
-        raise InputOutput(f"cannot write {path}: {exc.strerror or exc}") from exc
+        raise InputOutput(
+            f"cannot write {path}: {exc.strerror or exc}", reason="write_failed", file=path
+        ) from exc
     _sync_folder(os.path.dirname(target))
 
 
 def _target(path: str) -> str:
     """Return the file to write: where a link leads, and never a folder or a device."""
     if not os.path.basename(path):
-        raise InputOutput(f"cannot write {path!r}: it names no file")
+        raise InputOutput(
+            f"cannot write {path!r}: it names no file", reason="write_failed", file=path
+        )
     target = os.path.realpath(path)
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
         return target
     if stat.S_ISDIR(mode):
-        raise InputOutput(f"cannot write {path}: it is a folder")
+        raise InputOutput(f"cannot write {path}: it is a folder", reason="write_failed", file=path)
     if not stat.S_ISREG(mode):
-        raise InputOutput(f"cannot write {path}: it is no regular file")
+        raise InputOutput(
+            f"cannot write {path}: it is no regular file", reason="write_failed", file=path
+        )
     return target
 
 

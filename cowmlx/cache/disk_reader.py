@@ -44,7 +44,7 @@ class Reader:
             # Without O_NONBLOCK a pipe that nobody writes to would block.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"no such file: {path}") from None
+            raise NotFound(f"no such file: {path}", file=path) from None
         except OSError as exc:
             raise self._unreadable(exc) from exc
         try:
@@ -59,7 +59,7 @@ class Reader:
 
     def bad(self, reason: str) -> BadFormat:
         """Return an error that says what is wrong with the file."""
-        return BadFormat(f"{self.path} is damaged or no saved context: {reason}")
+        return BadFormat(f"{self.path} is damaged or no saved context: {reason}", file=self.path)
 
     def read(self) -> Generator[None, None, dict[str, mx.array]]:
         """Return the arrays by name, evaluated; a bounded piece is read in every step.
@@ -101,7 +101,7 @@ class Reader:
             raise self._unreadable(exc) from exc
         if not stat.S_ISREG(found.st_mode):
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
-            raise InputOutput(f"cannot read {self.path}: it is {what}")
+            raise InputOutput(f"cannot read {self.path}: it is {what}", file=self.path)
         self._file = FileIO(self._descriptor, closefd=False)
         size = found.st_size
         if size < 8:
@@ -124,11 +124,13 @@ class Reader:
     def _checked_metadata(self, metadata: Any) -> dict[str, str]:
         """Return the metadata of a file of this format and version."""
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-            raise BadFormat(f"{self.path} is no saved context")
+            raise BadFormat(f"{self.path} is no saved context", file=self.path)
         if metadata.get("version") != VERSION:
             raise BadFormat(
                 f"{self.path} is of version {metadata.get('version')!r}; this library reads "
-                f"version {VERSION!r}"
+                f"version {VERSION!r}",
+                reason="saved_context_mismatch",
+                file=self.path,
             )
         if not all(isinstance(value, str) for value in metadata.values()):
             raise self.bad("its metadata is not text")
@@ -176,7 +178,7 @@ class Reader:
             raise self._unreadable(exc) from exc
 
     def _unreadable(self, exc: OSError) -> InputOutput:
-        return InputOutput(f"cannot read {self.path}: {exc.strerror or exc}")
+        return InputOutput(f"cannot read {self.path}: {exc.strerror or exc}", file=self.path)
 
 
 def _nbytes(info: ArrayInfo) -> int:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import mlx.core as mx
 
 from cowmlx import failures
-from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,11 +34,16 @@ class KVQuantization:
 
     def __init__(self, model: Model, bits: int, group_size: int) -> None:
         if bits not in (0, *BITS):
-            raise InvalidArgument(f"kv_bits is {bits}; it can be 0, 4 or 8")
+            raise OutOfRange("kv_bits", bits, "0, 4 or 8")
         if group_size not in (0, *GROUP_SIZES):
-            raise InvalidArgument(f"kv_group_size is {group_size}; it can be 0, 32, 64 or 128")
+            raise OutOfRange("kv_group_size", group_size, "0, 32, 64 or 128")
         if group_size and not bits:
-            raise InvalidArgument(f"kv_group_size is {group_size}, but kv_bits is 0")
+            raise InvalidArgument(
+                f"kv_group_size is {group_size}, but kv_bits is 0",
+                reason="conflict",
+                argument="kv_group_size",
+                other="kv_bits",
+            )
         self.bits = bits
         self.group_size = group_size
         if not bits:
@@ -53,7 +58,9 @@ class KVQuantization:
         raise Unsupported(
             f"kv_bits is {bits} and kv_group_size {group_size}, but the cache of a "
             f"{model.architecture} model cannot be quantised so: {reasons[-1]}; "
-            + ("leave kv_group_size at 0" if group_size else "leave kv_bits at 0")
+            + ("leave kv_group_size at 0" if group_size else "leave kv_bits at 0"),
+            argument="kv_group_size" if group_size else "kv_bits",
+            value=group_size or bits,
         )
 
     @property

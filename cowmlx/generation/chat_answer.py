@@ -85,7 +85,10 @@ class ChatAnswer:
         if params.grammar is not None:
             raise InvalidArgument(
                 "tool_choice requires a tool call, so that the answer cannot match a grammar too; "
-                "leave one of them out"
+                "leave one of them out",
+                reason="conflict",
+                argument="tool_choice",
+                other="grammar",
             )
         from cowmlx.generation import grammar, tool_calls
         from cowmlx.generation.tool_calls.writer import Tool
@@ -97,5 +100,7 @@ class ChatAnswer:
         except InvalidArgument as error:
             reason = str(error).removeprefix("grammar: ")
             raise InvalidArgument(
-                f"tool_choice: the parameters of the tools cannot be enforced: {reason}"
+                f"tool_choice: the parameters of the tools cannot be enforced: {reason}",
+                reason=error.reason,
+                **{**error.details, "argument": "tool_choice"},
             ) from error

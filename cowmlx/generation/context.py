@@ -12,7 +12,7 @@ from cowmlx.cache.layers import KVQuantization
 from cowmlx.cache.sequence import Sequence, common_prefix
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.cache.window import RollingWindow
-from cowmlx.errors import BadState, ContextFull, InvalidArgument, Unsupported
+from cowmlx.errors import BadState, ContextFull, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generation.drafting import DraftModel, PromptLookup
 from cowmlx.generation.generation import PREFILL_CHUNK, SMALL_CHUNK, Generation
 from cowmlx.generation.lane import known_why_not
@@ -48,7 +48,10 @@ class ContextParams:
         if self.max_tokens > model.context_length:
             raise InvalidArgument(
                 f"max_tokens is {self.max_tokens}, but the model's context length is "
-                f"{model.context_length}; 0 stands for all of it"
+                f"{model.context_length}; 0 stands for all of it",
+                argument="max_tokens",
+                value=self.max_tokens,
+                accepted=f"{model.context_length}",
             )
         self.solo: bool = fields["solo"]
         self.priority: int = fields["priority"]
@@ -57,19 +60,19 @@ class ContextParams:
         self.keep_tokens: int = fields["keep_tokens"]
         if self.overflow not in _OVERFLOWS:
             known = " or ".join(f"{value} ({name})" for value, name in _OVERFLOWS.items())
-            raise InvalidArgument(f"overflow is {self.overflow}; it can be {known}")
+            raise OutOfRange("overflow", self.overflow, known)
         self.rolling: RollingWindow | None = None
         if self.overflow == constants.OVERFLOW_ROLL:
             if self.keep_tokens >= self.max_tokens:
-                raise InvalidArgument(
-                    f"keep_tokens is {self.keep_tokens}, must be less than the "
-                    f"{self.max_tokens} that the context holds"
-                )
+                raise OutOfRange("keep_tokens", self.keep_tokens, f"less than {self.max_tokens}")
             self.rolling = RollingWindow(self.max_tokens, self.keep_tokens)
         elif self.keep_tokens:
             raise InvalidArgument(
                 f"keep_tokens is {self.keep_tokens}, but nothing is dropped where overflow is "
-                f"{constants.OVERFLOW_STOP}; leave it at 0"
+                f"{constants.OVERFLOW_STOP}; leave it at 0",
+                reason="conflict",
+                argument="keep_tokens",
+                other="overflow",
             )
         self.kv = KVQuantization(model, fields["kv_bits"], fields["kv_group_size"])
 
@@ -120,7 +123,7 @@ class Context:
         self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
         self.cancel_epoch = cancel_epoch
-        self.failure: dict[str, str] | None = None  # of a call, since a generation last started
+        self.failure: dict[str, Any] | None = None  # of a call, since a generation last started
         self._reuse = Reuse(0, None, None)
         self._dropped = 0  # tokens that the last prompt lost at its front
         self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
@@ -157,7 +160,8 @@ class Context:
         if self._waiter is not None or self._occupied:
             raise BadState(
                 "another call is running on this context; wait for it, or cancel it with "
-                "context_cancel"
+                "context_cancel",
+                reason="context_busy",
             )
 
     def occupy(self) -> None:
@@ -262,30 +266,43 @@ class Context:
     def _check(self, prompt: list[int], params: GenerationParams) -> None:
         size = self.model.vocabulary_size
         if not prompt:
-            raise InvalidArgument("count is 0; a prompt has at least one token")
+            raise InvalidArgument(
+                "count is 0; a prompt has at least one token", reason="missing", argument="count"
+            )
         for position, token in enumerate(prompt):
             if not 0 <= token < size:
                 raise InvalidArgument(
-                    f"tokens[{position}] is {token}, but the vocabulary has 0 to {size - 1}"
+                    f"tokens[{position}] is {token}, but the vocabulary has 0 to {size - 1}",
+                    argument=f"tokens[{position}]",
+                    value=token,
+                    accepted=f"0 to {size - 1}",
                 )
         for token in params.bias:
             if not 0 <= token < size:
                 raise InvalidArgument(
-                    f"bias_tokens has {token}, but the vocabulary has 0 to {size - 1}"
+                    f"bias_tokens has {token}, but the vocabulary has 0 to {size - 1}",
+                    argument="bias_tokens",
+                    value=token,
+                    accepted=f"0 to {size - 1}",
                 )
         forbidden = sum(value == -math.inf for value in params.bias.values())
         if forbidden == size:
             raise InvalidArgument(
-                f"bias_values forbids all {size} tokens of the vocabulary; one at least must stay"
+                f"bias_values forbids all {size} tokens of the vocabulary; one at least must stay",
+                argument="bias_values",
             )
         if params.logprobs > size:
             raise InvalidArgument(
-                f"logprobs is {params.logprobs}, but the vocabulary has {size} tokens"
+                f"logprobs is {params.logprobs}, but the vocabulary has {size} tokens",
+                argument="logprobs",
+                value=params.logprobs,
             )
         if self.params.rolling is None and len(prompt) > self.params.max_tokens:
             raise ContextFull(
                 f"the prompt has {len(prompt)} tokens, but this context holds "
-                f"{self.params.max_tokens}"
+                f"{self.params.max_tokens}",
+                needed=len(prompt),
+                available=self.params.max_tokens,
             )
 
     def _constraint(self, params: GenerationParams, given: Constrains | None) -> Constrains | None:
@@ -297,7 +314,10 @@ class Context:
             named = "grammar" if params.grammar is not None else "tool_choice"
             raise Unsupported(
                 f"{named} and draft_tokens exclude each other: guesses are not checked against a "
-                "grammar"
+                "grammar",
+                reason="conflict",
+                argument=named,
+                other="draft_tokens",
             )
         if given is not None:
             return given
@@ -311,14 +331,17 @@ class Context:
             if not can_trim_all(model.make_cache()):
                 raise Unsupported(
                     f"draft_tokens is {params.draft_tokens}, but the cache of a "
-                    f"{model.architecture} model cannot drop wrong guesses"
+                    f"{model.architecture} model cannot drop wrong guesses",
+                    argument="draft_tokens",
+                    value=params.draft_tokens,
                 )
         if draft is None:
             return PromptLookup()
         if draft.vocabulary_size != self.model.vocabulary_size:
             raise InvalidArgument(
                 f"the draft model's vocabulary has {draft.vocabulary_size} tokens, this one's "
-                f"{self.model.vocabulary_size}; they must be the same"
+                f"{self.model.vocabulary_size}; they must be the same",
+                argument="draft",
             )
         if self._draft is None or self._draft[0] != draft.serial:
             self._draft = draft.serial, Sequence(draft.network, draft.make_cache)
@@ -392,7 +415,8 @@ class Context:
         if snapshot is None:
             raise BadState(
                 "a piece of this context's generation waits for its host; take it with "
-                "context_next first"
+                "context_next first",
+                reason="piece_waiting",
             )
         return snapshot
 
@@ -421,7 +445,8 @@ class Context:
         if logits is None:
             raise BadState(
                 "there are no logits: nothing was processed since the context changed; call "
-                "context_begin first"
+                "context_begin first",
+                reason="nothing_there",
             )
         with mx.stream(self._stream or self._lanes.idle_stream):
             flat = mx.contiguous(logits[0].astype(mx.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from weakref import WeakKeyDictionary, ref
 
 import mlx.core as mx
@@ -37,6 +38,9 @@ _LIMITS: dict[str, Any] = {
     "verbose_errors": False,
 }
 
+# "at 3(7): ..." of Lark, "... at line 3" of GBNF.
+_PLACE = re.compile(r"(?:^|^at |\bat line )(?P<line>\d+)(?:\((?P<column>\d+)\):)?(?=[ ,]|$)", re.M)
+
 
 class Constraint:
     """Follows the tokens of one generation through a grammar (arXiv 2307.09702).
@@ -48,16 +52,18 @@ class Constraint:
     Args:
         model: whose tokens these are.
         source: the grammar in the library's form, see :meth:`of` and :func:`lark_source`.
+        places: whether a place in it is one in the host's text.
 
     Raises:
         InvalidArgument: the grammar does not compile, is too large, or matches no text.
         Unsupported: the model's tokenizer cannot be used, or llguidance is not there.
     """
 
-    def __init__(self, model: Model, source: str) -> None:
+    def __init__(self, model: Model, source: str, *, places: bool = False) -> None:
         _require_library()
         from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
 
+        self._places = places
         vocabulary = _vocabulary(model)
         limits = LLParserLimits(**_LIMITS)
         self._matcher = LLMatcher(vocabulary, source, log_level=0, limits=limits)
@@ -67,14 +73,16 @@ class Constraint:
         self._mask = self._next_mask()
         if not self._ends and self._only_the_end():
             raise InvalidArgument(
-                "grammar: it matches the empty text alone, and this model has no end token"
+                "grammar: it matches the empty text alone, and this model has no end token",
+                reason="invalid_grammar",
+                argument="grammar",
             )
 
     @classmethod
     def of(cls, model: Model, grammar: str, kind: int) -> Constraint:
         """Follow a grammar that a host wrote, of a kind that is one of ``GRAMMAR_``."""
         _require_library()
-        return cls(model, _source(grammar, kind))
+        return cls(model, _source(grammar, kind), places=kind == constants.GRAMMAR_LARK)
 
     def allowed(self) -> mx.array:
         """Return (V,) bool which tokens may come next: end tokens where the output may end."""
@@ -119,7 +127,25 @@ class Constraint:
     def _check(self) -> None:
         """Raise if the matcher has failed; it never recovers."""
         if self._matcher.is_error():
-            raise InvalidArgument(f"grammar: {_reason(self._matcher.get_error())}")
+            raise _refused(self._matcher.get_error(), "{}", places=self._places)
+
+
+def _refused(message: str, form: str, *, places: bool = True) -> InvalidArgument:
+    """Return the error for what the library says, with the place where it names one.
+
+    Args:
+        message: what it says.
+        form: takes that.
+        places: whether those are of the host's text, and not of one made from it.
+    """
+    place = _PLACE.search(message) if places else None
+    return InvalidArgument(
+        f"grammar: {form.format(_reason(message))}",
+        reason="invalid_grammar",
+        argument="grammar",
+        line=int(place["line"]) if place else None,
+        column=int(place["column"]) if place and place["column"] else None,
+    )
 
 
 def _reason(message: str) -> str:
@@ -145,7 +171,9 @@ def _require_library() -> None:
     except ImportError as exc:
         raise Unsupported(
             f"grammar: it needs the package llguidance, which cannot be imported here ({exc}); "
-            "install it, or make the bundle without --without grammar"
+            "install it, or make the bundle without --without grammar",
+            reason="package_unusable",
+            package="llguidance",
         ) from exc
 
 
@@ -169,7 +197,11 @@ def _source(grammar: str, kind: int) -> str:
         InvalidArgument: it is empty, too large, or not of its kind.
     """
     if not grammar.strip():
-        raise InvalidArgument("grammar is empty; it must be a text, or NULL for none")
+        raise InvalidArgument(
+            "grammar is empty; it must be a text, or NULL for none",
+            reason="missing",
+            argument="grammar",
+        )
     bounds.check_length(grammar, kind)
     if kind == constants.GRAMMAR_JSON_SCHEMA:
         return _schema_source(grammar)
@@ -198,7 +230,7 @@ def _schema_source(grammar: str) -> str:
     try:
         source: str = LLMatcher.grammar_from_json_schema(grammar, defaults=defaults)
     except ValueError as exc:
-        raise InvalidArgument(f"grammar: not a JSON schema ({exc})") from exc
+        raise _refused(str(exc), "not a JSON schema ({})") from exc
     return source
 
 
@@ -208,9 +240,13 @@ def _lark_of_gbnf(grammar: str) -> str:
     try:
         lark: str = gbnf_to_lark(bounds.spelled_out(grammar))
     except RecursionError as exc:
-        raise InvalidArgument("grammar: its parentheses are nested too deeply") from exc
+        raise InvalidArgument(
+            "grammar: its parentheses are nested too deeply",
+            reason="limit_exceeded",
+            argument="grammar",
+        ) from exc
     except Exception as exc:  # the library raises plain ones
-        raise InvalidArgument(f"grammar: not GBNF ({_reason(str(exc))})") from exc
+        raise _refused(str(exc), "not GBNF ({})") from exc
     return lark
 
 
@@ -309,7 +345,8 @@ def _vocabulary(model: Model) -> Any:
         raise Unsupported(
             "grammar: a token of this model's tokenizer does not always give the same text, so "
             "there is no telling which tokens match; a byte-level tokenizer is needed, or one of "
-            "SentencePiece's kind with byte fallback"
+            "SentencePiece's kind with byte fallback",
+            argument="grammar",
         )
     try:
         tokens: Any = _Tokens(model, table)
@@ -318,6 +355,8 @@ def _vocabulary(model: Model) -> Any:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as exc:  # the library panics on what it does not expect
-        raise Unsupported(f"grammar: this model's tokenizer cannot be used ({exc})") from exc
+        raise Unsupported(
+            f"grammar: this model's tokenizer cannot be used ({exc})", argument="grammar"
+        ) from exc
     _vocabularies[model.tokenizer] = made
     return made

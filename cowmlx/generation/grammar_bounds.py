@@ -47,7 +47,13 @@ def check_length(grammar: str, kind: int) -> None:
 
 def _check(number: int, most: int, what: str) -> None:
     if number > most:
-        raise InvalidArgument(f"grammar: it has {number} {what}; at most {most} are supported")
+        raise InvalidArgument(
+            f"grammar: it has {number} {what}; at most {most} are supported",
+            reason="limit_exceeded",
+            argument="grammar",
+            needed=number,
+            limit=most,
+        )
 
 
 # ---------------------------------------------------------------- Rules
@@ -65,7 +71,10 @@ def check_rules(grammar: str) -> None:
         except json_text.Malformed as exc:
             line = grammar.count("\n", 0, place.start()) + 1
             raise InvalidArgument(
-                f"grammar: no JSON schema follows %json in line {line} ({exc})"
+                f"grammar: no JSON schema follows %json in line {line} ({exc})",
+                reason="invalid_json",
+                argument="grammar",
+                line=line,
             ) from exc
         schemas.append(schema)
     check_schema(schemas[0] if len(schemas) == 1 else schemas)
@@ -86,6 +95,9 @@ def spelled_out(grammar: str) -> str:
 # ---------------------------------------------------------------- Schemas
 
 
+_SCHEMAS = "an object, true or false"
+
+
 def parse_schema(grammar: str) -> dict[str, Any] | bool:
     """Read a JSON schema.
 
@@ -95,9 +107,16 @@ def parse_schema(grammar: str) -> dict[str, Any] | bool:
     try:
         schema = json_text.parse(grammar)
     except json_text.Malformed as exc:
-        raise InvalidArgument(f"grammar: not JSON ({exc})") from exc
+        raise InvalidArgument(
+            f"grammar: not JSON ({exc})", reason="invalid_json", argument="grammar", **exc.place
+        ) from exc
     if not isinstance(schema, dict | bool):
-        raise InvalidArgument("grammar: a JSON schema is an object, true or false")
+        raise InvalidArgument(
+            f"grammar: a JSON schema is {_SCHEMAS}",
+            reason="wrong_type",
+            argument="grammar",
+            accepted=_SCHEMAS,
+        )
     return schema
 
 
@@ -127,7 +146,10 @@ def check_schema(schema: Any) -> None:
     if product > _MAX_MULTIPLE:
         raise InvalidArgument(
             f"grammar: the numbers of its multipleOf, without their zeros at the end, have the "
-            f"product {product:.3g}; at most {_MAX_MULTIPLE} is supported"
+            f"product {product:.3g}; at most {_MAX_MULTIPLE} is supported",
+            reason="limit_exceeded",
+            argument="grammar",
+            limit=_MAX_MULTIPLE,
         )
     depth = sum(_depth(_target(schema, reference)) for reference in references)
     _check(depth, _MAX_DEPTH, "levels, if every $ref is followed once")

@@ -41,7 +41,12 @@ class LarkWriter:
         """
         text = "".join(f"{name}: {body}\n" for name, body in self._rules.items())
         if len(text) > MAX_BYTES:
-            raise InvalidArgument(f"it has {len(text)} bytes; at most {MAX_BYTES} are supported")
+            raise InvalidArgument(
+                f"it has {len(text)} bytes; at most {MAX_BYTES} are supported",
+                reason="limit_exceeded",
+                needed=len(text),
+                limit=MAX_BYTES,
+            )
         return text
 
     def rule(self, body: str, name: str = "") -> str:
@@ -76,7 +81,10 @@ class LarkWriter:
         bodies = list(bodies)
         if len(bodies) > MAX_ALTERNATIVES:
             raise InvalidArgument(
-                f"it has {len(bodies)} alternatives; at most {MAX_ALTERNATIVES} are supported"
+                f"it has {len(bodies)} alternatives; at most {MAX_ALTERNATIVES} are supported",
+                reason="limit_exceeded",
+                needed=len(bodies),
+                limit=MAX_ALTERNATIVES,
             )
         return self.rule(" | ".join(bodies))
 
@@ -90,7 +98,10 @@ class LarkWriter:
         """
         if len(parts) > MAX_ALTERNATIVES:
             raise InvalidArgument(
-                f"it has {len(parts)} arguments; at most {MAX_ALTERNATIVES} are supported"
+                f"it has {len(parts)} arguments; at most {MAX_ALTERNATIVES} are supported",
+                reason="limit_exceeded",
+                needed=len(parts),
+                limit=MAX_ALTERNATIVES,
             )
         rules = [(self.rule(body), needed) for body, needed in parts]
         behind = [""] * (len(rules) + 1)  # what may follow a part, as a rule

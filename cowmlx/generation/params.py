@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cowmlx import _constants as constants
-from cowmlx.errors import InvalidArgument
+from cowmlx.errors import InvalidArgument, OutOfRange
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,18 +93,24 @@ class GenerationParams:
                 self._check(window, getattr(self, window) > 0, "at least 1")
         for token, value in self.bias.items():
             if math.isnan(value) or value == math.inf:
+                accepted = "a number or -infinity"
                 raise InvalidArgument(
-                    f"the bias of token {token} is {value:g}, must be a number or -infinity"
+                    f"bias_values has {value:g} for token {token}, must be {accepted}",
+                    argument="bias_values",
+                    value=value,
+                    accepted=accepted,
                 )
 
     def _check_output(self, timeout: float) -> None:
         if len(self.stop) > MAX_STOPS:
-            raise InvalidArgument(
-                f"stop_count is {len(self.stop)}; at most {MAX_STOPS} are accepted"
-            )
+            raise OutOfRange("stop_count", len(self.stop), f"at most {MAX_STOPS}")
         for index, text in enumerate(self.stop):
             if not text:
-                raise InvalidArgument(f"stop[{index}] is empty; it must be a text")
+                raise InvalidArgument(
+                    f"stop[{index}] is empty; it must be a text",
+                    reason="missing",
+                    argument=f"stop[{index}]",
+                )
         if self.grammar is None:
             self._check("grammar_kind", self.grammar_kind == 0, "0 where grammar is NULL")
         else:
@@ -117,20 +123,19 @@ class GenerationParams:
         if self.draft and not self.draft_tokens:
             self.draft_tokens = DEFAULT_DRAFT_TOKENS
         if not 0 <= timeout < math.inf:
-            raise InvalidArgument(f"timeout is {timeout:g}, must be at least 0 seconds, and finite")
+            raise OutOfRange("timeout", timeout, "at least 0 seconds, and finite")
 
     def _check(self, name: str, good: bool, accepted: str) -> None:
         value = getattr(self, name)
         if not good or not math.isfinite(value):
-            shown = value if isinstance(value, int) else f"{value:g}"
             if good:  # in range, so that alone would not say what is wrong
                 accepted += ", and finite"
-            raise InvalidArgument(f"{name} is {shown}, must be {accepted}")
+            raise OutOfRange(name, value, accepted)
 
 
 def _bias(tokens: list[int], values: list[float]) -> dict[int, float]:
     """Return the bias by token; which tokens exist, the model knows."""
     bias = dict(zip(tokens, values, strict=True))
     if len(bias) < len(tokens):
-        raise InvalidArgument("bias_tokens names a token twice")
+        raise InvalidArgument("bias_tokens names a token twice", argument="bias_tokens")
     return bias

@@ -58,12 +58,20 @@ class BeginWaiter:
             self.call.fail(generation.error)
         elif self.call.refused:
             generation.cancel()
-            self.call.fail(Canceled(f"the callback returned false; {HELD}"))
+            self.call.fail(
+                Canceled(f"the callback returned false; {HELD}", reason="callback_refused")
+            )
         elif generation.finish == constants.FINISH_CANCELED:
             self.call.fail(Canceled(f"the context was cancelled; {HELD}"))
         elif generation.finish == constants.FINISH_TIMEOUT:
             seconds = generation.params.timeout
-            self.call.fail(TimedOut(f"timeout is {seconds:g} s, which have passed; {HELD}"))
+            self.call.fail(
+                TimedOut(
+                    f"timeout is {seconds:g} s, which have passed; {HELD}",
+                    argument="timeout",
+                    value=seconds,
+                )
+            )
         else:
             return False
         return True
@@ -162,7 +170,13 @@ class PollWaiter:
         if generation.outbox or generation.ended:
             self.call.succeed()
         elif perf_counter() >= self._deadline:
-            self.call.fail(TimedOut(f"no piece within {self._timeout_ms} ms; poll again"))
+            self.call.fail(
+                TimedOut(
+                    f"timeout_ms is {self._timeout_ms}, and no piece is there yet; poll again",
+                    argument="timeout_ms",
+                    value=self._timeout_ms,
+                )
+            )
         else:
             return False
         return True

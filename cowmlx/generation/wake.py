@@ -77,4 +77,4 @@ class WakeDescriptor:
 
 
 def _no_descriptor(error: OSError) -> InputOutput:
-    return InputOutput(f"no descriptor can be opened: {error.strerror}")
+    return InputOutput(f"no descriptor can be opened: {error.strerror}", reason="no_descriptors")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cowmlx import failures
-from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, Unsupported
+from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfRange, Unsupported
 from cowmlx.models import config as config_files
 from cowmlx.models import config_values, light_route, network, safetensors, weights
 
@@ -42,26 +42,29 @@ def adapted(model: Model, path: str, scale: float) -> Model:
         NotFound, BadFormat, OutOfMemory: see the messages.
     """
     if not abs(scale) <= _LARGEST_SCALE:
-        raise InvalidArgument(
-            f"scale is {scale:g}; it must be within {_LARGEST_SCALE:g} of 0, and 1 is as trained"
-        )
+        raise OutOfRange("scale", scale, f"within {_LARGEST_SCALE:g} of 0; 1 is as trained")
     settings = check(path)
     kind = settings.get("fine_tune_type", "lora")
     if scale != 1 and kind != "lora":
         raise Unsupported(
-            f"scale is {scale}, but an adapter of fine_tune_type {kind!r} cannot be scaled; use 1"
+            f"scale is {scale}, but an adapter of fine_tune_type {kind!r} cannot be scaled; use 1",
+            argument="scale",
+            value=scale,
         )
     if _layers(model.network):
         raise Unsupported(
             "the model was loaded with an adapter_path; load it without one to give contexts "
-            "adapters of their own"
+            "adapters of their own",
+            argument="adapter_path",
         )
     net = network.share(model.network)
     apply(net, path, settings, model.package)
     net.eval()
     for name, layer in _layers(net).items():
         if not isinstance(layer.scale, int | float):
-            raise Unsupported(f"{name} of type {type(layer).__name__} cannot be scaled")
+            raise Unsupported(
+                f"{name} of type {type(layer).__name__} cannot be scaled", argument="scale"
+            )
         layer.scale *= scale
     _evaluate(net, model.network, path)
     prove(net, path, model.package)
@@ -101,7 +104,8 @@ def prove(net: Module, path: str, package: str) -> None:
         failures.reraise_shortage(exc)
         reason = str(exc).partition("\n")[0]
         raise BadFormat(
-            f"the adapter {path} makes no network that runs ({type(exc).__name__}: {reason})"
+            f"the adapter {path} makes no network that runs ({type(exc).__name__}: {reason})",
+            file=path,
         ) from exc
 
 
@@ -116,28 +120,42 @@ def check(path: str) -> dict[str, Any]:
         BadFormat: a file is malformed.
     """
     if not os.path.isdir(path):
-        raise NotFound(f"no such adapter directory: {path}")
+        raise NotFound(f"no such adapter directory: {path}", file=path)
     config_files.check_folder(path)
     settings = config_files.read_json(os.path.join(path, "adapter_config.json"))
     kind = settings.get("fine_tune_type", "lora")
     if kind not in _KINDS:
         raise BadFormat(
-            f"adapter_config.json: fine_tune_type {kind!r} is none of {', '.join(_KINDS)}"
+            f"adapter_config.json: fine_tune_type {kind!r} is none of {', '.join(_KINDS)}",
+            reason="invalid_config",
+            file="adapter_config.json",
+            key="fine_tune_type",
+            value=kind,
+            accepted=", ".join(_KINDS),
         )
     if kind != "full":
         _require(settings, ("num_layers", "lora_parameters"), "adapter_config.json")
         if not isinstance(settings["lora_parameters"], dict):
-            raise BadFormat("adapter_config.json: lora_parameters must be an object")
+            raise BadFormat(
+                "adapter_config.json: lora_parameters must be an object",
+                reason="invalid_config",
+                file="adapter_config.json",
+                key="lora_parameters",
+            )
         _require(settings["lora_parameters"], ("rank", "scale", "dropout"), "lora_parameters")
         for owner, name in ((settings, "num_layers"), (settings["lora_parameters"], "rank")):
             if not isinstance(owner[name], int):
                 raise BadFormat(
-                    f"adapter_config.json: {name} must be an integer, not {owner[name]!r}"
+                    f"adapter_config.json: {name} must be an integer, not {owner[name]!r}",
+                    reason="invalid_config",
+                    file="adapter_config.json",
+                    key=name,
+                    value=owner[name],
                 )
         _check_parameters(settings["lora_parameters"])
     file = os.path.join(path, "adapters.safetensors")
     if not os.path.isfile(file):
-        raise NotFound(f"{path} has no adapters.safetensors")
+        raise NotFound(f"{path} has no adapters.safetensors", file="adapters.safetensors")
     safetensors.check_file(file)
     return settings
 
@@ -148,13 +166,20 @@ def _check_parameters(options: dict[str, Any]) -> None:
         if not config_values.is_number(value):
             raise BadFormat(
                 f"adapter_config.json: lora_parameters.{name} is {repr(value)[:60]}; it must be a "
-                f"number within {config_values.LARGEST:g} of 0"
+                f"number within {config_values.LARGEST:g} of 0",
+                reason="invalid_config",
+                file="adapter_config.json",
+                key=f"lora_parameters.{name}",
             )
     keys = options.get("keys")
     if keys is not None and not (
         isinstance(keys, list) and all(isinstance(key, str) for key in keys)
     ):
-        raise BadFormat(f"lora_parameters: keys must be an array of names, not {keys!r}")
+        raise BadFormat(
+            f"lora_parameters: keys must be an array of names, not {keys!r}",
+            reason="invalid_config",
+            key="keys",
+        )
 
 
 def apply(net: Module, path: str, settings: dict[str, Any], package: str) -> None:
@@ -191,7 +216,9 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str) -> Non
     if problems:
         raise BadFormat(
             f"the adapter {path} does not fit the model: {len(problems)} of its "
-            f"tensors: {'; '.join(problems[:5])}"
+            f"tensors: {'; '.join(problems[:5])}",
+            reason="weights_mismatch",
+            file=path,
         )
     net.load_weights(list(loaded.items()), strict=False)
 
@@ -264,7 +291,9 @@ class _Kinds:
                     raise Unsupported("mlx-lm has no DoRA for expert layers")
                 made: Module = kind.from_base(module, **self._options)
                 return made
-        raise BadFormat(f"the adapter names a layer of type {type(module).__name__}")
+        raise BadFormat(
+            f"the adapter names a layer of type {type(module).__name__}", reason="invalid_config"
+        )
 
 
 def _import(package: str, name: str) -> ModuleType:
@@ -278,4 +307,6 @@ def _import(package: str, name: str) -> ModuleType:
 def _require(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in keys:
         if key not in settings:
-            raise BadFormat(f"the adapter's {where} lacks {key!r}")
+            raise BadFormat(
+                f"the adapter's {where} lacks {key!r}", reason="invalid_config", file=where, key=key
+            )

@@ -37,36 +37,65 @@ def check(messages: object) -> list[dict[str, Any]]:
         InvalidArgument: malformed; the message names index and key.
     """
     if not isinstance(messages, list):
-        raise InvalidArgument(f"messages must be an array, not {json_type(messages)}")
+        raise InvalidArgument(
+            f"messages must be an array, not {json_type(messages)}",
+            reason="wrong_type",
+            argument="messages",
+            accepted="an array",
+        )
     if not messages:
-        raise InvalidArgument("messages is empty; give at least one")
+        raise InvalidArgument(
+            "messages is empty; give at least one", reason="missing", argument="messages"
+        )
     checked = []
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise InvalidArgument(f"messages[{index}] must be an object, not {json_type(message)}")
+            raise InvalidArgument(
+                f"messages[{index}] must be an object, not {json_type(message)}",
+                reason="wrong_type",
+                argument=f"messages[{index}]",
+                accepted="an object",
+            )
         role = message.get("role")
         if not isinstance(role, str) or not role:
-            raise InvalidArgument(f"messages[{index}].role must be a non-empty string")
+            raise InvalidArgument(
+                f"messages[{index}].role must be a non-empty string",
+                reason="wrong_type",
+                argument=f"messages[{index}].role",
+                accepted="a non-empty string",
+            )
         content = message.get("content")
         if content is None and role in ("user", "system"):
-            raise InvalidArgument(f"messages[{index}].content is missing")
+            raise InvalidArgument(
+                f"messages[{index}].content is missing",
+                reason="missing",
+                argument=f"messages[{index}].content",
+            )
         if content is not None and not isinstance(content, (str, list, dict)):
             raise InvalidArgument(
                 f"messages[{index}].content must be a string or an array of "
-                f"parts, not {json_type(content)}"
+                f"parts, not {json_type(content)}",
+                reason="wrong_type",
+                argument=f"messages[{index}].content",
+                accepted="a string or an array of parts",
             )
         if isinstance(content, list) and role != "tool":
             for number, part in enumerate(content):
                 if not isinstance(part, (dict, str)):
                     raise InvalidArgument(
                         f"messages[{index}].content[{number}] must be an "
-                        f"object, not {json_type(part)}"
+                        f"object, not {json_type(part)}",
+                        reason="wrong_type",
+                        argument=f"messages[{index}].content[{number}]",
+                        accepted="an object",
                     )
                 kind = part.get("type") if isinstance(part, dict) else None
                 if isinstance(kind, str) and any(medium in kind for medium in _MEDIA):
                     raise Unsupported(
                         f"messages[{index}].content[{number}].type is {kind!r}, but this model "
-                        "takes text only"
+                        "takes text only",
+                        argument=f"messages[{index}].content[{number}].type",
+                        value=kind,
                     )
         checked.append({key: value for key, value in message.items() if value is not None})
     return checked
@@ -77,10 +106,20 @@ def check_objects(name: str, value: object) -> list[Any] | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        raise InvalidArgument(f"{name} must be an array, not {json_type(value)}")
+        raise InvalidArgument(
+            f"{name} must be an array, not {json_type(value)}",
+            reason="wrong_type",
+            argument=name,
+            accepted="an array",
+        )
     for index, entry in enumerate(value):
         if not isinstance(entry, dict):
-            raise InvalidArgument(f"{name}[{index}] must be an object, not {json_type(entry)}")
+            raise InvalidArgument(
+                f"{name}[{index}] must be an object, not {json_type(entry)}",
+                reason="wrong_type",
+                argument=f"{name}[{index}]",
+                accepted="an object",
+            )
     return value
 
 
@@ -98,12 +137,16 @@ def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -
     where = f"messages[{len(messages) - 1}].{field}"
     value = last.get(field)
     if value is None:
-        raise InvalidArgument(f"{where} is missing, so there is nothing to continue")
+        raise InvalidArgument(
+            f"{where} is missing, so there is nothing to continue", reason="missing", argument=where
+        )
     fields = [field]
     if field in _REASONING:
         fields = [name for name in _REASONING if last.get(name) == value]
     if not any(name in source for name in fields):
-        raise InvalidArgument(f"the chat template does not read {field!r}")
+        raise InvalidArgument(
+            f"the chat template does not read {field!r}", reason="unknown_option", argument=field
+        )
     if isinstance(value, str):
         for name in fields:
             last[name] = value + _CONTINUE
@@ -115,14 +158,17 @@ def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -
             part["text"] = text + _CONTINUE
             last[field] = parts
             return text
-    raise InvalidArgument(f"{where} holds no text to continue")
+    raise InvalidArgument(f"{where} holds no text to continue", reason="missing", argument=where)
 
 
 def cut_continuation(text: str, final: str) -> str:
     """Cut a rendered chat where its last message ends."""
     at = text.rfind(_CONTINUE.strip())
     if at < 0 or final.strip() not in text:
-        raise InvalidArgument("the chat template leaves out or changes the message to continue")
+        raise InvalidArgument(
+            "the chat template leaves out or changes the message to continue",
+            reason="template_refused",
+        )
     kept = text[:at]
     # A template that trims the message has trimmed the mark's own space.
     return kept if text.startswith(_CONTINUE, at) else kept.rstrip()

@@ -50,11 +50,18 @@ class ChatOptions:
             return
         if not self.tools:
             wanted = "required" if self.tool is None else repr(self.tool)
-            raise InvalidArgument(f"tool_choice is {wanted}, but there are no tools")
+            raise InvalidArgument(
+                f"tool_choice is {wanted}, but there are no tools",
+                reason="missing",
+                argument="tools",
+            )
         names = [_name(tool) for tool in self.tools]
         if self.tool is not None and self.tool not in names:
             raise InvalidArgument(
-                f"tool_choice is {self.tool!r}, but the tools are {', '.join(map(repr, names))}"
+                f"tool_choice is {self.tool!r}, but the tools are {', '.join(map(repr, names))}",
+                argument="tool_choice",
+                value=self.tool,
+                accepted=", ".join(map(repr, names)),
             )
 
     @property
@@ -91,11 +98,18 @@ class ChatOptions:
         for index, tool in enumerate(self.tools or []):
             name, schema = _name(tool), _function(tool).get("parameters")
             if not isinstance(name, str) or not name:
-                raise InvalidArgument(f"tools[{index}] has no name, so that it cannot be called")
+                raise InvalidArgument(
+                    f"tools[{index}] has no name, so that it cannot be called",
+                    reason="missing",
+                    argument=f"tools[{index}]",
+                )
             schema = {} if schema is None else schema
             if not isinstance(schema, dict) or schema.get("type", "object") != "object":
                 raise InvalidArgument(
-                    f"the parameters of tools[{index}] must be the JSON schema of an object"
+                    f"the parameters of tools[{index}] must be the JSON schema of an object",
+                    reason="wrong_type",
+                    argument=f"tools[{index}]",
+                    accepted="the JSON schema of an object",
                 )
             if self.tool in (None, name):
                 found.append((name, {"type": "object", **schema}))
@@ -112,18 +126,26 @@ class ChatOptions:
         """
         if "messages" in self._given:
             raise InvalidArgument(
-                "messages is no option: the conversation is given apart from them"
+                "messages is no option: the conversation is given apart from them",
+                reason="unknown_option",
+                argument="messages",
             )
         if variables is None:
             return
         if self._given.get("documents") is not None and "documents" not in variables:
-            raise InvalidArgument("documents: this model's chat template does not read them")
+            raise InvalidArgument(
+                "documents: this model's chat template does not read them",
+                reason="unknown_option",
+                argument="documents",
+            )
         own = sorted(variables - _RESERVED)
         for name in self._given:
             if name not in OPTIONS and name not in own:
                 raise InvalidArgument(
                     f"{name!r} is no option, and this model's chat template does not read it"
-                    f"{_nearest(name, [*OPTIONS, *own])}"
+                    f"{_nearest(name, [*OPTIONS, *own])}",
+                    reason="unknown_option",
+                    argument=name,
                 )
 
 
@@ -143,7 +165,12 @@ def check_switches(options: dict[str, Any]) -> None:
             continue
         if name == "continue_final_message" and isinstance(value, str):
             continue
-        raise InvalidArgument(f"{name} is {value!r}; it can be true or false")
+        raise InvalidArgument(
+            f"{name} is {value!r}; it can be true or false",
+            argument=name,
+            value=value if isinstance(value, str | int) else None,
+            accepted="true or false",
+        )
 
 
 def _tool_choice(value: object) -> tuple[str, str | None]:
@@ -160,7 +187,9 @@ def _tool_choice(value: object) -> tuple[str, str | None]:
     shown = json_type(value) if not isinstance(value, dict | str) else repr(value)
     raise InvalidArgument(
         f'tool_choice is {shown}; it can be "auto", "none", "required", the name of a tool, or '
-        '{"type": "function", "function": {"name": ...}}'
+        '{"type": "function", "function": {"name": ...}}',
+        argument="tool_choice",
+        value=shown,
     )
 
 

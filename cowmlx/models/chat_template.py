@@ -70,7 +70,10 @@ def named(stored: object) -> dict[str, str]:
         isinstance(name, str) and isinstance(text, str) for name, text in stored.items()
     ):
         return dict(stored)
-    raise BadFormat("chat_template must be a string or a list of objects with name and template")
+    raise BadFormat(
+        "chat_template must be a string or a list of objects with name and template",
+        reason="invalid_template",
+    )
 
 
 class ChatTemplate:
@@ -176,7 +179,10 @@ class ChatTemplate:
             generate = not continued
         if continued and generate:
             raise InvalidArgument(
-                "continue_final_message and add_generation_prompt exclude each other"
+                "continue_final_message and add_generation_prompt exclude each other",
+                reason="conflict",
+                argument="continue_final_message",
+                other="add_generation_prompt",
             )
         tools = chat_messages.check_objects("tools", options.get("tools"))
         documents = chat_messages.check_objects("documents", options.get("documents"))
@@ -223,7 +229,8 @@ class ChatTemplate:
             )
         except Exception as exc:
             raise InvalidArgument(
-                f"the model's chat renderer failed ({type(exc).__name__}: {exc})"
+                f"the model's chat renderer failed ({type(exc).__name__}: {exc})",
+                reason="template_refused",
             ) from exc
 
     def _program(self, source: str) -> Program:
@@ -235,10 +242,11 @@ class ChatTemplate:
             try:
                 found = template_engine.compile_template(source)
             except BadFormat as exc:
-                found = BadFormat(str(exc))  # without the frames that it came through
+                # Without the frames that it came through.
+                found = BadFormat(str(exc), reason=exc.reason, **exc.details)
             self._compiled[source] = found
         if isinstance(found, BadFormat):
-            raise BadFormat(str(found))
+            raise BadFormat(str(found), reason=found.reason, **found.details)
         return found
 
     def _source(self, tools: list[Any] | None) -> str:
@@ -248,7 +256,8 @@ class ChatTemplate:
             return self.sources["default"]
         raise InvalidArgument(
             "the model has several chat templates and none is the default: "
-            + ", ".join(sorted(self.sources))
+            + ", ".join(sorted(self.sources)),
+            reason="template_refused",
         )
 
     def _control(self, tokenizer: Tokenizer, options: dict[str, Any]) -> re.Pattern[str] | None:

@@ -52,17 +52,24 @@ def check_folder(path: str) -> None:
     """
     if not os.path.isdir(path):
         if os.path.exists(path):
-            raise NotFound(f"{path} is not a directory; pass the folder of the model")
-        raise NotFound(f"no such directory: {path}")
+            raise NotFound(f"{path} is not a directory; pass the folder of the model", file=path)
+        raise NotFound(f"no such directory: {path}", file=path)
     for folder in (path, os.path.join(path, TEMPLATES)):
         if not os.path.isdir(folder):
             continue
         for entry in os.scandir(folder):
             if entry.is_file():
                 if not entry.name.endswith(_LARGE) and entry.stat().st_size > _LARGEST_TEXT:
-                    raise BadFormat(f"{entry.path} is larger than {_LARGEST_TEXT} bytes")
+                    raise BadFormat(
+                        f"{entry.path} is larger than {_LARGEST_TEXT} bytes",
+                        reason="limit_exceeded",
+                        file=entry.path,
+                        limit=_LARGEST_TEXT,
+                    )
             elif not entry.is_dir() and os.path.exists(entry.path):
-                raise BadFormat(f"{entry.path} is neither a file nor a directory; remove it")
+                raise BadFormat(
+                    f"{entry.path} is neither a file nor a directory; remove it", file=entry.path
+                )
 
 
 def read_text(path: str) -> str:
@@ -76,11 +83,16 @@ def read_text(path: str) -> str:
             return file.read()
     except FileNotFoundError:
         folder, name = os.path.split(path)
-        raise NotFound(f"{folder} has no {name}") from None
+        raise NotFound(f"{folder} has no {name}", file=name) from None
     except UnicodeDecodeError as exc:
-        raise BadFormat(f"{path} is not UTF-8 text ({exc.reason})") from exc
+        raise BadFormat(
+            f"{path} is not UTF-8 text: {exc.reason} at byte {exc.start}",
+            reason="invalid_utf8",
+            file=path,
+            byte=exc.start,
+        ) from exc
     except OSError as exc:
-        raise InputOutput(f"cannot read {path}: {exc.strerror or exc}") from exc
+        raise InputOutput(f"cannot read {path}: {exc.strerror or exc}", file=path) from exc
 
 
 def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
@@ -96,9 +108,9 @@ def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
     try:
         value = json_text.parse(text)
     except json_text.Malformed as exc:
-        raise BadFormat(f"{path} is not JSON: {exc}") from exc
+        raise BadFormat(f"{path} is not JSON: {exc}", file=path, **exc.place) from exc
     if not isinstance(value, dict):
-        raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}")
+        raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}", file=path)
     return value
 
 
@@ -138,7 +150,12 @@ def end_tokens(config: dict[str, Any]) -> list[int] | None:
         return None
     tokens = value if isinstance(value, list) else [value]
     if any(isinstance(token, bool) or not isinstance(token, int) for token in tokens):
-        raise BadFormat(f"config.json: eos_token_id must hold integers, not {value!r}")
+        raise BadFormat(
+            f"config.json: eos_token_id must hold integers, not {value!r}",
+            reason="invalid_config",
+            file="config.json",
+            key="eos_token_id",
+        )
     return list(tokens)
 
 

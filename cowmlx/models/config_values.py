@@ -66,7 +66,10 @@ def _check(where: str, value: Any) -> None:
                 _check(f"{where}[]", part)
     elif isinstance(value, int | float) and not isinstance(value, bool) and not is_number(value):
         raise BadFormat(
-            f"config.json: {where} is {_shown(value)}, not a number within {LARGEST:g} of 0"
+            f"config.json: {where} is {_shown(value)}, not a number within {LARGEST:g} of 0",
+            reason="invalid_config",
+            file="config.json",
+            key=where,
         )
 
 

@@ -34,7 +34,12 @@ class Conversation:
         self._switched = variables is None or "enable_thinking" in variables
         thinks = bool(model.chat_format.think_start)
         if self.options.enable_thinking and not self._switched and not thinks:
-            raise InvalidArgument("enable_thinking is true, but this model does not think")
+            raise InvalidArgument(
+                "enable_thinking is true, but this model does not think",
+                reason="unknown_option",
+                argument="enable_thinking",
+                value="true",
+            )
         self._model = model
         self._messages = messages
         self.prompt: list[int] = []

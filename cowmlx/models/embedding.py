@@ -9,7 +9,7 @@ from mlx.nn.layers.base import Module
 
 from cowmlx import _constants as constants
 from cowmlx import failures
-from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.errors import OutOfRange, Unsupported
 from cowmlx.models import light_route
 
 TYPE_CHECKING = False
@@ -59,7 +59,8 @@ class HiddenStates:
         if found is None:
             raise Unsupported(
                 f"the hidden states of a {model.architecture} model cannot be reached: no layer "
-                "that makes its logits was found"
+                "that makes its logits was found",
+                value=model.architecture,
             )
         self._place, self.dims = found
         self._batches: bool | None = None
@@ -170,7 +171,7 @@ class Pooling:
         """
         if kind not in _POOLINGS:
             known = ", ".join(f"{value} ({name})" for value, name in _POOLINGS.items())
-            raise InvalidArgument(f"pooling is {kind}; it can be {known}")
+            raise OutOfRange("pooling", kind, known)
 
     def add(self, hidden: mx.array) -> None:
         """Take the hidden states (B, T, D) of the next T tokens."""

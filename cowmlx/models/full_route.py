@@ -52,10 +52,18 @@ def load_network(
         if not trust_remote_code:
             raise Unsupported(
                 f"the architecture of {path} is code in that folder "
-                f"({code!r}); set trust_remote_code if you trust it"
+                f"({code!r}); set trust_remote_code if you trust it",
+                reason="untrusted_code",
+                file=path,
             )
         if not isinstance(code, str) or os.path.basename(code) != code:
-            raise BadFormat(f"config.json: model_file {code!r} is no file name")
+            raise BadFormat(
+                f"config.json: model_file {code!r} is no file name",
+                reason="invalid_config",
+                file="config.json",
+                key="model_file",
+                value=code,
+            )
     with _contained():
         utils = _import("utils")
         try:
@@ -110,7 +118,12 @@ def import_renderer(name: str) -> Any:
         Unsupported: it cannot be imported.
     """
     if not name.isidentifier():
-        raise BadFormat(f"chat_template_type {name!r} is no name")
+        raise BadFormat(
+            f"chat_template_type {name!r} is no name",
+            reason="invalid_config",
+            key="chat_template_type",
+            value=name,
+        )
     with _contained():
         return getattr(_import(f"chat_templates.{name}"), "apply_chat_template", None)
 
@@ -190,7 +203,9 @@ def _import(name: str) -> ModuleType:
     except BaseException as exc:
         raise Unsupported(
             "this model needs mlx-lm with transformers, which cannot be imported "
-            f"here ({type(exc).__name__}: {exc}); of bundles, those made with --full have them"
+            f"here ({type(exc).__name__}: {exc}); of bundles, those made with --full have them",
+            reason="package_unusable",
+            package="transformers",
         ) from exc
 
 

@@ -61,7 +61,11 @@ def package_folder() -> str:
                 spec = None
         locations = list(spec.submodule_search_locations or ()) if spec is not None else []
         if not locations:
-            raise Unsupported("mlx-lm is not installed; install the mlx-lm package")
+            raise Unsupported(
+                "mlx-lm is not installed; install the mlx-lm package",
+                reason="package_unusable",
+                package="mlx-lm",
+            )
         _folder = locations[0]
     return _folder
 
@@ -81,7 +85,11 @@ def import_module(name: str) -> ModuleType:
         raise
     except BaseException as exc:
         reason = f"{type(exc).__name__}: {exc}"
-        raise Unsupported(f"mlx_lm.{name} cannot be imported here ({reason})") from exc
+        raise Unsupported(
+            f"mlx_lm.{name} cannot be imported here ({reason})",
+            reason="package_unusable",
+            package=f"mlx_lm.{name}",
+        ) from exc
 
 
 def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> str:
@@ -99,7 +107,11 @@ def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> s
     if not isinstance(model_type, str) or not model_type:
         raise BadFormat(
             "config.json has no usable key 'model_type' "
-            f"(found {model_type!r}); it names the architecture"
+            f"(found {model_type!r}); it names the architecture",
+            reason="invalid_config",
+            file="config.json",
+            key="model_type",
+            value=model_type,
         )
     by_type, by_class = remappings()
     name = by_type.get(model_type, model_type)
@@ -110,7 +122,9 @@ def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> s
             break
     # The name comes from an untrusted file: it must be one of the listed files, nothing else.
     if not _NAME.fullmatch(name) or not _is_architecture(name):
-        raise Unsupported(_unknown(model_type, others))
+        raise Unsupported(
+            _unknown(model_type, others), reason="unknown_architecture", value=model_type
+        )
     return name
 
 
@@ -229,7 +243,7 @@ def _files() -> list[str]:
     try:
         return [name[:-3] for name in os.listdir(folder) if name.endswith(".py")]
     except OSError as exc:
-        raise InputOutput(f"cannot read {folder}: {exc.strerror or exc}") from exc
+        raise InputOutput(f"cannot read {folder}: {exc.strerror or exc}", file=folder) from exc
 
 
 def _source(name: str) -> bytes:

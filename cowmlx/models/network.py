@@ -54,7 +54,9 @@ def build(
     except CowMlxError:
         raise
     except Exception as exc:
-        raise BadFormat(unusable(config, module.ModelArgs, exc)) from exc
+        raise BadFormat(
+            unusable(config, module.ModelArgs, exc), reason="invalid_config", file="config.json"
+        ) from exc
     try:
         stored = dict(arrays)
         arrays.clear()
@@ -63,7 +65,9 @@ def build(
     except Exception as exc:
         raise BadFormat(
             f"the weights in {path} are not those of a {architecture} model "
-            f"({type(exc).__name__}: {exc})"
+            f"({type(exc).__name__}: {exc})",
+            reason="weights_mismatch",
+            file=path,
         ) from exc
     quantization.apply(network, config, stored)
     weights.assign(network, stored, path)
@@ -147,7 +151,14 @@ def check_sizes(config: object) -> None:
     for key in _LAYER_KEYS:
         value = config.get(key)
         if isinstance(value, int) and not 0 <= value <= _MOST_LAYERS:
-            raise BadFormat(f"config.json: {key} is {value}, not within 0 to {_MOST_LAYERS}")
+            raise BadFormat(
+                f"config.json: {key} is {value}, not within 0 to {_MOST_LAYERS}",
+                reason="invalid_config",
+                file="config.json",
+                key=key,
+                value=value,
+                accepted=f"0 to {_MOST_LAYERS}",
+            )
 
 
 def unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str:

@@ -56,7 +56,12 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
         settings = dict(_MODES[foreign["quant_method"]])
         config["quantization"] = config["quantization_config"] = settings
     if not isinstance(settings, dict):
-        raise BadFormat(f"config.json: quantization must be an object, not {settings!r}")
+        raise BadFormat(
+            f"config.json: quantization must be an object, not {settings!r}",
+            reason="invalid_config",
+            file="config.json",
+            key="quantization",
+        )
     _check(settings, "quantization")
     for path, chosen in settings.items():
         if isinstance(chosen, dict):
@@ -81,7 +86,12 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
             class_predicate=parameters,
         )
     except (ValueError, TypeError, KeyError, RuntimeError) as exc:
-        raise BadFormat(f"config.json: quantization is not usable ({exc})") from exc
+        raise BadFormat(
+            f"config.json: quantization is not usable ({exc})",
+            reason="invalid_config",
+            file="config.json",
+            key="quantization",
+        ) from exc
 
 
 def _check(settings: dict[str, Any], where: str) -> None:
@@ -89,7 +99,13 @@ def _check(settings: dict[str, Any], where: str) -> None:
     for key in ("group_size", "bits"):
         value = settings.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadFormat(f"config.json: {where} needs a positive integer {key!r}, not {value!r}")
+            raise BadFormat(
+                f"config.json: {where} needs a positive integer {key!r}, not {value!r}",
+                reason="invalid_config",
+                file="config.json",
+                key=key,
+                value=value,
+            )
 
 
 def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str, Any]:
@@ -101,18 +117,22 @@ def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str,
     scales, packed = weights[f"{path}.scales"], weights.get(f"{path}.weight")
     columns = module.weight.shape[-1]
     if packed is None or not scales.ndim or not packed.ndim or not scales.shape[-1]:
-        raise BadFormat(f"{path}.scales has no weight to go with")
+        raise BadFormat(f"{path}.scales has no weight to go with", reason="weights_mismatch")
     group_size = columns // scales.shape[-1]
     bits = packed.shape[-1] * 32 // columns
     if not group_size or not bits:
-        raise BadFormat(f"{path}.scales is {scales.shape[-1]} wide for {columns} columns")
+        raise BadFormat(
+            f"{path}.scales is {scales.shape[-1]} wide for {columns} columns",
+            reason="weights_mismatch",
+        )
     mode = "affine"
     if scales.dtype == mx.uint8:
         mode = _BYTE_SCALED.get((bits, group_size), "")
         if not mode:
             raise BadFormat(
                 f"{path} is packed with {bits} bits and groups of {group_size}, "
-                "which is no mode of mlx"
+                "which is no mode of mlx",
+                reason="weights_mismatch",
             )
     found: dict[str, Any] = {"group_size": group_size, "bits": bits, "mode": mode}
     if f"{path}.global_scale" in weights:

@@ -145,9 +145,13 @@ def _prove(net: Module, config: dict[str, Any], package: str) -> int:
     except Exception as exc:
         failures.reraise_shortage(exc)
         if "metal" in str(exc).lower():
-            raise Unsupported(f"this model needs Apple's GPU ({exc})") from exc
+            raise Unsupported(
+                f"this model needs Apple's GPU ({exc})", reason="device_missing", value="gpu"
+            ) from exc
         arguments = getattr(_module(net), "ModelArgs", object)
-        raise BadFormat(network.unusable(config, arguments, exc)) from exc
+        raise BadFormat(
+            network.unusable(config, arguments, exc), reason="invalid_config", file="config.json"
+        ) from exc
 
 
 def _assemble(

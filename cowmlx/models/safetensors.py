@@ -54,7 +54,7 @@ def check_file(path: str) -> dict[str, list[int]]:
     """
 
     def bad(reason: str) -> BadFormat:
-        return BadFormat(f"{path} is damaged or not safetensors: {reason}")
+        return BadFormat(f"{path} is damaged or not safetensors: {reason}", file=path)
 
     try:
         size = os.path.getsize(path)
@@ -64,9 +64,9 @@ def check_file(path: str) -> dict[str, list[int]]:
                 raise bad(f"a header of {length} bytes in a file of {size}")
             raw = file.read(length)
     except FileNotFoundError:
-        raise NotFound(f"no such file: {path}") from None
+        raise NotFound(f"no such file: {path}", file=path) from None
     except OSError as exc:
-        raise InputOutput(f"cannot read {path}: {exc.strerror or exc}") from exc
+        raise InputOutput(f"cannot read {path}: {exc.strerror or exc}", file=path) from exc
     if len(raw) != length:
         raise bad(f"the file ends inside its header of {length} bytes")
     header = parse_header(raw, size - 8 - length, path)
@@ -90,7 +90,7 @@ def parse_header(raw: bytes, available: int, path: str) -> dict[str, Any]:
     """
 
     def bad(reason: str) -> BadFormat:
-        return BadFormat(f"{path} is damaged or not safetensors: {reason}")
+        return BadFormat(f"{path} is damaged or not safetensors: {reason}", file=path)
 
     try:
         header = json_text.parse(raw)

@@ -83,7 +83,11 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as exc:
         line = getattr(exc, "lineno", None)
         where = f" at line {line}" if line else ""
-        raise BadFormat(f"the chat template is malformed{where}: {_cut(str(exc))}") from exc
+        raise BadFormat(
+            f"the chat template is malformed{where}: {_cut(str(exc))}",
+            reason="invalid_template",
+            line=line,
+        ) from exc
     except MemoryError as exc:
         raise OutOfMemory("the chat template could not be compiled: out of memory") from exc
     template = jinja2.Template.from_code(environment, code, dict(environment.globals))
@@ -121,14 +125,20 @@ def render(
         raise budgets.OverBudget(f"{exc}{_where(template, exc.__traceback__)}") from None
     except jinja2.TemplateError as exc:
         reason = exc.message or type(exc).__name__
-        raise InvalidArgument(f"the chat template says: {_cut(reason)}") from exc
+        raise InvalidArgument(
+            f"the chat template says: {_cut(reason)}", reason="template_refused"
+        ) from exc
     except RecursionError as exc:
-        raise BadFormat("the chat template recurses deeper than Python can") from exc
+        raise BadFormat(
+            "the chat template recurses deeper than Python can", reason="invalid_template"
+        ) from exc
     except MemoryError as exc:
         raise OutOfMemory("the chat template could not be rendered: out of memory") from exc
     except Exception as exc:
         said = _cut(", ".join(map(_brief, exc.args)))
-        raise InvalidArgument(f"the chat template failed ({type(exc).__name__}: {said})") from exc
+        raise InvalidArgument(
+            f"the chat template failed ({type(exc).__name__}: {said})", reason="template_refused"
+        ) from exc
 
 
 def _literals(tree: Any) -> str:
@@ -193,7 +203,9 @@ def _environment() -> BoundedEnvironment:
     except ImportError as exc:
         raise Unsupported(
             f"chat templates need the package jinja2, which cannot be imported here ({exc}); "
-            "install it, or make the bundle without --without chat"
+            "install it, or make the bundle without --without chat",
+            reason="package_unusable",
+            package="jinja2",
         ) from exc
     from cowmlx.models.templates.environment import BoundedEnvironment
 

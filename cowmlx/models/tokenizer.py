@@ -181,7 +181,10 @@ class Tokenizer:
             if size > LONGEST_TEXT:
                 raise OutOfMemory(
                     f"the first {begin + len(part)} tokens are text of {size} characters, more "
-                    f"than {LONGEST_TEXT}; detokenize fewer at a time"
+                    f"than {LONGEST_TEXT}; detokenize fewer at a time",
+                    reason="limit_exceeded",
+                    needed=size,
+                    limit=LONGEST_TEXT,
                 )
         texts.append(detokenizer.finish())
         return "".join(texts)
@@ -203,7 +206,12 @@ class Tokenizer:
 
     def _check(self, token: int) -> None:
         if not 0 <= token < self.limit:
-            raise InvalidArgument(f"token {token} is not within 0 to {self.limit - 1}")
+            raise InvalidArgument(
+                f"token {token} is not within 0 to {self.limit - 1}",
+                argument="token",
+                value=token,
+                accepted=f"0 to {self.limit - 1}",
+            )
 
     def _broken_up(self, text: str) -> Generator[None, None, list[int]]:
         """Encode text so that no special token in it survives: cut after its first character."""
@@ -286,7 +294,10 @@ class Tokenizer:
             raise InvalidArgument(
                 f"from character {begin} on the text has more than {longest} characters "
                 "among which this model's tokenizer allows no cut, as spaces between words are; "
-                "tokenize it in parts"
+                "tokenize it in parts",
+                reason="limit_exceeded",
+                argument="text",
+                limit=longest,
             )
         return end
 
@@ -318,7 +329,11 @@ class Tokenizer:
         if len(text) > self._longest_piece:
             raise InvalidArgument(
                 f"the text has {len(text)} characters, more than {self._longest_piece}, in one "
-                "piece: what this model's tokenizer adds to a text is known of whole texts only"
+                "piece: what this model's tokenizer adds to a text is known of whole texts only",
+                reason="limit_exceeded",
+                argument="text",
+                needed=len(text),
+                limit=self._longest_piece,
             )
         plain = self._encode(text, False, special=special)
         framed = self._encode(text, True, special=special)
@@ -335,7 +350,8 @@ class Tokenizer:
         if ids and max(ids) >= self.limit:
             raise BadFormat(
                 f"the model's tokenizer gives token {max(ids)}, which is not within 0 to "
-                f"{self.limit - 1}"
+                f"{self.limit - 1}",
+                reason="invalid_tokenizer",
             )
         return ids
 
@@ -370,12 +386,16 @@ def _told(what: str) -> Iterator[None]:
         yield
     except (TypeError, UnicodeEncodeError) as exc:
         # The library takes no lone surrogates, which JSON can spell.
-        raise InvalidArgument(f"the text is not valid Unicode ({exc})") from exc
+        raise InvalidArgument(
+            f"the text is not valid Unicode ({exc})", reason="invalid_utf8", argument="text"
+        ) from exc
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as exc:
         reason = f"{type(exc).__name__}: {exc}"
-        raise BadFormat(f"the model's tokenizer fails on {what} ({reason})") from exc
+        raise BadFormat(
+            f"the model's tokenizer fails on {what} ({reason})", reason="invalid_tokenizer"
+        ) from exc
 
 
 def model(backend: Any) -> Any:

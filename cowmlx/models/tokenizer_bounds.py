@@ -48,15 +48,21 @@ def check(file: str) -> int:
     try:
         state = json_text.parse(text, _single)
     except json_text.Malformed as exc:
-        raise BadFormat(f"{file} is not JSON: {exc}") from exc
+        raise BadFormat(f"{file} is not JSON: {exc}", file=file, **exc.place) from exc
     except ValueError as exc:
-        raise BadFormat(f"{file} is not a usable tokenizer ({exc})") from exc
+        raise BadFormat(
+            f"{file} is not a usable tokenizer ({exc})", reason="invalid_tokenizer", file=file
+        ) from exc
     try:
         return _check(state)
     except _Exceeded as exc:
-        raise BadFormat(f"{file}: {exc}") from None
+        raise BadFormat(f"{file}: {exc}", reason="limit_exceeded", file=file) from None
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as exc:
-        raise BadFormat(f"{file} is not a usable tokenizer ({type(exc).__name__}: {exc})") from None
+        raise BadFormat(
+            f"{file} is not a usable tokenizer ({type(exc).__name__}: {exc})",
+            reason="invalid_tokenizer",
+            file=file,
+        ) from None
 
 
 def check_added(texts: Iterable[str], where: str) -> None:
@@ -70,10 +76,20 @@ def check_added(texts: Iterable[str], where: str) -> None:
         count += 1
         if len(text) > MAX_ENTRY:
             raise BadFormat(
-                f"{where}: an added token has {len(text)} characters, more than {MAX_ENTRY}"
+                f"{where}: an added token has {len(text)} characters, more than {MAX_ENTRY}",
+                reason="limit_exceeded",
+                file=where,
+                needed=len(text),
+                limit=MAX_ENTRY,
             )
     if count > MAX_ADDED:
-        raise BadFormat(f"{where}: there are {count} added tokens, more than {MAX_ADDED}")
+        raise BadFormat(
+            f"{where}: there are {count} added tokens, more than {MAX_ADDED}",
+            reason="limit_exceeded",
+            file=where,
+            needed=count,
+            limit=MAX_ADDED,
+        )
 
 
 class _Exceeded(Exception):

@@ -64,13 +64,17 @@ def needs_full_route(path: str, settings: dict[str, Any], *, trust_remote_code: 
         if not trust_remote_code:
             raise Unsupported(
                 f"the tokenizer of {path} is code in that folder; set "
-                "trust_remote_code if you trust it"
+                "trust_remote_code if you trust it",
+                reason="untrusted_code",
+                file=path,
             )
         return True
     names = os.listdir(path)
     if any(name in _FOREIGN or name.endswith(".tiktoken") for name in names):
         return True
-    raise NotFound(f"{path} has no tokenizer.json nor another tokenizer file")
+    raise NotFound(
+        f"{path} has no tokenizer.json nor another tokenizer file", file="tokenizer.json"
+    )
 
 
 def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokenizer:
@@ -92,7 +96,9 @@ def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokeniz
         tokenizer = _assemble(path, backend, settings, config)
     except (TypeError, ValueError, KeyError, AttributeError) as exc:
         raise BadFormat(
-            f"{path}: the tokenizer's files do not fit together ({type(exc).__name__}: {exc})"
+            f"{path}: the tokenizer's files do not fit together ({type(exc).__name__}: {exc})",
+            reason="invalid_tokenizer",
+            file=path,
         ) from exc
     tokenizer.growth = growth
     return tokenizer
@@ -104,11 +110,13 @@ def _parse(file: str) -> Any:
     except ImportError as exc:
         raise Unsupported(
             f"{file} needs the package tokenizers, which cannot be imported here ({exc}); "
-            "install it"
+            "install it",
+            reason="package_unusable",
+            package="tokenizers",
         ) from exc
 
     if not os.path.getsize(file):
-        raise BadFormat(f"{file} is empty")
+        raise BadFormat(f"{file} is empty", file=file)
     # The library ends the process where memory does.
     resources.require_memory(_TIMES_IN_MEMORY * os.path.getsize(file), file)
     try:
@@ -117,7 +125,9 @@ def _parse(file: str) -> Any:
         raise
     except BaseException as exc:
         # The library's panics are no Exceptions.
-        raise BadFormat(f"{file} is not a usable tokenizer ({exc})") from exc
+        raise BadFormat(
+            f"{file} is not a usable tokenizer ({exc})", reason="invalid_tokenizer", file=file
+        ) from exc
 
 
 def _assemble(

@@ -38,7 +38,8 @@ def shards(path: str) -> list[str]:
     )
     if not files:
         raise NotFound(
-            f"{path} has no model*.safetensors; mlx_lm.convert makes them of other formats"
+            f"{path} has no model*.safetensors; mlx_lm.convert makes them of other formats",
+            file="model*.safetensors",
         )
     for file in files:
         safetensors.check_file(file)
@@ -91,10 +92,18 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     missing = sorted(expected.keys() - weights.keys())
     if missing:
         _require_indexed_shards(path)
-        raise BadFormat(f"{path} lacks {_some(missing)}, which the config asks for")
+        raise BadFormat(
+            f"{path} lacks {_some(missing)}, which the config asks for",
+            reason="weights_mismatch",
+            file=path,
+        )
     extra = sorted(weights.keys() - expected.keys())
     if extra:
-        raise BadFormat(f"{path} has {_some(extra)}, which the config has no place for")
+        raise BadFormat(
+            f"{path} has {_some(extra)}, which the config has no place for",
+            reason="weights_mismatch",
+            file=path,
+        )
     wrong = [
         f"{name} is {_shape(weights[name])}, not {_shape(expected[name])}"
         for name in sorted(expected)
@@ -103,7 +112,9 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     if wrong:
         shown = "; ".join(wrong[:_NAMED])
         raise BadFormat(
-            f"{path}: {len(wrong)} weights have other shapes than the config gives them: {shown}"
+            f"{path}: {len(wrong)} weights have other shapes than the config gives them: {shown}",
+            reason="weights_mismatch",
+            file=path,
         )
     unusable = [
         f"{name} is {_type(weights[name])}, not {_type(expected[name])}"
@@ -112,7 +123,11 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     ]
     if unusable:
         shown = "; ".join(unusable[:_NAMED])
-        raise BadFormat(f"{path}: {len(unusable)} weights are of types that do not fit: {shown}")
+        raise BadFormat(
+            f"{path}: {len(unusable)} weights are of types that do not fit: {shown}",
+            reason="weights_mismatch",
+            file=path,
+        )
     network.load_weights(list(weights.items()), strict=False)
 
 
@@ -225,8 +240,8 @@ def failure(exc: BaseException, where: str) -> CowMlxError:
     if isinstance(found, CowMlxError):
         return found
     if isinstance(exc, RuntimeError) and "[read]" in str(exc):
-        return InputOutput(f"cannot read {where} ({exc})")
-    return BadFormat(f"cannot load {where} ({type(exc).__name__}: {exc})")
+        return InputOutput(f"cannot read {where} ({exc})", file=where)
+    return BadFormat(f"cannot load {where} ({type(exc).__name__}: {exc})", file=where)
 
 
 def _groups(named: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
@@ -274,7 +289,9 @@ def _require_indexed_shards(path: str) -> None:
         return
     for name in sorted({value for value in files.values() if isinstance(value, str)}):
         if not os.path.exists(os.path.join(path, name)):
-            raise NotFound(f"{path} has no {name}, which model.safetensors.index.json names")
+            raise NotFound(
+                f"{path} has no {name}, which model.safetensors.index.json names", file=name
+            )
 
 
 def _some(names: list[str]) -> str:

@@ -5,7 +5,7 @@
 package main
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"log"
@@ -31,6 +31,7 @@ type piece struct {
 
 var (
 	errorMessage  func() string
+	errorDetails  func(json *byte, capacity uintptr, length *uintptr) int32
 	runtimeStart  func(params *byte) int32
 	runtimeStop   func() int32
 	modelLoad     func(path string, params *byte, model *int32) int32
@@ -51,7 +52,7 @@ func open(path string) {
 		log.Fatal(err)
 	}
 	for name, function := range map[string]any{
-		"error_message": &errorMessage, "runtime_start": &runtimeStart, "runtime_stop": &runtimeStop,
+		"error_message": &errorMessage, "error_details": &errorDetails, "runtime_start": &runtimeStart, "runtime_stop": &runtimeStop,
 		"model_load": &modelLoad, "model_tokenize": &modelTokenize,
 		"context_create": &contextCreate, "context_begin": &contextBegin,
 		"context_next": &contextNext, "context_cancel": &contextCancel,
@@ -61,6 +62,28 @@ func open(path string) {
 	}
 }
 
+// Failure says why a call failed: for people a message, for programs a reason and its details.
+type Failure struct {
+	Status  int32          `json:"-"`
+	Message string         `json:"-"`
+	Reason  string         `json:"reason"`
+	Details map[string]any `json:"details"`
+}
+
+func (f *Failure) Error() string { return f.Message }
+
+// failure is that of the call that this thread has just made.
+func failure(status int32) *Failure {
+	text := make([]byte, 4096)
+	var length uintptr
+	errorDetails(&text[0], uintptr(len(text)), &length)
+	found := &Failure{Status: status, Message: errorMessage()}
+	if err := json.Unmarshal(text[:length], found); err != nil {
+		log.Fatal(err)
+	}
+	return found
+}
+
 // try makes a call. The message of an error belongs to a thread, which a goroutine may leave between
 // two calls.
 func try(call func() int32) (int32, error) {
@@ -68,7 +91,7 @@ func try(call func() int32) (int32, error) {
 	defer runtime.UnlockOSThread()
 	status := call()
 	if status < 0 {
-		return status, errors.New(errorMessage())
+		return status, failure(status)
 	}
 	return status, nil
 }

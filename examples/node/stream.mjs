@@ -16,6 +16,8 @@ const Piece = koffi.struct("cow_mlx_piece", {
 
 const library = koffi.load(libraryPath);
 const message = library.func("const char* cow_mlx_error_message()");
+const details = library.func(`int32_t cow_mlx_error_details(_Out_ uint8_t* json, size_t capacity,
+  _Out_ size_t* length)`);
 const statusName = library.func("const char* cow_mlx_status_name(int32_t status)");
 const declare = (prototype) => library.func(`int32_t cow_mlx_${prototype}`);
 const start = declare("runtime_start(void* params)");
@@ -32,9 +34,20 @@ const cancel = declare("context_cancel(int32_t context)");
 const info = declare(`context_info(int32_t context, _Out_ uint8_t* json, size_t capacity,
   _Out_ size_t* length)`);
 
+// Why a call failed: for people a message, for programs a reason and its details.
+class CowMlxError extends Error {
+  constructor(status, { message, reason, details }) {
+    super(message);
+    Object.assign(this, { status: statusName(status), reason, details });
+  }
+}
+
 function check(status) {
-  if (status < 0) throw new Error(message());
-  return status;
+  if (status >= 0) return status;
+  const json = Buffer.alloc(4096), length = [0];
+  details(json, json.length, length);
+  const failure = JSON.parse(json.toString("utf8", 0, Number(length[0])));
+  throw new CowMlxError(status, { message: message(), ...failure });
 }
 
 // What a context says of its last call that failed.
@@ -42,7 +55,7 @@ function problem(context, status) {
   const json = Buffer.alloc(16384), length = [0];
   check(info(context, json, json.length, length));
   const { error } = JSON.parse(json.toString("utf8", 0, Number(length[0])));
-  return error?.message ?? statusName(status);
+  return error ?? { message: statusName(status) };
 }
 
 // A call that waits, made on a thread of koffi's, so that the event loop stays free. The error
@@ -52,7 +65,7 @@ async function wait(call, context, ...rest) {
   const status = await new Promise((resolve, reject) =>
     call.async(...held, (error, status) => (error ? reject(error) : resolve(status))));
   held.length = 0;
-  if (status < 0) throw new Error(problem(context, status));
+  if (status < 0) throw new CowMlxError(status, problem(context, status));
   return status;
 }
 

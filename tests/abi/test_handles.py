@@ -6,6 +6,7 @@ import random
 import threading
 
 import pytest
+from support import details
 from support.arguments import HANDLES, PROMPT, parameters
 from support.library import SILENT, Library, StatusError
 from support.signatures import COMPAT, EHANDLE
@@ -59,6 +60,10 @@ def test_foreign_value(lib, call_of, foreign, function, parameter):
         assert call.failed(result, EHANDLE), f"{value}: {result}"
         assert str(value) in lib.message() or function in COMPAT or function == SILENT
         assert call.untouched()
+        if function not in COMPAT and function != SILENT:
+            found = details.read(lib.c)
+            assert found["reason"] == "unknown_handle"
+            assert found["details"] == {"handle": value, "kind": parameter}
 
 
 def test_a_context_s_checkpoints_are_freed_with_it(lib, calf):

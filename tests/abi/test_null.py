@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support import details
 from support.arguments import is_pointer, parameters
-from support.signatures import EINVAL, FUNCTIONS
+from support.signatures import COMPAT, EINVAL, FUNCTIONS
 
 # "May be NULL" in the header; every other pointer must not be.
 MAY_BE_NULL = {
@@ -31,6 +32,8 @@ def test_null(call_of, function, parameter):
     else:
         assert call.failed(result, EINVAL)
         assert parameter in call.lib.message()
+        if function not in COMPAT:
+            assert details.read(call.lib.c)["details"]["argument"] == parameter
         assert "NULL" in call.lib.message()
         assert call.untouched()
 

@@ -32,12 +32,13 @@ def on_another_thread(lib, call: Callable[[], Any]) -> StatusError:
     return caught[0]
 
 
-def told(lib, context: int) -> dict[str, str] | None:
+def told(lib, context: int) -> dict[str, Any] | None:
     return lib.info(context)["error"]
 
 
-def of(error: StatusError) -> dict[str, str]:
-    return {"status": error.name, "message": error.message}
+def of(error: StatusError) -> dict[str, Any]:
+    told = {"status": error.name, "message": error.message}
+    return {**told, "reason": error.reason, "details": error.details}
 
 
 def bad_begin(lib, context: int) -> None:

@@ -32,10 +32,12 @@ static caller callers[CALLERS];
 
 static bool call(cow_request* request) {
   cow_error_clear();
-  char message[COW_MESSAGE_SIZE] = ""; /* the thread's own is free for calls in callbacks */
-  request->message = message;
+  cow_failure failure = {"", ""}; /* the thread's own is free for calls in callbacks */
+  request->operation = "call";
+  request->message = failure.message;
+  request->details = failure.details;
   bool submitted = cow_queue_submit(request);
-  strcpy(cow_error_buffer(), message);
+  cow_error_copy(cow_error_failure(), &failure);
   return submitted;
 }
 
@@ -150,7 +152,7 @@ static void nest(void) {
 
 /* The call ends while its callback runs: what the callback has stays its own. */
 static bool stop_inside(const cow_request* request) {
-  (void)cow_error(COW_MLX_EINVAL, "mine");
+  (void)cow_error(COW_MLX_EINVAL, "mine", COW_REASON_internal, NULL, "own");
   stub_stop_by_request();
   EXPECT(strcmp(request->event.text, "0") == 0);
   return true;

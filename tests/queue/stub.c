@@ -170,7 +170,9 @@ void stub_start(void) {
 }
 
 void stub_stop_by_request(void) {
-  cow_request request = {.op = COW_OP_RUNTIME_STOP, .message = cow_error_buffer()};
+  cow_failure* failure = cow_error_failure();
+  cow_request request = {
+      .op = COW_OP_RUNTIME_STOP, .message = failure->message, .details = failure->details};
   cow_queue_submit(&request);
   pthread_join(thread, NULL);
 }

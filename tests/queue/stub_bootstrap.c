@@ -133,8 +133,9 @@ static void await(bool serving) {
 
 cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start) {
   (void)params;
-  static char message[COW_MESSAGE_SIZE];
-  start->message = message;
+  static cow_failure failure;
+  start->message = failure.message;
+  start->details = failure.details;
   pthread_t thread;
   if (pthread_create(&thread, NULL, serve, start)) return COW_MLX_ENOMEM;
   pthread_detach(thread);

@@ -11,7 +11,7 @@ from ctypes import _CFuncPtr, _Pointer, byref, c_char_p, c_int32, c_void_p, size
 from pathlib import Path
 from typing import Any
 
-from support import signatures
+from support import details, signatures
 from support.library import SILENT, Library
 from support.outputs import poisoned, poisoned_struct, untouched
 from support.paths import CALF
@@ -111,8 +111,12 @@ class Call:
 
     def failed(self, result: Any, status: int) -> bool:
         """Whether the last call failed with that status, and a message if it sets one."""
-        if not self.lib.message() and self.function != SILENT:
-            return False
+        if self.function != SILENT:
+            if not self.lib.message():
+                return False
+            found = details.agreed(details.read(self.lib.c), self.lib.message())
+            if self.function not in signatures.COMPAT:
+                assert found["operation"] == self.function.removeprefix("cow_mlx_")
         if self.function not in signatures.COMPAT:
             return result == status
         return result is None or result is False or result == -1

@@ -7,13 +7,15 @@ from typing import Any
 
 
 class StatusError(Exception):
-    """A call failed: its status, the status's name and the thread's message."""
+    """A call failed: its status, the status's name, the thread's message and its details."""
 
-    def __init__(self, status: int, name: str, message: str):
+    def __init__(self, status: int, name: str, message: str, failure: dict[str, Any]):
         super().__init__(f"{name}: {message}")
         self.status = status
         self.name = name
         self.message = message
+        self.reason: str = failure["reason"]
+        self.details: dict[str, Any] = failure["details"]
 
 
 class Callbacks:

@@ -28,13 +28,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support import signatures
+from support import details, signatures
 from support.callbacks import Callbacks, StatusError
 from support.outputs import Buffer, poisoned, poisoned_struct, untouched
 from support.paths import LIBRARY
 
 # A signal handler may call it, so it leaves the thread's message alone.
 SILENT = "cow_mlx_context_cancel"
+# It tells of the last call, and leaves that as it is.
+TELLING = "cow_mlx_error_details"
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,13 @@ class Library:
         if status >= 0:
             return status
         message = self.message()
+        failure = details.agreed(details.read(self.c), message)
         for output in outputs:
             if isinstance(output, Buffer):
                 output.check_untouched(size_allowed=status == signatures.EBUFFER)
             else:
                 assert untouched(output), f"an output was written by a call that failed: {message}"
-        raise StatusError(status, self.name(status), message)
+        raise StatusError(status, self.name(status), message, failure)
 
     def params(self, noun: str, callbacks: Callbacks | None = None, **values: Any) -> Any:
         """A filled ``cow_mlx_<noun>_params``; NULL if nothing differs from the defaults.

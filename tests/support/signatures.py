@@ -66,6 +66,63 @@ POOLING_CLS = 2
 
 NUL = c_size_t(-1).value
 
+# The reasons of failures, and the keys of their details.
+REASONS = {
+    "null_argument": ["argument"],
+    "out_of_range": ["argument", "value", "accepted"],
+    "unknown_option": ["argument", "value"],
+    "conflict": ["argument", "other"],
+    "wrong_type": ["argument", "accepted"],
+    "missing": ["argument"],
+    "invalid_utf8": ["argument", "file", "byte"],
+    "invalid_json": ["argument", "line", "column", "byte"],
+    "invalid_grammar": ["argument", "line", "column"],
+    "limit_exceeded": ["argument", "file", "needed", "limit"],
+    "foreign_handle": ["handle", "kind"],
+    "template_refused": [],
+    "unknown_handle": ["handle", "kind"],
+    "not_running": [],
+    "other_parameters": [],
+    "context_busy": [],
+    "nothing_begun": [],
+    "nothing_there": [],
+    "piece_waiting": [],
+    "adapter_changed": [],
+    "file_not_found": ["file"],
+    "python_not_found": ["argument", "file"],
+    "package_not_found": ["package"],
+    "malformed_file": ["file", "key", "line", "column", "byte"],
+    "invalid_config": ["file", "key", "value", "accepted"],
+    "weights_mismatch": ["file"],
+    "invalid_wiring": ["file", "block"],
+    "invalid_tokenizer": ["file"],
+    "invalid_template": ["line"],
+    "saved_context_mismatch": ["file"],
+    "unsupported": ["argument", "value", "file"],
+    "unknown_architecture": ["value"],
+    "untrusted_code": ["file", "value"],
+    "package_unusable": ["package"],
+    "device_missing": ["argument", "value"],
+    "python_mismatch": ["argument", "file"],
+    "sub_interpreter": [],
+    "library_mismatch": [],
+    "buffer_too_small": ["needed", "capacity"],
+    "context_full": ["argument", "file", "needed", "available"],
+    "callback_refused": [],
+    "canceled": [],
+    "freed": [],
+    "runtime_stopped": [],
+    "no_memory": ["needed"],
+    "no_threads": ["needed"],
+    "no_handles": ["kind", "limit"],
+    "no_descriptors": ["limit"],
+    "read_failed": ["file"],
+    "write_failed": ["file"],
+    "timed_out": ["argument", "value"],
+    "forked": [],
+    "internal": [],
+}
+
 cow_mlx_status = c_int32
 cow_mlx_model = c_int32
 cow_mlx_context = c_int32
@@ -273,6 +330,14 @@ FUNCTIONS = {
         (("status", cow_mlx_status),),
     ),
     "cow_mlx_error_message": (c_char_p, ()),
+    "cow_mlx_error_details": (
+        cow_mlx_status,
+        (
+            ("buffer", POINTER(c_char)),
+            ("capacity", c_size_t),
+            ("length", POINTER(c_size_t)),
+        ),
+    ),
     "cow_mlx_runtime_params_init": (
         None,
         (

@@ -50,12 +50,17 @@ def lark_of_calls(model: Model, tools: list[Tool], *, once: bool) -> str:
         known = f"the tool-call format {format.parser!r}" if format.parser else "none that is known"
         raise Unsupported(
             f"tool_choice: calls can be required of models whose format is one of "
-            f"{', '.join(sorted(FORMS))}; this model has {known}"
+            f"{', '.join(sorted(FORMS))}; this model has {known}",
+            argument="tool_choice",
         )
     for tool in tools:
         if len(tool.name) > MAX_NAME:
             raise InvalidArgument(
-                f"a name has {len(tool.name)} characters; at most {MAX_NAME} are supported"
+                f"a name has {len(tool.name)} characters; at most {MAX_NAME} are supported",
+                reason="limit_exceeded",
+                argument="name",
+                needed=len(tool.name),
+                limit=MAX_NAME,
             )
         bounds.check_schema(tool.parameters)
     writer = CallWriter(model, format)

@@ -71,12 +71,20 @@ class CallWriter(LarkWriter):
                 self.refuse(f"{word} in the parameters of {tool.name!r} cannot be enforced")
         found, required = schema.get("properties", {}), schema.get("required", [])
         if not isinstance(found, dict) or not isinstance(required, list):
-            raise InvalidArgument(f"properties or required of {tool.name!r} is malformed")
+            raise InvalidArgument(
+                f"properties or required of {tool.name!r} is malformed",
+                reason="wrong_type",
+                argument="tools",
+            )
         shared = {key: schema[key] for key in SHARED if key in schema}
         result = []
         for key, value in found.items():
             if not isinstance(value, dict | bool):
-                raise InvalidArgument(f"the schema of {key!r} of {tool.name!r} is malformed")
+                raise InvalidArgument(
+                    f"the schema of {key!r} of {tool.name!r} is malformed",
+                    reason="wrong_type",
+                    argument="tools",
+                )
             written = len(key) <= MAX_NAME and re.fullmatch(pattern, key, re.ASCII)
             if not written or value is False:
                 self.refuse(f"the argument {key!r} of {tool.name!r} cannot be written")
@@ -98,7 +106,11 @@ class CallWriter(LarkWriter):
                 self.refuse(f"{word} of the argument {key!r} of {tool.name!r} cannot be enforced")
         choices: Any = [schema["const"]] if "const" in schema else schema.get("enum", [])
         if not isinstance(choices, list) or (not choices and "enum" in schema):
-            raise InvalidArgument(f"the enum of {key!r} of {tool.name!r} is malformed")
+            raise InvalidArgument(
+                f"the enum of {key!r} of {tool.name!r} is malformed",
+                reason="wrong_type",
+                argument="tools",
+            )
         for choice in choices:
             if not isinstance(choice, str) or re.fullmatch(pattern, choice) is None:
                 self.refuse(f"the value {choice!r} of {key!r} of {tool.name!r} cannot be written")
@@ -112,7 +124,8 @@ class CallWriter(LarkWriter):
         """Raise Unsupported."""
         raise Unsupported(
             f"tool_choice: in this model's tool-call format {self.parser!r} {what}; leave "
-            'tool_choice at "auto"'
+            'tool_choice at "auto"',
+            argument="tool_choice",
         )
 
     def kind(self, tool: Tool, key: str, schema: dict[str, Any]) -> str:

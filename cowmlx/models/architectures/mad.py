@@ -28,7 +28,12 @@ class ModelArgs:
             WiringError: it has no wiring, or one that is none.
         """
         if "wiring" not in config:
-            raise WiringError("config.json lacks wiring, which mad needs")
+            raise WiringError(
+                "config.json lacks wiring, which mad needs",
+                reason="invalid_config",
+                file="config.json",
+                key="wiring",
+            )
         return cls(Wiring.from_json(config["wiring"]))
 
 

@@ -62,7 +62,11 @@ class ModelArgs:
         for name, alias in _ALIASES.items():
             if alias in given and given.setdefault(name, given[alias]) != given[alias]:
                 raise BadFormat(
-                    f"config.json: {name} is {given[name]!r}, but {alias} is {given[alias]!r}"
+                    f"config.json: {name} is {given[name]!r}, but {alias} is {given[alias]!r}",
+                    reason="invalid_config",
+                    file="config.json",
+                    key=name,
+                    value=given[name],
                 )
         known = inspect.signature(cls).parameters
         args = cls(**{name: value for name, value in given.items() if name in known})
@@ -73,21 +77,40 @@ class ModelArgs:
         """Require what the wiring does not check by itself."""
         if self.weight_mode not in ("single", "fused"):
             raise BadFormat(
-                f'config.json: weight_mode is {self.weight_mode!r}; it can be "single" or "fused"'
+                f'config.json: weight_mode is {self.weight_mode!r}; it can be "single" or "fused"',
+                reason="invalid_config",
+                file="config.json",
+                key="weight_mode",
+                value=self.weight_mode,
             )
         for name in ("add_out_norm", "tie_word_embeddings"):
             if not isinstance(getattr(self, name), bool):
                 raise BadFormat(
-                    f"config.json: {name} is {getattr(self, name)!r}, not true or false"
+                    f"config.json: {name} is {getattr(self, name)!r}, not true or false",
+                    reason="invalid_config",
+                    file="config.json",
+                    key=name,
                 )
         for name in ("hidden_size", "num_hidden_layers", "ffn_round_up_to_multiple_of"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise BadFormat(f"config.json: {name} is {value!r}, not a positive integer")
+                raise BadFormat(
+                    f"config.json: {name} is {value!r}, not a positive integer",
+                    reason="invalid_config",
+                    file="config.json",
+                    key=name,
+                    value=value,
+                )
         for name in ("qk_dim_factor", "v_dim_factor", "ffn_proj_factor"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 < value < 1e6:
-                raise BadFormat(f"config.json: {name} is {value!r}, not a positive number")
+                raise BadFormat(
+                    f"config.json: {name} is {value!r}, not a positive number",
+                    reason="invalid_config",
+                    file="config.json",
+                    key=name,
+                    value=value,
+                )
 
     @property
     def hidden_dims(self) -> int:
@@ -154,7 +177,9 @@ class Model(WiredModel):
         """Give stored weights their names in the wiring."""
         placed = {_placed(name): array for name, array in weights.items()}
         if len(placed) != len(weights):
-            raise BadFormat("the embedding is stored under both of its names")
+            raise BadFormat(
+                "the embedding is stored under both of its names", reason="weights_mismatch"
+            )
         for name, array in placed.items():
             if name.endswith("multihead_norm.weight"):
                 placed[name] = array.reshape(-1)

@@ -72,7 +72,7 @@ def block_class(type: str, name: str) -> type[Block]:
     """
     if type not in BLOCKS:
         known = ", ".join(sorted(BLOCKS))
-        raise WiringError(f"block {name}: there is no type {type!r}; it can be {known}")
+        raise WiringError(f"block {name}: there is no type {type!r}; it can be {known}", block=name)
     module, _, attribute = BLOCKS[type].partition(".")
     found: Any = importlib.import_module(f"{__name__}.{module}")
     return getattr(found, attribute)

@@ -48,11 +48,23 @@ class Attention(Block):
         super().__init__(dims, dims)
         groups = num_kv_heads or num_heads
         if num_heads % groups:
-            raise BadFormat(f"num_heads {num_heads} is no multiple of num_kv_heads {groups}")
+            raise BadFormat(
+                f"num_heads {num_heads} is no multiple of num_kv_heads {groups}",
+                reason="invalid_config",
+                key="num_heads",
+                value=num_heads,
+            )
         if head_dim is None and dims % num_heads:
-            raise BadFormat(f"dims {dims} is no multiple of num_heads {num_heads}")
+            raise BadFormat(
+                f"dims {dims} is no multiple of num_heads {num_heads}",
+                reason="invalid_config",
+                key="dims",
+                value=dims,
+            )
         if rope_scaling is not None and not rope_scaling.keys() & {"rope_type", "type"}:
-            raise BadFormat("rope_scaling lacks 'rope_type'")
+            raise BadFormat(
+                "rope_scaling lacks 'rope_type'", reason="invalid_config", key="rope_scaling"
+            )
         llama = light_route.import_module("models.llama")
         self.self_attn = llama.Attention(
             llama.ModelArgs(

@@ -39,7 +39,13 @@ class MLP(Block):
         super().__init__(dims, dims)
         if activation not in _ACTIVATIONS:
             known = ", ".join(_ACTIVATIONS)
-            raise BadFormat(f"activation is {activation!r}; it can be {known}")
+            raise BadFormat(
+                f"activation is {activation!r}; it can be {known}",
+                reason="invalid_config",
+                key="activation",
+                value=activation,
+                accepted=known,
+            )
         self.up_proj = Linear(dims, hidden_dims, bias=bias)
         self.down_proj = Linear(hidden_dims, dims, bias=bias)
         self._activation = activation

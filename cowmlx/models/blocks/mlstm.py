@@ -60,7 +60,12 @@ class MLSTMBlock(Block):
         super().__init__(dims, dims)
         for name, size in (("qk_dims", qk_dims), ("v_dims", v_dims)):
             if size % num_heads:
-                raise BadFormat(f"{name} {size} is no multiple of num_heads {num_heads}")
+                raise BadFormat(
+                    f"{name} {size} is no multiple of num_heads {num_heads}",
+                    reason="invalid_config",
+                    key=name,
+                    value=size,
+                )
         self.norm_mlstm = RMSNorm(dims=dims, eps=norm_eps, float32=norm_float32)
         self.mlstm_layer = MLSTMLayer(
             dims, num_heads, qk_dims, v_dims, chunk_size, gate_soft_cap, norm_eps, eps, bias, fused

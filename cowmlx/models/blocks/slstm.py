@@ -48,9 +48,19 @@ class SLSTMBlock(Block):
     ) -> None:
         super().__init__(dims, dims)
         if conv_kernel is not None and not 2 <= conv_kernel <= _LONGEST:
-            raise BadFormat(f"conv_kernel is {conv_kernel}; it can be 2 to {_LONGEST}, or null")
+            raise BadFormat(
+                f"conv_kernel is {conv_kernel}; it can be 2 to {_LONGEST}, or null",
+                reason="invalid_config",
+                key="conv_kernel",
+                value=conv_kernel,
+            )
         if dims % num_heads:
-            raise BadFormat(f"dims {dims} is no multiple of num_heads {num_heads}")
+            raise BadFormat(
+                f"dims {dims} is no multiple of num_heads {num_heads}",
+                reason="invalid_config",
+                key="dims",
+                value=dims,
+            )
         self.norm_slstm = RMSNorm(dims=dims, eps=norm_eps)
         self.slstm_layer = SLSTMLayer(dims, num_heads, conv_kernel, norm_eps)
         self.norm_ffn = RMSNorm(dims=dims, eps=norm_eps)

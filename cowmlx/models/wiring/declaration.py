@@ -39,9 +39,11 @@ class BlockSpec:
                 "with no digit"
             )
         if not isinstance(type, str):
-            raise WiringError(f"block {name}: type is {_told(type)}, not a string")
+            raise WiringError(f"block {name}: type is {_told(type)}, not a string", block=name)
         if parameters is not None and not hasattr(parameters, "keys"):
-            raise WiringError(f"block {name}: parameters are {_told(parameters)}, not an object")
+            raise WiringError(
+                f"block {name}: parameters are {_told(parameters)}, not an object", block=name
+            )
         self.name = name
         self.type = type
         self.parameters: dict[str, Any] = dict(parameters or {})
@@ -127,7 +129,7 @@ class Wiring:
         if len(self._blocks) == MOST_BLOCKS:
             raise WiringError(f"the wiring has more than {MOST_BLOCKS} blocks")
         if spec.name in self._blocks:
-            raise WiringError(f"two blocks are named {spec.name}")
+            raise WiringError(f"two blocks are named {spec.name}", block=spec.name)
         self._blocks[spec.name] = spec
         return self
 
@@ -234,7 +236,8 @@ class Wiring:
         if backward[self.input]:
             raise WiringError(
                 f"the input block {self.input} takes the tokens, but {backward[self.input][0]} is "
-                "connected to it"
+                "connected to it",
+                block=self.input,
             )
         lost = self._blocks.keys() - _reached(self.input, forward)
         if lost:

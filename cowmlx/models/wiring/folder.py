@@ -71,7 +71,8 @@ def _config(path: str) -> dict[str, Any]:
     if kind not in architectures.OWN or config.get("model_file"):
         known = " and ".join(architectures.OWN)
         raise Unsupported(
-            f"{path} has no wiring: its model_type is {repr(kind)[:60]}; those of {known} have one"
+            f"{path} has no wiring: its model_type is {repr(kind)[:60]}; those of {known} have one",
+            file=path,
         )
     return config
 
@@ -86,7 +87,11 @@ def _wiring(config: dict[str, Any]) -> Wiring:
 def _unusable(exc: Exception, path: str) -> CowMlxError:
     if isinstance(exc, CowMlxError):
         return exc
-    return BadFormat(f"{path} has no usable wiring ({type(exc).__name__}: {exc})")
+    return BadFormat(
+        f"{path} has no usable wiring ({type(exc).__name__}: {exc})",
+        reason="invalid_wiring",
+        file=path,
+    )
 
 
 def _of_blocks(config: dict[str, Any]) -> list[str]:

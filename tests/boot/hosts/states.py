@@ -2,10 +2,10 @@
 
 import os
 
-from support.library import SILENT, Library
+from support.library import SILENT, TELLING, Library
 from support.signatures import COMPAT, EFORK, ESTATE, FUNCTIONS, cow_mlx_status
 
-WITHOUT_STATE = {"cow_mlx_error_message", "cow_mlx_status_name", "cow_mlx_version"}
+WITHOUT_STATE = {TELLING, "cow_mlx_error_message", "cow_mlx_status_name", "cow_mlx_version"}
 STARTS = {"cow_mlx_runtime_start", "cow_mlx_init"}
 
 lib = Library()

@@ -36,6 +36,7 @@ static cow_mlx_status thrown(Call call) {
     call();
   } catch (const Error& error) {
     EXPECT(std::strlen(error.what()) > 0);
+    EXPECT(std::strlen(error.reason()) > 0 && error.details()[0] == '{');
     return error.status();
   }
   return COW_MLX_OK;

@@ -196,9 +196,15 @@ functions! {
     fn cow_mlx_abi_version() -> u32;
     /// The name of a status, such as "EINVAL".
     fn cow_mlx_status_name(status: cow_mlx_status) -> *const c_char;
-    /// What went wrong in the last call that this thread made, cow_mlx_context_cancel()
-    /// aside.
+    /// What went wrong in the last call that this thread made, cow_mlx_context_cancel() and
+    /// cow_mlx_error_details() aside.
     fn cow_mlx_error_message() -> *const c_char;
+    /// The same for programs, as a JSON object.
+    fn cow_mlx_error_details(
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_runtime_params_init(params: *mut cow_mlx_runtime_params, size: usize);
     /// Start the runtime.

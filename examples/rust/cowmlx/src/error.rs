@@ -98,12 +98,15 @@ impl fmt::Display for Status {
 pub struct Error {
     status: Status,
     message: String,
+    reason: String,
+    details: String,
 }
 
 impl Error {
     /// An error of this crate's own: `message` names the operation and the value.
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        let (reason, details) = (String::new(), "{}".into());
+        Self { status, message: message.into(), reason, details }
     }
 
     /// What kind of thing went wrong.
@@ -114,6 +117,17 @@ impl Error {
     /// The operation, the value, and what would be accepted.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Why, for programs: a name of the header's `COW_MLX_REASONS`, such as `"out_of_range"`; empty
+    /// for an error that this crate found itself.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// What is known of it, as a JSON object, such as `{"argument": "top_p", "value": 1.5}`.
+    pub fn details(&self) -> &str {
+        &self.details
     }
 }
 
@@ -139,7 +153,35 @@ pub(crate) fn check(status: sys::cow_mlx_status) -> Result<()> {
     }
     // SAFETY: never NULL, and valid until this thread's next call.
     let message = unsafe { CStr::from_ptr(sys::cow_mlx_error_message()) };
-    Err(Error::new(Status::from_code(status), message.to_string_lossy()))
+    let message = message.to_string_lossy();
+    let mut error = Error::new(Status::from_code(status), message);
+    if let Some((reason, details)) = parts(&failure()) {
+        (error.reason, error.details) = (reason.into(), details.into());
+    }
+    Err(error)
+}
+
+/// The failure of the call that this thread has just made, as a JSON object.
+fn failure() -> String {
+    let mut text = vec![0u8; 512];
+    loop {
+        let mut length = 0;
+        // SAFETY: a buffer of that capacity, and where its size goes.
+        let status = unsafe {
+            sys::cow_mlx_error_details(text.as_mut_ptr().cast(), text.len(), &mut length)
+        };
+        text.resize(length, 0);
+        if status == sys::COW_MLX_OK {
+            return String::from_utf8_lossy(&text).into_owned();
+        }
+    }
+}
+
+/// The reason and the details of a failure: the keys come in this order, and a reason has no quotes.
+fn parts(failure: &str) -> Option<(&str, &str)> {
+    let (_, rest) = failure.split_once(r#""reason": ""#)?;
+    let (reason, rest) = rest.split_once(r#"", "details": "#)?;
+    Some((reason, rest.strip_suffix('}')?))
 }
 
 /// What the call that this thread has just made has opened: it is freed again if a callback of the

@@ -25,6 +25,8 @@ public final class Stream {
 
     String cow_mlx_error_message();
 
+    int cow_mlx_error_details(byte[] json, long capacity, long[] length);
+
     int cow_mlx_runtime_start(Pointer params);
 
     int cow_mlx_runtime_stop();
@@ -73,6 +75,22 @@ public final class Stream {
     }
   }
 
+  /** Why a call failed: for people a message, for programs its details, a JSON object. */
+  static final class CowMlxException extends IllegalStateException {
+    final int status;
+    final String reason;
+    final String details;
+
+    CowMlxException(int status, String message, String failure) {
+      super(message);
+      this.status = status;
+      // The keys come in this order, and a reason has no quotes.
+      String[] parts = failure.split("\"reason\": \"|\", \"details\": ", 3);
+      reason = parts[1];
+      details = parts[2].substring(0, parts[2].length() - 1);
+    }
+  }
+
   private final CowMlx api;
   private final PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
 
@@ -82,7 +100,12 @@ public final class Stream {
 
   /** For the thread that made the call; a virtual thread may have left the one it ran on. */
   private void check(int status) {
-    if (status < 0) throw new IllegalStateException(api.cow_mlx_error_message());
+    if (status >= 0) return;
+    byte[] json = new byte[4096];
+    long[] length = new long[1];
+    api.cow_mlx_error_details(json, json.length, length);
+    String failure = new String(json, 0, (int) length[0], StandardCharsets.UTF_8);
+    throw new CowMlxException(status, api.cow_mlx_error_message(), failure);
   }
 
   /** Gives the text as it comes, on this thread; false cancels. Tells whether it was cancelled. */

@@ -31,6 +31,8 @@ fn an_error_names_operation_and_value() {
     assert_eq!(error.status(), Status::NotFound);
     assert!(error.message().starts_with("model_load: "), "{error}");
     assert!(error.to_string().contains("/no/such/folder"), "{error}");
+    assert_eq!(error.reason(), "file_not_found");
+    assert_eq!(error.details(), r#"{"file": "/no/such/folder"}"#);
 }
 
 #[test]

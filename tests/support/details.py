@@ -1,0 +1,36 @@
+"""What ``cow_mlx_error_details`` gives, checked against the header and the message."""
+
+from __future__ import annotations
+
+import json
+from ctypes import CDLL, byref, c_size_t, create_string_buffer
+from typing import Any
+
+from support.signatures import OK, REASONS
+
+# Said in another unit, or in other words.
+TOLD_OTHERWISE = {("no_memory", "needed"), ("no_threads", "needed")}
+
+
+def read(library: CDLL) -> Any:
+    """The JSON object of this thread's last failed call."""
+    length = c_size_t()
+    assert library.cow_mlx_error_details(None, 0, byref(length)) == OK
+    buffer = create_string_buffer(length.value + 1)
+    assert library.cow_mlx_error_details(buffer, length.value + 1, byref(length)) == OK
+    return json.loads(buffer.raw[: length.value].decode())
+
+
+def agreed(found: Any, message: str) -> Any:
+    """A failed call as data, which must be as the header says and agree with the message."""
+    assert set(found) == {"operation", "reason", "details"}, (found, message)
+    assert message.startswith(found["operation"] + ": "), (found, message)
+    reason = found["reason"]
+    assert reason in REASONS, found
+    for key, value in found["details"].items():
+        assert key in REASONS[reason], (found, message)
+        assert isinstance(value, str | int | float), found
+        if (reason, key) not in TOLD_OTHERWISE and len(message) < 2000:
+            told = f"{value:g}" if isinstance(value, float) else str(value)
+            assert told in message, (key, found, message)
+    return found
