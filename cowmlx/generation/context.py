@@ -10,7 +10,7 @@ from cowmlx import _constants as constants
 from cowmlx import _defaults as defaults
 from cowmlx.cache.layers import KVQuantization
 from cowmlx.cache.sequence import Sequence, common_prefix
-from cowmlx.cache.trimming import can_trim_all
+from cowmlx.cache.trimming import can_trim_all, shorten
 from cowmlx.cache.window import RollingWindow
 from cowmlx.errors import BadState, ContextFull, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generation.drafting import DraftModel, PromptLookup
@@ -368,9 +368,12 @@ class Context:
     def _share(self) -> None:
         """Leave the prompt so far for the model's other contexts."""
         sequence = self.sequence
-        if self.prefixes.wants(sequence.tokens, sequence.nbytes):
+        if self.prefixes.wants(sequence.tokens, 0):
             snapshot = sequence.snapshot()
             assert snapshot is not None
+            for layer in snapshot.layers:
+                shorten(layer)
+            mx.async_eval([layer.state for layer in snapshot.layers])
             self.prefixes.add(self._kind, snapshot)
 
     def trim(self, kept: list[int], cancel_epoch: int) -> bool:

@@ -36,7 +36,11 @@ FLOORS = [
         "resources",
         "_constants",
         "_defaults",
+        "_reasons",
+        "failure_details",
         "_defaults",
+        "_reasons",
+        "failure_details",
         "_status",
     ],
 ]

@@ -1,0 +1,50 @@
+/* LoRA and DoRA adapters.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_ADAPTER_H
+#define COW_MLX_ADAPTER_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------- Adapters */
+
+/**
+ * Load a LoRA or DoRA adapter for a model: adapter_config.json and adapters.safetensors, as
+ * mlx-lm writes them.
+ *
+ * The model's weights are shared, not copied: contexts of one model can use different adapters,
+ * or none, at once.
+ *
+ * @param scale  how strongly it applies: 1 as it was trained, 0 not at all; any finite number
+ * @param out    receives the handle
+ * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
+ * @retval COW_MLX_EFORMAT       malformed, or of another model
+ * @retval COW_MLX_EUNSUPPORTED  a kind of adapter that cannot be scaled (DoRA, full), and scale
+ *                               is not 1; the model was loaded with an adapter_path
+ */
+COW_MLX_API cow_mlx_status cow_mlx_adapter_load(cow_mlx_model model, const char* path, float scale,
+                                                cow_mlx_adapter* out);
+
+/** Free the handle. The adapter lives until no context uses it. */
+COW_MLX_API cow_mlx_status cow_mlx_adapter_free(cow_mlx_adapter adapter);
+
+/**
+ * Let a context use an adapter from now on, or none.
+ *
+ * A change makes it forget its tokens, which other weights have processed.
+ *
+ * @param adapter  of the context's model; 0: none
+ * @retval COW_MLX_EINVAL  the adapter is another model's
+ * @retval COW_MLX_ESTATE  another call is running on the context
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_set_adapter(cow_mlx_context context,
+                                                       cow_mlx_adapter adapter);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_ADAPTER_H */

@@ -1,0 +1,175 @@
+/* What all headers share: statuses, handles, versions and errors.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_BASE_H
+#define COW_MLX_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define COW_MLX_API __attribute__((visibility("default")))
+#else
+#define COW_MLX_API
+#endif
+
+/* ------------------------------------------------------------- Constants */
+
+/** As the length of a text: "up to its first NUL byte". */
+#define COW_MLX_NUL SIZE_MAX
+
+/** The one list of statuses: X(name, value, meaning). */
+#define COW_MLX_STATUSES(X)                                        \
+  X(OK, 0, "success")                                              \
+  X(DONE, 1, "no more output")                                     \
+  X(EINVAL, -1, "bad argument")                                    \
+  X(EHANDLE, -2, "unknown, freed or wrong-kind handle")            \
+  X(ESTATE, -3, "not valid now")                                   \
+  X(ENOENT, -4, "no such file or directory")                       \
+  X(EFORMAT, -5, "malformed or mismatched file")                   \
+  X(EUNSUPPORTED, -6, "this model, cache or build cannot do that") \
+  X(EBUFFER, -7, "buffer too small; the size needed was written")  \
+  X(ECONTEXT, -8, "context window full")                           \
+  X(ECANCELED, -9, "canceled")                                     \
+  X(ENOMEM, -10, "out of memory")                                  \
+  X(EIO, -11, "input or output failed")                            \
+  X(ETIMEDOUT, -12, "timed out")                                   \
+  X(EFORK, -13, "called in a forked child")                        \
+  X(EINTERNAL, -127, "internal error")
+
+/**
+ * The one list of reasons why a call fails: X(name, details, meaning), where details are the keys
+ * that cow_mlx_error_details() may have with it. More come in later versions.
+ */
+#define COW_MLX_REASONS(X)                                                                     \
+  X(null_argument, "argument", "a pointer is NULL")                                            \
+  X(out_of_range, "argument, value, accepted", "a value that is not accepted")                 \
+  X(unknown_option, "argument, value", "an option, key or member that nobody reads")           \
+  X(conflict, "argument, other", "two arguments exclude each other")                           \
+  X(wrong_type, "argument, accepted", "JSON of another type")                                  \
+  X(missing, "argument", "an argument has nothing in it, or lacks something")                  \
+  X(invalid_utf8, "argument, file, byte", "text that is no UTF-8")                             \
+  X(invalid_json, "argument, line, column, byte", "text that is no JSON")                      \
+  X(invalid_grammar, "argument, line, column", "a grammar that does not compile")              \
+  X(limit_exceeded, "argument, file, needed, limit", "more than is supported")                 \
+  X(foreign_handle, "handle, kind", "of another model or context")                             \
+  X(template_refused, "", "the chat template refuses the conversation")                        \
+  X(unknown_handle, "handle, kind", "not an open handle of the kind")                          \
+  X(not_running, "", "the runtime is not running")                                             \
+  X(other_parameters, "", "the runtime runs with other parameters")                            \
+  X(context_busy, "", "another call is running on the context")                                \
+  X(nothing_begun, "", "nothing has begun on the context")                                     \
+  X(nothing_there, "", "there is none yet, or no more; the message says of what")              \
+  X(piece_waiting, "", "a piece has to be taken first")                                        \
+  X(adapter_changed, "", "the context has another adapter now")                                \
+  X(file_not_found, "file", "no such file or folder")                                          \
+  X(python_not_found, "argument, file", "no usable Python")                                    \
+  X(package_not_found, "package", "the Python lacks a package")                                \
+  X(malformed_file, "file, key, line, column, byte", "a file that is not what it should be")   \
+  X(invalid_config, "file, key, value, accepted", "a key of a configuration is unusable")      \
+  X(weights_mismatch, "file", "weights and configuration differ")                              \
+  X(invalid_wiring, "file, block", "a wiring that is none")                                    \
+  X(invalid_tokenizer, "file", "a tokenizer that is unusable")                                 \
+  X(invalid_template, "line", "a chat template that is unusable")                              \
+  X(saved_context_mismatch, "file", "saved with another model or version")                     \
+  X(unsupported, "argument, value, file", "the model, its cache or this build cannot")         \
+  X(unknown_architecture, "value", "no such architecture")                                     \
+  X(untrusted_code, "file, value", "code in a folder, which trust_remote_code does not allow") \
+  X(package_unusable, "package", "a package cannot be imported")                               \
+  X(device_missing, "argument, value", "this machine has no such device")                      \
+  X(python_mismatch, "argument, file", "the process runs another Python")                      \
+  X(sub_interpreter, "", "called in a sub-interpreter of Python")                              \
+  X(library_mismatch, "", "the library and its package do not belong together")                \
+  X(buffer_too_small, "needed, capacity", "elements that the buffer lacks")                    \
+  X(context_full, "argument, file, needed, available", "tokens that the context lacks")        \
+  X(callback_refused, "", "a callback returned false")                                         \
+  X(canceled, "", "the context was cancelled")                                                 \
+  X(freed, "", "what the call used was freed")                                                 \
+  X(runtime_stopped, "", "the runtime was stopped")                                            \
+  X(no_memory, "needed", "too little memory; bytes needed")                                    \
+  X(no_threads, "needed", "too few threads can be started")                                    \
+  X(no_handles, "kind, limit", "as many handles are open as there can be")                     \
+  X(no_descriptors, "limit", "too many open files")                                            \
+  X(read_failed, "file", "the system failed a read")                                           \
+  X(write_failed, "file", "the system failed a write")                                         \
+  X(timed_out, "argument, value", "the call's time is over")                                   \
+  X(forked, "", "called in a forked child")                                                    \
+  X(internal, "", "a bug of ours")
+
+typedef int32_t cow_mlx_status;
+
+enum {
+#define COW_MLX_STATUS_ENUMERATOR(name, value, meaning) COW_MLX_##name = value,
+  COW_MLX_STATUSES(COW_MLX_STATUS_ENUMERATOR)
+#undef COW_MLX_STATUS_ENUMERATOR
+};
+
+/** A model: weights, tokenizer and chat template of one folder. */
+typedef int32_t cow_mlx_model;
+
+/** A context: one sequence of tokens and its cache. */
+typedef int32_t cow_mlx_context;
+
+/** A LoRA or DoRA adapter of one model. */
+typedef int32_t cow_mlx_adapter;
+
+/** What a context held at one moment. */
+typedef int32_t cow_mlx_checkpoint;
+
+/** Reserved: an array. Below 2^53, so that JavaScript's numbers hold every one. */
+typedef int64_t cow_mlx_array;
+
+/** A text, where a call takes several: UTF-8, or COW_MLX_NUL as its length. */
+typedef struct cow_mlx_text {
+  const char* data;
+  size_t length;
+} cow_mlx_text;
+
+/* --------------------------------------------------- Versions and errors */
+/* These never block and work before the runtime has started. */
+
+/** The library's version, such as "1.0.0". */
+COW_MLX_API const char* cow_mlx_version(void);
+
+/** The library's COW_MLX_ABI_VERSION. A host that dlopens compares it. */
+COW_MLX_API uint32_t cow_mlx_abi_version(void);
+
+/** The name of a status, such as "EINVAL"; "UNKNOWN" for any other value. */
+COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
+
+/**
+ * What went wrong in the last call that this thread made, cow_mlx_context_cancel() and
+ * cow_mlx_error_details() aside.
+ *
+ * Names the operation, the value and what would be accepted. Never NULL; ""
+ * after a call that did not fail. Valid until the thread's next call. Of a call
+ * on a context, cow_mlx_context_info() tells other threads.
+ */
+COW_MLX_API const char* cow_mlx_error_message(void);
+
+/**
+ * The same for programs, as a JSON object: "operation" (the call's name without cow_mlx_), "reason"
+ * (a name of COW_MLX_REASONS) and "details" (an object, of values that are texts and numbers). {}
+ * after a call that did not fail. The keys come in this order. So top_p of 1.5 is {"operation":
+ * "context_begin", "reason": "out_of_range", "details": {"argument": "top_p", "value": 1.5,
+ * "accepted": "above 0 and at most 1"}}.
+ *
+ * "argument" is a parameter, a member of params, or a place in JSON, such as "messages[2].role"; a
+ * "file" is named as in the message. A detail that is not known, or would be long, is left out.
+ *
+ * Neither the message nor the details are changed by this call, except by COW_MLX_EINVAL of its
+ * own; so one whose buffer was too small can be made again.
+ *
+ * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_error_details(char* buffer, size_t capacity, size_t* length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_BASE_H */

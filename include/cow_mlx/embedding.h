@@ -1,0 +1,57 @@
+/* Turning texts into vectors.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_EMBEDDING_H
+#define COW_MLX_EMBEDDING_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------ Embeddings */
+
+/** Which hidden states of a text become its embedding. */
+enum {
+  COW_MLX_POOLING_MEAN = 0, /**< the mean of all */
+  COW_MLX_POOLING_LAST = 1, /**< that of the last token */
+  COW_MLX_POOLING_CLS = 2   /**< that of the first token */
+};
+
+typedef struct cow_mlx_embed_params {
+  size_t struct_size;
+  int32_t pooling;     /**< one of COW_MLX_POOLING_; default MEAN */
+  bool normalize;      /**< to length 1 (L2); default true */
+  bool add_special;    /**< add the tokens that open (and close) a text; default true */
+  size_t batch_tokens; /**< tokens processed at a time, padding included; default 2048 */
+} cow_mlx_embed_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t size);
+
+/**
+ * Turn texts into vectors: pooled hidden states of the model's last layer, after its norm.
+ *
+ * Texts are tokenized as by cow_mlx_model_tokenize(), and processed in batches of similar length;
+ * contexts go on generating meanwhile.
+ *
+ * @param texts     count of them
+ * @param out       receives count rows of *dims values
+ * @param capacity  values that out has room for
+ * @param dims      receives the values per text
+ * @retval COW_MLX_EINVAL        a text is not UTF-8, or has no tokens (its index), or has a piece
+ *                               that cannot be cut and is too long
+ * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length
+ * @retval COW_MLX_EUNSUPPORTED  the hidden states of this architecture cannot be reached
+ * @retval COW_MLX_EBUFFER       capacity is less than count times *dims, which is written
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_embed(cow_mlx_model model, const cow_mlx_text* texts,
+                                               size_t count, const cow_mlx_embed_params* params,
+                                               float* out, size_t capacity, size_t* dims);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_EMBEDDING_H */

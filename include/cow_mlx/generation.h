@@ -1,0 +1,270 @@
+/* Processing prompts and generating tokens.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_GENERATION_H
+#define COW_MLX_GENERATION_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------ Generation */
+
+/** How a prompt advances. @return false to cancel the call */
+typedef bool (*cow_mlx_prompt_fn)(size_t processed, size_t total, void* user_data);
+
+/** Text as it is generated: whole UTF-8 characters, not NUL-terminated.
+ *  @return false to cancel the call */
+typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data);
+
+/** Kinds of grammar. */
+enum {
+  COW_MLX_GRAMMAR_NONE = 0,
+  COW_MLX_GRAMMAR_JSON_SCHEMA = 1,
+  COW_MLX_GRAMMAR_REGEX = 2,
+  COW_MLX_GRAMMAR_LARK = 3,
+  COW_MLX_GRAMMAR_GBNF = 4
+};
+
+/**
+ * Sampling follows mlx-lm: bias, then the repetition, presence and frequency penalties on the
+ * logits, then the grammar; then top_p, min_p, typical_p, XTC and top_k on the probabilities at
+ * temperature 1; then the temperature. The penalties look back on the whole sequence, prompt
+ * included, whatever part of it came from a cache.
+ *
+ * A draft does not change what is generated: the same seed gives the same tokens, but for
+ * rounding. It makes a generation faster where it guesses well.
+ */
+typedef struct cow_mlx_generation_params {
+  size_t struct_size;
+  size_t max_tokens;        /**< tokens to generate, default 256; 0 only processes the prompt;
+                                 SIZE_MAX: until the window is full */
+  float temperature;        /**< 0 (default): greedy. At least 0 */
+  float top_p;              /**< (0, 1]; 1 (default): off */
+  float min_p;              /**< [0, 1]; 0 (default): off */
+  float typical_p;          /**< (0, 1]; 1 (default): off (arXiv 2202.00666). Needs a temperature */
+  int32_t top_k;            /**< 0 (default): off */
+  float xtc_probability;    /**< [0, 1]; 0 (default): off. Needs a temperature */
+  float xtc_threshold;      /**< (0, 0.5]; goes with xtc_probability */
+  float repetition_penalty; /**< above 0; 1 (default): off (arXiv 1909.05858) */
+  size_t repetition_window; /**< tokens that it looks back on, at least 1; default 20 */
+  float presence_penalty;   /**< subtracted once from what occurs; 0 (default): off */
+  float frequency_penalty;  /**< subtracted for each occurrence; 0 (default): off */
+  uint64_t seed;            /**< the same seed gives the same tokens, whatever else runs */
+  const int32_t* bias_tokens; /**< tokens whose logits get a bias; all different */
+  const float* bias_values;   /**< what is added to each; -INFINITY forbids a token, unless a
+                                   grammar allows no other */
+  size_t bias_count;          /**< 0 (default): none */
+  const char* const* stop;    /**< texts that end the generation; they are never emitted */
+  size_t stop_count;
+  const char* grammar;               /**< what the output must match, or NULL (default); in a
+                                          chat what follows the model's thinking */
+  int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
+  int32_t logprobs;                  /**< 0 (default): none; n: of each token and of the n most
+                                          probable ones, see cow_mlx_context_logprobs() */
+  cow_mlx_model draft;               /**< a smaller model with the same vocabulary that guesses
+                                          ahead; 0 (default): none */
+  int32_t draft_tokens;              /**< tokens guessed at a time, 0 to 64. 0 (default): none, or 4
+                                          with a draft model. Without one, what followed the
+                                          last tokens earlier in the sequence is the guess */
+  cow_mlx_prompt_fn prompt_progress; /**< or NULL; called after each chunk of the prompt */
+  void* user_data;                   /**< of prompt_progress */
+  size_t presence_window;            /**< tokens that presence_penalty looks back on; default 20 */
+  size_t frequency_window;           /**< and frequency_penalty; default 20 */
+  double timeout;                    /**< seconds from begin after which a generation ends;
+                                          0 (default): none */
+} cow_mlx_generation_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_generation_params_init(cow_mlx_generation_params* params, size_t size);
+
+/** Why a generation ended. */
+enum {
+  COW_MLX_FINISH_NONE = 0,      /**< it has not */
+  COW_MLX_FINISH_STOP = 1,      /**< the model gave an end token */
+  COW_MLX_FINISH_STOP_TEXT = 2, /**< a stop text came */
+  COW_MLX_FINISH_LENGTH = 3,    /**< max_tokens were generated */
+  COW_MLX_FINISH_CONTEXT = 4,   /**< the context window is full */
+  COW_MLX_FINISH_CANCELED = 5,  /**< cow_mlx_context_cancel() */
+  COW_MLX_FINISH_TIMEOUT = 6    /**< the generation's timeout has passed */
+};
+
+/** One generated token. The host sets struct_size. */
+typedef struct cow_mlx_piece {
+  size_t struct_size;
+  int32_t token;  /**< its id; with COW_MLX_DONE that of the last token, -1 if there was none */
+  float logprob;  /**< natural logarithm of its probability under the model, before penalties and
+                       filters; NaN unless generation_params asked for logprobs */
+  int32_t finish; /**< one of COW_MLX_FINISH_: with COW_MLX_DONE why the generation has ended; with
+                       COW_MLX_OK only if that is known already */
+} cow_mlx_piece;
+
+/** Sizes and times of one generation. The host sets struct_size. */
+typedef struct cow_mlx_stats {
+  size_t struct_size;
+  size_t prompt_tokens;
+  size_t reused_tokens;       /**< of the prompt, taken from the cache */
+  size_t generated_tokens;    /**< an end token counts */
+  double prompt_seconds;      /**< until the prompt was processed */
+  double generation_seconds;  /**< from then to the last token */
+  double first_token_seconds; /**< from begin to the first token */
+  uint64_t peak_memory;       /**< bytes, of the process's mlx arrays since its start */
+  size_t drafted_tokens;      /**< guesses that the model has checked */
+  size_t accepted_tokens;     /**< those of them that were right */
+} cow_mlx_stats;
+
+/**
+ * Process a prompt, and be ready to generate.
+ *
+ * The longest common prefix of the prompt and of the tokens that the cache
+ * really holds is kept; the rest is processed in chunks, between which other
+ * contexts step. A cache that cannot be cut back to the prefix is rebuilt.
+ * A generation that was under way on the context ends.
+ *
+ * @param tokens  the whole sequence so far, not only what is new
+ * @param count   at least 1
+ * @param params  NULL for the defaults. Nothing in it is kept but copies
+ * @retval COW_MLX_EINVAL        no tokens, a token outside the vocabulary, a
+ *                               value of params out of range, a grammar that does
+ *                               not compile
+ * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or
+ *                               its tokenizer cannot honour
+ * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing
+ *                               was done
+ * @retval COW_MLX_ESTATE        another call is running on the context
+ * @retval COW_MLX_ECANCELED     cancelled between two chunks; the context holds
+ *                               what was processed, and a new begin goes on there
+ * @retval COW_MLX_ETIMEDOUT     likewise, since params.timeout has passed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens,
+                                                 size_t count,
+                                                 const cow_mlx_generation_params* params);
+
+/**
+ * Generate one token.
+ *
+ * Blocks until the scheduler has stepped this context. Contexts that generate
+ * at the same time take turns.
+ *
+ * Text that may be the beginning of a stop text, or of a character, is held
+ * back until that is known. When a generation ends while text is held back, the
+ * text comes with a last COW_MLX_OK; so a loop that prints while the status is
+ * COW_MLX_OK prints all of it. After a cancel nothing more comes, but for a
+ * token that was computed and that the cache cannot forget.
+ *
+ * @param context   a context on which a generation has begun
+ * @param text      receives whole UTF-8 characters; may be NULL if capacity is 0,
+ *                  which fits a token without text only
+ * @param capacity  bytes; 256 is plenty for most tokens
+ * @param length    receives the bytes written, or needed on EBUFFER
+ * @param piece     receives the token and, at the end, why; may be NULL
+ * @retval COW_MLX_OK       one token
+ * @retval COW_MLX_DONE     the generation has ended, *length is 0 and *piece tells
+ *                          why; so does every further call until the next begin
+ * @retval COW_MLX_EBUFFER  too small: nothing was consumed, call again
+ * @retval COW_MLX_ESTATE   nothing has begun, or another call is running
+ * @retval COW_MLX_EINVAL   also: the grammar became too complex here. The generation has ended,
+ *                          and the context holds nothing
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text,
+                                                size_t capacity, size_t* length,
+                                                cow_mlx_piece* piece);
+
+/**
+ * Wait until cow_mlx_context_next() would not block: a piece is there, or none will come.
+ *
+ * The piece is computed meanwhile, and also after the time is over; so one thread can
+ * look after many contexts, with timeouts of 0.
+ *
+ * @param timeout_ms  milliseconds to wait at most; UINT32_MAX: as long as it takes
+ * @retval COW_MLX_ETIMEDOUT  not yet
+ * @retval COW_MLX_ESTATE     nothing has begun, or another call is running
+ * @retval COW_MLX_ECANCELED  the context was freed meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms);
+
+/**
+ * A file descriptor that is readable while cow_mlx_context_next() would not block, for the
+ * select, poll, epoll, kqueue or run loop of an application.
+ *
+ * From then on a piece is always computed ahead. The descriptor belongs to the context, which
+ * closes it when it is freed: only wait for it, do not read or close it. (What a host reads
+ * there comes back with its next call; one that closed it is given another by this function.)
+ *
+ * @param out  receives the descriptor, the same one every time
+ * @retval COW_MLX_EIO  the process has too many open files
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out);
+
+/**
+ * Begin and next to the end in one call.
+ *
+ * @param on_text  receives the text as it comes, on this thread; may be NULL
+ * @param stats    receives sizes and times; may be NULL
+ * @retval COW_MLX_OK         the generation has ended by itself
+ * @retval COW_MLX_ECANCELED  on_text returned false, or the context was cancelled;
+ *                            it holds the tokens that were processed
+ * @retval COW_MLX_ETIMEDOUT  likewise, since params.timeout has passed
+ * @retval COW_MLX_EINVAL     also: logprobs is not 0; they come with next
+ *
+ * Otherwise as cow_mlx_context_begin().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens,
+                                                    size_t count,
+                                                    const cow_mlx_generation_params* params,
+                                                    cow_mlx_text_fn on_text, void* user_data,
+                                                    cow_mlx_stats* stats);
+
+/**
+ * End what the context is doing, within one step or prompt chunk. Never blocks.
+ *
+ * A begin or generate that runs returns COW_MLX_ECANCELED; next returns
+ * COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A context that does nothing is left
+ * as it is. The context stays usable.
+ *
+ * Async-signal-safe: it may be called in a signal handler, whatever its thread was doing.
+ * For that it leaves errno and the thread's error message alone, also where it fails.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context);
+
+/**
+ * The most probable tokens where the last piece was chosen, and their log probabilities.
+ *
+ * As many as generation_params.logprobs, the most probable first: natural logarithms of the
+ * model's softmax, before penalties, filters and temperature.
+ *
+ * @param tokens    receives token ids; may be NULL if capacity is 0
+ * @param logprobs  receives as many values
+ * @param capacity  of both
+ * @param count     receives how many there are
+ * @retval COW_MLX_ESTATE   no piece has been delivered, or its generation has no logprobs
+ * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_logprobs(cow_mlx_context context, int32_t* tokens,
+                                                    float* logprobs, size_t capacity,
+                                                    size_t* count);
+
+/**
+ * The model's logits behind the last token that cow_mlx_context_tokens() gives: one value for
+ * every token of the vocabulary.
+ *
+ * @retval COW_MLX_ESTATE   no token has been processed since the last change of the context;
+ *                          begin, with max_tokens 0 if nothing shall be generated
+ * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_logits(cow_mlx_context context, float* logits,
+                                                  size_t capacity, size_t* count);
+
+/**
+ * Sizes and times of the last generation, so far.
+ *
+ * @retval COW_MLX_ESTATE  nothing has begun
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_stats(cow_mlx_context context, cow_mlx_stats* stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_GENERATION_H */

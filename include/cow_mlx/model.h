@@ -1,0 +1,189 @@
+/* Loading models, tokenizing, rendering conversations.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_MODEL_H
+#define COW_MLX_MODEL_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------- Models */
+
+/**
+ * Progress of a long call.
+ *
+ * @param fraction  rises from 0 to 1
+ * @param stage     what is being done, such as "weights"
+ * @return false to cancel the call
+ */
+typedef bool (*cow_mlx_progress_fn)(float fraction, const char* stage, void* user_data);
+
+typedef struct cow_mlx_model_params {
+  size_t struct_size;
+  const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
+  cow_mlx_progress_fn progress; /**< or NULL */
+  void* user_data;
+  bool lazy;                   /**< leave the weights on disk until they are first used */
+  bool trust_remote_code;      /**< let Python code in the model folder run. Off by default */
+  uint64_t prefix_cache_bytes; /**< of processed prompts kept for the model's other contexts;
+                                    default 256 MiB, 0: none */
+} cow_mlx_model_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t size);
+
+/**
+ * Load a model folder in the Hugging Face layout: config.json, *.safetensors,
+ * tokenizer.json, optionally a chat template. Never touches the network.
+ *
+ * Progress is that of weights really in memory, group by group; a false from
+ * the callback cancels before the next group and frees what was loaded.
+ * Contexts of other models go on generating meanwhile.
+ *
+ * A tokenizer.json must not make much of little, since no text is safe with one that does: its
+ * normalizer and pre-tokenizer at most 8192 bytes of one, its decoder 64, its post-processor 1024
+ * tokens around a text; none of its patterns may take exponential or cubic time; it has at most
+ * 16384 added tokens, and none of more than 4096 characters. Its settings of truncation and
+ * padding are not used.
+ *
+ * @param out  receives the handle
+ * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
+ * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ; tokenizer.json
+ *                               passes a bound (the message names the component and the number)
+ * @retval COW_MLX_EUNSUPPORTED  unknown architecture, or the folder brings code
+ *                               and trust_remote_code is off
+ * @retval COW_MLX_ECANCELED     the progress callback returned false
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* params,
+                                              cow_mlx_model* out);
+
+/** Free the handle. The weights live until the model's last context is freed. */
+COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
+
+/**
+ * Tell about a model, as a JSON object:
+ *
+ * - "architecture", "path", "parameters", "bytes", "quantization" (as in config.json, or null).
+ * - "route": "light", or "mlx-lm" where the whole of mlx-lm was needed.
+ * - "context_length" (tokens), "vocabulary_size" (logits), "tokenizer_size" (tokens with a text).
+ * - "bos_token", "eos_token" ({"id": 1, "text": "<s>"}, or null), "special_tokens" (the same by
+ *   name) and "end_tokens" (a list of the same).
+ * - "chat_template" and "tools": whether there is one, and whether it renders tools.
+ * - "tool_parser" (the format of tool calls, or null) and "tool_markers" (the texts at their
+ *   "start" and "end", or null).
+ * - "thinking" (whether the model marks its thinking) and "thinking_markers" (with what, or null).
+ * - "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
+ *   "draft": "in_place", "recomputed" or "no". With a sliding window "in_place" holds until the
+ *   window is full: then trim_end recomputes, and nothing is guessed.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
+                                              size_t* length);
+
+/** Flags of tokenize and detokenize. */
+enum {
+  COW_MLX_ADD_SPECIAL = 1,   /**< tokenize: add the tokens that open (and close) a text */
+  COW_MLX_PARSE_SPECIAL = 2, /**< tokenize: read "<|end|>" in the text as the special token.
+                                  Without it such text is plain text: use it only for
+                                  text that the host wrote itself */
+  COW_MLX_SKIP_SPECIAL = 4   /**< detokenize: leave special tokens out */
+};
+
+/**
+ * Turn text into tokens.
+ *
+ * A long text is tokenized in parts of some ten milliseconds, between which contexts go on
+ * generating; its tokens are those of the whole. It is cut only where the tokenizer never looks
+ * across, as between words. Where there is no such place, 1048576 characters at most are taken in
+ * one piece; 32768 if a pattern of the tokenizer.json may take quadratic time, and fewer if it
+ * makes more than 31 bytes of one.
+ *
+ * @param text    UTF-8; may be NULL if length is 0
+ * @param flags   COW_MLX_ADD_SPECIAL, COW_MLX_PARSE_SPECIAL
+ * @param tokens  receives the token ids
+ * @param count   receives how many there are
+ * @retval COW_MLX_EINVAL     the text is not UTF-8 (the message gives the byte), or has a piece
+ *                            without a cut that is too long
+ * @retval COW_MLX_EBUFFER    capacity is too small; *count is the size needed
+ * @retval COW_MLX_ECANCELED  the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_tokenize(cow_mlx_model model, const char* text,
+                                                  size_t length, uint32_t flags, int32_t* tokens,
+                                                  size_t capacity, size_t* count);
+
+/**
+ * Turn tokens into text; bytes that are no UTF-8 become U+FFFD.
+ *
+ * Contexts go on generating between the parts of many tokens.
+ *
+ * @param tokens  may be NULL if count is 0
+ * @param flags   COW_MLX_SKIP_SPECIAL
+ * @retval COW_MLX_EINVAL     a token is not in the vocabulary
+ * @retval COW_MLX_ENOMEM     also: the text has more than 1073741824 characters
+ * @retval COW_MLX_EBUFFER    capacity is too small; *length is the size needed
+ * @retval COW_MLX_ECANCELED  the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_detokenize(cow_mlx_model model, const int32_t* tokens,
+                                                    size_t count, uint32_t flags, char* buffer,
+                                                    size_t capacity, size_t* length);
+
+/** Whether a token ends a generation. Tokens outside the vocabulary do not. */
+COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t token, bool* out);
+
+/**
+ * Render a conversation with the model's own chat template, and tokenize it.
+ *
+ * Text of special tokens inside the messages stays plain text, so that a user
+ * cannot speak in another role's name. Contexts go on generating between the parts of a long
+ * prompt, as for cow_mlx_model_tokenize().
+ *
+ * The template is code of the model's folder, which need not be trusted: a render
+ * of it, or its compilation on the first call, ends within one second of processor
+ * time, 2,000,000 steps and 64 MB of memory, and may write four times what it was
+ * given and 262,144 characters more.
+ *
+ * Options are an object; null stands for an option's default:
+ *
+ * - "tools": a list of objects, as OpenAI's services take them.
+ * - "tool_choice": "auto" (default); "none": the tools are not offered; "required", or the name of
+ *   a tool, plain or as {"type": "function", "function": {"name": ...}}: checked here, and
+ *   enforced by cow_mlx_context_chat().
+ * - "add_generation_prompt": whether the prompt ends where an answer begins; default true, unless a
+ *   message is continued.
+ * - "continue_final_message": true, or the name of the field to continue; default false.
+ * - "enable_thinking": default true where the model marks its thinking. With false, a prompt whose
+ *   template does not know the variable is given thinking that has ended.
+ * - "parse_special": whether special tokens inside the messages are parsed; default false.
+ * - "documents": a list of objects, if the template reads them.
+ * - any other variable that the model's template reads.
+ *
+ * Whatever neither the library nor the template reads is refused. Messages and tools may have keys
+ * of any name: templates look into them as they go.
+ *
+ * @param messages_json  [{"role": "user", "content": "Hello"}, ...]
+ * @param length         bytes of messages_json, or COW_MLX_NUL
+ * @param options_json   NULL, or an object of options. NUL-terminated
+ * @param tokens         receives the token ids
+ * @param count          receives how many there are
+ * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
+ *                               message (its index and key), an option that nobody reads (its
+ *                               name and the nearest one), what the template itself refuses, or a
+ *                               piece of text that is too long
+ * @retval COW_MLX_EFORMAT       the template is malformed (its line), or passes a bound (which one,
+ *                               its number, and the line)
+ * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message brings an image, sound
+ *                               or video
+ * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messages_json,
+                                                     size_t length, const char* options_json,
+                                                     int32_t* tokens, size_t capacity,
+                                                     size_t* count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_MODEL_H */

@@ -1,0 +1,90 @@
+/* Starting and stopping the runtime.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_RUNTIME_H
+#define COW_MLX_RUNTIME_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------- Runtime */
+
+/** Levels of log messages, from the rarest to the most frequent. */
+enum {
+  COW_MLX_LOG_OFF = 0,
+  COW_MLX_LOG_WARNING = 1, /**< works, but not as one would expect */
+  COW_MLX_LOG_INFO = 2     /**< what was started, loaded, chosen */
+};
+
+/** Receives one message, on the thread of the call that caused it and as that call
+ *  ends: user_data lives until every call made before the last stop has returned. */
+typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_data);
+
+typedef struct cow_mlx_runtime_params {
+  size_t struct_size;
+  const char* python_home; /**< Python installation or virtual environment to boot, never "";
+                                NULL: the library's own search (docs/guides/python.md) */
+  const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
+  uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; 0: mlx's default */
+  uint64_t cache_limit;    /**< bytes of freed buffers mlx may keep; 0: mlx's default */
+  cow_mlx_log_fn log;      /**< NULL: no log */
+  void* log_user_data;
+  int32_t log_level; /**< messages up to this level are delivered; default INFO */
+} cow_mlx_runtime_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, size_t size);
+
+/**
+ * Start the runtime: boot the interpreter, or join the one that the process
+ * already runs, and start the dispatch thread.
+ *
+ * Counted: a second start returns at once and needs a second stop.
+ *
+ * @param params  NULL for the defaults, which also means "as it runs" when the
+ *                runtime is running already
+ * @retval COW_MLX_ESTATE        the runtime runs with other parameters
+ * @retval COW_MLX_ENOENT        no usable Python was found, and the message lists where it was
+ *                               looked for; or the Python that was found lacks mlx
+ * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
+ *                               another version, this is a sub-interpreter of it, or mlx cannot
+ *                               be loaded into it
+ * @retval COW_MLX_EIO           the process, or the system, has too many open files
+ */
+COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
+
+/**
+ * Undo one start. The last stop cancels what runs (blocked calls return
+ * COW_MLX_ECANCELED), frees every handle and parks the interpreter; a later
+ * start resumes it.
+ *
+ * A process may end without it.
+ *
+ * @retval COW_MLX_ESTATE  the runtime is not running
+ */
+COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
+
+/**
+ * Tell about the runtime, as a JSON object: versions ("library", "abi", "python", "mlx", "mlx_lm"),
+ * "interpreter" ("booted" or "joined"), paths ("python_home", null if joined; "libpython",
+ * "mlx_path", "mlx_lm_path"), "device",
+ * "blas" (what matrix products on a CPU are computed with: "openblas", "reference" or
+ * "accelerate"), "blas_problem" (why it is not the best one, or null),
+ * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
+ * "peak", "limit") and "handles" (open ones by kind: "model", "context", "adapter", "checkpoint").
+ *
+ * Where the runtime does not start at all, `python -m cowmlx doctor` tells why.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
+
+/** Give the buffers that mlx keeps for reuse, and the prompts that models keep for new contexts,
+ *  back to the system. */
+COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_RUNTIME_H */
