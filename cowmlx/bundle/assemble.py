@@ -300,11 +300,20 @@ class Bundle:
             if path.startswith(("..", "/")) or not source.is_file():
                 continue  # a command line, or compiled since
             if path.endswith(".dist-info/METADATA"):
-                self._add(source, self._packages / path)  # packages ask for their own version
+                self._add_metadata(distribution, self._packages / path)
             elif self._is_wanted(part, path):
                 self._add_package_file(part, source, path)
         licence, texts = licences.name(distribution), licences.texts(distribution)
         self._tell(name, distribution.version, licence, texts)
+
+    def _add_metadata(self, distribution: metadata.Distribution, target: Path) -> None:
+        """Write what packages ask of themselves; licences are elsewhere, descriptions nowhere."""
+        told = distribution.metadata
+        lines = [f"{key}: {told[key]}" for key in ("Metadata-Version", "Name", "Version")]
+        lines += [f"Requires-Dist: {needed}" for needed in told.get_all("Requires-Dist") or []]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("\n".join(lines) + "\n")
+        self._own(target)
 
     def _is_wanted(self, part: Part, path: str) -> bool:
         if _matches(path, NEVER):
