@@ -416,6 +416,10 @@ static void* dispatch_main(void* unused) {
 
 /* All signals stay the host's: the thread blocks them. */
 static cow_mlx_status create_thread(void) {
+  if (!cow_queue_prepare()) {
+    return cow_error(COW_MLX_ENOMEM, "runtime_start", COW_REASON_no_memory, NULL,
+                     "runtime_start: the system gives the dispatch thread no semaphore");
+  }
   sigset_t all, old;
   pthread_t thread;
   pthread_attr_t attributes;

@@ -21,6 +21,7 @@ static struct {
   atomic_bool open;    /* written with the lock held */
   atomic_bool stirred; /* work under way may go on, since the dispatch thread last slept */
   atomic_bool asleep;  /* whoever sets it to false posts */
+  bool usable;         /* there is a semaphore */
   cow_semaphore posted;
   pthread_once_t ready;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = PTHREAD_ONCE_INIT};
@@ -84,10 +85,15 @@ void cow_queue_wake(void) {
 
 bool cow_queue_is_open(void) { return atomic_load(&queue.open); }
 
-static void make_ready(void) { cow_semaphore_init(&queue.posted); }
+static void make_ready(void) { queue.usable = cow_semaphore_init(&queue.posted); }
+
+bool cow_queue_prepare(void) {
+  pthread_once(&queue.ready, make_ready);
+  return queue.usable;
+}
 
 void cow_queue_open(void) {
-  pthread_once(&queue.ready, make_ready);
+  cow_queue_prepare();
   pthread_mutex_lock(&queue.lock);
   queue.open = true;
   pthread_mutex_unlock(&queue.lock);

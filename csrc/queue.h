@@ -22,6 +22,9 @@ bool cow_queue_is_open(void);
 /* Accept requests from now on. */
 void cow_queue_open(void);
 
+/* Make ready what the queue needs of the system; false if that cannot be had. */
+bool cow_queue_prepare(void);
+
 /* Refuse requests from now on, and cancel those that wait to be taken. */
 void cow_queue_close(void);
 

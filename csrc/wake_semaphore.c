@@ -1,12 +1,11 @@
 #include "wake_semaphore.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #ifdef __APPLE__
 
-void cow_semaphore_init(cow_semaphore* semaphore) {
-  if (semaphore_create(mach_task_self(), semaphore, SYNC_POLICY_FIFO, 0)) abort();
+bool cow_semaphore_init(cow_semaphore* semaphore) {
+  return semaphore_create(mach_task_self(), semaphore, SYNC_POLICY_FIFO, 0) == KERN_SUCCESS;
 }
 
 /* A system call and nothing else. */
@@ -18,7 +17,7 @@ void cow_semaphore_wait(cow_semaphore* semaphore) {
 
 #else
 
-void cow_semaphore_init(cow_semaphore* semaphore) { sem_init(semaphore, 0, 0); }
+bool cow_semaphore_init(cow_semaphore* semaphore) { return sem_init(semaphore, 0, 0) == 0; }
 
 void cow_semaphore_post(cow_semaphore* semaphore) {
   int error = errno;

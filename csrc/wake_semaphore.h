@@ -2,6 +2,8 @@
 #ifndef COW_WAKE_SEMAPHORE_H
 #define COW_WAKE_SEMAPHORE_H
 
+#include <stdbool.h>
+
 #ifdef __APPLE__
 #include <mach/mach.h>
 typedef semaphore_t cow_semaphore; /* sem_init() fails there */
@@ -10,8 +12,8 @@ typedef semaphore_t cow_semaphore; /* sem_init() fails there */
 typedef sem_t cow_semaphore;
 #endif
 
-/* With the count 0. It is never destroyed. */
-void cow_semaphore_init(cow_semaphore* semaphore);
+/* With the count 0. It is never destroyed. False if the system has none to give. */
+bool cow_semaphore_init(cow_semaphore* semaphore);
 
 /* Async-signal-safe; errno stays as it is. */
 void cow_semaphore_post(cow_semaphore* semaphore);
