@@ -259,7 +259,8 @@ def install(layout: Layout, destdir: str) -> None:
     """Install, or install again."""
     target = layout.staged(destdir)
     before = listed(target.engine)
-    folders = (target.pkgconfigdir, target.cmakedir.parent, target.includedir)
+    parts = {target.includedir / header.parent for header in headers()} - {target.includedir}
+    folders = (target.pkgconfigdir, target.cmakedir.parent, *sorted(parts), target.includedir)
     made = [path for path in folders if path in before or not path.exists()]
     packages = replace_engine(target.engine)
     installed = [*install_files(layout, target, packages / "cowmlx" / "lib" / LIBRARY), *made]

@@ -20,8 +20,11 @@ LINK = "libcowmlx.dylib" if sys.platform == "darwin" else "libcowmlx.so"
 
 
 def test_headers_library_and_build_files_are_there(installed):
-    headers = {path.name for path in (installed.path / "include").iterdir()}
-    assert headers == {path.name for path in (ROOT / "include").glob("*.h*")}
+    headers, ours = (
+        {path.relative_to(folder) for path in folder.rglob("*.h*")}
+        for folder in (installed.path / "include", ROOT / "include")
+    )
+    assert headers == ours
     assert (installed.lib / LIBRARY.name).is_file()
     assert (installed.lib / LINK).is_file()
     assert (installed.lib / "pkgconfig/cowmlx.pc").is_file()
