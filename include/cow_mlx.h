@@ -90,7 +90,7 @@
 #ifndef COW_MLX_H
 #define COW_MLX_H
 
-/* -------------------------------------------------------------- Version */
+/* ------------------------------------------------------------- Constants */
 
 /** The version of this header; cow_mlx_version() gives that of the library. */
 #define COW_MLX_VERSION "1.0.0"

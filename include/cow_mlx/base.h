@@ -17,8 +17,6 @@ extern "C" {
 #define COW_MLX_API
 #endif
 
-/* ------------------------------------------------------------- Constants */
-
 /** As the length of a text: "up to its first NUL byte". */
 #define COW_MLX_NUL SIZE_MAX
 

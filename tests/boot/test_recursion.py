@@ -25,10 +25,10 @@ sum EFORMAT
 attributes EFORMAT
 filters EFORMAT
 blocks EFORMAT
-macro EINVAL
-loop EINVAL
-tojson EINVAL
-string EINVAL
+macro EFORMAT
+loop EFORMAT
+tojson EFORMAT
+string EFORMAT
 """
 
 

@@ -139,7 +139,7 @@ def test_python_home_without_mlx(installation, tmp_path):
 def test_no_advice_sends_anyone_to_a_registry_for_the_package():
     """None has it, so that anybody could take its name there."""
     sources = [*(ROOT / "cowmlx").rglob("*.py"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    sources += [*(ROOT / "cowmlx").glob("*.px*"), *CSRC.rglob("*.[ch]"), *INCLUDE.iterdir()]
+    sources += [*(ROOT / "cowmlx").glob("*.px*"), *CSRC.rglob("*.[ch]"), *INCLUDE.rglob("*.h*")]
     sources += [path for path in (ROOT / "examples").rglob("*.md") if "target" not in path.parts]
     named = re.compile(r"\b(pip3?|pipx|uv|conda)\b[\w .=-]* (install|add)\b[^`).;,]*\bcowmlx\b")
     found = [path.name for path in sources if named.search(" ".join(path.read_text().split()))]
