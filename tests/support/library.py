@@ -319,8 +319,11 @@ class Library:
         return trimmed.value
 
     def cancel(self, context: int) -> None:
-        """End what the context is doing."""
-        self.check(self.c.cow_mlx_context_cancel(context))
+        """End what the context is doing. A failure sets neither message nor details."""
+        status = self.c.cow_mlx_context_cancel(context)
+        if status < 0:
+            unset = {"reason": "", "details": {}}
+            raise StatusError(status, self.name(status), self.message(), unset)
 
     def stats(self, context: int) -> signatures.cow_mlx_stats:
         """Sizes and times of the last generation."""
