@@ -485,7 +485,8 @@ cdef tuple read_context_logprobs(cow_request* r):
 cdef int write_context_logprobs(cow_request* r, object value) except -1:
     cdef const cow_context_logprobs_args* a = <const cow_context_logprobs_args*> r.args
     put_tokens(a.tokens, value[0])
-    put_floats(a.logprobs, value[1])
+    if a.tokens.buffer != NULL:
+        put_floats(a.logprobs, value[1])
     return 0
 
 

@@ -115,7 +115,11 @@ def writer(call: Call) -> list[str]:
             index += 1
             if role.buffers:
                 asks = ", False" if call.name in CONSUMING else ""
-                buffers.append(f"    {PUTS[type_.name]}(a.{name}, {value}{asks})")
+                first = role.buffers[0][0]  # which asks for the size where it is NULL
+                if name != first:
+                    buffers.append(f"    if a.{first}.buffer != NULL:")
+                indent = "    " if name == first else "        "
+                buffers.append(f"{indent}{PUTS[type_.name]}(a.{name}, {value}{asks})")
             elif role.kind == "struct_out":
                 others.append(f"    put_{type_.name.removeprefix('cow_mlx_')}(a.{name}, {value})")
             else:
