@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="dyld's own lis
 @pytest.fixture(scope="module")
 def locating(tmp_path_factory) -> Path:
     """The program that tells what is found."""
-    sources = [HERE / "locating.c", CSRC / "locate.c", CSRC / "error.c"]
+    sources = [HERE / "locating.c", CSRC / "locate.c", CSRC / "error.c", CSRC / "details.c"]
     macros = ["-D__APPLE__", "-D_GNU_SOURCE", f"-DCOWMLX_PYTHON_MINOR={MINOR}"]
     program = tmp_path_factory.mktemp("locating") / "locating"
     return compile_c(

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   } else if (cow_locate_python(argv[1], &python) == COW_MLX_OK) {
     printf("%s\n", python.library);
   } else {
-    printf("%s\n", cow_error_buffer());
+    printf("%s\n", cow_mlx_error_message());
   }
   return 0;
 }
