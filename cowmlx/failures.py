@@ -35,6 +35,10 @@ _FILE_WORDS = tuple(os.strerror(number).lower() for number in _FILE_NUMBERS)
 _SPEAKING = (RuntimeError, ImportError, OSError)
 
 
+# Of an exception's text, which may be as long as a chat template makes it.
+_LONGEST_TEXT = 4096
+
+
 def translate(error: BaseException) -> BaseException:
     """Return the error to report for an exception: a shortage, where that is behind it."""
     for link in _chain(error):
@@ -129,6 +133,6 @@ def _is_panic(error: BaseException) -> bool:
 
 def _text(error: BaseException) -> str:
     try:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {str(error)[:_LONGEST_TEXT]}"
     except Exception:  # its own text fails
         return type(error).__name__

@@ -16,7 +16,7 @@ from support.paths import ROOT
 
 HOST = ROOT / "tests/engine/hosts/hostile_templates.py"
 # 64 MB of a render, as much again for what the host itself and malloc keep, and Python's compiler.
-MOST_GROWTH = 256 << 20
+MOST_GROWTH = 192 << 20
 
 
 @pytest.fixture(scope="module")
