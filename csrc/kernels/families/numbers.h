@@ -1,0 +1,112 @@
+/* Numbers out of packed words, and the scales beside them, for 16 rows at a time. */
+#pragma once
+
+#include "../matrix.h"
+
+#define COWMLX_MEMBER inline __attribute__((always_inline))
+
+namespace cowmlx::ISA {
+
+template <int N>
+struct Constant {
+  static constexpr int value = N;
+};
+
+/* body(Constant<0>) … body(Constant<COUNT - 1>), so that shifts are known to the compiler. */
+template <int COUNT, int I = 0, class F>
+COWMLX_INLINE void unrolled(F&& body) {
+  if constexpr (I < COUNT) {
+    body(Constant<I>{});
+    unrolled<COUNT, I + 1>(body);
+  }
+}
+
+/* mlx's packing: a row's numbers are a stream of bits, lowest first. A step is as many words as
+ * hold whole numbers: one word for 2, 4 and 8 bits, 3, 5 or 6 words with 32 numbers for the others.
+ */
+template <int BITS>
+struct Packing {
+  static constexpr bool EVEN = 32 % BITS == 0;
+  static constexpr int WORDS = EVEN ? 1 : BITS;
+  static constexpr int NUMBERS = EVEN ? 32 / BITS : 32;
+
+  /* Number J of a step, as integers. */
+  template <int J>
+  static COWMLX_MEMBER I number(const I* words) {
+    constexpr int WORD = J * BITS / 32, SHIFT = J * BITS % 32;
+    constexpr uint32_t MASK = (1u << BITS) - 1;
+    I bits = shift_right<SHIFT>(words[WORD]);
+    if constexpr (SHIFT + BITS > 32) bits = bits | shift_left<32 - SHIFT>(words[WORD + 1]);
+    if constexpr (SHIFT + BITS == 32) return bits;
+    return bits & set_word(MASK);
+  }
+};
+
+/* What a format's packed integers stand for, in float32, before the scale. BIASED formats have a
+ * bias for each group. */
+template <int BITS>
+struct AffineCode : Packing<BITS> {
+  static constexpr bool BIASED = true;
+
+  template <int J>
+  static COWMLX_MEMBER F value(const I* words, F table) {
+    if constexpr (BITS == 4)
+      return lookup(table, shift_right<4 * J>(words[0]));
+    else
+      return convert(Packing<BITS>::template number<J>(words));
+  }
+
+  static COWMLX_MEMBER F table() {
+    if constexpr (BITS != 4) return zero();
+    static constexpr float NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return load(NUMBERS);
+  }
+};
+
+/* Twice the values of E2M1 (OCP microscaling formats), all of them integers. */
+static constexpr int8_t TWICE_E2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr int E2M1_OFFSET = 12; /* makes them numbers without sign */
+
+struct Float4Code : Packing<4> {
+  static constexpr bool BIASED = false;
+
+  template <int J>
+  static COWMLX_MEMBER F value(const I* words, F table) {
+    return lookup(table, shift_right<4 * J>(words[0]));
+  }
+
+  static COWMLX_MEMBER F table() {
+    float values[16];
+    for (int i = 0; i < 16; i++) values[i] = 0.5f * TWICE_E2M1[i];
+    return load(values);
+  }
+};
+
+struct Float8Code : Packing<8> {
+  static constexpr bool BIASED = false;
+
+  /* Moved to float32's exponent by a multiplication, which makes subnormals right, too. */
+  template <int J>
+  static COWMLX_MEMBER F value(const I* words, F) {
+    I byte = shift_right<8 * J>(words[0]) & set_word(255);
+    I sign = shift_left<24>(byte & set_word(128));
+    F size = as_floats(shift_left<20>(byte & set_word(127))) * set(0x1p120f);
+    return as_floats(as_words(size) | sign);
+  }
+
+  static COWMLX_MEMBER F table() { return zero(); }
+};
+
+/* 16 scales or biases. */
+COWMLX_INLINE F load_scales(const void* p, int64_t at, Format format, Scalar type) {
+  if (type == Scalar::BFloat16) return load_bfloat16(static_cast<const uint16_t*>(p) + at);
+  if (type == Scalar::Float16) return load_float16(static_cast<const uint16_t*>(p) + at);
+  if (type == Scalar::Float32) return load(static_cast<const float*>(p) + at);
+  float scales[LANES];
+  const uint8_t* bytes = static_cast<const uint8_t*>(p) + at;
+  for (int lane = 0; lane < LANES; lane++)
+    scales[lane] = format == Format::Nvfp4 ? from_e4m3(bytes[lane]) : from_e8m0(bytes[lane]);
+  return load(scales);
+}
+
+}  // namespace cowmlx::ISA

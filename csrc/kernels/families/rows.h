@@ -1,0 +1,160 @@
+/* What is done with one row of numbers: norms, sums, gates, softmax, rotation. Meanings in table.h.
+ * The including file has chosen an instruction set. */
+#pragma once
+
+#include "functions.h"
+#include "vectors.h"
+
+#include "../table.h"
+
+namespace cowmlx::ISA {
+
+/* The sum of term(i, lanes) over n numbers, in four chains, since one would wait for itself. */
+template <class Term>
+COWMLX_INLINE float sum_of(int n, Term term) {
+  F sums[4] = {zero(), zero(), zero(), zero()};
+  int i = 0;
+  for (; i + 4 * LANES <= n; i += 4 * LANES)
+    for (int k = 0; k < 4; k++) sums[k] = term(i + k * LANES, LANES, sums[k]);
+  for (; i + LANES <= n; i += LANES) sums[0] = term(i, LANES, sums[0]);
+  if (i < n) sums[1] = term(i, n - i, sums[1]);
+  return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+COWMLX_INLINE float squares(const float* x, int n) {
+  return sum_of(n, [x](int i, int lanes, F so_far) {
+    F v = get(x + i, lanes);
+    return fma(v, v, so_far);
+  });
+}
+
+COWMLX_KERNEL void rms_norm(const float* x, const float* weight, float offset, float eps, int n,
+                            float* y) {
+  F factor = set(1.0f / __builtin_sqrtf(squares(x, n) / static_cast<float>(n) + eps));
+  each_vector(n, [=](int i, int lanes) {
+    F v = get(x + i, lanes) * factor;
+    if (weight) v = v * (get(weight + i, lanes) + set(offset));
+    put(y + i, v, lanes);
+  });
+}
+
+COWMLX_KERNEL void layer_norm(const float* x, const float* weight, const float* bias, float eps,
+                              int n, float* y) {
+  float mean = sum_of(n, [x](int i, int lanes, F so_far) { return so_far + get(x + i, lanes); }) /
+               static_cast<float>(n);
+  /* Lanes behind the end would add the mean's square. */
+  float variance = sum_of(n, [x, mean](int i, int lanes, F so_far) {
+    F v = only(get(x + i, lanes) - set(mean), lanes);
+    return fma(v, v, so_far);
+  });
+  F factor = set(1.0f / __builtin_sqrtf(variance / static_cast<float>(n) + eps));
+  each_vector(n, [=](int i, int lanes) {
+    F v = (get(x + i, lanes) - set(mean)) * factor;
+    if (weight) v = v * get(weight + i, lanes);
+    if (bias) v = v + get(bias + i, lanes);
+    put(y + i, v, lanes);
+  });
+}
+
+COWMLX_KERNEL void add(const float* a, const float* b, float scale, int n, float* y) {
+  each_vector(n, [=](int i, int lanes) {
+    put(y + i, fma(get(b + i, lanes), set(scale), get(a + i, lanes)), lanes);
+  });
+}
+
+template <class Function>
+COWMLX_INLINE void gate_with(const float* gate, const float* up, int n, float* y,
+                             Function activation) {
+  each_vector(n, [=](int i, int lanes) {
+    F v = activation(get(gate + i, lanes));
+    if (up) v = v * get(up + i, lanes);
+    put(y + i, v, lanes);
+  });
+}
+
+COWMLX_KERNEL void gate(Activation activation, const float* gate, const float* up, int n,
+                        float* y) {
+  switch (activation) {
+    case Activation::Silu:
+      return gate_with(gate, up, n, y, [](F x) { return silu(x); });
+    case Activation::Gelu:
+      return gate_with(gate, up, n, y, [](F x) { return gelu(x); });
+    case Activation::GeluTanh:
+      return gate_with(gate, up, n, y, [](F x) { return gelu_tanh(x); });
+    case Activation::Relu:
+      return gate_with(gate, up, n, y, [](F x) { return max(zero(), x); });
+    case Activation::ReluSquared:
+      return gate_with(gate, up, n, y, [](F x) {
+        F positive = max(zero(), x);
+        return positive * positive;
+      });
+  }
+}
+
+COWMLX_INLINE float highest_of(const float* x, int n) {
+  F largest = set(x[0]);
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) largest = max(largest, load(x + i));
+  float found = highest(largest);
+  for (; i < n; i++) found = x[i] > found ? x[i] : found;
+  return found;
+}
+
+COWMLX_KERNEL void softmax(const float* x, int n, float* y) {
+  if (n < 1) return;
+  F largest = set(highest_of(x, n));
+  float total = sum_of(n, [=](int i, int lanes, F so_far) {
+    F power = only(exp(get(x + i, lanes) - largest), lanes);
+    put(y + i, power, lanes);
+    return so_far + power;
+  });
+  F factor = set(1.0f / total);
+  each_vector(n, [=](int i, int lanes) { put(y + i, get(y + i, lanes) * factor, lanes); });
+}
+
+COWMLX_KERNEL void rotate(float* head, const float* cosines, const float* sines, int dims,
+                          bool traditional) {
+  int half = dims / 2;
+  if (traditional) {
+    for (int i = 0; i < half; i++) {
+      float a = head[2 * i], b = head[2 * i + 1];
+      head[2 * i] = a * cosines[i] - b * sines[i];
+      head[2 * i + 1] = a * sines[i] + b * cosines[i];
+    }
+    return;
+  }
+  each_vector(half, [=](int i, int lanes) {
+    F a = get(head + i, lanes), b = get(head + half + i, lanes);
+    F c = get(cosines + i, lanes), s = get(sines + i, lanes);
+    put(head + i, a * c - b * s, lanes);
+    put(head + half + i, a * s + b * c, lanes);
+  });
+}
+
+COWMLX_KERNEL void store_numbers(const float* from, int n, void* to, Scalar type) {
+  if (type == Scalar::Float32) {
+    memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  uint16_t* halves = static_cast<uint16_t*>(to);
+  if (type == Scalar::Float16)
+    each_vector(n,
+                [=](int i, int lanes) { store_float16(halves + i, get(from + i, lanes), lanes); });
+  else
+    each_vector(n,
+                [=](int i, int lanes) { store_bfloat16(halves + i, get(from + i, lanes), lanes); });
+}
+
+COWMLX_KERNEL void load_numbers(const void* from, Scalar type, int n, float* to) {
+  if (type == Scalar::Float32) {
+    memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  const uint16_t* halves = static_cast<const uint16_t*>(from);
+  if (type == Scalar::Float16)
+    each_vector(n, [=](int i, int lanes) { put(to + i, load_float16(halves + i, lanes), lanes); });
+  else
+    each_vector(n, [=](int i, int lanes) { put(to + i, load_bfloat16(halves + i, lanes), lanes); });
+}
+
+}  // namespace cowmlx::ISA

@@ -1,0 +1,33 @@
+/* The table of one instruction set: included last, by the file of that set. */
+#pragma once
+
+#include "../select.h"
+
+namespace cowmlx::ISA {
+
+static constexpr Table filled(const char* name) {
+  Table table{};
+  table.name = name;
+  table.prepare_size = prepare_size;
+  table.prepare = prepare;
+  table.product = product;
+  table.unpack_row = unpack_row;
+  table.rms_norm = rms_norm;
+  table.layer_norm = layer_norm;
+  table.add = add;
+  table.gate = gate;
+  table.softmax = softmax;
+  table.rotate = rotate;
+  table.store = store_numbers;
+  table.load = load_numbers;
+  table.attention_size = attention_size;
+  table.attention = attention;
+  table.highest = maximum_of;
+  table.exponentials = exponentials;
+  table.threefry = threefry;
+  table.contenders = contenders;
+  table.recurrence = recurrence;
+  return table;
+}
+
+}  // namespace cowmlx::ISA

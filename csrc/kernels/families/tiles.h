@@ -1,0 +1,213 @@
+/* Products in tiles of M rows of activations and B blocks of 16 rows of weights, kept in registers.
+ *
+ * Every number of the result is one chain of operations over the columns, the same in every tile,
+ * so rows do not influence each other and a prompt gives what its tokens give one by one. */
+#pragma once
+
+#include "activations.h"
+
+namespace cowmlx::ISA {
+
+/* Rows of activations that stand beside each other in a tile of M. */
+template <int M>
+constexpr int WIDTH = M == 1 ? 1 : 4;
+
+/* Words ahead of those in use that one row asks for: then memory, not arithmetic, sets the pace. */
+constexpr int AHEAD = 16 * LANES;
+
+/* Where a tile writes: the first `rows` of its rows. */
+struct Output {
+  float* y; /* of its first row */
+  int64_t stride;
+  int rows;
+};
+
+template <int M, int B>
+COWMLX_INLINE void write(const Matrix& matrix, int block, const F (&total)[M][B],
+                         const Output& out) {
+  for (int b = 0; b < B; b++) {
+    const int column = (block + b) * LANES;
+    const int count = matrix.rows - column < LANES ? matrix.rows - column : LANES;
+    const F bias = matrix.bias == nullptr ? zero() : load(matrix.bias + column, count);
+    for (int m = 0; m < M; m++) {
+      if (m >= out.rows) break;
+      const F value = matrix.bias == nullptr ? total[m][b] : total[m][b] + bias;
+      float* place = out.y + m * out.stride + column;
+      if (count == LANES)
+        store(place, value);
+      else
+        store(place, value, count);
+    }
+  }
+}
+
+/* Unit k (a number, or four bytes) of row m in a tile; `run` units on stand the next rows. */
+template <int M, class T>
+COWMLX_INLINE const T* at(const T* x, int64_t run, int64_t k, int m) {
+  return x + (m / WIDTH<M>)*run + k * WIDTH<M> + m % WIDTH<M>;
+}
+
+template <class T>
+COWMLX_INLINE F dense_numbers(const T* p, Format format) {
+  if constexpr (sizeof(T) == 4)
+    return load(p);
+  else
+    return format == Format::BFloat16 ? load_bfloat16(p) : load_float16(p);
+}
+
+template <class T, Format FORMAT, int M, int B>
+static void dense_tile(const Matrix& matrix, const float* x, int64_t run, int block,
+                       const Output& out) {
+  const int columns = matrix.columns;
+  const T* w = static_cast<const T*>(matrix.weight) + int64_t{block} * columns * LANES;
+  const int64_t next = int64_t{columns} * LANES;
+  F total[M][B];
+  for (int m = 0; m < M; m++)
+    for (int b = 0; b < B; b++) total[m][b] = zero();
+  for (int k = 0; k < columns; k++) {
+    F weight[B];
+    for (int b = 0; b < B; b++)
+      weight[b] = dense_numbers(w + b * next + int64_t{k} * LANES, FORMAT);
+    for (int m = 0; m < M; m++) {
+      const F value = set(*at<M>(x, run, k, m));
+      for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
+    }
+  }
+  write(matrix, block, total, out);
+}
+
+/* Packed weights and exact activations. */
+template <class Code, int M, int B>
+static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const float* sums,
+                       int block, const Output& out) {
+  constexpr int WORDS = Code::WORDS, NUMBERS = Code::NUMBERS;
+  const int group = matrix.group, groups = matrix.columns / group;
+  const int64_t words = int64_t{matrix.columns} / NUMBERS * WORDS;
+  const uint32_t* w = static_cast<const uint32_t*>(matrix.weight) + block * words * LANES;
+  const F table = Code::table();
+  F total[M][B];
+  for (int m = 0; m < M; m++)
+    for (int b = 0; b < B; b++) total[m][b] = zero();
+  int64_t k = 0;
+  for (int g = 0; g < groups; g++) {
+    F part[M][B];
+    for (int m = 0; m < M; m++)
+      for (int b = 0; b < B; b++) part[m][b] = zero();
+    for (const int64_t end = k + group; k < end; k += NUMBERS) {
+      I word[B][WORDS];
+      for (int b = 0; b < B; b++)
+        for (int i = 0; i < WORDS; i++)
+          word[b][i] = load_words(w + (b * words + k / NUMBERS * WORDS + i) * LANES);
+      if constexpr (M == 1)
+        for (int b = 0; b < B; b++) prefetch(w + (b * words + k / NUMBERS * WORDS) * LANES + AHEAD);
+      unrolled<NUMBERS>([&](auto j) __attribute__((always_inline)) {
+        constexpr int J = decltype(j)::value;
+        F value[B];
+        for (int b = 0; b < B; b++) value[b] = Code::template value<J>(word[b], table);
+        for (int m = 0; m < M; m++) {
+          const F number = set(*at<M>(x, run, k + J, m));
+          for (int b = 0; b < B; b++) part[m][b] = fma(value[b], number, part[m][b]);
+        }
+      });
+    }
+    for (int b = 0; b < B; b++) {
+      const int64_t scale_at = (int64_t{block + b} * groups + g) * LANES;
+      const F scale = load_scales(matrix.scales, scale_at, matrix.format, matrix.scale_type);
+      for (int m = 0; m < M; m++) total[m][b] = fma(part[m][b], scale, total[m][b]);
+      if constexpr (Code::BIASED) {
+        const F bias = load_scales(matrix.biases, scale_at, matrix.format, matrix.scale_type);
+        for (int m = 0; m < M; m++)
+          total[m][b] = fma(bias, set(sums[int64_t{m} * groups + g]), total[m][b]);
+      }
+    }
+  }
+  write(matrix, block, total, out);
+}
+
+/* Four bytes of weights without sign for each lane, part P of a step; what they meet has the order
+ * of place_in_step(). */
+template <class Code, int BITS, int P>
+COWMLX_INLINE I bytes(const I* words, I table) {
+  if constexpr (BITS == 8) {
+    return words[0];
+  } else if constexpr (BITS == 4) {
+    const I nibbles = shift_right<4 * P>(words[0]) & set_word(0x0f0f0f0f);
+    if constexpr (Code::BIASED)
+      return nibbles;
+    else
+      return lookup_bytes(table, nibbles);
+  } else if constexpr (BITS == 2) {
+    return shift_right<2 * P>(words[0]) & set_word(0x03030303);
+  } else {
+    using Own = Packing<BITS>;
+    return Own::template number<4 * P>(words) |
+           shift_left<8>(Own::template number<4 * P + 1>(words)) |
+           shift_left<16>(Own::template number<4 * P + 2>(words)) |
+           shift_left<24>(Own::template number<4 * P + 3>(words));
+  }
+}
+
+template <class Code>
+COWMLX_INLINE I bytes_table() {
+  uint8_t values[16];
+  for (int i = 0; i < 16; i++) values[i] = static_cast<uint8_t>(TWICE_E2M1[i] + E2M1_OFFSET);
+  return set_table(values);
+}
+
+/* Packed weights and int8 activations: sums of a group are exact integers. */
+template <class Code, int BITS, int M, int B>
+static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const float* scales,
+                      const float* sums, int block, const Output& out) {
+  constexpr int WORDS = Code::WORDS, NUMBERS = Code::NUMBERS, PARTS = NUMBERS / 4;
+  const int group = matrix.group, groups = matrix.columns / group;
+  const int64_t words = int64_t{matrix.columns} / NUMBERS * WORDS;
+  const uint32_t* w = static_cast<const uint32_t*>(matrix.weight) + block * words * LANES;
+  const auto* units = reinterpret_cast<const uint32_t*>(x);
+  const I table = bytes_table<Code>();
+  F total[M][B];
+  for (int m = 0; m < M; m++)
+    for (int b = 0; b < B; b++) total[m][b] = zero();
+  int64_t step = 0;
+  for (int g = 0; g < groups; g++) {
+    I part[M][B];
+    for (int m = 0; m < M; m++)
+      for (int b = 0; b < B; b++) part[m][b] = zero_words();
+    for (const int64_t end = step + group / NUMBERS; step < end; step++) {
+      I word[B][WORDS];
+      for (int b = 0; b < B; b++)
+        for (int i = 0; i < WORDS; i++)
+          word[b][i] = load_words(w + (b * words + step * WORDS + i) * LANES);
+      if constexpr (M == 1)
+        for (int b = 0; b < B; b++) prefetch(w + (b * words + step * WORDS) * LANES + AHEAD);
+      unrolled<PARTS>([&](auto p) __attribute__((always_inline)) {
+        constexpr int P = decltype(p)::value;
+        I weight[B];
+        for (int b = 0; b < B; b++) weight[b] = bytes<Code, BITS, P>(word[b], table);
+        for (int m = 0; m < M; m++) {
+          const I number = broadcast(at<M>(units, run, step * PARTS + P, m));
+          for (int b = 0; b < B; b++)
+            part[m][b] = BITS == 8 ? dot4_wide(part[m][b], weight[b], number)
+                                   : dot4(part[m][b], weight[b], number);
+        }
+      });
+    }
+    for (int b = 0; b < B; b++) {
+      const int64_t scale_at = (int64_t{block + b} * groups + g) * LANES;
+      F scale = load_scales(matrix.scales, scale_at, matrix.format, matrix.scale_type);
+      F bias;
+      if constexpr (Code::BIASED) {
+        bias = load_scales(matrix.biases, scale_at, matrix.format, matrix.scale_type);
+      } else { /* bytes are 2 w + 12 */
+        scale = scale * set(0.5f);
+        bias = scale * set(static_cast<float>(-E2M1_OFFSET));
+      }
+      for (int m = 0; m < M; m++) {
+        const F value = convert(part[m][b]) * set(scales[int64_t{m} * groups + g]);
+        total[m][b] = fma(bias, set(sums[int64_t{m} * groups + g]), fma(scale, value, total[m][b]));
+      }
+    }
+  }
+  write(matrix, block, total, out);
+}
+
+}  // namespace cowmlx::ISA

@@ -1,0 +1,129 @@
+#include "attend.h"
+
+#include <cstring>
+
+namespace cowmlx {
+
+namespace {
+
+/* Queries of a prompt that one task attends for. */
+constexpr int QUERIES = 64;
+/* Multiplications below which handing work to another thread costs more than it saves. */
+constexpr int64_t SMALL_WORK = 1 << 15;
+
+size_t size_of(Scalar type) { return type == Scalar::Float32 ? 4 : type == Scalar::UInt8 ? 1 : 2; }
+
+int longest(const Step& step, int place) {
+  int end = 0;
+  for (int row = 0; row < step.rows; row++) end = std::max(end, step.places[place].ends[row]);
+  return end;
+}
+
+/* Norm and turn one head of the token at `position`, in place. */
+void finish_head(const Norm& norm, bool per_head, const Turn& turn, const Step& step, int position,
+                 int dim, float* head) {
+  if (per_head && norm.kind != Norm::Kind::None) apply(norm, head, dim, head);
+  if (turn.table < 0) return;
+  const Angles& angles = step.angles[turn.table];
+  const int64_t at = int64_t{position} * angles.half;
+  table().rotate(head, angles.cosines + at, angles.sines + at, turn.dims, turn.traditional);
+}
+
+}  // namespace
+
+void apply(const Norm& norm, const float* x, int n, float* y) {
+  switch (norm.kind) {
+    case Norm::Kind::Rms:
+      table().rms_norm(x, norm.weight, 0, norm.eps, n, y);
+      break;
+    case Norm::Kind::Layer:
+      table().layer_norm(x, norm.weight, norm.bias, norm.eps, n, y);
+      break;
+    case Norm::Kind::None:
+      if (y != x) std::memcpy(y, x, sizeof(float) * n);
+  }
+}
+
+void store(const AttentionHalf& a, const Step& step, const LayerCache& cache, float* keys,
+           const float* values, int begin, int count) {
+  const Place& place = step.places[a.place];
+  const size_t size = size_of(cache.type);
+  const int key_width = a.groups * a.key_dim, value_width = a.groups * a.value_dim;
+  rowwise(count, [&](int index) {
+    const int row = (begin + index) / step.tokens, token = (begin + index) % step.tokens;
+    float* key = keys + int64_t{index} * key_width;
+    const float* value = values + int64_t{index} * value_width;
+    if (!a.norm_per_head) apply(a.key_norm, key, key_width, key);
+    for (int group = 0; group < a.groups; group++) {
+      finish_head(a.key_norm, a.norm_per_head, a.turn, step, step.offsets[row] + token, a.key_dim,
+                  key + group * a.key_dim);
+      const int64_t line =
+          (int64_t{row} * a.groups + group) * cache.capacity + place.columns[row] + token;
+      table().store(key + group * a.key_dim, a.key_dim,
+                    static_cast<char*>(cache.keys) + line * a.key_dim * size, cache.type);
+      table().store(value + group * a.value_dim, a.value_dim,
+                    static_cast<char*>(cache.values) + line * a.value_dim * size, cache.type);
+    }
+  });
+}
+
+size_t attend_scratch(const AttentionHalf& a) {
+  return table().attention_size(a.key_dim, a.value_dim);
+}
+
+void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, float* queries,
+            float* out, float* scratch) {
+  const Place& place = step.places[a.place];
+  const size_t size = size_of(cache.type), own = attend_scratch(a);
+  const int width = a.heads * a.key_dim, out_width = a.heads * a.value_dim;
+  const int each = a.heads / a.groups, blocks = (step.tokens + QUERIES - 1) / QUERIES;
+  const int64_t work = int64_t{step.rows} * step.tokens * a.heads * longest(step, a.place) *
+                       (a.key_dim + a.value_dim);
+  if (!a.norm_per_head)
+    rowwise(step.rows * step.tokens, [&](int row) {
+      float* query = queries + int64_t{row} * width;
+      apply(a.query_norm, query, width, query);
+    });
+  share(step.rows * a.groups * blocks, work < SMALL_WORK ? 1 : step.workers,
+        [&](int index, int worker) {
+          const int block = index % blocks, group = index / blocks % a.groups;
+          const int row = index / blocks / a.groups;
+          const int first = block * QUERIES, count = std::min(QUERIES, step.tokens - first);
+          const int64_t line = (int64_t{row} * a.groups + group) * cache.capacity;
+          const int64_t at = int64_t{row} * step.tokens + first;
+          float* query = queries + at * width + group * each * a.key_dim;
+          for (int t = 0; t < count; t++)
+            for (int head = 0; head < each; head++)
+              finish_head(a.query_norm, a.norm_per_head, a.turn, step,
+                          step.offsets[row] + first + t, a.key_dim,
+                          query + int64_t{t} * width + head * a.key_dim);
+          Attention attention{};
+          attention.query = query;
+          attention.query_head_stride = a.key_dim;
+          attention.query_stride = width;
+          attention.keys.data = static_cast<char*>(cache.keys) + line * a.key_dim * size;
+          attention.keys.position_stride = a.key_dim;
+          attention.values.data = static_cast<char*>(cache.values) + line * a.value_dim * size;
+          attention.values.position_stride = a.value_dim;
+          attention.keys.type = attention.values.type = cache.type;
+          attention.heads = each;
+          attention.queries = count;
+          attention.key_dim = a.key_dim;
+          attention.value_dim = a.value_dim;
+          attention.position = place.positions[row] + first;
+          attention.end = std::min(place.ends[row], attention.position + count);
+          attention.window = place.windowed ? a.window : 0;
+          if (attention.window)
+            attention.first = std::max(0, attention.position - attention.window + 1);
+          attention.scale = a.scale;
+          attention.soft_cap = a.soft_cap;
+          attention.sinks = a.sinks ? a.sinks + group * each : nullptr;
+          attention.scratch = scratch + worker * own;
+          attention.out = out + at * out_width + group * each * a.value_dim;
+          attention.out_head_stride = a.value_dim;
+          attention.out_stride = out_width;
+          table().attention(attention);
+        });
+}
+
+}  // namespace cowmlx

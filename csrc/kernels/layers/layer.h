@@ -1,0 +1,116 @@
+/* Decoder layers as data: what a network's modules were recognised as, in the order in which a row
+ * of activations passes through them.
+ *
+ *     x += attention_scale * after(out(attend(before(x))))
+ *     x += perceptron_scale * after(down(act(gate(before(x))) * up(before(x))))
+ *
+ * Any norm may be missing. All numbers but weights, keys and values are float32. */
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../matrix.h"
+#include "../table.h"
+
+namespace cowmlx {
+
+struct Norm {
+  enum class Kind : int32_t { None, Rms, Layer };
+  Kind kind = Kind::None;
+  const float* weight = nullptr; /* null: ones */
+  const float* bias = nullptr;   /* of a layer norm; null: zeros */
+  float eps = 0;
+};
+
+/* How a layer's heads turn with their position. */
+struct Turn {
+  int32_t table = -1; /* of the step's tables; -1: not at all */
+  int32_t dims = 0;   /* that turn, even */
+  bool traditional = false;
+};
+
+struct AttentionHalf {
+  Norm before, after;
+  Matrix query, key, value, out;
+  Norm query_norm, key_norm;
+  bool norm_per_head = true; /* false: over all heads together */
+  Turn turn;
+  int32_t heads = 0, groups = 0, key_dim = 0, value_dim = 0;
+  float scale = 1, soft_cap = 0, residual = 1;
+  const float* sinks = nullptr; /* (heads,) or null */
+  int32_t window = 0;           /* tokens that a query sees; 0: all */
+  int32_t place = 0;            /* of the step's places */
+};
+
+struct PerceptronHalf {
+  Norm before, after;
+  Matrix gate, up, down; /* up.rows 0: a perceptron without a gate, whose inner layer is `gate` */
+  Activation activation = Activation::Silu;
+  float residual = 1;
+};
+
+struct Layer {
+  AttentionHalf attention;
+  bool has_perceptron = false; /* false: what follows is left to others */
+  PerceptronHalf perceptron;
+};
+
+struct Layers {
+  int32_t width = 0;  /* H */
+  bool int8 = false;  /* activations of products with packed weights rounded to int8 */
+  Matrix embedding{}; /* rows 0: the step gives activations, not tokens */
+  float input_scale = 1;
+  std::vector<Layer> layers;
+  Norm last;
+};
+
+/* The cosines and sines of one kind of rotation, (positions, half) each. */
+struct Angles {
+  const float* cosines;
+  const float* sines;
+  int32_t half;
+};
+
+/* Where the layers of one kind write a step's T tokens and what these see, per row of the batch. */
+struct Place {
+  std::vector<int32_t> columns;   /* (B,) of the first token in the cache */
+  std::vector<int32_t> ends;      /* (B,) columns in use, the new ones included */
+  std::vector<int32_t> positions; /* (B,) what query 0 counts as: it sees columns 0 … position */
+  bool windowed;                  /* whether the layers' window applies (a ring holds no more) */
+};
+
+/* Keys and values of one layer: (rows, groups, capacity, dim) contiguous each. */
+struct LayerCache {
+  void* keys;
+  void* values;
+  int32_t capacity;
+  Scalar type;
+};
+
+/* What a pass over the layers does with the last of them. */
+enum class Part : int32_t {
+  All,
+  StoreLast, /* of the last layer only keys and values: nobody may want what comes behind */
+  FinishLast /* what StoreLast left out, and the last norm */
+};
+
+struct Step {
+  int32_t rows, tokens;   /* B, T */
+  const int32_t* offsets; /* (B,) positions of the first token in its text */
+  const int32_t* ids;     /* (B, T), or null where x is given */
+  float* x;               /* (B, T, H): activations in, and out */
+  const Angles* angles;
+  const Place* places;
+  const LayerCache* caches; /* per layer */
+  Part part;
+  int32_t workers; /* there is scratch for so many */
+};
+
+/* Bytes of scratch for a step. */
+size_t scratch_size(const Layers&, const Step&);
+
+/* Take a step; x becomes the activations behind the last layer and norm. */
+void run(const Layers&, const Step&, void* scratch);
+
+}  // namespace cowmlx

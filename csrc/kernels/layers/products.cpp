@@ -1,0 +1,64 @@
+#include "products.h"
+
+namespace cowmlx {
+
+namespace {
+
+/* Bytes of weights below which a task costs more to hand over than to compute. */
+constexpr size_t TASK_BYTES = 16 << 10;
+
+bool alike(const Matrix& a, const Matrix& b) {
+  return a.format == b.format && a.bits == b.bits && a.group == b.group && a.columns == b.columns;
+}
+
+size_t block_bytes(const Matrix& matrix) {
+  return static_cast<size_t>(matrix.columns) * matrix.bits * LANES / 8;
+}
+
+}  // namespace
+
+void Preparing::reserve(Arena& arena, const Matrix* const* matrices, int count, int rows,
+                        bool int8) {
+  const Table& t = table();
+  size_ = 0;
+  int parts = 1, part_rows = rows;
+  if (rows > PART_ROWS) {
+    const Slab largest = slab(std::min(rows, SLAB_ROWS), 0);
+    parts = MOST_PARTS;
+    part_rows = std::max((largest.rows + largest.parts - 1) / largest.parts, 2 * PART_ROWS - 1);
+  }
+  for (int i = 0; i < count; i++)
+    if (matrices[i]->rows)
+      size_ =
+          std::max(size_, t.prepare_size(*matrices[i], part_rows, int8_for(*matrices[i], int8)));
+  size_ = (size_ + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
+  for (auto& scratch : scratch_) scratch = arena.take<char>(size_ * parts);
+}
+
+Preparing::Kinds Preparing::kinds(const Product* products, int count, bool int8) {
+  (void)int8;
+  Kinds of{};
+  int distinct = 0;
+  for (int i = 0; i < count; i++) {
+    int kind = 0;
+    while (kind < distinct && !alike(*products[of.first[kind]].matrix, *products[i].matrix)) kind++;
+    if (kind == distinct) of.first[distinct++] = i;
+    of.kind[i] = kind;
+  }
+  return of;
+}
+
+bool Preparing::int8_for(const Matrix& matrix, bool int8) {
+  return int8 && matrix.format != Format::Float32 && matrix.format != Format::Float16 &&
+         matrix.format != Format::BFloat16;
+}
+
+int Preparing::blocks_per_task(const Slab& slab, const Product* products, int total) {
+  const int wanted = std::max(1, total * slab.parts / (threads() * 4));
+  const size_t bytes = std::max<size_t>(1, block_bytes(*products[0].matrix));
+  const int least = slab.rows > SMALL_ROWS ? 1 : static_cast<int>(TASK_BYTES / bytes) + 1;
+  if (threads() == 1) return total;
+  return std::max(1, std::min(total, std::max(wanted, least)));
+}
+
+}  // namespace cowmlx

@@ -1,0 +1,177 @@
+#include <cstring>
+
+#include "arena.h"
+#include "attend.h"
+#include "layer.h"
+#include "products.h"
+#include "slabs.h"
+
+namespace cowmlx {
+
+namespace {
+
+/* What a step computes in. */
+struct Buffers {
+  float *queries, *attended;     /* of all rows */
+  float *normed, *keys, *values; /* of a slab, as are all that follow */
+  float *gate, *up, *added;
+  float* attention;
+  Preparing preparing;
+
+  Buffers(Arena& arena, const Layers& net, const Step& step) {
+    const size_t rows = static_cast<size_t>(step.rows) * step.tokens;
+    const size_t slab_rows = rows < SLAB_ROWS ? rows : SLAB_ROWS;
+    size_t query = 0, out = 0, key = 0, value = 0, inner = 0, scratch = 0;
+    std::vector<const Matrix*> matrices;
+    for (const Layer& layer : net.layers) {
+      const AttentionHalf& a = layer.attention;
+      query = std::max<size_t>(query, a.heads * a.key_dim);
+      out = std::max<size_t>(out, a.heads * a.value_dim);
+      key = std::max<size_t>(key, a.groups * a.key_dim);
+      value = std::max<size_t>(value, a.groups * a.value_dim);
+      scratch = std::max(scratch, attend_scratch(a));
+      for (const Matrix* matrix : {&a.query, &a.key, &a.value, &a.out}) matrices.push_back(matrix);
+      if (!layer.has_perceptron) continue;
+      const PerceptronHalf& p = layer.perceptron;
+      inner = std::max<size_t>(inner, p.gate.rows);
+      for (const Matrix* matrix : {&p.gate, &p.up, &p.down}) matrices.push_back(matrix);
+    }
+    queries = arena.take<float>(rows * query);
+    attended = arena.take<float>(rows * out);
+    normed = arena.take<float>(slab_rows * net.width);
+    keys = arena.take<float>(slab_rows * key);
+    values = arena.take<float>(slab_rows * value);
+    gate = arena.take<float>(slab_rows * inner);
+    up = arena.take<float>(slab_rows * inner);
+    added = arena.take<float>(slab_rows * net.width);
+    attention = arena.take<float>(scratch * step.workers);
+    preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()),
+                      static_cast<int>(rows), net.int8);
+  }
+};
+
+class Pass {
+ public:
+  Pass(const Layers& net, const Step& step, Buffers& buffers)
+      : net_(net), step_(step), b_(buffers), rows_(step.rows * step.tokens) {}
+
+  void run() {
+    if (step_.part != Part::FinishLast && step_.ids) embed();
+    const int count = static_cast<int>(net_.layers.size());
+    for (int i = step_.part == Part::FinishLast ? count - 1 : 0; i < count; i++) {
+      const Layer& layer = net_.layers[i];
+      const bool last = i == count - 1;
+      const bool stores = !(last && step_.part == Part::FinishLast);
+      const bool finishes = !(last && step_.part == Part::StoreLast);
+      project(layer.attention, step_.caches[i], stores, finishes);
+      if (!finishes) return;
+      attend(layer.attention, step_, step_.caches[i], b_.queries, b_.attended, b_.attention);
+      for (int s = 0; s < slab_count(rows_); s++) {
+        const Slab part = slab(rows_, s);
+        output(layer.attention, part);
+        if (layer.has_perceptron) perceptron(layer.perceptron, part);
+      }
+    }
+    if (net_.last.kind != Norm::Kind::None)
+      rowwise(rows_, [&](int row) { apply(net_.last, x(row), net_.width, x(row)); });
+  }
+
+ private:
+  float* x(int row) const { return step_.x + int64_t{row} * net_.width; }
+
+  void embed() {
+    rowwise(rows_, [&](int row) {
+      table().unpack_row(net_.embedding, step_.ids[row], x(row));
+      if (net_.input_scale != 1)
+        for (int i = 0; i < net_.width; i++) x(row)[i] *= net_.input_scale;
+    });
+  }
+
+  void project(const AttentionHalf& a, const LayerCache& cache, bool stores, bool queries) {
+    const int query = a.heads * a.key_dim, key = a.groups * a.key_dim,
+              value = a.groups * a.value_dim;
+    for (int s = 0; s < slab_count(rows_); s++) {
+      const Slab part = slab(rows_, s);
+      Product products[MOST_MATRICES];
+      int count = 0;
+      if (queries) products[count++] = {&a.query, b_.queries + int64_t{part.begin} * query, query};
+      if (stores) {
+        products[count++] = {&a.key, b_.keys, key};
+        products[count++] = {&a.value, b_.values, value};
+      }
+      normed_products(a.before, part, products, count, false, [](int, int, int, int) {});
+      if (stores) store(a, step_, cache, b_.keys, b_.values, part.begin, part.rows);
+    }
+  }
+
+  /* Products of normed rows of x. */
+  template <class F>
+  void normed_products(const Norm& norm, const Slab& part, const Product* products, int count,
+                       bool together, F&& then) {
+    const bool bare = norm.kind == Norm::Kind::None;
+    const RowsOf rows{bare ? x(part.begin) : b_.normed, net_.width};
+    b_.preparing.prepare(part, products, count, rows, net_.int8, [&](int row) {
+      if (!bare)
+        apply(norm, x(part.begin + row), net_.width, b_.normed + int64_t{row} * net_.width);
+    });
+    b_.preparing.multiply(part, products, count, together, then);
+  }
+
+  void output(const AttentionHalf& a, const Slab& part) {
+    const int width = a.heads * a.value_dim;
+    const Product product{&a.out, b_.added, net_.width};
+    b_.preparing.prepare(part, &product, 1, {b_.attended + int64_t{part.begin} * width, width},
+                         net_.int8, [](int) {});
+    b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
+    add(a.after, a.residual, part);
+  }
+
+  void perceptron(const PerceptronHalf& p, const Slab& part) {
+    const int inner = p.gate.rows;
+    const bool gated = p.up.rows != 0;
+    const Product products[2] = {{&p.gate, b_.gate, inner}, {&p.up, b_.up, inner}};
+    normed_products(p.before, part, products, gated ? 2 : 1, true,
+                    [&](int from, int to, int row, int row_end) {
+                      for (; row < row_end; row++) {
+                        float* gate = b_.gate + int64_t{row} * inner + from;
+                        const float* up = b_.up + int64_t{row} * inner + from;
+                        table().gate(p.activation, gate, gated ? up : nullptr, to - from, gate);
+                      }
+                    });
+    const Product product{&p.down, b_.added, net_.width};
+    b_.preparing.prepare(part, &product, 1, {b_.gate, inner}, net_.int8, [](int) {});
+    b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
+    add(p.after, p.residual, part);
+  }
+
+  /* x += residual * norm(added) */
+  void add(const Norm& norm, float residual, const Slab& part) {
+    rowwise(part.rows, [&](int row) {
+      float* added = b_.added + int64_t{row} * net_.width;
+      if (norm.kind != Norm::Kind::None) apply(norm, added, net_.width, added);
+      float* sum = x(part.begin + row);
+      table().add(sum, added, residual, net_.width, sum);
+    });
+  }
+
+  const Layers& net_;
+  const Step& step_;
+  Buffers& b_;
+  const int rows_;
+};
+
+}  // namespace
+
+size_t scratch_size(const Layers& net, const Step& step) {
+  Arena counting(nullptr);
+  Buffers buffers(counting, net, step);
+  return counting.used();
+}
+
+void run(const Layers& net, const Step& step, void* scratch) {
+  Arena arena(scratch);
+  Buffers buffers(arena, net, step);
+  Pass(net, step, buffers).run();
+}
+
+}  // namespace cowmlx

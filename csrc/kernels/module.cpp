@@ -1,0 +1,75 @@
+/* cowmlx.accelerate._kernels: mlx primitives for processors. nanobind shares mlx's types through
+ * its domain "mlx", if both were made with the same internals. */
+
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "mlx/array.h"
+#include "mlx/version.h"
+
+#include "pool.h"
+#include "primitives/bindings.h"
+#include "select.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+/* Found in the module's file by those who list what is in it. */
+#define TEXT(x) #x
+#define VERSION(major, minor, patch) "nanobind-" TEXT(major) "." TEXT(minor) "." TEXT(patch)
+constexpr char MADE_WITH[] = VERSION(NB_VERSION_MAJOR, NB_VERSION_MINOR, NB_VERSION_PATCH);
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (auto one = cowmlx::usable_tables(); *one != nullptr; one++) names.emplace_back((*one)->name);
+  return names;
+}
+
+void use(const std::string& name) {
+  if (const std::string why = cowmlx::select_table(name.c_str()); !why.empty())
+    throw nb::value_error(why.c_str());
+}
+
+std::string made_for() {
+  return std::to_string(MLX_VERSION_MAJOR) + "." + std::to_string(MLX_VERSION_MINOR) + "." +
+         std::to_string(MLX_VERSION_PATCH);
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, module) {
+  nb::set_leak_warnings(false); /* an interpreter that ends prints nothing */
+  module.doc() = "Kernels for processors, as operations of mlx.";
+  module.attr("MLX_VERSION") = made_for();
+  module.attr("MADE_WITH") = MADE_WITH;
+  module.def(
+      "takes", [](nb::handle value) { return nb::isinstance<mlx::core::array>(value); }, "value"_a,
+      "Whether a value is an array of mlx, as this module sees it.");
+  module.def("instruction_sets", instruction_sets,
+             "Names of the instruction sets that may be used here, best first.");
+  module.def(
+      "instruction_set", [] { return std::string(cowmlx::table().name); },
+      "Name of the instruction set in use.");
+  module.def("select", use, "name"_a,
+             "Use an instruction set from the next operation on; \"\" for the best.\n\n"
+             "Raises:\n    ValueError: there is none of that name, or not here.");
+  module.def("threads", cowmlx::threads, "How many threads compute, the caller's included.");
+  module.def("set_threads", cowmlx::set_threads, "count"_a,
+             "Bound the threads from the next operation on; 0: as many as the process may use.");
+  cowmlx::bind_attention(module);
+  cowmlx::bind_draw(module);
+  cowmlx::bind_experts(module);
+  cowmlx::bind_mlstm(module);
+  cowmlx::bind_layers(module);
+  cowmlx::bind_pack(module);
+  cowmlx::bind_product(module);
+  cowmlx::bind_rope(module);
+  cowmlx::bind_rows(module);
+  cowmlx::bind_take(module);
+}

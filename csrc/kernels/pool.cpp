@@ -1,0 +1,232 @@
+#include "pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+
+#include <pthread.h>
+#ifdef __APPLE__
+#include <pthread/qos.h>
+#endif
+
+#include "processors.h"
+
+namespace cowmlx {
+namespace {
+
+using Nanoseconds = int64_t;
+
+constexpr int MAX_WORKERS = 255;
+constexpr size_t STACK = 1 << 20;
+constexpr Nanoseconds MICROSECOND = 1000, SECOND = 1000 * 1000 * MICROSECOND;
+
+/* Regions of one layer follow each other faster than a thread can be woken. */
+constexpr Nanoseconds SPIN = 20 * MICROSECOND;
+
+/* A caller that waits this long for chunks under way has lost a worker to another program. */
+constexpr Nanoseconds STALL = 200 * MICROSECOND;
+
+/* A stall costs at most this part of the time until the next one is risked. */
+constexpr int AMORTISED = 24;
+
+Nanoseconds now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory"); /* yield does nothing on most cores */
+#endif
+}
+
+/* The region under way. Whoever takes `left` from n > 0 to n - 1 has claimed a chunk of it, and the
+ * region stays until that chunk is done: only then are the other members read. */
+struct Region {
+  alignas(64) std::atomic<int> left{0};
+  alignas(64) std::atomic<int> done{0};
+  alignas(64) Chunk chunk = nullptr;
+  void* context = nullptr;
+  int count = 0;
+};
+
+struct alignas(64) Worker {
+  std::atomic<int> asleep{0};
+};
+
+/* Nothing here has a destructor: workers outlive exit(). */
+Region region;
+Worker workers[MAX_WORKERS];
+std::atomic<int> wanted{0};       /* threads, the caller included; 0: not set */
+std::atomic<int> allowed{0};      /* workers that may claim chunks */
+std::atomic<bool> busy{false};    /* a region is under way; guards `started` and `patience` */
+std::atomic<bool> forked{false};  /* this is a child, whose workers stayed behind */
+std::atomic<bool> refused{false}; /* the system gave no more threads */
+int started = 0;
+
+/* When to compute alone, since another program needs the processors. */
+struct Patience {
+  Nanoseconds alone_until = 0;
+  Nanoseconds penalty = 0;
+
+  void stalled(Nanoseconds at, Nanoseconds lost) {
+    const bool again = at - alone_until < penalty; /* sooner than the last penalty was long */
+    penalty = std::min(std::max(again ? 2 * penalty : 0, AMORTISED * lost), SECOND);
+    alone_until = at + penalty;
+  }
+} patience;
+
+/* Claim chunks until none is left; how many were. */
+int work() {
+  int claimed = 0;
+  while (region.left.load(std::memory_order_relaxed) > 0) {
+    const int left = region.left.fetch_sub(1, std::memory_order_acquire);
+    if (left <= 0) break;
+    const int count = region.count;
+    region.chunk(region.context, count - left);
+    claimed++;
+    /* The caller may begin its next region from here on. */
+    if (region.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count) region.done.notify_one();
+  }
+  return claimed;
+}
+
+bool may_claim(int index) {
+  return region.left.load(std::memory_order_seq_cst) >
+             0 && /* first: what it was stored after holds */
+         index < allowed.load(std::memory_order_relaxed);
+}
+
+void* serve(void* given) {
+  Worker& worker = *static_cast<Worker*>(given);
+  const int index = static_cast<int>(&worker - workers);
+  for (;;) {
+    const Nanoseconds end = now() + SPIN;
+    while (!may_claim(index) && now() < end) relax();
+    if (!may_claim(index)) {
+      worker.asleep.store(1, std::memory_order_seq_cst);
+      if (may_claim(index)) {
+        worker.asleep.store(0, std::memory_order_relaxed);
+      } else {
+        worker.asleep.wait(1, std::memory_order_acquire);
+      }
+    }
+    if (index < allowed.load(std::memory_order_relaxed)) work();
+  }
+  return nullptr;
+}
+
+void wake(Worker& worker) {
+  if (worker.asleep.load(std::memory_order_seq_cst) == 1 &&
+      worker.asleep.exchange(0, std::memory_order_release) == 1)
+    worker.asleep.notify_one();
+}
+
+bool start(Worker& worker) {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, STACK);
+#ifdef __APPLE__
+  pthread_attr_set_qos_class_np(&attributes, qos_class_self(), 0); /* else it is a slow core's */
+#endif
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the host's */
+  pthread_t thread;
+  const int failed = pthread_create(&thread, &attributes, serve, &worker);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return failed == 0;
+}
+
+void after_fork() { forked.store(true, std::memory_order_relaxed); }
+
+/* Let as many workers claim chunks as are wanted, and start those that are missing. */
+int ready(int wished) {
+  static const bool told = pthread_atfork(nullptr, nullptr, after_fork) == 0;
+  if (!told) return 0;
+  while (started < wished && !refused.load(std::memory_order_relaxed)) {
+    if (start(workers[started])) {
+      started++;
+    } else {
+      refused.store(true, std::memory_order_relaxed);
+    }
+  }
+  const int count = std::min(wished, started);
+  allowed.store(count, std::memory_order_relaxed);
+  return count;
+}
+
+void alone(int count, Chunk chunk, void* context) {
+  for (int index = 0; index < count; index++) chunk(context, index);
+}
+
+/* Wait for chunks that workers have claimed. Whoever sleeps lets the scheduler move a worker that
+ * waits behind another program to this processor. */
+void finish(int count) {
+  const Nanoseconds end = now() + SPIN;
+  int done = region.done.load(std::memory_order_acquire);
+  while (done != count && now() < end) {
+    relax();
+    done = region.done.load(std::memory_order_acquire);
+  }
+  while (done != count) {
+    region.done.wait(done, std::memory_order_acquire);
+    done = region.done.load(std::memory_order_acquire);
+  }
+}
+
+void together(int count, Chunk chunk, void* context, int helpers, Nanoseconds begun) {
+  region.chunk = chunk;
+  region.context = context;
+  region.count = count;
+  region.done.store(0, std::memory_order_relaxed);
+  region.left.store(count, std::memory_order_seq_cst);
+  for (int index = 0; index < std::min(helpers, count - 1); index++) wake(workers[index]);
+  const int own = work();
+  if (region.done.load(std::memory_order_acquire) == count) return;
+  const Nanoseconds claimed = now();
+  finish(count);
+  const Nanoseconds ended = now(), waited = ended - claimed;
+  const Nanoseconds expected = 2 * (claimed - begun) / std::max(own, 1);
+  if (waited > STALL + expected) patience.stalled(ended, waited);
+}
+
+}  // namespace
+
+int threads() {
+  if (forked.load(std::memory_order_relaxed)) return 1;
+  int count = wanted.load(std::memory_order_relaxed);
+  if (count < 1) {
+    static const int available = processors();
+    count = available;
+  }
+  return std::min(count, MAX_WORKERS + 1);
+}
+
+void set_threads(int count) {
+  wanted.store(count, std::memory_order_relaxed);
+  refused.store(false, std::memory_order_relaxed); /* try again */
+}
+
+void parallel(int count, Chunk chunk, void* context) {
+  const int wished = count > 1 ? threads() - 1 : 0;
+  if (wished < 1 || busy.load(std::memory_order_relaxed) ||
+      busy.exchange(true, std::memory_order_acquire)) {
+    alone(count, chunk, context);
+    return;
+  }
+  const Nanoseconds begun = now();
+  const int helpers = begun < patience.alone_until ? 0 : ready(wished);
+  if (helpers > 0) {
+    together(count, chunk, context, helpers, begun);
+  } else {
+    alone(count, chunk, context);
+  }
+  busy.store(false, std::memory_order_release);
+}
+
+}  // namespace cowmlx

@@ -1,0 +1,30 @@
+/* One pool of threads for all kernels. A region is cut into chunks, which the caller and idle
+ * workers take one after the other; what a chunk computes never depends on who computes it. */
+#pragma once
+
+#include <type_traits>
+
+namespace cowmlx {
+
+using Chunk = void (*)(void* context, int index);
+
+/* Run chunks 0 … count - 1 and return when all are done. Any thread may call; while another
+ * thread's region is under way the caller computes its own alone. Chunks call nothing that waits,
+ * and do not throw. Safe in a forked child, where the caller computes alone from then on. */
+void parallel(int count, Chunk chunk, void* context);
+
+template <class F>
+void parallel(int count, F&& body) {
+  using Body = std::remove_reference_t<F>;
+  parallel(
+      count, [](void* context, int index) { (*static_cast<Body*>(context))(index); },
+      const_cast<std::remove_const_t<Body>*>(&body));
+}
+
+/* How many threads compute, the caller included: as set, or as many as the process may use. */
+int threads();
+
+/* Bound the threads from the next region on; below 1 stands for as many as there are processors. */
+void set_threads(int count);
+
+}  // namespace cowmlx

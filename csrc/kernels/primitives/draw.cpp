@@ -1,0 +1,222 @@
+#include <atomic>
+#include <new>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+
+#include "activations.h"
+#include "bindings.h"
+#include "dispatch.h"
+#include "draw_row.h"
+#include "pool.h"
+#include "weights.h"
+
+namespace mx = mlx::core;
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace cowmlx {
+namespace {
+
+using Options = std::shared_ptr<DrawOptions>;
+
+/* What a token is drawn from, besides arrays. */
+struct Asked {
+  int row; /* of the logits */
+  Options options;
+  uint64_t key;
+  bool excludes;
+  std::vector<int32_t> recent;
+  int mask; /* its input, or -1 */
+};
+using AllAsked = std::vector<Asked>;
+
+struct Job {
+  std::shared_ptr<const AllAsked> asked;
+  Activations logits;
+  const uint32_t* last;           /* of each, tokens that were computing, or null */
+  std::vector<const bool*> masks; /* of each, or null */
+  char* memory;
+  int64_t part; /* bytes of one of a row's parts */
+  uint32_t* out;
+
+  void draw(const Table& table, int index) const {
+    const Asked& own = (*asked)[static_cast<size_t>(index)];
+    std::vector<int32_t> recent = own.recent;
+    if (last != nullptr) recent.push_back(static_cast<int32_t>(last[index]));
+    char* first = memory + 5 * part * index;
+    const DrawMemory parts{reinterpret_cast<float*>(first), reinterpret_cast<float*>(first + part),
+                           reinterpret_cast<float*>(first + 2 * part),
+                           reinterpret_cast<float*>(first + 3 * part),
+                           reinterpret_cast<int32_t*>(first + 4 * part)};
+    logits.read(table, own.row, 1, parts.logits);
+    const DrawRow row{own.options.get(),
+                      own.key,
+                      own.excludes,
+                      recent.data(),
+                      static_cast<int64_t>(recent.size()),
+                      masks[static_cast<size_t>(index)]};
+    out[index] = static_cast<uint32_t>(draw_row(table, row, logits.columns(), parts));
+  }
+
+  void operator()() const {
+    const Table& used = table();
+    std::atomic<bool> failed{false};
+    parallel(static_cast<int>(asked->size()), [&](int index) {
+      try {
+        draw(used, index);
+      } catch (const std::bad_alloc&) { /* a chunk does not throw */
+        failed.store(true, std::memory_order_relaxed);
+      }
+    });
+    if (failed.load(std::memory_order_relaxed)) throw std::bad_alloc();
+  }
+};
+
+class Draw : public mx::UnaryPrimitive {
+ public:
+  Draw(mx::Stream stream, std::shared_ptr<const AllAsked> asked, bool has_last)
+      : mx::UnaryPrimitive(stream), asked_(std::move(asked)), has_last_(has_last) {}
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    for (const mx::array& input : inputs) encoder.set_input_array(input);
+    encoder.set_output_array(out);
+    const Activations logits(inputs[0]);
+    const int64_t part = (int64_t{logits.columns()} * 4 + 63) / 64 * 64;
+    std::vector<const bool*> masks;
+    for (const Asked& each : *asked_)
+      masks.push_back(each.mask < 0 ? nullptr
+                                    : inputs[static_cast<size_t>(each.mask)].data<bool>());
+    const auto count = static_cast<int64_t>(asked_->size());
+    encoder.dispatch(Job{asked_, logits, has_last_ ? inputs[1].data<uint32_t>() : nullptr,
+                         std::move(masks), temporary<char>(encoder, 5 * part * count), part,
+                         out.data<uint32_t>()});
+  }
+
+  void eval_gpu(const Arrays&, mx::array&) override {
+    throw std::runtime_error("kernels run on the CPU");
+  }
+
+  const char* name() const override { return "CowmlxDraw"; }
+
+ private:
+  std::shared_ptr<const AllAsked> asked_;
+  bool has_last_;
+};
+
+/* Row, options, key, whether XTC happens, the last tokens, the mask. */
+using Given =
+    std::tuple<int, Options, uint64_t, bool, std::vector<int32_t>, std::optional<mx::array>>;
+
+mx::array draw(const mx::array& logits, std::vector<Given> given,
+               const std::optional<mx::array>& last, mx::StreamOrDevice where) {
+  const mx::Stream stream = stream_of(where);
+  if (logits.ndim() != 2 || logits.size() == 0 || scalar_of(logits, "logits") == Scalar::UInt8)
+    throw std::invalid_argument("logits can be float32, float16 or bfloat16, (B, V)");
+  const auto count = static_cast<int>(given.size());
+  Arrays inputs{logits};
+  if (last) {
+    if (last->shape() != mx::Shape{count})
+      throw std::invalid_argument("last has a token for each row that is drawn");
+    inputs.push_back(plain(mx::astype(*last, mx::uint32, stream), stream));
+  }
+  auto asked = std::make_shared<AllAsked>();
+  for (auto& [row, options, key, excludes, recent, allowed] : given) {
+    if (row < 0 || row >= logits.shape(0) || options == nullptr)
+      throw std::invalid_argument("a row and options are needed for each token");
+    int mask = -1;
+    if (allowed) {
+      if (allowed->shape() != mx::Shape{logits.shape(1)} || allowed->dtype() != mx::bool_)
+        throw std::invalid_argument("what is allowed is bool, (V,)");
+      mask = static_cast<int>(inputs.size());
+      inputs.push_back(plain(*allowed, stream));
+    }
+    asked->push_back({row, options, key, excludes, std::move(recent), mask});
+  }
+  return mx::array({count}, mx::uint32,
+                   std::make_shared<Draw>(stream, std::move(asked), last.has_value()),
+                   std::move(inputs));
+}
+
+using Step = std::tuple<std::string, uint64_t, float>;
+
+Options make_options(bool samples, float scale, double top_p, std::optional<float> log_min_p,
+                     double typical_p, float xtc_threshold, int64_t top_k,
+                     std::vector<int32_t> spared, std::vector<std::pair<int32_t, float>> bias,
+                     bool forbids, const std::vector<Step>& penalties) {
+  auto made = std::make_shared<DrawOptions>();
+  made->samples = samples;
+  made->scale = scale;
+  made->top_p = top_p;
+  made->has_min_p = log_min_p.has_value();
+  made->log_min_p = log_min_p.value_or(0);
+  made->typical_p = typical_p;
+  made->xtc_threshold = xtc_threshold;
+  made->top_k = top_k;
+  made->spared = std::move(spared);
+  made->bias = std::move(bias);
+  made->forbids = forbids;
+  for (const auto& [name, window, number] : penalties) {
+    if (name != "repetition" && name != "presence" && name != "frequency")
+      throw std::invalid_argument("there is no penalty \"" + name + "\"");
+    const Penalty kind = name == "repetition" ? Penalty::Repetition
+                         : name == "presence" ? Penalty::Presence
+                                              : Penalty::Frequency;
+    made->penalties.push_back({kind, window, number});
+  }
+  return made;
+}
+
+}  // namespace
+
+void bind_draw(nb::module_& module) {
+  nb::class_<DrawOptions>(module, "DrawOptions", "What a generation does with logits.");
+  module.def("draw_options", make_options, nb::kw_only(), "samples"_a, "scale"_a, "top_p"_a,
+             "log_min_p"_a.none(), "typical_p"_a, "xtc_threshold"_a, "top_k"_a, "spared"_a,
+             "bias"_a, "forbids"_a, "penalties"_a,
+             R"(Options for draw(), as cowmlx.generation.sampling has them.
+
+Args:
+    samples: whether tokens are drawn, and not the best ones taken.
+    scale: the inverse of the temperature.
+    top_p, typical_p: 1: off.
+    log_min_p: None: off.
+    xtc_threshold: for draws where XTC happens.
+    top_k: 0: off.
+    spared: tokens that XTC spares, ascending.
+    bias: tokens and what is added to their logits.
+    forbids: whether some of that is -inf.
+    penalties: name, window and number of each, in order.)");
+  module.def("draw", draw, "logits"_a, "given"_a, "last"_a = nb::none(), nb::kw_only(),
+             "stream"_a = nb::none(),
+             R"(A token for each row that is asked for: (N,) uint32.
+
+Args:
+    logits: (B, V).
+    given: of each token its row, options, random key, whether XTC happens, the last tokens, as
+        many as penalties look back on, and (V,) bool which tokens are allowed, or None.
+    last: (N,) tokens behind these last ones, perhaps still computing; None: nothing is behind them.
+    stream: of the CPU.
+
+Raises:
+    ValueError: shapes or types do not fit.)");
+}
+
+}  // namespace cowmlx

@@ -1,0 +1,30 @@
+/* Gumbel numbers of one draw, and who wins with them. */
+#pragma once
+
+#include <cstdint>
+
+#include "table.h"
+
+namespace cowmlx {
+
+/* The numbers that cowmlx/generation/randomness.py gives for a key and `size` tokens; only those
+ * that may decide are computed. */
+class Noise {
+ public:
+  Noise(const Table& table, uint64_t key, int size) : table_(table), key_(key), size_(size) {}
+
+  /* The token with the highest scale * (logit - shift) + noise, of all tokens; among equals the
+   * first. `shift` is the highest logit. */
+  int32_t best_of_all(const float* logits, float shift, float scale) const;
+
+  /* The same of some tokens, in ascending order. */
+  int32_t best_of(const float* logits, const int32_t* tokens, int count, float shift,
+                  float scale) const;
+
+ private:
+  const Table& table_;
+  uint64_t key_;
+  int size_;
+};
+
+}  // namespace cowmlx

@@ -1,0 +1,51 @@
+/* A run of decoder layers as one operation of mlx. */
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "mlx/primitives.h"
+
+#include "layers/layer.h"
+#include "matrices.h"
+
+namespace cowmlx {
+
+/* Layers and the arrays that they point into. Knows its owners, so that an operation shares it with
+ * Python's object and does not hold that one: the thread of a stream lets go of its operations, and
+ * may not wait for the interpreter then, whose thread may be waiting for the stream. */
+struct HeldLayers : std::enable_shared_from_this<HeldLayers> {
+  Layers layers;
+  std::vector<HeldMatrix> matrices;
+  Arrays arrays; /* of norms and sinks */
+};
+
+/* One step's numbers. */
+struct LayersCall {
+  Part part;
+  std::vector<int32_t> offsets;
+  std::vector<Place> places;
+  int angles; /* how many tables of cosines and sines are among the inputs */
+};
+
+/* Inputs: tokens (B, T) or activations (B, T, H); cosines and sines of every table; keys and values
+ * of every layer (of the last one alone for Part::FinishLast). Outputs: activations (B, T, H), and
+ * but for Part::FinishLast keys and values as they are then: in the buffers of the inputs, if
+ * nobody else holds these, and in copies otherwise. */
+class LayersStep : public mlx::core::Primitive {
+ public:
+  LayersStep(mlx::core::Stream stream, std::shared_ptr<const HeldLayers> held, LayersCall call)
+      : Primitive(stream), held_(std::move(held)), call_(std::move(call)) {}
+
+  void eval_cpu(const std::vector<mlx::core::array>& inputs,
+                std::vector<mlx::core::array>& outputs) override;
+  void eval_gpu(const std::vector<mlx::core::array>& inputs,
+                std::vector<mlx::core::array>& outputs) override;
+  const char* name() const override { return "CowmlxLayers"; }
+
+ private:
+  std::shared_ptr<const HeldLayers> held_;
+  LayersCall call_;
+};
+
+}  // namespace cowmlx

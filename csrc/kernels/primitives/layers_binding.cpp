@@ -1,0 +1,301 @@
+/* Layers as Python describes them: dictionaries of matrices, arrays and numbers. */
+
+#include <stdexcept>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "mlx/ops.h"
+#include "mlx/transforms.h"
+
+#include "bindings.h"
+#include "dispatch.h"
+#include "layers.h"
+
+namespace mx = mlx::core;
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace cowmlx {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
+
+/* Reads a description into layers, which keep what it names. */
+class Reader {
+ public:
+  explicit Reader(HeldLayers& held) : held_(held) {}
+
+  Matrix matrix(const nb::dict& from, const char* name) {
+    const nb::object value = from.get(name, nb::none());
+    if (value.is_none()) return Matrix{};
+    held_.matrices.push_back(nb::cast<HeldMatrix>(value));
+    return held_.matrices.back().matrix();
+  }
+
+  const float* numbers(const nb::object& value, int size) {
+    if (value.is_none()) return nullptr;
+    mx::array array = mx::contiguous(mx::astype(nb::cast<mx::array>(value), mx::float32));
+    mx::eval(array);
+    if (array.ndim() != 1 || array.shape(0) != size)
+      refuse("a layer's array has " + std::to_string(array.size()) + " numbers, not " +
+             std::to_string(size));
+    held_.arrays.push_back(array);
+    return array.data<float>();
+  }
+
+  /* None, or (kind, weight, bias, eps). */
+  Norm norm(const nb::object& value, int size) {
+    Norm norm;
+    if (value.is_none()) return norm;
+    const nb::tuple parts = nb::cast<nb::tuple>(value);
+    const auto kind = nb::cast<std::string>(parts[0]);
+    if (kind != "rms" && kind != "layer") refuse("a norm is \"rms\" or \"layer\"");
+    norm.kind = kind == "rms" ? Norm::Kind::Rms : Norm::Kind::Layer;
+    norm.weight = numbers(parts[1], size);
+    norm.bias = numbers(parts[2], size);
+    norm.eps = nb::cast<float>(parts[3]);
+    return norm;
+  }
+
+  Norm norm(const nb::dict& from, const char* name, int size) {
+    return norm(from.get(name, nb::none()), size);
+  }
+
+  AttentionHalf attention(const nb::dict& from) {
+    AttentionHalf half;
+    const int width = held_.layers.width;
+    half.heads = nb::cast<int>(from["heads"]);
+    half.groups = nb::cast<int>(from["groups"]);
+    half.query = matrix(from, "query");
+    half.key = matrix(from, "key");
+    half.value = matrix(from, "value");
+    half.out = matrix(from, "out");
+    if (half.heads < 1 || half.groups < 1 || half.heads % half.groups != 0)
+      refuse("heads are no whole number of groups");
+    half.key_dim = half.key.rows / half.groups;
+    half.value_dim = half.value.rows / half.groups;
+    if (half.query.columns != width || half.key.columns != width || half.value.columns != width ||
+        half.key.rows != half.groups * half.key_dim ||
+        half.query.rows != half.heads * half.key_dim ||
+        half.value.rows != half.groups * half.value_dim ||
+        half.out.columns != half.heads * half.value_dim || half.out.rows != width)
+      refuse("the projections of an attention do not fit each other");
+    half.before = norm(from, "before", width);
+    half.after = norm(from, "after", width);
+    half.norm_per_head = nb::cast<bool>(from["norm_per_head"]);
+    const int heads = half.norm_per_head ? 1 : half.heads;
+    const int groups = half.norm_per_head ? 1 : half.groups;
+    half.query_norm = norm(from, "query_norm", heads * half.key_dim);
+    half.key_norm = norm(from, "key_norm", groups * half.key_dim);
+    half.turn.table = nb::cast<int>(from["table"]);
+    half.turn.dims = nb::cast<int>(from["turning"]);
+    half.turn.traditional = nb::cast<bool>(from["traditional"]);
+    if (half.turn.dims < 0 || half.turn.dims > half.key_dim || half.turn.dims % 2 != 0)
+      refuse("a head turns in an even number of its dimensions");
+    half.scale = nb::cast<float>(from["scale"]);
+    half.soft_cap = nb::cast<float>(from["soft_cap"]);
+    half.residual = nb::cast<float>(from["residual"]);
+    half.sinks = numbers(from.get("sinks", nb::none()), half.heads);
+    half.window = nb::cast<int>(from["window"]);
+    half.place = nb::cast<int>(from["place"]);
+    return half;
+  }
+
+  PerceptronHalf perceptron(const nb::dict& from) {
+    PerceptronHalf half;
+    const int width = held_.layers.width;
+    half.before = norm(from, "before", width);
+    half.after = norm(from, "after", width);
+    half.gate = matrix(from, "gate");
+    half.up = matrix(from, "up");
+    half.down = matrix(from, "down");
+    if (half.gate.columns != width || half.down.rows != width ||
+        half.down.columns != half.gate.rows ||
+        (half.up.rows != 0 && (half.up.rows != half.gate.rows || half.up.columns != width)))
+      refuse("the layers of a perceptron do not fit each other");
+    half.activation = activation(nb::cast<std::string>(from["activation"]));
+    half.residual = nb::cast<float>(from["residual"]);
+    return half;
+  }
+
+ private:
+  static Activation activation(const std::string& name) {
+    if (name == "silu") return Activation::Silu;
+    if (name == "gelu") return Activation::Gelu;
+    if (name == "gelu_tanh") return Activation::GeluTanh;
+    if (name == "relu") return Activation::Relu;
+    if (name == "relu2") return Activation::ReluSquared;
+    refuse("no activation is called \"" + name + "\"");
+  }
+
+  HeldLayers& held_;
+};
+
+std::shared_ptr<HeldLayers> make(int width, const nb::list& layers, bool int8,
+                                 const nb::dict& ends) {
+  auto held = std::make_shared<HeldLayers>();
+  Reader reader(*held);
+  held->layers.width = width;
+  held->layers.int8 = int8;
+  held->layers.embedding = reader.matrix(ends, "embedding");
+  if (held->layers.embedding.rows && held->layers.embedding.columns != width)
+    refuse("the embedding is of another width than the layers");
+  held->layers.input_scale = nb::cast<float>(ends.get("scale", nb::float_(1.0)));
+  held->layers.last = reader.norm(ends, "norm", width);
+  for (nb::handle item : layers) {
+    const nb::dict from = nb::cast<nb::dict>(item);
+    Layer layer;
+    layer.attention = reader.attention(nb::cast<nb::dict>(from["attention"]));
+    const nb::object perceptron = from.get("perceptron", nb::none());
+    layer.has_perceptron = !perceptron.is_none();
+    if (layer.has_perceptron) layer.perceptron = reader.perceptron(nb::cast<nb::dict>(perceptron));
+    held->layers.layers.push_back(layer);
+  }
+  if (held->layers.layers.empty()) refuse("there are no layers");
+  return held;
+}
+
+/* (columns, ends, positions, windowed), a number for every row of the batch each. */
+using PlaceParts = std::tuple<std::vector<int>, std::vector<int>, std::vector<int>, bool>;
+
+void check_place(const Place& place, int rows) {
+  const auto size = static_cast<size_t>(rows);
+  if (place.columns.size() != size || place.ends.size() != size || place.positions.size() != size)
+    refuse("a place has not a number for every row");
+}
+
+void check_cache(const AttentionHalf& half, const Place& place, const mx::array& keys,
+                 const mx::array& values, int rows, int tokens) {
+  if (keys.ndim() != 4 || values.ndim() != 4 || keys.shape(0) < rows ||
+      values.shape(0) != keys.shape(0) || keys.shape(1) != half.groups ||
+      values.shape(1) != half.groups || values.shape(2) != keys.shape(2) ||
+      keys.shape(3) != half.key_dim || values.shape(3) != half.value_dim ||
+      keys.dtype() != values.dtype() || scalar_of(keys, "keys") == Scalar::UInt8)
+    refuse("keys and values are not those of the layer");
+  for (int row = 0; row < rows; row++)
+    if (place.columns[row] < 0 || place.columns[row] + tokens > keys.shape(2) ||
+        place.ends[row] > keys.shape(2) || place.positions[row] < 0)
+      refuse("a place lies outside of its cache");
+}
+
+Part part_of(const std::string& name) {
+  if (name == "all") return Part::All;
+  if (name == "store_last") return Part::StoreLast;
+  if (name == "finish_last") return Part::FinishLast;
+  refuse("part is \"" + name + "\"; it can be all, store_last or finish_last");
+}
+
+Arrays step(const std::shared_ptr<HeldLayers>& held, const mx::array& x,
+            const std::vector<int>& offsets, const std::vector<PlaceParts>& places,
+            const std::vector<mx::array>& angles, const std::vector<mx::array>& caches,
+            const std::string& part_name, mx::Dtype type, mx::StreamOrDevice where) {
+  const mx::Stream stream = stream_of(where);
+  const Layers& layers = held->layers;
+  const bool tokens = x.ndim() == 2;
+  if (tokens ? layers.embedding.rows == 0 || x.itemsize() != 4
+             : x.ndim() != 3 || x.shape(2) != layers.width || scalar_of(x, "x") == Scalar::UInt8)
+    refuse("x is neither tokens (B, T) of 32 bits for an embedding, nor activations (B, T, H)");
+  LayersCall call{part_of(part_name), {offsets.begin(), offsets.end()}, {}, 0};
+  const int rows = x.shape(0), count = x.shape(1);
+  if (offsets.size() != static_cast<size_t>(rows) || count < 1)
+    refuse("there are not as many offsets as rows");
+  for (const auto& [columns, ends, positions, windowed] : places) {
+    call.places.push_back({columns, ends, positions, windowed});
+    check_place(call.places.back(), rows);
+  }
+  if (angles.size() % 2 != 0) refuse("cosines and sines do not pair");
+  call.angles = static_cast<int>(angles.size() / 2);
+  Arrays inputs{x};
+  int longest = 0;
+  for (int offset : offsets) {
+    if (offset < 0) refuse("an offset is below 0");
+    longest = std::max(longest, offset + count);
+  }
+  for (size_t i = 0; i < angles.size(); i++) {
+    const mx::array& table = angles[i];
+    if (table.ndim() != 2 || table.dtype() != mx::float32 || table.shape(0) < longest ||
+        !table.is_available() || !table.flags().row_contiguous ||
+        table.shape(1) != angles[i / 2 * 2].shape(1))
+      refuse("a table of cosines and sines is too short, or not evaluated");
+    inputs.push_back(table);
+  }
+  const bool writes = call.part != Part::FinishLast;
+  const size_t first = writes ? 0 : layers.layers.size() - 1;
+  if (caches.size() != 2 * (layers.layers.size() - first))
+    refuse("there are not keys and values for every layer");
+  for (size_t i = first; i < layers.layers.size(); i++) {
+    const AttentionHalf& half = layers.layers[i].attention;
+    if (half.place < 0 || half.place >= static_cast<int>(places.size()) ||
+        half.turn.table >= call.angles ||
+        (half.turn.table >= 0 && angles[2 * half.turn.table].shape(1) * 2 != half.turn.dims))
+      refuse("a layer has no place, or no table to turn by");
+    const mx::array &keys = caches[2 * (i - first)], &values = caches[2 * (i - first) + 1];
+    check_cache(half, call.places[half.place], keys, values, rows, count);
+    inputs.push_back(writes ? keys : plain(keys, stream));
+    inputs.push_back(writes ? values : plain(values, stream));
+  }
+  std::vector<mx::Shape> shapes{{rows, count, layers.width}};
+  std::vector<mx::Dtype> types{type};
+  if (writes)
+    for (const mx::array& cache : caches) {
+      shapes.push_back(cache.shape());
+      types.push_back(cache.dtype());
+    }
+  auto primitive = std::make_shared<LayersStep>(stream, held, std::move(call));
+  return mx::array::make_arrays(std::move(shapes), types, primitive, inputs);
+}
+
+}  // namespace
+
+void bind_layers(nb::module_& module) {
+  nb::class_<HeldMatrix>(module, "Matrix", "A matrix in blocks, as layers hold it.")
+      .def(nb::init<const mx::array&, const std::optional<mx::array>&,
+                    const std::optional<mx::array>&, const std::optional<mx::array>&, int,
+                    const std::string&, int, int>(),
+           "weight"_a, "scales"_a = nb::none(), "biases"_a = nb::none(), "bias"_a = nb::none(),
+           nb::kw_only(), "rows"_a, "mode"_a = "dense", "bits"_a = 0, "group"_a = 0)
+      .def("part", &HeldMatrix::part, "first"_a, "rows"_a,
+           "Rows from `first` on, which begins a block, as a matrix of their own.")
+      .def_prop_ro("rows", [](const HeldMatrix& held) { return held.matrix().rows; })
+      .def_prop_ro("columns", [](const HeldMatrix& held) { return held.matrix().columns; });
+  nb::class_<HeldLayers>(module, "Layers", "Decoder layers that are computed as one operation.")
+      .def_prop_ro("count", [](const HeldLayers& held) { return held.layers.layers.size(); });
+  module.def("make_layers", make, "width"_a, "layers"_a, "int8"_a, "ends"_a,
+             R"(Put layers together.
+
+Args:
+    width: of activations.
+    layers: for each {"attention": {...}, "perceptron": {...} or None}; see the source.
+    int8: round activations to eight bits for products with packed weights.
+    ends: "embedding", "scale" and "norm" of what comes before and behind, where it belongs to it.
+
+Raises:
+    ValueError: the parts do not fit each other.)");
+  module.def("step_layers", step, "layers"_a, "x"_a, "offsets"_a, "places"_a, "angles"_a,
+             "caches"_a, "part"_a = "all", nb::kw_only(), "type"_a = mx::float32,
+             "stream"_a = nb::none(),
+             R"(Take tokens through layers: activations, then keys and values of every layer.
+
+Args:
+    layers: of make_layers().
+    x: tokens (B, T) or activations (B, T, H).
+    offsets: the position of every row's first token.
+    places: (columns, ends, positions, windowed) for every kind of cache: a number for every row.
+    angles: evaluated cosines and sines (positions, half) of every kind of rotation.
+    caches: keys and values (rows, groups, capacity, dim) of every layer, one after the other.
+    part: all, store_last (the last layer writes keys and values, and the activations are those
+        before it), or finish_last (the rest; caches are the last layer's).
+    type: of the activations that come out.
+    stream: of the CPU.
+
+Raises:
+    ValueError: something does not fit the layers.)");
+}
+
+}  // namespace cowmlx

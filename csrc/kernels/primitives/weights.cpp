@@ -1,0 +1,158 @@
+#include "weights.h"
+
+#include <sstream>
+#include <stdexcept>
+
+#include "mlx/ops.h"
+#include "mlx/utils.h"
+
+namespace mx = mlx::core;
+
+namespace cowmlx {
+namespace {
+
+std::string shape_text(const mx::array& array) {
+  std::string text = "(";
+  for (int axis = 0; axis < static_cast<int>(array.ndim()); axis++)
+    text += (axis > 0 ? ", " : "") + std::to_string(array.shape(axis));
+  return text + ")";
+}
+
+std::string type_text(const mx::array& array) {
+  std::ostringstream text;
+  text << array.dtype();
+  return text.str();
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
+
+/* The type of dense weights of that mode, or the format that packs them. */
+Format format_of(const std::string& mode, const mx::array& weight) {
+  if (mode == "dense") {
+    switch (scalar_of(weight, "weight")) {
+      case Scalar::Float32:
+        return Format::Float32;
+      case Scalar::Float16:
+        return Format::Float16;
+      case Scalar::BFloat16:
+        return Format::BFloat16;
+      default:
+        refuse("weight is uint8; dense weights can be float32, float16 or bfloat16");
+    }
+  }
+  if (mode == "affine") return Format::Affine;
+  if (mode == "mxfp4") return Format::Mxfp4;
+  if (mode == "nvfp4") return Format::Nvfp4;
+  if (mode == "mxfp8") return Format::Mxfp8;
+  refuse("mode is \"" + mode + "\"; it can be dense, affine, mxfp4, nvfp4 or mxfp8");
+}
+
+void check_packing(Format format, int bits, int group) {
+  const bool fits = [&] {
+    switch (format) {
+      case Format::Affine:
+        return (bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 || bits == 8) &&
+               (group == 32 || group == 64 || group == 128);
+      case Format::Mxfp4:
+        return bits == 4 && group == 32;
+      case Format::Nvfp4:
+        return bits == 4 && group == 16;
+      case Format::Mxfp8:
+        return bits == 8 && group == 32;
+      default:
+        return true;
+    }
+  }();
+  if (!fits)
+    refuse("no kernel takes " + std::to_string(bits) + " bits in groups of " +
+           std::to_string(group) + " of that mode");
+}
+
+void check_blocks(const mx::array& array, const std::string& name, int blocks, int middle) {
+  if (array.ndim() != 3 || array.shape(0) != blocks || array.shape(2) != LANES ||
+      (middle > 0 && array.shape(1) != middle))
+    refuse(name + " has the shape " + shape_text(array) + "; it must be (" +
+           std::to_string(blocks) + ", " + (middle > 0 ? std::to_string(middle) : "words") + ", " +
+           std::to_string(LANES) + ")");
+}
+
+}  // namespace
+
+Scalar scalar_of(const mx::array& array, const std::string& name) {
+  switch (array.dtype().val()) {
+    case mx::Dtype::Val::float32:
+      return Scalar::Float32;
+    case mx::Dtype::Val::float16:
+      return Scalar::Float16;
+    case mx::Dtype::Val::bfloat16:
+      return Scalar::BFloat16;
+    case mx::Dtype::Val::uint8:
+      return Scalar::UInt8;
+    default:
+      refuse(name + " is " + type_text(array) + "; it can be float32, float16 or bfloat16");
+  }
+}
+
+mx::array plain(const mx::array& array, mx::Stream stream) {
+  const bool is_plain = array.is_available() && array.flags().row_contiguous;
+  return is_plain ? array : mx::contiguous(array, false, stream);
+}
+
+Matrix Layout::matrix(const Arrays& inputs, size_t first) const {
+  Matrix found{format, bits, group, rows, columns, nullptr, nullptr, nullptr, scale_type, nullptr};
+  found.weight = inputs[first++].data<void>();
+  if (has_scales) found.scales = inputs[first++].data<void>();
+  if (has_biases) found.biases = inputs[first++].data<void>();
+  if (has_bias) found.bias = inputs[first].data<float>();
+  return found;
+}
+
+Layout add_matrix(Arrays& inputs, const mx::array& weight, const std::optional<mx::array>& scales,
+                  const std::optional<mx::array>& biases, const std::optional<mx::array>& bias,
+                  int rows, const std::string& mode, int bits, int group, mx::Stream stream) {
+  if (rows < 1) refuse("rows is " + std::to_string(rows) + "; a matrix has at least one");
+  const int blocks = (rows + LANES - 1) / LANES;
+  const Format format = format_of(mode, weight);
+  check_blocks(weight, "weight", blocks, 0);
+  const bool packed = mode != "dense", affine = format == Format::Affine;
+  Layout layout{format, bits, group, rows, 0, packed, affine, bias.has_value(), Scalar::Float32};
+  const int64_t words = weight.shape(1);
+  if (packed) {
+    check_packing(format, bits, group);
+    if (weight.dtype() != mx::uint32)
+      refuse("weight is " + type_text(weight) + "; packed weights are uint32");
+    layout.columns = static_cast<int>(words * 32 / bits);
+    if (words < 1 || words * 32 % bits != 0 || layout.columns % group != 0)
+      refuse("weight has " + std::to_string(words) +
+             " words in a row, which is no whole number of " + "groups of " +
+             std::to_string(group));
+    if (!scales || affine != biases.has_value())
+      refuse(std::string("weights of mode ") + mode + " need scales" +
+             (affine ? " and biases" : " and no biases"));
+    const int groups = layout.columns / group;
+    check_blocks(*scales, "scales", blocks, groups);
+    layout.scale_type = scalar_of(*scales, "scales");
+    if (affine == (layout.scale_type == Scalar::UInt8))
+      refuse("scales are " + type_text(*scales) + ", not those of " + mode);
+    if (affine) {
+      check_blocks(*biases, "biases", blocks, groups);
+      if (biases->dtype() != scales->dtype()) refuse("biases and scales are of different types");
+    }
+  } else {
+    if (scales || biases) refuse("dense weights have no scales and no biases");
+    layout.columns = static_cast<int>(words);
+    layout.bits = static_cast<int>(weight.itemsize() * 8);
+    layout.group = 0;
+  }
+  if (layout.columns < 1) refuse("weight has no columns");
+  if (bias && (bias->ndim() != 1 || bias->shape(0) != rows || bias->dtype() != mx::float32))
+    refuse("bias is " + type_text(*bias) + " " + shape_text(*bias) + "; it must be float32 (" +
+           std::to_string(rows) + ")");
+  inputs.push_back(plain(weight, stream));
+  if (packed) inputs.push_back(plain(*scales, stream));
+  if (affine) inputs.push_back(plain(*biases, stream));
+  if (bias) inputs.push_back(plain(*bias, stream));
+  return layout;
+}
+
+}  // namespace cowmlx

@@ -1,0 +1,129 @@
+#include "select.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+#if __has_include("isa_avx2.cpp")
+#define AVX2 &avx2_table
+#else
+#define AVX2 nullptr
+#endif
+
+namespace cowmlx {
+namespace {
+
+struct Set {
+  const char* name;
+  const Table* table; /* null: not made for this kind of processor */
+  bool (*usable)();
+};
+
+bool always() { return true; }
+
+#if defined(__x86_64__)
+
+/* GCC's and Clang's answer covers what the system saves of the registers (xgetbv). */
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+bool has_avx512vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+#elif defined(__aarch64__)
+
+bool has_dot_products() {
+#if defined(__linux__)
+  constexpr unsigned long DOT_PRODUCTS = 1ul << 20; /* HWCAP_ASIMDDP */
+  return (getauxval(AT_HWCAP) & DOT_PRODUCTS) != 0;
+#elif defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has == 1;
+#else
+  return false;
+#endif
+}
+
+#endif
+
+/* Every name that COWMLX_KERNELS may have on some machine, best first. */
+const Set SETS[] = {
+#if defined(__x86_64__)
+    {"avx512vnni", &avx512vnni_table, has_avx512vnni},
+    {"avx512", &avx512_table, has_avx512},
+    {"avx2", AVX2, has_avx2},
+    {"neon", nullptr, nullptr},
+#elif defined(__aarch64__)
+    {"avx512vnni", nullptr, nullptr},
+    {"avx512", nullptr, nullptr},
+    {"avx2", nullptr, nullptr},
+    {"neon", &neon_table, has_dot_products},
+#else
+    {"avx512vnni", nullptr, nullptr},
+    {"avx512", nullptr, nullptr},
+    {"avx2", nullptr, nullptr},
+    {"neon", nullptr, nullptr},
+#endif
+    {"portable", &portable_table, always},
+};
+constexpr int COUNT = sizeof SETS / sizeof SETS[0];
+
+bool is_usable(const Set& set) { return set.table != nullptr && set.usable(); }
+
+std::atomic<const Table*> chosen{nullptr};
+
+}  // namespace
+
+const Table* const* usable_tables() {
+  struct Usable {
+    const Table* tables[COUNT + 1] = {};
+
+    Usable() {
+      int count = 0;
+      for (const Set& set : SETS)
+        if (is_usable(set)) tables[count++] = set.table;
+    }
+  };
+  static const Usable usable;
+  return usable.tables;
+}
+
+const char* select_table(const char* name) {
+  static char why[160];
+  if (name == nullptr || *name == '\0') {
+    chosen.store(usable_tables()[0], std::memory_order_release);
+    return "";
+  }
+  for (const Set& set : SETS) {
+    if (strcmp(set.name, name) != 0) continue;
+    if (is_usable(set)) {
+      chosen.store(set.table, std::memory_order_release);
+      return "";
+    }
+    snprintf(why, sizeof why, "this processor cannot run kernels of the instruction set \"%s\"",
+             name);
+    return why;
+  }
+  snprintf(why, sizeof why, "there is no instruction set \"%.40s\"", name);
+  return why;
+}
+
+const Table& table() {
+  const Table* found = chosen.load(std::memory_order_acquire);
+  return found != nullptr ? *found : *usable_tables()[0];
+}
+
+}  // namespace cowmlx

@@ -1,0 +1,129 @@
+/* The kernels of one instruction set. One table is chosen at run time (select.h); every entry has
+ * the same meaning in each. All pointers are to float32 unless said; nothing here allocates, throws
+ * or starts threads: callers cut the work with parallel() (pool.h). Rows never influence each
+ * other: a row's result has the same bits whatever rows stand beside it, up to SMALL_ROWS rows and
+ * above it, each. */
+#pragma once
+
+#include "matrix.h"
+
+namespace cowmlx {
+
+/* Up to here rows take the path of decoding: weights are streamed once for all of them. */
+constexpr int SMALL_ROWS = 16;
+
+struct Rotation {       /* rotary position embeddings (arXiv 2104.09864) of one step */
+  const float* cosines; /* (positions, dims / 2), scaled if the model scales them */
+  const float* sines;
+  int32_t dims;     /* of a head that rotate; an even number */
+  bool traditional; /* pairs are neighbours, not halves */
+};
+
+struct Cache { /* keys or values of one layer and one row of a batch */
+  void* data;  /* [head][position][dim], strides below, in numbers (packed: in words) */
+  int64_t head_stride, position_stride;
+  Scalar type;        /* Float32, Float16 or BFloat16; not read where packed */
+  int32_t bits;       /* 0: plain numbers; 4, 8: mlx's affine packing, uint32 words */
+  int32_t group;      /* packed only: numbers that share a scale, a multiple of 32 */
+  const void* scales; /* packed only: [head][position][dim / group], strides below */
+  const void* biases;
+  int64_t scale_head_stride, scale_position_stride;
+  Scalar scale_type;
+};
+
+/* softmax(q k^T * scale [soft cap] + mask) v of one row of a batch, for the query heads that share
+ * one head of keys and values (grouped heads read them once). A query that sees nothing gives 0. */
+struct Attention {
+  const float* query; /* [head][t][D], strides below */
+  int64_t query_head_stride, query_stride;
+  Cache keys, values; /* of this head's group: head strides are not used */
+  int32_t heads;      /* query heads of the group */
+  int32_t queries;    /* T */
+  int32_t key_dim, value_dim;
+  int32_t first, end;    /* valid positions of the cache: [first, end) */
+  int32_t position;      /* of query 0 in the cache; query t sees first … position + t; end: all */
+  int32_t window;        /* 0: none; else query t sees only the last `window` of these positions */
+  float scale, soft_cap; /* soft_cap 0: none (tanh(x / cap) * cap) */
+  const float* sinks;    /* (heads,) logits that take part in the softmax alone, or null */
+  const void* mask;      /* [head][t][position], strides in numbers, or null; besides the above */
+  int64_t mask_head_stride, mask_stride, mask_position_stride;
+  bool mask_bool; /* true where a query sees a position; else float32, added to scores */
+  float* scratch; /* as many floats as attention_size() says */
+  float* out;     /* [head][t][value_dim], strides below */
+  int64_t out_head_stride, out_stride;
+};
+
+/* A matrix memory of one head that takes positions one after the other (arXiv 2405.04517, eq.
+ * 19-27): memory = forget memory + take key valueT, out = scale queryT memory. Any part of its
+ * columns may be given alone. */
+struct Recurrence {
+  const float *queries, *keys; /* [position][key_dim], strides below */
+  const float* values;         /* [position][column] */
+  int64_t query_stride, key_stride, value_stride;
+  const float *forget, *take, *scale; /* (positions,) */
+  int32_t positions, key_dim, columns;
+  float* memory; /* [key_dim][column]; changed in place */
+  int64_t memory_stride;
+  float* out; /* [position][column] */
+  int64_t out_stride;
+};
+
+enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared };
+
+struct Table {
+  const char* name; /* "portable", "avx2", "avx512", "avx512vnni", "neon" */
+
+  /* ---- products (families/products) ---- */
+  /* Bytes of scratch that prepare() needs for M rows. */
+  size_t (*prepare_size)(const Matrix&, int rows, bool int8);
+  void (*prepare)(const Matrix&, const float* x, int64_t stride, int rows, bool int8, void* scratch,
+                  Prepared* out);
+  /* y[m][16 * b + lane] for blocks [from, to) and rows [row, row_end); y has `stride` numbers a
+   * row. Writes no filling. */
+  void (*product)(const Matrix&, const Prepared&, int from, int to, int row, int row_end, float* y,
+                  int64_t stride);
+  /* One row of the matrix as numbers, for embeddings. */
+  void (*unpack_row)(const Matrix&, int row, float* out);
+
+  /* ---- rows (families/rows) ---- */
+  /* y = x / rms(x) * (weight + offset); weight null: ones. May be in place. */
+  void (*rms_norm)(const float* x, const float* weight, float offset, float eps, int n, float* y);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n,
+                     float* y);
+  void (*add)(const float* a, const float* b, float scale, int n, float* y); /* y = a + scale * b */
+  void (*gate)(Activation, const float* gate, const float* up, int n,
+               float* y); /* act(gate) * up; up null: act */
+  void (*softmax)(const float* x, int n, float* y);
+  /* Rotate one head of one position in place: cosines and sines already of its position. */
+  void (*rotate)(float* head, const float* cosines, const float* sines, int dims, bool traditional);
+
+  /* ---- attention (families/attention) ---- */
+  void (*store)(const float* from, int n, void* to, Scalar type); /* to a cache's type */
+  void (*load)(const void* from, Scalar type, int n, float* to);
+  /* Floats of scratch for any attention with these dims, whatever its numbers of heads and queries.
+   */
+  size_t (*attention_size)(int key_dim, int value_dim);
+  /* Heads and queries are worth being given together, since tiles of them share a tile of keys; a
+   * query's result is the same bits in whatever range of queries it is given. */
+  void (*attention)(const Attention&);
+
+  /* ---- draws (families/draw) ---- */
+  float (*highest)(const float* x, int n); /* n > 0 */
+  /* out = e^(x - shift); returns their sum. */
+  double (*exponentials)(const float* x, float shift, int n, float* out);
+  /* Random words a, b of a key's pairs of counters first, second (Threefry-2x32 of 20 rounds,
+   * doi:10.1145/2063384.2063405), as mlx's are. Room for a multiple of 16 is needed everywhere. */
+  void (*threefry)(uint64_t key, const uint32_t* first, const uint32_t* second, int n, uint32_t* a,
+                   uint32_t* b);
+  /* Places of the numbers that can reach `best`: scale * (x - shift) plus the Gumbel number that
+   * random bits give. A few that cannot are among them. Returns how many. */
+  int (*contenders)(const float* x, const uint32_t* bits, int n, float shift, float scale,
+                    float best, int32_t* places);
+  /* ---- recurrence (families/recurrence) ---- */
+  void (*recurrence)(const Recurrence&);
+};
+
+/* The table in use; never null ("portable" is always there). */
+const Table& table();
+
+}  // namespace cowmlx
