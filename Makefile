@@ -29,17 +29,21 @@ LIBRARY := cowmlx/lib/libcowmlx.so.1
 endif
 RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 
-HEADERS := $(wildcard include/* include/*/*)
-SOURCES := setup.py pyproject.toml cowmlx/_cow_mlx.pxd \
-  $(wildcard cowmlx/*.pyx cowmlx/*.pxi csrc/*.c csrc/*.h csrc/*/*.c) $(HEADERS)
+HEADERS := $(shell $(PYTHON) tools/packaging/headers.py)
+KERNELS := $(wildcard csrc/kernels/*.cpp csrc/kernels/*.h csrc/kernels/*/*.cpp csrc/kernels/*/*.h)
+SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
+  $(wildcard cowmlx/bridge/*.p* csrc/*.c csrc/*.h csrc/*/*.c) $(HEADERS) $(KERNELS)
 
 # All that was made here: the environment, and what was built with it.
-BUILT = build cowmlx/lib cowmlx/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
+BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
   cowmlx/*/*/__pycache__ $(VENV)
 
 .PHONY: all demo desktop test install uninstall lint docs gen abi bench calf clean FORCE
 
 all: $(LIBRARY) build/.compiled
+
+PINS := tools/requirements
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # What tells one Python from another.
 IDENTITY := import sys, sysconfig as s; print(sys.version, sys.base_prefix, s.get_config_var("EXT_SUFFIX"))
@@ -60,17 +64,17 @@ $(VENV)/.python: FORCE
 
 # The .pth lets the environment's Python import the package from every folder; its path is relative,
 # so that the tree can be moved.
-$(VENV)/.runtime: requirements/runtime.txt requirements/constraints.txt $(VENV)/.python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/runtime.txt -c requirements/constraints.txt
+$(VENV)/.runtime: $(PINS)/build.txt $(PINS)/runtime.txt $(PINS)/constraints.txt $(VENV)/.python
+	$(INSTALL) -r $(PINS)/build.txt -r $(PINS)/runtime.txt -c $(PINS)/constraints.txt
 	@echo ../../../.. > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cowmlx.pth"
 	@touch $@
 
-$(VENV)/.tools: requirements/tools.txt $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/tools.txt -c requirements/constraints.txt
+$(VENV)/.tools: $(PINS)/tools.txt $(VENV)/.runtime
+	$(INSTALL) -r $(PINS)/tools.txt -c $(PINS)/constraints.txt
 	@touch $@
 
-$(VENV)/.docs: requirements/docs.txt $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt -c requirements/constraints.txt
+$(VENV)/.docs: $(PINS)/docs.txt $(VENV)/.runtime
+	$(INSTALL) -r $(PINS)/docs.txt -c $(PINS)/constraints.txt
 	@touch $@
 
 $(LIBRARY): $(SOURCES) $(VENV)/.runtime
@@ -78,7 +82,7 @@ $(LIBRARY): $(SOURCES) $(VENV)/.runtime
 	@touch $@
 
 # Hosts never write bytecode, so it is made here.
-build/.compiled: $(LIBRARY) $(wildcard cowmlx/*.py cowmlx/*/*.py)
+build/.compiled: $(LIBRARY) $(wildcard cowmlx/*.py cowmlx/*/*.py cowmlx/*/*/*.py)
 	@mkdir -p build
 	$(BIN)/python -m compileall -q cowmlx
 	@touch $@
@@ -106,27 +110,27 @@ test: all $(VENV)/.tools $(VENV)/.docs
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 install: all
-	$(BIN)/python packaging/install.py install $(PLACES)
+	$(BIN)/python tools/packaging/install.py install $(PLACES)
 
 uninstall:
-	$(PYTHON) packaging/install.py uninstall $(PLACES)
+	$(PYTHON) tools/packaging/install.py uninstall $(PLACES)
 
 lint: all $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/*.pyx cowmlx/*.pxi
-	$(BIN)/clang-format --dry-run -Werror include/*.h include/*/*.h include/*.hpp csrc/*.c csrc/*.h csrc/*/*.c examples/c/*.c \
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/bridge/*.pyx cowmlx/bridge/*.pxi
+	$(BIN)/clang-format --dry-run -Werror $(HEADERS) csrc/*.c csrc/*.h csrc/*/*.c $(KERNELS) examples/c/*.c \
 	  examples/cpp/*.cpp examples/desktop/*.c examples/desktop/*.h
-	$(BIN)/python tools/gen_bindings.py --check
-	$(BIN)/python tools/abi.py check
+	$(BIN)/python tools/bindings/generate.py --check
+	$(BIN)/python tools/abi/guard.py check
 
 gen: $(VENV)/.tools
-	$(BIN)/python tools/gen_bindings.py
+	$(BIN)/python tools/bindings/generate.py
 
 # What hosts rely on, for `make lint` to compare: only for changes that docs/abi.md allows.
 abi: all $(VENV)/.tools
-	$(BIN)/python tools/abi.py record
+	$(BIN)/python tools/abi/guard.py record
 
 # With --quiet, mkdocs would not count the warnings that --strict forbids.
 docs: $(VENV)/.docs
@@ -136,7 +140,7 @@ bench: all $(VENV)/.tools
 	$(BIN)/python -m benchmarks
 
 calf: $(VENV)/.tools
-	$(BIN)/python tools/train_calf.py --out models/calf
+	$(BIN)/python tools/calf/train.py --out models/calf
 
 clean:
 	rm -rf $(BUILT)

@@ -1,4 +1,4 @@
-"""Builds the shared library and the Cython bridge, side by side in the package.
+"""Builds the shared library, the Cython bridge and the kernels, side by side in the package.
 
 ``pip install .`` puts them into the installed package; ``python setup.py
 build_ext --inplace`` into the source tree, as ``make`` does.
@@ -7,7 +7,6 @@ build_ext --inplace`` into the source tree, as ``make`` does.
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,15 +17,17 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT / "packaging"))
+sys.path.insert(0, str(ROOT))
 
-from targets import MACOS_MINIMUM, Python, Target  # noqa: E402
+from tools.packaging import kernels  # noqa: E402
+from tools.packaging.headers import copy_headers, headers, link_headers  # noqa: E402
+from tools.packaging.targets import MACOS_MINIMUM, Python, Target  # noqa: E402
 
 TARGET = Target(macos="" if "MACOSX_DEPLOYMENT_TARGET" in os.environ else MACOS_MINIMUM)
 SOURCES = Path()  # commands run in ROOT
-HEADERS = [path.relative_to(ROOT / "include") for path in (ROOT / "include").rglob("*.h*")]
 BLAS = "libcowmlx_blas.so"
 LAPACK = "libcowmlx_lapack.so"
+PLAIN = "libcowmlx_plain.so"
 OPENBLAS = "libscipy_openblas.so"
 PROBE = "cowmlx-probe"
 
@@ -69,11 +70,11 @@ class BuildAll(build_ext):
         super().run()
         package = ROOT / "cowmlx" if self.inplace else Path(self.build_lib) / "cowmlx"
         self.build_library(package / "lib")
-        if not self.inplace:
-            for header in HEADERS:
-                copy = package / "include" / header
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / "include" / header, copy)
+        self.build_kernels(package)
+        if self.inplace:
+            link_headers(package / "include")
+        else:
+            copy_headers(package / "include")
 
     def environment(self) -> str:
         """Return where a library in this tree finds its Python; "" for one that is installed.
@@ -99,11 +100,27 @@ class BuildAll(build_ext):
             (folder / TARGET.link).unlink(missing_ok=True)
             (folder / TARGET.link).symlink_to(TARGET.library)
 
+    def build_kernels(self, package: Path) -> None:
+        """Compile csrc/kernels/ against mlx; without a compiler for it there are none."""
+        module, absent = package / "accelerate" / kernels.NAME, package / "lib" / kernels.ABSENT
+        absent.unlink(missing_ok=True)
+        module.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(self.build_temp) / "kernels"
+        try:
+            build = kernels.Build(TARGET, os.environ.get("CXX", ""), scratch)
+        except kernels.NoKernelsError as error:
+            module.unlink(missing_ok=True)
+            absent.write_text(f"{error}\n")
+            print(f"libcowmlx is built without kernels: {error}", flush=True)
+        else:
+            build.write(module, ROOT if self.inplace else None)
+
     def build_blas(self, folder: Path) -> None:
-        """Compile what lends libmlx an optimised BLAS, and its LAPACK in a bundle."""
+        """Compile what lends libmlx an optimised BLAS, and what a bundle has beside it."""
         blas = SOURCES / "csrc/blas"
         link = ["-Wl,-z,defs", "-ldl"]
         self.compile(*TARGET.shared_command(blas / "cblas.c", folder / BLAS, *link))
+        self.compile(*TARGET.shared_command(blas / "plain.c", folder / PLAIN, "-Wl,-z,defs"))
         # OpenBLAS need not be here to link against: a library of its name is enough.
         scratch = Path(self.build_temp).absolute()
         scratch.mkdir(parents=True, exist_ok=True)
@@ -125,17 +142,22 @@ class BuildAll(build_ext):
         package = Path(self.build_lib) / "cowmlx"
         files = [
             *(package / "lib" / name for name in (TARGET.library, PROBE)),
-            *(package / "lib" / name for name in (BLAS, LAPACK) if TARGET.is_linux),
-            *(package / "include" / name for name in HEADERS),
+            *(package / "lib" / name for name in (BLAS, LAPACK, PLAIN) if TARGET.is_linux),
+            *(package / "include" / name for name in headers()),
+            *(package / part for part in (f"accelerate/{kernels.NAME}", f"lib/{kernels.ABSENT}")),
         ]
-        return super().get_outputs() + [str(path) for path in files]
+        return super().get_outputs() + [str(path) for path in files if path.exists()]
 
 
 setup(
     version=library_version(),
     cmdclass={"build_ext": BuildAll},
     ext_modules=cythonize(
-        [Extension("cowmlx._bridge", ["cowmlx/_bridge.pyx"], include_dirs=["include", "csrc"])],
+        [
+            Extension(
+                "cowmlx._bridge", ["cowmlx/bridge/bridge.pyx"], include_dirs=["include", "csrc"]
+            )
+        ],
         build_dir="build",
     ),
 )

@@ -6,7 +6,9 @@ import argparse
 import signal
 import sys
 
-from cowmlx.commands import bundle, doctor, info, installation, uninstall, wiring
+from cowmlx.commands import info, installation, uninstall, wiring
+from cowmlx.commands.bundle import command as bundle
+from cowmlx.commands.doctor import command as doctor
 
 COMMANDS = (installation, info, wiring, doctor, bundle, uninstall)
 

@@ -52,6 +52,9 @@ class Call(Protocol):
     def note(self, message: str) -> None:
         """Let the host's log have one message, of level INFO, when the call ends."""
 
+    def warn(self, message: str) -> None:
+        """Let the host's log have one message, of level WARNING, when the call ends."""
+
     def succeed(self, value: object = None) -> bool:
         """End the call and give the host what it asked for, if that fits its buffers.
 

@@ -36,7 +36,7 @@ _SPEAKING = (RuntimeError, ImportError, OSError)
 
 
 # Of an exception's text, which may be as long as a chat template makes it.
-_LONGEST_TEXT = 4096
+_MAX_TEXT = 4096
 
 
 def translate(error: BaseException) -> BaseException:
@@ -133,6 +133,6 @@ def _is_panic(error: BaseException) -> bool:
 
 def _text(error: BaseException) -> str:
     try:
-        return f"{type(error).__name__}: {str(error)[:_LONGEST_TEXT]}"
+        return f"{type(error).__name__}: {str(error)[:_MAX_TEXT]}"
     except Exception:  # its own text fails
         return type(error).__name__

@@ -351,7 +351,7 @@ static cow_mlx_status attach(void) {
 
 /* Between two steps of what is under way at most so many requests are run, so
  * that hosts that call without pause do not stop those that generate. */
-enum { MOST_REQUESTS_A_STEP = 8 };
+enum { MAX_REQUESTS_PER_STEP = 8 };
 
 /* Take the queued requests, run them; take one step of what is under way; sleep
  * when there is neither. */
@@ -359,7 +359,7 @@ static void serve(void) {
   bool work = false; /* there may be a step to take */
   int taken = 0;     /* requests since the last step */
   while (cow_queue_is_open()) {
-    cow_request* request = taken < MOST_REQUESTS_A_STEP ? cow_queue_take() : NULL;
+    cow_request* request = taken < MAX_REQUESTS_PER_STEP ? cow_queue_take() : NULL;
     if (request) {
       if (request->op == COW_OP_RUNTIME_STOP) cow_queue_close();
       if (bridge->run(request)) work = true;
@@ -367,7 +367,7 @@ static void serve(void) {
     } else if (work) {
       work = bridge->step();
       taken = 0;
-    } else if (taken == MOST_REQUESTS_A_STEP) {
+    } else if (taken == MAX_REQUESTS_PER_STEP) {
       taken = 0;
     } else {
       PyThreadState* state = py.PyEval_SaveThread();

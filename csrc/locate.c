@@ -199,7 +199,7 @@ static bool enclosing_installation(const char* folder, char out[COW_PATH_SIZE]) 
 /* The environment that the library was built with, if it lies in its source tree.
  * An installed one never looks there: it would run whatever the tree has become. */
 static bool building_environment(const char* folder, char out[COW_PATH_SIZE]) {
-  static const char* const sources[] = {"/cowmlx/_bridge.pyx", "/csrc/locate.c"};
+  static const char* const sources[] = {"/cowmlx/bridge/bridge.pyx", "/csrc/locate.c"};
   const char* prefix = COWMLX_BUILD_PREFIX;
   char tree[COW_PATH_SIZE];
   bool found = prefix[0] && join(tree, folder, "", "") && ascend(tree, 2);

@@ -19,9 +19,9 @@ static bool is_zero(const unsigned char* bytes, size_t count) {
 }
 
 /* No struct of ours is near this: a larger size is garbage, not a newer header. */
-enum { LARGEST_STRUCT = 65536 };
+enum { MAX_STRUCT = 65536 };
 
-static bool is_plausible(size_t given) { return given >= sizeof given && given <= LARGEST_STRUCT; }
+static bool is_plausible(size_t given) { return given >= sizeof given && given <= MAX_STRUCT; }
 
 static cow_mlx_status bad_size(const char* operation, const char* name, size_t given,
                                const char* accepted) {
@@ -69,7 +69,7 @@ void cow_params_write(void* host, const void* from, size_t size) {
 }
 
 void cow_params_init(void* host, size_t host_size, const void* defaults, size_t size) {
-  if (!host || host_size < sizeof host_size || host_size > LARGEST_STRUCT) return;
+  if (!host || host_size < sizeof host_size || host_size > MAX_STRUCT) return;
   memset(host, 0, host_size);
   memcpy(host, defaults, host_size < size ? host_size : size);
   memcpy(host, &host_size, sizeof host_size);

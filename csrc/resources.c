@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 256, MOST_FILES = 64 };
+enum { MAX_THREADS = 256, MAX_FILES = 64 };
 
 /* All threads have to be there at once. */
 typedef struct gathering {
@@ -29,8 +29,8 @@ static void* wait_for_opening(void* data) {
 
 bool cow_resources_threads(int count) {
   gathering g = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
-  pthread_t threads[MOST_THREADS];
-  int wanted = count < MOST_THREADS / 2 ? 2 * count : MOST_THREADS;
+  pthread_t threads[MAX_THREADS];
+  int wanted = count < MAX_THREADS / 2 ? 2 * count : MAX_THREADS;
   int started = 0;
   while (started < wanted && !pthread_create(&threads[started], NULL, wait_for_opening, &g)) {
     started++;
@@ -51,10 +51,10 @@ bool cow_resources_memory(size_t size) {
 }
 
 int cow_resources_files(int count) {
-  int files[MOST_FILES];
+  int files[MAX_FILES];
   int opened = 0;
   int failure = 0;
-  while (opened < count && opened < MOST_FILES && !failure) {
+  while (opened < count && opened < MAX_FILES && !failure) {
     files[opened] = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (files[opened] >= 0) {
       opened++;

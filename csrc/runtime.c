@@ -1,5 +1,5 @@
 #ifndef __APPLE__
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr, on_exit */
 #endif
 
 #include "runtime.h"
@@ -7,8 +7,10 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bootstrap.h"
 #include "cancel.h"
@@ -150,8 +152,27 @@ static void register_fork_hook(void) {
   pthread_atfork(NULL, NULL, mark_forked);
 }
 
+#ifdef __GLIBC__
+/* mlx's allocator destroys a cache of buffers that another thread may have been changing at the
+ * moment of the fork. So exit() ends a child here, before what was registered earlier. */
+static void leave_process(int status, void* unused) {
+  (void)unused;
+  if (atomic_load(&forked)) {
+    fflush(NULL);
+    _exit(status);
+  }
+  cow_runtime_at_exit();
+}
+#endif
+
 /* After mlx was loaded, so that this runs before its static destructors. */
-static void register_exit_hook(void) { atexit(cow_runtime_at_exit); }
+static void register_exit_hook(void) {
+#ifdef __GLIBC__
+  on_exit(leave_process, NULL);
+#else
+  atexit(cow_runtime_at_exit); /* mlx never destroys its allocator for Metal */
+#endif
+}
 
 /* -------------------------------------------------------- Start and stop */
 
@@ -162,7 +183,8 @@ static bool same_text(const char* a, const char* b) {
 static bool same_params(const cow_mlx_runtime_params* a, const cow_mlx_runtime_params* b) {
   return same_text(a->python_home, b->python_home) && same_text(a->device, b->device) &&
          a->memory_limit == b->memory_limit && a->cache_limit == b->cache_limit &&
-         a->log == b->log && a->log_user_data == b->log_user_data && a->log_level == b->log_level;
+         a->log == b->log && a->log_user_data == b->log_user_data && a->log_level == b->log_level &&
+         a->threads == b->threads;
 }
 
 static char* copy_text(const char* text) {
@@ -224,6 +246,14 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
         DETAILS(TEXT_DETAIL("argument", "log_level"), INT_DETAIL("value", effective.log_level),
                 TEXT_DETAIL("accepted", accepted)),
         "log_level is %d, must be %s", (int)effective.log_level, accepted);
+  }
+  if (effective.threads < 0) {
+    static const char accepted[] = "0 for as many as processors, or a number of threads";
+    return cow_error(
+        COW_MLX_EINVAL, "runtime_start", COW_REASON_out_of_range,
+        DETAILS(TEXT_DETAIL("argument", "threads"), INT_DETAIL("value", effective.threads),
+                TEXT_DETAIL("accepted", accepted)),
+        "threads is %lld, must be %s", (long long)effective.threads, accepted);
   }
   if (effective.python_home && !effective.python_home[0]) {
     return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_missing,

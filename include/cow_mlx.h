@@ -48,8 +48,8 @@
  *     an exception that passes through the library is undefined.
  *  8. Every function may be called from any thread once the runtime has started.
  *     Calls on one context are made one at a time: a second one while the first
- *     still runs is COW_MLX_ESTATE. Always allowed are cow_mlx_context_cancel(),
- *     and looking on: cow_mlx_context_info(), _tokens() and _stats().
+ *     still runs is COW_MLX_ESTATE. Allowed meanwhile are cow_mlx_context_cancel(),
+ *     cow_mlx_context_info(), _tokens() and _stats().
  *  9. What a model, its cache or this build cannot honour is refused with
  *     COW_MLX_EUNSUPPORTED and the reason. No option is ignored.
  *
@@ -64,9 +64,11 @@
  * every call that waits with COW_MLX_EINTERNAL and frees every handle, as a stop
  * does; the runtime still runs, so models can be loaded again. The log is warned.
  *
- * A child that is forked while the runtime runs can make no calls, and ends with
- * _exit() or an exec function: exit() would run the destructors of libraries
- * whose threads it does not have.
+ * A child that is forked while the runtime runs can make no calls. It may end with
+ * exit(), whatever the parent was doing: what atexit() took after the first start
+ * runs, stdio is flushed, and the process ends with the status given. On Linux it
+ * ends there: exit handlers and static destructors from before the first start do
+ * not run, since those of libraries below need what other threads held.
  *
  * pthread_cancel() waits for the library: in a call, its callbacks included, the
  * thread cannot be cancelled, and it ends at its next cancellation point after it.

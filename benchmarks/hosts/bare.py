@@ -19,9 +19,10 @@ if mx.default_device() == mx.Device(mx.cpu):
     mx.disable_compile()
 
 
-def load(path):
+def load(path, **params):
     """Load a model folder."""
-    loading = registry.load(path, adapter_path=None, lazy=False, trust_remote_code=False)
+    given = {"adapter_path": None, "lazy": False, "trust_remote_code": False, **params}
+    loading = registry.load(str(path), **given)
     while True:
         try:
             next(loading)

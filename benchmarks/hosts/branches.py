@@ -13,8 +13,8 @@ import benchmarks.hosts.bare  # noqa: F401, I001 - the engine's BLAS, before mlx
 
 import mlx.core as mx
 
-from cowmlx.models.network import prepare_for_device
-from cowmlx.models.wiring import Wiring, WiredModel, model
+from cowmlx.accelerate.device import prepare_for_device
+from cowmlx.networks.wiring import Wiring, WiredModel, model
 
 LAYERS = 3
 THRESHOLDS = {"together": sys.maxsize, "apart": 0}

@@ -2,9 +2,12 @@
  * Many contexts, a thread each: crowd MODEL
  *
  * Prints "ready", then answers each line "KIND COUNT THREADS TOKEN..." with "RATE FIRST
- * SLOWEST FASTEST": tokens/s of all threads together while they decode, the median seconds to the
- * first token, and the tokens/s of the slowest and of the fastest context. KIND is "together",
- * "alone" (solo contexts) or "locked": whole generations one after the other, behind one lock.
+ * SLOWEST FASTEST STEADY LAST": tokens/s of all threads together while they decode, the median
+ * seconds to the first token, the tokens/s of the slowest and of the fastest context, the tokens/s
+ * of all while none is missing, 0 if one always was, and the seconds until all had their first
+ * token. KIND is "together", "alone" (solo contexts) or "locked": whole generations one after the
+ * other, behind one lock.
+ * Tokens are the best ones, or drawn at a temperature behind the kind: "together@0.8".
  */
 #include "host.h"
 
@@ -19,10 +22,15 @@ typedef struct worker {
   double begun;
   double first;
   double last;
+  double times[MAX_TOKENS];
 } worker;
 
 static gate start = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is(const task* asked, const char* kind) {
+  return strcspn(asked->kind, "@") == strlen(kind) && strncmp(asked->kind, kind, strlen(kind)) == 0;
+}
 
 static void* run(void* data) {
   worker* self = data;
@@ -31,13 +39,16 @@ static void* run(void* data) {
   size_t count = self->asked->count - 1;
   int32_t* prompt = prompts[self->index];
   for (size_t i = 0; i < count; i++) prompt[i] = given[(i + 7 * self->index) % count];
-  bool locked = strcmp(self->asked->kind, "locked") == 0;
+  bool locked = is(self->asked, "locked");
+  const char* temperature = strchr(self->asked->kind, '@');
   char text[256];
   size_t length;
   cow_mlx_status status;
   cow_mlx_generation_params params;
   cow_mlx_generation_params_init(&params, sizeof params);
   params.max_tokens = self->asked->max_tokens;
+  if (temperature) params.temperature = strtof(temperature + 1, NULL);
+  params.seed = self->index;
   check(cow_mlx_context_reset(self->context));
   pass(&start);
   self->begun = now();
@@ -47,9 +58,10 @@ static void* run(void* data) {
   while ((status = cow_mlx_context_next(self->context, text, sizeof text, &length, NULL)) ==
          COW_MLX_OK) {
     self->last = now();
-    if (self->tokens++ == 0) self->first = self->last;
+    self->times[self->tokens++] = self->last;
   }
   if (status != COW_MLX_DONE) check(status);
+  self->first = self->times[0];
   if (locked) pthread_mutex_unlock(&one_at_a_time);
   return NULL;
 }
@@ -60,13 +72,32 @@ static int compare(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
+/* Tokens/s from when the last context has its first token to when the first has its last. */
+static double steady(const worker* workers, size_t count) {
+  double begun = workers[0].first;
+  double ended = workers[0].last;
+  for (size_t i = 1; i < count; i++) {
+    if (workers[i].first > begun) begun = workers[i].first;
+    if (workers[i].last < ended) ended = workers[i].last;
+  }
+  if (ended <= begun) return 0;
+  size_t tokens = 0;
+  for (size_t i = 0; i < count; i++) {
+    for (size_t at = 0; at < workers[i].tokens; at++) {
+      double time = workers[i].times[at];
+      if (time > begun && time <= ended) tokens++;
+    }
+  }
+  return (double)tokens / (ended - begun);
+}
+
 static void answer(cow_mlx_model model, const task* asked) {
   static worker workers[MAX_THREADS];
   size_t count = (size_t)asked->prompt[0];
   cow_mlx_context_params params;
   cow_mlx_context_params_init(&params, sizeof params);
   params.share_prefix = false;
-  params.solo = strcmp(asked->kind, "together") != 0;
+  params.solo = !is(asked, "together");
   start.missing = count;
   for (size_t i = 0; i < count; i++) {
     workers[i].asked = asked;
@@ -93,8 +124,8 @@ static void answer(cow_mlx_model model, const task* asked) {
   }
   qsort(waits, count, sizeof *waits, compare);
   qsort(rates, count, sizeof *rates, compare);
-  printf("%.6f %.6f %.6f %.6f\n", (double)tokens / (last - first), waits[count / 2], rates[0],
-         rates[count - 1]);
+  printf("%.6f %.6f %.6f %.6f %.6f %.6f\n", (double)tokens / (last - first), waits[count / 2],
+         rates[0], rates[count - 1], steady(workers, count), waits[count - 1]);
   fflush(stdout);
 }
 

@@ -25,8 +25,7 @@ static double use(cow_mlx_context context, const task* asked) {
   params.max_tokens = asked->max_tokens;
   check(cow_mlx_context_begin(context, asked->prompt + 1, asked->count - 1, &params));
   double last = now();
-  while ((status = cow_mlx_context_next(context, text, sizeof text, &length, NULL)) ==
-         COW_MLX_OK) {
+  while ((status = cow_mlx_context_next(context, text, sizeof text, &length, NULL)) == COW_MLX_OK) {
     double here = now();
     if (tokens++ > 0) took[tokens - 2] = here - last;
     last = here;

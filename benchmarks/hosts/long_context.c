@@ -8,7 +8,7 @@
  */
 #include "host.h"
 
-enum { LONGEST = 1 << 16, MOST_LENGTHS = 8, NEW = 8 };
+enum { LONGEST = 1 << 16, MAX_LENGTHS = 8, NEW = 8 };
 
 typedef struct held {
   size_t length;
@@ -16,7 +16,7 @@ typedef struct held {
 } held;
 
 static int32_t tokens[LONGEST + NEW];
-static held all[MOST_LENGTHS];
+static held all[MAX_LENGTHS];
 static size_t count;
 static size_t period;
 
@@ -55,7 +55,7 @@ static bool save(cow_mlx_model model, const char* path) {
 }
 
 static bool load(cow_mlx_model model, size_t length, const char* path) {
-  if (count == MOST_LENGTHS || length > LONGEST) return false;
+  if (count == MAX_LENGTHS || length > LONGEST) return false;
   held* next = &all[count++];
   next->length = length;
   next->context = open_context(model, false);

@@ -14,8 +14,8 @@ from benchmarks.hosts.bare import load  # noqa: I001 - before mlx
 
 import mlx.core as mx
 
-from cowmlx.generation.generation import PREFILL_CHUNK
-from cowmlx.models.blocks import mlstm, mlstm_cell
+from cowmlx.generation.pace import PREFILL_CHUNK
+from cowmlx.networks.blocks import mlstm, mlstm_cell
 
 EPS = 1e-6
 model = load(sys.argv[1])

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from benchmarks.support.paths import BUILD, CALF
+
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama without end tokens: a generation is as long as it is asked to be."""
+    """A Llama or a Qwen 3 without end tokens: a generation is as long as it is asked to be."""
 
     hidden: int
     layers: int
@@ -25,24 +28,32 @@ class Shape:
     intermediate: int
     vocabulary: int
     positions: int = 4096
-    bits: int = 0  # 0: float32; else packed so, with bfloat16 beside, as models usually come
+    bits: int = 32  # 32: float32; 16: bfloat16; else packed, with bfloat16 beside, as is usual
+    family: str = "llama"
+    head_size: int = 0  # 0: hidden / heads
+
+    @property
+    def head(self) -> int:
+        """The size of a head."""
+        return self.head_size or self.hidden // self.heads
 
     def config(self) -> dict[str, object]:
         """The config.json of it."""
         return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
+            "architectures": [ARCHITECTURES[self.family]],
+            "model_type": self.family,
             "hidden_size": self.hidden,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.key_heads,
+            "head_dim": self.head,
             "intermediate_size": self.intermediate,
             "vocab_size": self.vocabulary,
             "max_position_embeddings": self.positions,
             "rms_norm_eps": 1e-5,
             "rope_theta": 10000.0,
             "tie_word_embeddings": True,
-            "torch_dtype": "float32",
+            "torch_dtype": "float32" if self.bits == 32 else "bfloat16",
         }
 
 
@@ -77,6 +88,8 @@ SHAPES: dict[str, Shape | RecurrentShape] = {
     "S": Shape(384, 6, 6, 6, 1152, 8192),  # 15M parameters
     "S of 4 bits": Shape(384, 6, 6, 6, 1152, 8192, bits=4),
     "M": Shape(768, 12, 12, 12, 2048, 32000),  # 110M
+    # Qwen3-0.6B's.
+    "L": Shape(1024, 28, 16, 8, 3072, 151936, family="qwen3", head_size=128),
     "wide": Shape(64, 2, 2, 2, 128, 128000),  # 8M, nearly all of them the vocabulary's
     # Twins of 27M, to measure with behind many tokens.
     "long-llama": Shape(512, 8, 4, 2, 1584, 2048, positions=40960),
@@ -148,42 +161,52 @@ def random_prompt(folder: Path, length: int, seed: int = 0) -> list[int]:
     return [random.randrange(16, vocabulary_size(folder)) for _ in range(length)]
 
 
-def _make(name: str, folder: Path) -> None:
+def make(shape: Shape | RecurrentShape, folder: Path) -> dict[str, Any]:
+    """Write a random model and return its weights as they were in float32."""
     import mlx.core as mx
     from mlx.nn.layers.quantized import quantize
     from mlx.utils import tree_flatten
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    from cowmlx.models import architectures
+    from cowmlx.networks import architectures
 
-    shape = SHAPES[name]
     config = shape.config()
     mx.random.seed(7)
     module = architectures.load(str(config["model_type"]))
     network = module.Model(module.ModelArgs.from_dict(config))
-    weights = {
+    plain = {
         key: mx.random.normal(value.shape) * (0.02 if value.ndim > 1 else 0) + (value.ndim == 1)
         for key, value in tree_flatten(network.parameters())
     }
-    bits = getattr(shape, "bits", 0)
-    if bits:
-        config["quantization"] = {"group_size": 64, "bits": bits}
-        network.load_weights(list(weights.items()))
+    weights = plain
+    bits = getattr(shape, "bits", 32)
+    if bits < 32:
+        network.load_weights(list(plain.items()))
         network.set_dtype(mx.bfloat16)
+    if bits < 16:
+        config["quantization"] = {"group_size": 64, "bits": bits}
         quantize(network, 64, bits)
+    if bits < 32:
         weights = dict(tree_flatten(network.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {letter: index for index, letter in enumerate(letters)}
-    for index in range(len(vocabulary), shape.vocabulary):
-        vocabulary[f"token{index}"] = index
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary(shape.vocabulary), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
     tokenizer.save(str(folder / "tokenizer.json"))
+    return plain
+
+
+def vocabulary(size: int) -> dict[str, int]:
+    """The tokens of a random model: GPT-2's letters for bytes, then invented ones."""
+    from tokenizers import pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return {
+        letters[index] if index < len(letters) else f"token{index}": index for index in range(size)
+    }
 
 
 def _make_guessable(name: str, folder: Path, draft: Path, layers: int) -> None:
@@ -212,6 +235,6 @@ def _make_guessable(name: str, folder: Path, draft: Path, layers: int) -> None:
 if __name__ == "__main__":
     _name, *_folders = sys.argv[1:]
     if len(_folders) == 1:
-        _make(_name, Path(_folders[0]))
+        make(SHAPES[_name], Path(_folders[0]))
     else:
         _make_guessable(_name, Path(_folders[0]), Path(_folders[1]), int(_folders[2]))

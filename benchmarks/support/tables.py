@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from benchmarks.support.paths import RESULTS, ROOT
+from benchmarks.support.peers_table import peers_table
 
 BEGIN, END = "<!-- benchmarks:begin -->\n", "<!-- benchmarks:end -->"
+PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->"
 PAGE = ROOT / "docs/guides/performance.md"
 START = "process start to first token, ms"
 
@@ -18,9 +20,14 @@ def pages() -> dict[Any, str]:
     shown = {ROOT / "README.md": ten_numbers(), PAGE: all_numbers()}
     fresh = {}
     for path, text in shown.items():
-        before, rest = path.read_text().split(BEGIN)
-        fresh[path] = before + BEGIN + text + END + rest.split(END)[1]
+        fresh[path] = _replaced(path.read_text(), BEGIN, END, text)
+    fresh[PAGE] = _replaced(fresh[PAGE], PEERS_BEGIN, PEERS_END, peers_table(_rows("peers")))
     return fresh
+
+
+def _replaced(page: str, begin: str, end: str, text: str) -> str:
+    before, rest = page.split(begin)
+    return before + begin + text + end + rest.split(end)[1]
 
 
 def write_tables() -> None:
@@ -88,6 +95,15 @@ TABLE = (
         "to locked",
         lambda row: row["contexts"] in (8, 32),
     ),
+    Lines(
+        "throughput",
+        "the same at temperature 0.8, {contexts} contexts",
+        "sampled",
+        "sampled locked",
+        "one after the other",
+        "sampled to locked",
+        lambda row: row["contexts"] in (8, 32) and "sampled" in row,
+    ),
     Lines("interference", "{model}, {what}", "beside others", "alone", "alone, or in turns"),
     Lines(
         "first_token",
@@ -95,6 +111,15 @@ TABLE = (
         "first token",
         "cold",
         "cold",
+    ),
+    Lines(
+        "short_prompts",
+        "first tokens of 8 contexts, {model}, {prompt} tokens each, ms",
+        "together ms",
+        "alone ms",
+        "one prompt after the other",
+        "together/alone",
+        lambda row: row["prompt"] in (16, 64),
     ),
     Lines(
         "drafting",

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_PADDING = 4  # times what its sequences hold that a batch may take up
+MAX_PADDING = 4  # times what its sequences hold that a batch may take up
 ROOM = 1024  # columns that any row may have
 
 
@@ -39,7 +39,7 @@ class Batch:
         Every row has as many columns as the longest needs.
         """
         lengths = [row.length for row in self.rows.all] + [length]
-        return max(lengths) * len(lengths) <= MOST_PADDING * sum(lengths) + ROOM * len(lengths)
+        return max(lengths) * len(lengths) <= MAX_PADDING * sum(lengths) + ROOM * len(lengths)
 
     def join(self, layers: list[Any], length: int) -> Row:
         """Copy a sequence of ``length`` tokens into a new row.
@@ -60,7 +60,7 @@ class Batch:
         return row
 
     def take(self, row: Row) -> list[Any]:
-        """Return a row's layers as those of a sequence of its own."""
+        """Return a row's layers, copied, as those of a sequence of its own."""
         with mx.stream(self._stream):
             layers = [form.take(row) for form in self.layers]
         mx.async_eval([layer.state for layer in layers])  # or they keep all rows alive
@@ -83,17 +83,27 @@ class Batch:
         for form in self.layers:
             form.shrink(len(self.rows.all))
 
-    def begin_step(self, active: list[Row]) -> None:
-        """Say which rows the next forward pass is for."""
-        chosen = set(map(id, active))
+    def begin_step(self, active: list[Row], counts: list[int] | None = None) -> None:
+        """Say which rows the next forward pass is for.
+
+        Args:
+            active: these.
+            counts: how many tokens each is fed, one by default; the others of a row follow its
+                own and mean nothing.
+        """
+        fed = dict(zip(map(id, active), counts or [1] * len(active), strict=True))
         for row in self.rows.all:
-            row.active = id(row) in chosen
+            row.count = fed.get(id(row), 0)
+            row.active = row.count > 0
+        self.rows.width = max(fed.values(), default=1)
         self.rows.changed()
 
     def end_step(self) -> None:
-        """Let the active rows hold the token that was fed."""
+        """Let the active rows hold the tokens that were fed."""
         for row in self.rows.all:
-            row.length += row.active
+            row.length += row.count
+            row.count = 0
+        self.rows.width = 1
         self.rows.changed()
 
     def can_take_back(self, row: Row, more: int) -> bool:

@@ -20,6 +20,7 @@ from xxhash import xxh3_64
 
 from cowmlx.cache import partial
 from cowmlx.errors import InputOutput, NotFound
+from cowmlx.folders.safetensors import DTYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,21 +36,9 @@ _SYNC = 64 << 20
 FORMAT, VERSION = "cow_mlx_context", "1"
 CHECKSUM = "xxh3_64"
 CHECKSUM_BYTES = 16
-TYPES = {
-    "BOOL": mx.bool_,
-    "U8": mx.uint8,
-    "I8": mx.int8,
-    "U16": mx.uint16,
-    "I16": mx.int16,
-    "F16": mx.float16,
-    "BF16": mx.bfloat16,
-    "U32": mx.uint32,
-    "I32": mx.int32,
-    "F32": mx.float32,
-    "U64": mx.uint64,
-    "I64": mx.int64,
-    "F64": mx.float64,
-    "C64": mx.complex64,
+# Those of mlx's own types.
+TYPES: dict[str, mx.Dtype] = {
+    name: getattr(mx, own) for name, (own, _) in DTYPES.items() if name != "F8_E4M3"
 }
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 

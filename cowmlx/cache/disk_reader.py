@@ -13,14 +13,14 @@ from xxhash import xxh3_64
 from cowmlx.cache.disk import CHECKSUM, CHECKSUM_BYTES, FORMAT, PIECE, TYPES, VERSION
 from cowmlx.cache.layer_state import ArrayInfo
 from cowmlx.errors import BadFormat, InputOutput, NotFound
-from cowmlx.models.safetensors import parse_header
+from cowmlx.folders.safetensors import parse_header
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-_LONGEST_HEADER = 16 << 20  # a model of a thousand layers has one of 1 MiB
+_MAX_HEADER = 16 << 20  # a model of a thousand layers has one of 1 MiB
 
 
 class Reader:
@@ -108,7 +108,7 @@ class Reader:
             raise self.bad(f"it has {size} bytes")
         prefix = self._take(0, 8)
         length = int.from_bytes(prefix, "little")
-        if length > min(size - 8, _LONGEST_HEADER):
+        if length > min(size - 8, _MAX_HEADER):
             raise self.bad(f"a header of {length} bytes in a file of {size}")
         raw = self._take(8, length)
         header = parse_header(raw, size - 8 - length, self.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 BITS = (4, 8)
 GROUP_SIZES = (32, 64, 128)
-
-# Why a model's cache cannot be quantised so, or None; by (bits, group size).
-_known: WeakKeyDictionary[Model, dict[tuple[int, int], str | None]] = WeakKeyDictionary()
 
 
 class KVQuantization:
@@ -106,10 +102,8 @@ def _quantized_layer(layer: Any, how: KVQuantization) -> Any:
 
 def _why_not(model: Model, how: KVQuantization) -> str | None:
     """Return why a model's cache cannot be quantised so, or None; found out once."""
-    known = _known.setdefault(model, {})
-    if how.key not in known:
-        known[how.key] = _try(model, how)
-    return known[how.key]
+    why: str | None = model.remembered.once(("quantised", how.key), lambda: _try(model, how))
+    return why
 
 
 def _try(model: Model, how: KVQuantization) -> str | None:

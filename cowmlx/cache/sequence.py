@@ -74,11 +74,11 @@ class Sequence:
         Raises:
             Unsupported: they do not fit there; nothing has changed.
         """
-        self.row = batch.join(self._layers, len(self.tokens))
+        self.row = batch.join(self._layers or self._make_layers(), len(self.tokens))
         self.batch = batch
         self._own = []
 
-    def part(self) -> None:
+    def leave_batch(self) -> None:
         """Take the layers out of the batch, if they are in one."""
         self._own = self._layers
 
@@ -142,12 +142,16 @@ class Sequence:
         if not tokens:
             return Snapshot([], [])
         excess = len(self.tokens) - len(tokens)
-        if excess and not can_trim_all(self._layers):
-            return None
-        layers = share(self._layers)
-        if excess and not trim(layers, excess):
+        layers = self._copied_layers()
+        if excess and not (can_trim_all(layers) and trim(layers, excess)):
             return None
         return Snapshot(list(tokens), layers)
+
+    def _copied_layers(self) -> list[Any]:
+        """Return what the layers hold, which stay where they are."""
+        if self.batch is not None and self.row is not None:
+            return self.batch.take(self.row)
+        return share(self._own)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Hold what a snapshot holds; it can be restored again."""
@@ -182,8 +186,8 @@ class Sequence:
             self.reset()
             raise
 
-    def name(self, tokens: list[int]) -> None:
-        """Say which tokens the last forward pass added."""
+    def append(self, tokens: list[int]) -> None:
+        """Note the tokens that the last forward pass has processed."""
         self.tokens.extend(tokens)
 
     @property

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from cowmlx import _constants as constants
-from cowmlx.doctor import origin
+from cowmlx.commands import origin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Endings of files and what Graphviz calls their formats; DOT itself needs no Graphviz.
 PICTURES = {".svg": "svg", ".png": "png", ".pdf": "pdf"}
 DOT = (".dot", ".gv")
-_MOST_PROBLEMS = 100
+_MAX_PROBLEMS = 100
 # For terminals that cannot show the others.
 _ASCII = str.maketrans({"→": "->", "←": "<-", "…": "...", "·": "-"})
 
@@ -28,24 +28,24 @@ class CommandError(Exception):
 
 def show(arguments: argparse.Namespace) -> None:
     """Print the wiring, stage by stage."""
-    from cowmlx.models.wiring import folder
-    from cowmlx.models.wiring.drawing import draw_text
+    from cowmlx.models import wired_folder
+    from cowmlx.networks.wiring.drawing import draw_text
 
     width = arguments.width or shutil.get_terminal_size().columns
-    _print(draw_text(folder.read(arguments.folder), width))
+    _print(draw_text(wired_folder.read(arguments.folder), width))
 
 
 def validate(arguments: argparse.Namespace) -> None:
     """Check the wiring, and names and shapes of the weights; they are not loaded."""
-    from cowmlx.models.wiring import folder
-    from cowmlx.models.wiring.outline import Outline
+    from cowmlx.models import wired_folder
+    from cowmlx.networks.wiring.outline import Outline
 
-    found = folder.problems(arguments.folder)
+    found = wired_folder.problems(arguments.folder)
     if found:
-        rest = len(found) - _MOST_PROBLEMS
+        rest = len(found) - _MAX_PROBLEMS
         more = [f"and {rest} more problems"] if rest > 0 else []
-        raise CommandError("\n".join(found[:_MOST_PROBLEMS] + more))
-    outline = Outline(folder.read(arguments.folder))
+        raise CommandError("\n".join(found[:_MAX_PROBLEMS] + more))
+    outline = Outline(wired_folder.read(arguments.folder))
     _print(
         f"{arguments.folder}: {outline.blocks:,} blocks and {outline.parameters:,} parameters, "
         "wired and stored as they should be\n"
@@ -54,15 +54,15 @@ def validate(arguments: argparse.Namespace) -> None:
 
 def draw(arguments: argparse.Namespace) -> None:
     """Draw the wiring with Graphviz, or print what it would draw."""
-    from cowmlx.models.wiring import folder
-    from cowmlx.models.wiring.drawing import draw_dot
+    from cowmlx.models import wired_folder
+    from cowmlx.networks.wiring.drawing import draw_dot
 
     output = arguments.output
     ending = "" if output is None else os.path.splitext(output)[1].lower()
     if output is not None and ending not in (*DOT, *PICTURES):
         raise CommandError(f"cannot draw {output}: a name ends with {', '.join((*DOT, *PICTURES))}")
     title = os.path.basename(os.path.abspath(arguments.folder))
-    drawing = draw_dot(folder.read(arguments.folder), title)
+    drawing = draw_dot(wired_folder.read(arguments.folder), title)
     if output is None:
         _print(drawing)
         return

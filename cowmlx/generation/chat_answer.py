@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
     from cowmlx.generation.thinking import ThinkingFirst
-    from cowmlx.models.conversation import Conversation
     from cowmlx.models.model import Model
+    from cowmlx.text.conversation import Conversation
 
 
 class ChatAnswer:

@@ -2,105 +2,59 @@
 
 from __future__ import annotations
 
-import math
-
 import mlx.core as mx
 
 from cowmlx import _constants as constants
 from cowmlx import _defaults as defaults
-from cowmlx.cache.layers import KVQuantization
 from cowmlx.cache.sequence import Sequence, common_prefix
 from cowmlx.cache.trimming import can_trim_all, shorten
-from cowmlx.cache.window import RollingWindow
-from cowmlx.errors import BadState, ContextFull, InvalidArgument, OutOfRange, Unsupported
+from cowmlx.errors import BadState, InvalidArgument, Unsupported
+from cowmlx.generation import beginning
+from cowmlx.generation.batched import known_why_not
+from cowmlx.generation.beginning import Reuse
+from cowmlx.generation.context_params import OVERFLOWS
 from cowmlx.generation.drafting import DraftModel, PromptLookup
-from cowmlx.generation.generation import PREFILL_CHUNK, SMALL_CHUNK, Generation
-from cowmlx.generation.lane import known_why_not
+from cowmlx.generation.generation import Generation
+from cowmlx.generation.pace import pace_of
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.wake import WakeDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.cache.snapshot import Snapshot
+    from cowmlx.generation.context_params import ContextParams
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.generation import Constrains
-    from cowmlx.generation.lane import Lane, Lanes
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
-_OVERFLOWS = {constants.OVERFLOW_STOP: "stop", constants.OVERFLOW_ROLL: "roll"}
+    class Places(Protocol):
+        """Where contexts get a stream while they have work."""
 
+        @property
+        def idle_stream(self) -> mx.Stream:
+            """What is computed for contexts that have no stream, and waited for."""
 
-class ContextParams:
-    """What ``cow_mlx_context_params`` says, all of it valid.
+        def enter(self, context: Context) -> mx.Stream:
+            """Let a context work; returns its stream."""
 
-    Raises:
-        InvalidArgument: a value is out of range.
-        Unsupported: an option that the model cannot honour.
-    """
-
-    def __init__(self, fields: dict[str, Any], model: Model) -> None:
-        self.max_tokens: int = fields["max_tokens"] or model.context_length
-        if self.max_tokens > model.context_length:
-            raise InvalidArgument(
-                f"max_tokens is {self.max_tokens}, but the model's context length is "
-                f"{model.context_length}; 0 stands for all of it",
-                argument="max_tokens",
-                value=self.max_tokens,
-                accepted=f"{model.context_length}",
-            )
-        self.solo: bool = fields["solo"]
-        self.priority: int = fields["priority"]
-        self.share_prefix: bool = fields["share_prefix"]
-        self.overflow: int = fields["overflow"]
-        self.keep_tokens: int = fields["keep_tokens"]
-        if self.overflow not in _OVERFLOWS:
-            known = " or ".join(f"{value} ({name})" for value, name in _OVERFLOWS.items())
-            raise OutOfRange("overflow", self.overflow, known)
-        self.rolling: RollingWindow | None = None
-        if self.overflow == constants.OVERFLOW_ROLL:
-            if self.keep_tokens >= self.max_tokens:
-                raise OutOfRange("keep_tokens", self.keep_tokens, f"less than {self.max_tokens}")
-            self.rolling = RollingWindow(self.max_tokens, self.keep_tokens)
-        elif self.keep_tokens:
-            raise InvalidArgument(
-                f"keep_tokens is {self.keep_tokens}, but nothing is dropped where overflow is "
-                f"{constants.OVERFLOW_STOP}; leave it at 0",
-                reason="conflict",
-                argument="keep_tokens",
-                other="overflow",
-            )
-        self.kv = KVQuantization(model, fields["kv_bits"], fields["kv_group_size"])
-
-
-class Reuse:
-    """What a begin found done already.
-
-    Attributes:
-        shared: tokens that another context had processed.
-        first_difference: index of the first token that was not as held, or None.
-        rebuilt: why nothing held could be kept, or None.
-    """
-
-    def __init__(self, shared: int, first_difference: int | None, rebuilt: str | None) -> None:
-        self.shared = shared
-        self.first_difference = first_difference
-        self.rebuilt = rebuilt
+        def exit(self, context: Context, stream: mx.Stream) -> None:
+            """Take a context's stream back."""
 
 
 class Context:
     """Owns a sequence, and has a stream of its own while it has work.
 
-    The scheduler calls :meth:`turn`; a call that waits is served by its waiter.
+    Its lane gives it turns; a call that waits is served by its waiter.
 
     Args:
         model: without an adapter.
         params: of the context.
-        lanes: where it works.
+        places: where it works.
         cancel_epoch: how often it has been cancelled.
         prefixes: what the model's contexts share.
     """
@@ -109,15 +63,16 @@ class Context:
         self,
         model: Model,
         params: ContextParams,
-        lanes: Lanes,
+        places: Places,
         cancel_epoch: Callable[[], int],
         prefixes: SharedPrefixes,
     ) -> None:
         self.base = model
         self.model = model  # the base, or that with an adapter
         self.adapter: int | None = None  # its handle, for the host; it may be closed by now
+        self.checkpoints: list[int] = []  # handles of what it can go back to
         self.params = params
-        self._lanes = lanes
+        self._places = places
         self._stream: mx.Stream | None = None  # while it has work
         self.prefixes = prefixes
         self.sequence = Sequence(model.network, params.kv.maker(model))
@@ -126,11 +81,9 @@ class Context:
         self.failure: dict[str, Any] | None = None  # of a call, since a generation last started
         self._reuse = Reuse(0, None, None)
         self._dropped = 0  # tokens that the last prompt lost at its front
-        self._draft: tuple[int, Sequence] | None = None  # serial of the draft model, its state
-        self.lane: Lane | None = None  # the contexts that it may be batched with, likewise
+        self._draft: tuple[int, Sequence] | None = None  # its weights' version, its state
         # Why it is never batched, or None; a lane may find out later.
         self.alone: str | None = "solo" if params.solo else None
-        self._carried = False  # another context's turn was one of its own, too
         self.wanted = False  # a piece shall be there before anybody asks for it
         self._wake: WakeDescriptor | None = None
         self._waiter: Waiter | None = None
@@ -182,7 +135,7 @@ class Context:
             OutOfMemory: its thread cannot be started; nothing has changed.
         """
         if self._stream is None:
-            self._stream = self._lanes.enter(self)
+            self._stream = self._places.enter(self)
         return self._stream
 
     def settle(self) -> None:
@@ -206,7 +159,7 @@ class Context:
         """Give the stream back, whatever becomes of what was computed on it."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            self._lanes.exit(self, stream)
+            self._places.exit(self, stream)
 
     # ---------------------------------------------------------------- Beginning
 
@@ -234,7 +187,7 @@ class Context:
             InputOutput: the model's weights, left on disk by a lazy load, cannot be read.
             OutOfMemory: no thread can be started to work on; nothing has changed.
         """
-        self._check(prompt, params)
+        beginning.check(prompt, params, self.params, self.model)
         rolling, dropped = self.params.rolling, 0
         if rolling is not None:
             dropped, prompt = rolling.dropped(len(prompt)), rolling.cut(prompt)
@@ -243,7 +196,7 @@ class Context:
             draft.read_weights()
         try:
             with mx.stream(self.stream()):
-                constraint = self._constraint(params, constraint)
+                constraint = beginning.constraint(params, self.model, constraint)
                 drafter = self._drafter(params, draft)
                 self.end_generation()
                 self._dropped = dropped
@@ -262,67 +215,6 @@ class Context:
                 )
         finally:
             self.settle()  # if nothing has begun
-
-    def _check(self, prompt: list[int], params: GenerationParams) -> None:
-        size = self.model.vocabulary_size
-        if not prompt:
-            raise InvalidArgument(
-                "count is 0; a prompt has at least one token", reason="missing", argument="count"
-            )
-        for position, token in enumerate(prompt):
-            if not 0 <= token < size:
-                raise InvalidArgument(
-                    f"tokens[{position}] is {token}, but the vocabulary has 0 to {size - 1}",
-                    argument=f"tokens[{position}]",
-                    value=token,
-                    accepted=f"0 to {size - 1}",
-                )
-        for token in params.bias:
-            if not 0 <= token < size:
-                raise InvalidArgument(
-                    f"bias_tokens has {token}, but the vocabulary has 0 to {size - 1}",
-                    argument="bias_tokens",
-                    value=token,
-                    accepted=f"0 to {size - 1}",
-                )
-        forbidden = sum(value == -math.inf for value in params.bias.values())
-        if forbidden == size:
-            raise InvalidArgument(
-                f"bias_values forbids all {size} tokens of the vocabulary; one at least must stay",
-                argument="bias_values",
-            )
-        if params.logprobs > size:
-            raise InvalidArgument(
-                f"logprobs is {params.logprobs}, but the vocabulary has {size} tokens",
-                argument="logprobs",
-                value=params.logprobs,
-            )
-        if self.params.rolling is None and len(prompt) > self.params.max_tokens:
-            raise ContextFull(
-                f"the prompt has {len(prompt)} tokens, but this context holds "
-                f"{self.params.max_tokens}",
-                needed=len(prompt),
-                available=self.params.max_tokens,
-            )
-
-    def _constraint(self, params: GenerationParams, given: Constrains | None) -> Constrains | None:
-        if params.grammar is None and given is None:
-            return None
-        from cowmlx.generation.grammar import Constraint  # late: few generations need it
-
-        if params.draft_tokens:
-            named = "grammar" if params.grammar is not None else "tool_choice"
-            raise Unsupported(
-                f"{named} and draft_tokens exclude each other: guesses are not checked against a "
-                "grammar",
-                reason="conflict",
-                argument=named,
-                other="draft_tokens",
-            )
-        if given is not None:
-            return given
-        assert params.grammar is not None
-        return Constraint.of(self.model, params.grammar, params.grammar_kind)
 
     def _drafter(self, params: GenerationParams, draft: Model | None) -> Drafter | None:
         if not params.draft_tokens:
@@ -343,14 +235,14 @@ class Context:
                 f"{self.model.vocabulary_size}; they must be the same",
                 argument="draft",
             )
-        if self._draft is None or self._draft[0] != draft.serial:
-            self._draft = draft.serial, Sequence(draft.network, draft.make_cache)
+        if self._draft is None or self._draft[0] != draft.weights_version:
+            self._draft = draft.weights_version, Sequence(draft.network, draft.make_cache)
         return DraftModel(draft, self._draft[1], params)
 
     @property
     def _kind(self) -> tuple[int, int, int]:
         """Whose snapshots fit this context's sequence."""
-        return self.model.serial, self.params.kv.bits, self.params.kv.group_size
+        return self.model.weights_version, self.params.kv.bits, self.params.kv.group_size
 
     def _reuse_for(self, prompt: list[int]) -> Reuse:
         """Keep, or take from the shared prompts, what a prompt begins with."""
@@ -413,7 +305,7 @@ class Context:
         Raises:
             BadState: the layers hold a token that the host has not taken, and cannot drop it.
         """
-        with mx.stream(self._stream or self._lanes.idle_stream):
+        with mx.stream(self._stream or self._places.idle_stream):
             snapshot = self.sequence.snapshot(len(self.tokens()))
         if snapshot is None:
             raise BadState(
@@ -431,7 +323,7 @@ class Context:
 
     def set_model(self, model: Model) -> None:
         """Go on with other weights; tokens that these have not processed are forgotten."""
-        if model.serial == self.model.serial:
+        if model.weights_version == self.model.weights_version:
             return
         sequence = Sequence(model.network, self.params.kv.maker(model))
         self.reset()
@@ -451,7 +343,7 @@ class Context:
                 "context_begin first",
                 reason="nothing_there",
             )
-        with mx.stream(self._stream or self._lanes.idle_stream):
+        with mx.stream(self._stream or self._places.idle_stream):
             flat = mx.contiguous(logits[0].astype(mx.float32))
             mx.eval(flat)
         return flat
@@ -484,51 +376,51 @@ class Context:
             whether a call has ended.
         """
         try:
-            served = self._serve()
+            served = self.serve()
         except BaseException as error:  # ends this generation and this call, and nothing else
             self._give_up(error)
             served = True
         self.settle()
         return served
 
-    def turn(self) -> bool:
-        """Serve the call that waits, and step if it, or running ahead, wants it.
+    def step_alone(self, *, undisturbed: bool, most: int) -> None:
+        """Process a chunk of the prompt, or generate a token.
 
-        Returns:
-            whether there was anything to do.
+        Args:
+            undisturbed: nothing else computes, so that the time it takes tells something.
+            most: tokens that a chunk may have.
         """
         generation = self.generation
-        if generation is None:
-            return False
-        try:
-            served = self._serve()
-            carried, self._carried = self._carried, False
-            wants = self._wants_step(generation)
-            if carried or not wants:
-                self.settle()
-                return served or wants  # who is passed over wants another turn
-            together = self.lane.step(self) if self.decodes and self.lane is not None else []
-            if not together:
-                with mx.stream(self.stream()):
-                    if generation.prefilling:
-                        generation.prefill(self._chunk_size)
-                    else:
-                        generation.decode()
-        except BaseException as error:  # ends this generation, and nothing else
-            self.fail(error)
-            together = []
-        for context in together or [self]:
-            context._carried = context is not self
-            context.attend()
-        return True
+        assert generation is not None
+        with mx.stream(self.stream()):
+            if generation.prefilling:
+                self._process_chunk(generation, undisturbed, most)
+            else:
+                generation.decode()
+
+    def _process_chunk(self, generation: Generation, undisturbed: bool, most: int) -> None:
+        """Wait for a chunk of the prompt, and start the next unless all is over."""
+        pace = pace_of(self.model)
+        size, position, seconds = generation.finish_chunk()
+        if undisturbed and seconds is not None:
+            pace.observe(size, position, seconds)
+        if generation.prefilling and self.cancel_epoch() == generation.cancel_epoch:
+            generation.start_chunk(min(most, pace.size(generation.position)))
 
     @property
-    def _chunk_size(self) -> int:
-        """Tokens of a prompt to process in a turn."""
-        if self.alone is not None or self.lane is None:  # the same whatever else runs
-            return PREFILL_CHUNK
-        crowded = any(other.decodes for other in self.lane.contexts)
-        return SMALL_CHUNK if crowded else PREFILL_CHUNK
+    def short_prompt(self) -> int:
+        """How many tokens of its prompt can be processed together with others; 0: none."""
+        if self.alone is not None or self.generation is None:
+            return 0
+        return self.generation.short_prompt
+
+    @property
+    def awaits_prompt(self) -> bool:
+        """Whether its host waits for a short prompt."""
+        generation = self.generation
+        if generation is None or not self.short_prompt:
+            return False
+        return self._waiter is not None and self._waiter.hungry(generation)
 
     @property
     def decodes(self) -> bool:
@@ -597,8 +489,11 @@ class Context:
             self.generation, self._reuse, self._dropped = self._shelved
             self._shelved, self._refilling = (None, self._reuse, 0), False
 
-    def _wants_step(self, generation: Generation) -> bool:
-        if generation.ended:
+    @property
+    def wants_step(self) -> bool:
+        """Whether the call that waits, or running ahead, wants a step."""
+        generation = self.generation
+        if generation is None or generation.ended:
             return False
         if self._waiter is not None:
             if self._waiter.hungry(generation):
@@ -607,7 +502,7 @@ class Context:
             return True
         return not generation.prefilling and generation.can_run_ahead
 
-    def _serve(self) -> bool:
+    def serve(self) -> bool:
         """Let the waiting call take what there is; true if it has ended."""
         waiter, generation = self._waiter, self.generation
         if generation is None:
@@ -639,7 +534,7 @@ class Context:
             "kv_group_size": self.params.kv.group_size,
             "solo": self.params.solo,
             "priority": self.params.priority,
-            "overflow": _OVERFLOWS[self.params.overflow],
+            "overflow": OVERFLOWS[self.params.overflow],
             "keep_tokens": self.params.keep_tokens,
             "share_prefix": self.params.share_prefix,
             "alone": self.why_alone,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.generation.draw import DrawInput
+from cowmlx.generation.drawing import Drawer
 from cowmlx.generation.sampling import Sampler
 
 TYPE_CHECKING = False
@@ -77,6 +79,7 @@ class DraftModel:
     def __init__(self, model: Model, sequence: Sequence, params: GenerationParams) -> None:
         self._sequence = sequence
         self._sampler = Sampler(params, model)
+        self._drawer = Drawer()
 
     def prefill(self, prompt: list[int], chunk: int) -> bool:
         """Process one chunk of a prompt, all but its last token; false if none is left."""
@@ -87,7 +90,7 @@ class DraftModel:
             return False
         sequence.forward(mx.array(rest, mx.int32))
         mx.eval(sequence.state)
-        sequence.name(rest)
+        sequence.append(rest)
         return True
 
     def guess(self, tokens: list[int], count: int, draw: int) -> list[int]:
@@ -102,8 +105,9 @@ class DraftModel:
             ids = mx.array(rest, mx.int32)
             logits = sequence.forward(ids)[:, -1, :]
             history = [*tokens, *guesses][:-1]
-            chosen = self._sampler(logits, history, ids[-1:], draw + i)
-            sequence.name(rest)
-            rest = [int(chosen.item())]  # type: ignore[arg-type]
+            wanted = DrawInput(self._sampler, history, rest[-1], draw + i)
+            (chosen,) = self._drawer.draw([wanted], logits)
+            sequence.append(rest)
+            rest = [chosen.value()]
             guesses += rest
         return guesses

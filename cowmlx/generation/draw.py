@@ -2,82 +2,134 @@
 
 from __future__ import annotations
 
-from cowmlx.generation.logprobs import LogProbs
+import mlx.core as mx
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import mlx.core as mx
+    from collections.abc import Sequence
+
+    from cowmlx.generation.logprobs import LogProbs
+    from cowmlx.generation.sampling import Sampler
+
+
+class DrawInput:
+    """What a row's token is drawn from, besides its logits.
+
+    Args:
+        sampler: of its generation.
+        history: the tokens before ``last``.
+        last: the token that gave the logits, perhaps still computing.
+        number: of the draw in its generation; with the seed it alone decides what is random.
+        allowed: (V,) bool, the tokens that may be chosen; None: all.
+        logprobs: how many of the most probable tokens are reported with the chosen one's
+            log probability; 0: none, and not that one's either.
+    """
+
+    __slots__ = ("allowed", "history", "last", "logprobs", "number", "sampler")
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        history: list[int],
+        last: Draw | int,
+        number: int,
+        allowed: mx.array | None = None,
+        logprobs: int = 0,
+    ) -> None:
+        self.sampler = sampler
+        self.history = history
+        self.last = last
+        self.number = number
+        self.allowed = allowed
+        self.logprobs = logprobs
+
+    def known(self, window: int) -> list[int]:
+        """Return the last ``window`` tokens, but for one that is still computing."""
+        before = min(window - 1, len(self.history))
+        tokens = self.history[-before:] if before else []
+        return tokens if isinstance(self.last, Draw) else [*tokens, self.last]
+
+
+class DrawnRows:
+    """The tokens of the rows of a batch, computed and read together.
+
+    Args:
+        tokens: (B,).
+        logprobs: what is reported of a row, and its place in there, by row.
+    """
+
+    __slots__ = ("_logprobs", "_values", "tokens")
+
+    def __init__(self, tokens: mx.array, logprobs: dict[int, tuple[LogProbs, int]]) -> None:
+        self.tokens = tokens
+        self._logprobs = logprobs
+        self._values: list[int] | None = None
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """What has to be evaluated."""
+        return [
+            self.tokens,
+            *(array for of_row, _ in self._logprobs.values() for array in of_row.arrays),
+        ]
+
+    def value(self, row: int) -> int:
+        """Wait for all tokens and return one."""
+        if self._values is None:
+            self._values = self.tokens.tolist()  # type: ignore[assignment]
+        return self._values[row]  # type: ignore[index]
+
+    def logprobs(self, row: int) -> tuple[float | None, list[tuple[int, float]] | None]:
+        """Return the log probability of a row's token, and the most probable ones."""
+        if row not in self._logprobs:
+            return None, None
+        of_rows, place = self._logprobs[row]
+        return of_rows.chosen(place), of_rows.top(place)
 
 
 class Draw:
     """A token being computed, and what it was drawn from.
 
     Attributes:
-        token: (1,).
+        rows: it is one of.
+        row: its index there.
         logits: (1, V) of the model, as they were before penalties and filters.
     """
 
-    __slots__ = ("_logprobs", "logits", "token")
+    __slots__ = ("logits", "row", "rows")
 
-    def __init__(self, token: mx.array, logits: mx.array, logprobs: int = 0) -> None:
-        self.token = token
+    def __init__(self, rows: DrawnRows, row: int, logits: mx.array) -> None:
+        self.rows = rows
+        self.row = row
         self.logits = logits
-        self._logprobs = LogProbs(logits, token, logprobs) if logprobs else None
 
     @property
-    def arrays(self) -> tuple[mx.array, ...]:
-        """What has to be evaluated."""
-        return (self.token, *(self._logprobs.arrays if self._logprobs is not None else ()))
+    def token(self) -> mx.array:
+        """(1,), perhaps still computing."""
+        tokens = self.rows.tokens
+        return tokens if tokens.size == 1 else tokens[self.row : self.row + 1]
 
     def value(self) -> int:
         """Wait for the token and return it."""
-        return int(self.token.item())  # type: ignore[arg-type]
+        return self.rows.value(self.row)
 
     def logprobs(self) -> tuple[float | None, list[tuple[int, float]] | None]:
         """Return the log probability of the token, and the most probable ones."""
-        if self._logprobs is None:
-            return None, None
-        return self._logprobs.chosen(), self._logprobs.top()
+        return self.rows.logprobs(self.row)
 
 
-class BestOfRows:
-    """The best token of every row of a batch, in one operation.
-
-    Attributes:
-        tokens: (B,), computing.
-    """
-
-    __slots__ = ("_values", "tokens")
-
-    def __init__(self, tokens: mx.array) -> None:
-        self.tokens = tokens
-        self._values: list[int] | None = None
-
-    def value(self, row: int) -> int:
-        """Wait for all of them and return one."""
-        if self._values is None:
-            self._values = self.tokens.tolist()  # type: ignore[assignment]
-        return self._values[row]  # type: ignore[index]
-
-
-class RowDraw(Draw):
-    """One row's of :class:`BestOfRows`.
-
-    Attributes:
-        best: of all rows.
-        row: its index then.
-    """
-
-    __slots__ = ("best", "row")
-
-    def __init__(self, best: BestOfRows, row: int, logits: mx.array) -> None:
-        super().__init__(best.tokens[row : row + 1], logits)
-        self.best = best
-        self.row = row
-
-    def value(self) -> int:
-        """Wait for the token and return it."""
-        return self.best.value(self.row)
+def stacked(draws: Sequence[Draw | None]) -> mx.array:
+    """Return (B,) uint32 the tokens of draws, and any where there is none."""
+    first = next(draw for draw in draws if draw is not None)
+    if all(draw is None or draw.rows is first.rows for draw in draws):
+        tokens = first.rows.tokens
+        places = [place if draw is None else draw.row for place, draw in enumerate(draws)]
+        if places == list(range(tokens.size)):
+            return tokens
+        known = [place if place < tokens.size else 0 for place in places]
+        return mx.take(tokens, mx.array(known), axis=0)
+    nothing = mx.array([0], mx.uint32)
+    return mx.concatenate([nothing if draw is None else draw.token for draw in draws])
 
 
 class Step:

@@ -1,7 +1,9 @@
-"""Filters: which tokens a draw may choose, by their probabilities at temperature 1.
+"""Filters: which tokens draws may choose, by their probabilities at temperature 1.
 
-Each takes logits (1, V), up to a constant the logarithms of what an earlier filter left, and
-returns them with -inf for the tokens it drops. None of them drops every token. float32.
+Each takes logits (B, V), up to a constant for each row the logarithms of what an earlier filter
+left, and a number for each row, (B, 1); it returns the logits with -inf for the tokens it drops.
+None of them drops every token. float32. No row depends on another, to the last bit: sums whose
+rounding counts are cumulative ones, which every device adds up row by row.
 """
 
 from __future__ import annotations
@@ -10,8 +12,13 @@ import math
 
 import mlx.core as mx
 
-# Some devices flush smaller numbers to 0, which would be a mass that no token is needed for.
-_LEAST_MASS = 1e-30
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The least mass to ask a filter for: some devices flush smaller numbers to 0, a mass that no
+# token is needed for.
+LEAST_MASS = 1e-30
 
 
 def normalized(logits: mx.array) -> mx.array:
@@ -20,7 +27,7 @@ def normalized(logits: mx.array) -> mx.array:
     return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
-def keep_top_p(logits: mx.array, top_p: float) -> mx.array:
+def keep_top_p(logits: mx.array, top_p: mx.array) -> mx.array:
     """Drop the tokens outside the smallest set whose mass reaches ``top_p`` (arXiv 1904.09751).
 
     Tokens as probable as the last one of the set stay too.
@@ -30,18 +37,18 @@ def keep_top_p(logits: mx.array, top_p: float) -> mx.array:
     probabilities = mx.exp(ordered)
     above = mx.cumsum(probabilities, axis=-1, reverse=True, inclusive=False)
     total = above[..., :1] + probabilities[..., :1]
-    dropped = (above >= max(top_p, _LEAST_MASS) * total).sum(axis=-1, keepdims=True)
+    dropped = (above >= top_p * total).sum(axis=-1, keepdims=True)
     threshold = mx.take_along_axis(ordered, dropped, axis=-1)
     return mx.where(logprobs < threshold, -math.inf, logprobs)
 
 
-def keep_min_p(logits: mx.array, min_p: float) -> mx.array:
+def keep_min_p(logits: mx.array, log_min_p: mx.array) -> mx.array:
     """Drop tokens less probable than ``min_p`` times the best one (arXiv 2407.01082)."""
-    threshold = mx.max(logits, axis=-1, keepdims=True) + math.log(min_p)
+    threshold = mx.max(logits, axis=-1, keepdims=True) + log_min_p
     return mx.where(logits < threshold, -math.inf, logits)
 
 
-def keep_typical(logits: mx.array, typical_p: float) -> mx.array:
+def keep_typical(logits: mx.array, typical_p: mx.array) -> mx.array:
     """Drop all but the most typical tokens, those whose mass reaches ``typical_p``.
 
     Locally typical sampling (arXiv 2202.00666, equation 9): the nearer a token's surprise,
@@ -51,23 +58,23 @@ def keep_typical(logits: mx.array, typical_p: float) -> mx.array:
     logprobs = normalized(logits)
     probabilities = mx.exp(logprobs)
     surprise = mx.where(probabilities > 0, -logprobs, 0)  # 0 * inf would be no number
-    entropy = (probabilities * surprise).sum(axis=-1, keepdims=True)
+    entropy = mx.cumsum(probabilities * surprise, axis=-1)[..., -1:]
     distance = mx.abs(logprobs + entropy)
     order = mx.argsort(distance, axis=-1)
     ordered = mx.take_along_axis(probabilities, order, axis=-1)
     before = mx.cumsum(ordered, axis=-1, inclusive=False)
-    kept = (before < max(typical_p, _LEAST_MASS)).sum(axis=-1, keepdims=True)
+    kept = (before < typical_p).sum(axis=-1, keepdims=True)
     last = mx.take_along_axis(order, kept - 1, axis=-1)
     threshold = mx.take_along_axis(distance, last, axis=-1)
     return mx.where(distance > threshold, -math.inf, logprobs)
 
 
-def exclude_top_choices(logits: mx.array, threshold: float, spared: mx.array) -> mx.array:
+def exclude_top_choices(logits: mx.array, threshold: mx.array, spared: mx.array) -> mx.array:
     """Drop the tokens more probable than ``threshold``, but for the least probable of them (XTC).
 
     Args:
-        logits: (1, V).
-        threshold: at most 0.5; where fewer than two tokens are above it, nothing is dropped.
+        logits: (B, V).
+        threshold: (B, 1); where fewer than two tokens are above it, nothing is dropped.
         spared: (N,) tokens that are never dropped.
     """
     probabilities = mx.softmax(logits, axis=-1)
@@ -78,9 +85,20 @@ def exclude_top_choices(logits: mx.array, threshold: float, spared: mx.array) ->
     return mx.where(dropped, -math.inf, logits)
 
 
-def keep_top_k(logits: mx.array, top_k: int) -> mx.array:
-    """Drop all but the ``top_k`` most probable tokens."""
-    if top_k >= logits.shape[-1]:
+def keep_top_k(logits: mx.array, top_k: Sequence[int]) -> mx.array:
+    """Drop all but a row's ``top_k`` most probable tokens; among equals the first ones stay."""
+    size = logits.shape[-1]
+    if min(top_k) >= size:
         return logits
-    rest = mx.argpartition(-logits, kth=top_k - 1, axis=-1)[..., top_k:]
-    return mx.put_along_axis(logits, rest, mx.array(-math.inf, logits.dtype), axis=-1)
+    top_k = [min(own, size) for own in top_k]
+    most = max(top_k)
+    best = mx.topk(logits, most, axis=-1)
+    if min(top_k) == most:
+        threshold = mx.min(best, axis=-1, keepdims=True)
+    else:
+        places = mx.array([[most - own] for own in top_k])
+        threshold = mx.take_along_axis(mx.sort(best, axis=-1), places, axis=-1)
+    above, equal = logits > threshold, logits == threshold
+    room = mx.array(top_k)[:, None] - above.sum(axis=-1, keepdims=True)
+    kept = above | (equal & (mx.cumsum(equal.astype(mx.int32), axis=-1) <= room))
+    return mx.where(kept, logits, -math.inf)

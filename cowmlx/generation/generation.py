@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from time import perf_counter
 
 import mlx.core as mx
 
 from cowmlx import _constants as constants
-from cowmlx.generation.draw import Draw, Step
+from cowmlx.generation.draw import Draw, DrawInput, Step
+from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.piece import Piece, Stats
 from cowmlx.generation.sampling import Sampler
 from cowmlx.generation.text import TextOutput
@@ -27,9 +30,8 @@ if TYPE_CHECKING:
 
     Constrains = Constraint | ThinkingFirst
 
-PREFILL_CHUNK = 512  # tokens of a prompt that are processed at a time
-SMALL_CHUNK = 128  # while others decode: the longest that they wait for it
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
+SHORT_PROMPT = 64  # tokens up to which a prompt is quicker together with others
 CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
 
 
@@ -93,8 +95,11 @@ class Generation:
         self._prompt = prompt
         self._rest = prompt[len(sequence.tokens) :]
         self._sampler = Sampler(params, model)
+        self._drawer = Drawer()
         self._text = TextOutput(model, params.stop, exact=constraint is not None)
         self._chunk = 0  # tokens of the prompt that are computing
+        self._chunk_began = 0.0
+        self._chunk_starting = 0.0  # seconds: mlx lets a few operations wait, and waits for others
         self._pending: Draw | None = None  # the next token
 
     # ---------------------------------------------------------------- Prompt
@@ -106,22 +111,45 @@ class Generation:
             bool(self._rest) or self._chunk > 0 or self._unplaced is not None
         )
 
-    def prefill(self, size: int = PREFILL_CHUNK) -> None:
-        """Wait for the chunk that is computing, then start the next, of ``size`` tokens at most.
+    def finish_chunk(self) -> tuple[int, int, float | None]:
+        """Wait for the chunk that is computing, if one is.
+
+        Returns:
+            its tokens, those before it, and the seconds that it took, or None if that is not known.
+        """
+        size = self._chunk
+        if not size:
+            return 0, len(self._sequence.tokens), None
+        waits = perf_counter()
+        if self._pending is None:
+            mx.eval(self._sequence.state)
+        else:  # the layers may be in a batch, where they stay
+            mx.eval(self._pending.token)
+        ends = perf_counter()
+        if not self._rolling:
+            self.processed += size
+        self._chunk = 0
+        if not self._rest:
+            self._end_prompt()
+        # It may have been ready long before anybody looked.
+        seconds = ends - self._chunk_began
+        known = 2 * (self._chunk_starting + ends - waits) >= seconds
+        return size, len(self._sequence.tokens) - size, seconds if known else None
+
+    @property
+    def position(self) -> int:
+        """Tokens that the sequence holds."""
+        return len(self._sequence.tokens)
+
+    def start_chunk(self, size: int) -> None:
+        """Start processing a chunk of the prompt, of ``size`` tokens at most.
 
         All but the last token go through in chunks whose logits nobody computes;
         the last one is the first step.
         """
+        self._chunk_began = perf_counter()
         if self._unplaced is not None:
             self._roll(self._unplaced)
-        if self._chunk:
-            mx.eval(self._sequence.state)
-            if not self._rolling:
-                self.processed += self._chunk
-            self._chunk = 0
-            if not self._rest:
-                self._end_prompt()
-                return
         if self._drafter is not None and self._drafter.prefill(self._prompt, size):
             return
         last = len(self._rest) == 1
@@ -136,12 +164,52 @@ class Generation:
             self.logits = logits = logits[:, -1, :]
         if last and self.params.max_tokens > 0:
             allowed = self._allowed(logits)
-            self._pending = self._draw(logits, self._sequence.tokens, ids, allowed)
+            self._draw(self._input(self._sequence.tokens, chunk[-1], allowed), logits)
         else:
             mx.async_eval(self._sequence.state)
-        self._sequence.name(chunk)
+        self._sequence.append(chunk)
         del self._rest[: len(chunk)]
         self._chunk = len(chunk)
+        self._chunk_starting = perf_counter() - self._chunk_began
+
+    # The same for a short prompt, together with others.
+
+    @property
+    def short_prompt(self) -> int:
+        """How many tokens of a prompt are left that can be processed with others; 0: none."""
+        if not self.prefilling or self._chunk or self._rolling or self._unplaced is not None:
+            return 0
+        if self._drafter is not None or self.params.max_tokens == 0:
+            return 0
+        return len(self._rest) if len(self._rest) <= SHORT_PROMPT else 0
+
+    def feed_prompt(self) -> list[int]:
+        """Return what is left of the prompt but for its last token."""
+        return self._rest[:-1]
+
+    def feed_last(self) -> int:
+        """Return the last token of the prompt: all before it is fed."""
+        fed = self._rest[:-1]
+        self._sequence.append(fed)
+        self._chunk = len(fed)
+        del self._rest[:-1]
+        if self._on_prompt is not None:
+            self._on_prompt()
+        return self._rest[0]
+
+    def follow_prompt(self, logits: mx.array) -> DrawInput:
+        """Say what the first token is drawn from.
+
+        Args:
+            logits: (1, V) behind the prompt's last token.
+        """
+        self.logits = logits
+        (last,) = self._rest
+        wanted = self._input(list(self._sequence.tokens), last, self._allowed(logits))
+        self._sequence.append(self._rest)
+        self._chunk += 1
+        self._rest = []
+        return wanted
 
     def _end_prompt(self) -> None:
         if self._pending is None:
@@ -195,7 +263,14 @@ class Generation:
         step = self.prepare()
         if step.feeds:
             logits = self._sequence.forward(step.pending.token)[:, -1, :]
-            mx.async_eval(*self.follow(step, logits))
+            wanted = self.follow(step, logits)
+            if wanted is None:
+                mx.async_eval(logits)
+            else:
+                self._draw(wanted, logits)
+        matched = self.match(step)
+        if matched is not None:
+            self._draw(matched, step.following)
         self.read(step)
 
     # The parts of a step, for those that several generations take at once.
@@ -214,46 +289,44 @@ class Generation:
             finish = constants.FINISH_CONTEXT
         return Step(pending, before, finish, full)
 
-    @property
-    def takes_the_best(self) -> bool:
-        """Whether its next token is that of the highest logit, and nothing else is asked for."""
-        return self._sampler.plain and self._constraint is None and not self.params.logprobs
-
-    def follow(
-        self, step: Step, logits: mx.array, drawn: Draw | None = None
-    ) -> tuple[mx.array, ...]:
-        """Say how the successor of a step's token is computed.
+    def follow(self, step: Step, logits: mx.array) -> DrawInput | None:
+        """Say what the successor of a step's token is drawn from; None: not known before it is.
 
         Args:
             step: one that feeds.
             logits: (1, V) behind its token.
-            drawn: the successor, if it is known how to get it.
-        Returns:
-            what has to be evaluated.
         """
         step.following = logits
         if self._constraint is not None:  # the mask needs the token first
-            return (logits,)
-        if drawn is None:
-            tokens = self._sequence.tokens
-            drawn = self._draw_at(logits, tokens, step.pending.token, self._draws)
+            return None
+        return self._input(self._sequence.tokens, step.pending)
+
+    def match(self, step: Step) -> DrawInput | None:
+        """Go on in the grammar with a step's token; returns what its successor is drawn from.
+
+        None where that is known without, or it has none.
+        """
+        if self._constraint is None:
+            return None
+        token = step.pending.value()
+        if self._constraint.accept(token):
+            step.finish = constants.FINISH_STOP
+        elif step.feeds:
+            allowed = self._allowed(step.following)
+            return self._input(self._sequence.tokens, token, allowed)
+        return None
+
+    def take_draw(self, draw: Draw) -> None:
+        """Take the next token, which is computing."""
         self._draws += 1
-        self._pending = drawn
-        return drawn.arrays
+        self._pending = draw
 
     def read(self, step: Step) -> None:
         """Read a step's token into the outbox."""
-        finish, tokens = step.finish, self._sequence.tokens
+        finish = step.finish
         token = step.pending.value()
-        if self._constraint is not None:
-            complete = self._constraint.accept(token)
-            if complete:
-                finish = constants.FINISH_STOP
-            elif step.feeds:
-                allowed = self._allowed(step.following)
-                self._pending = self._draw(step.following, tokens, step.pending.token, allowed)
         if step.feeds:
-            self._sequence.name([token])
+            self._sequence.append([token])
         if self._count % CLEAR_INTERVAL == 0:
             mx.clear_cache()
         if step.full and not finish:
@@ -282,17 +355,13 @@ class Generation:
         ids = [token, *guesses]
         logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
         history = tokens + ids
-        draws = [
-            self._draw_at(
-                logits[i : i + 1], history[: base + i], mx.array([ids[i]]), self._draws + i
-            )
-            for i in range(len(ids))
-        ]
-        mx.eval([draw.arrays for draw in draws])
+        inputs = [self._input(history[: base + i], ids[i], ahead=i) for i in range(len(ids))]
+        draws = self._drawer.draw(inputs, logits)
+        mx.eval(draws[0].rows.arrays)
         right = 0
         while right < len(guesses) and draws[right].value() == guesses[right]:
             right += 1
-        self._sequence.name(ids)
+        self._sequence.append(ids)
         self._sequence.trim_to(base + 1 + right)
         self._draws += right + 1
         self._pending = draws[right]
@@ -307,25 +376,23 @@ class Generation:
                 break
         return True
 
-    def _draw(
-        self, logits: mx.array, history: list[int], last: mx.array, allowed: mx.array | None = None
-    ) -> Draw:
-        """Start computing the token after ``last`` (1,)."""
-        draw = self._draw_at(logits, history, last, self._draws, allowed)
-        self._draws += 1
-        mx.async_eval(*draw.arrays)
-        return draw
+    def _draw(self, wanted: DrawInput, logits: mx.array) -> None:
+        """Start computing the next token."""
+        (draw,) = self._drawer.draw([wanted], logits)
+        mx.async_eval(draw.rows.arrays)
+        self.take_draw(draw)
 
-    def _draw_at(
+    def _input(
         self,
-        logits: mx.array,
         history: list[int],
-        last: mx.array,
-        draw: int,
+        last: Draw | int,
         allowed: mx.array | None = None,
-    ) -> Draw:
-        token = self._sampler(logits, history, last, draw, allowed)
-        return Draw(token, logits, self.params.logprobs)
+        *,
+        ahead: int = 0,
+    ) -> DrawInput:
+        """Return what the token after ``last`` is drawn from, ``ahead`` draws from now."""
+        number, logprobs = self._draws + ahead, self.params.logprobs
+        return DrawInput(self._sampler, history, last, number, allowed, logprobs)
 
     def _allowed(self, logits: mx.array) -> mx.array | None:
         """Return (V,) which tokens the grammar allows next, found out while logits compute."""

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import mlx.core as mx
 
 from cowmlx import _constants as constants
 from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
 from cowmlx.generation import grammar_bounds as bounds
-from cowmlx.models.detokenizer import TokenBytes
+from cowmlx.text.detokenizer import TokenBytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.models.model import Model
-    from cowmlx.models.tokenizer import Tokenizer
 
 ALLOWED = b"\xc8"  # what the library's masks hold for a token that is allowed
 # A space, or a line break and an indentation. Without a bound, a model that likes white space
 # fills its output with it, and never ends.
 _WHITESPACE = r"\x20|\n[\x20\t]{0,20}"
 _WHITESPACE_OPTIONS = {"whitespace_pattern", "whitespace_flexible"}
-_LONGEST_MESSAGE = 700
+_MAX_MESSAGE = 700
 
 # Half of the library's own limits: still enough for schemas of thousands of lines.
 _LIMITS: dict[str, Any] = {
@@ -155,8 +154,8 @@ def _reason(message: str) -> str:
     message = message.strip()
     if "NoExtensionBias" in message:
         return "no text that the model's tokens spell can match it"
-    if len(message) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
+    if len(message) > _MAX_MESSAGE:
+        half = _MAX_MESSAGE // 2
         message = f"{message[:half]} [...] {message[-half:]}"
     return message
 
@@ -252,9 +251,6 @@ def _lark_of_gbnf(grammar: str) -> str:
 
 # ---------------------------------------------------------------- Vocabularies
 
-# The library's trie of each tokenizer's tokens; an entry goes with its model.
-_vocabularies: WeakKeyDictionary[Tokenizer, Any] = WeakKeyDictionary()
-
 
 class _Tokens:
     """What the library asks of a tokenizer.
@@ -330,14 +326,15 @@ def _usable_ends(model: Model) -> list[int]:
 
 
 def _vocabulary(model: Model) -> Any:
-    """Return the library's trie for a model, made once.
+    """Return the library's trie for a model, made once; its tokenizer keeps it.
 
     Raises:
         Unsupported: the tokenizer's tokens do not stand for bytes.
     """
-    found = _vocabularies.get(model.tokenizer)
-    if found is not None:
-        return found
+    return model.tokenizer.remembered.once("grammar", lambda: _make_vocabulary(model))
+
+
+def _make_vocabulary(model: Model) -> Any:
     from llguidance import LLTokenizer
 
     table = TokenBytes.of(model.tokenizer.backend)
@@ -358,5 +355,4 @@ def _vocabulary(model: Model) -> Any:
         raise Unsupported(
             f"grammar: this model's tokenizer cannot be used ({exc})", argument="grammar"
         ) from exc
-    _vocabularies[model.tokenizer] = made
     return made

@@ -7,13 +7,16 @@ from itertools import groupby
 
 import mlx.core as mx
 
+from cowmlx.generation.draw import Draw, stacked
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from cowmlx.generation.draw import DrawInput
     from cowmlx.generation.params import GenerationParams
 
-    Penalty = Callable[[mx.array, mx.array], mx.array]
+    Penalty = Callable[[mx.array, "_Recent"], mx.array]
 
 # Nothing that is added or multiplied goes beyond these: it has the last word long before, and
 # together they cannot make a logit overflow.
@@ -22,88 +25,155 @@ _LARGEST_FACTOR = 1e12
 
 
 class Penalties:
-    """A bias, then the repetition, presence and frequency penalties.
+    """A bias, then the repetition, presence and frequency penalties, of one generation.
 
     Each penalty looks back on a window of its own, the last tokens of the whole sequence.
 
     Attributes:
         any: whether there are any at all.
         forbids: whether the bias forbids tokens.
+        steps: window, name and number of each penalty that there is, in order.
+        kind: what generations have in common whose rows are penalised together.
     """
 
     def __init__(self, params: GenerationParams) -> None:
         self.forbids = -math.inf in params.bias.values()
-        self._biased = mx.array(list(params.bias), mx.int32)
-        self._bias = mx.array(
-            [_bounded(value) if value > -math.inf else value for value in params.bias.values()]
+        self.biased = list(params.bias)
+        self.bias = [
+            _bounded(value) if value > -math.inf else value for value in params.bias.values()
+        ]
+        factor = min(max(params.repetition_penalty, 1 / _LARGEST_FACTOR), _LARGEST_FACTOR)
+        presence, frequency = _bounded(params.presence_penalty), _bounded(params.frequency_penalty)
+        self.steps = [
+            step
+            for step, on in (
+                ((params.repetition_window, "repetition", factor), factor != 1),
+                ((params.presence_window, "presence", presence), bool(presence)),
+                ((params.frequency_window, "frequency", frequency), bool(frequency)),
+            )
+            if on
+        ]
+        self.any = bool(params.bias or self.steps)
+        windows = groupby(self.steps, key=lambda step: step[0])
+        self.kind = (
+            bool(params.bias),
+            tuple(tuple(name for _, name, _ in own) for _, own in windows),
         )
-        steps = (
-            (params.repetition_window, _repetition(params.repetition_penalty)),
-            (params.presence_window, _presence(params.presence_penalty)),
-            (params.frequency_window, _frequency(params.frequency_penalty)),
-        )
-        self._steps = [(window, penalty) for window, penalty in steps if penalty is not None]
-        self.any = bool(params.bias or self._steps)
 
-    def __call__(self, logits: mx.array, history: list[int], last: mx.array) -> mx.array:
+
+class RowPenalties:
+    """Penalties of one kind, for the rows of a batch."""
+
+    def __init__(self, rows: Sequence[Penalties]) -> None:
+        longest = max(len(row.biased) for row in rows)
+        self._biased: mx.array | None = None
+        if longest:
+            # A token that occurs twice is written twice, with the same value.
+            padding = [longest - len(row.biased) for row in rows]
+            self._biased = mx.array(
+                [
+                    row.biased + row.biased[:1] * more
+                    for row, more in zip(rows, padding, strict=True)
+                ],
+                mx.int32,
+            )
+            self._bias = mx.array(
+                [row.bias + row.bias[:1] * more for row, more in zip(rows, padding, strict=True)],
+                mx.float32,
+            )
+        # For each window: its size in every row, and the penalties that look back on it.
+        self._windows: list[tuple[list[int], list[Penalty]]] = []
+        steps = 0
+        for names in rows[0].kind[1]:
+            sizes = [row.steps[steps][0] for row in rows]
+            penalties = []
+            for name in names:
+                numbers = mx.array([[row.steps[steps][2]] for row in rows], mx.float32)
+                penalties.append(_PENALTIES[name](numbers))
+                steps += 1
+            self._windows.append((sizes, penalties))
+
+    def __call__(self, logits: mx.array, inputs: Sequence[DrawInput]) -> mx.array:
         """Return the logits that tokens are chosen from.
 
         Args:
-            logits: (1, V) float32.
-            history: the tokens before ``last``.
-            last: (1,) the last token, perhaps not evaluated yet.
+            logits: (B, V) float32.
+            inputs: of each row; of all or of none the last token is still computing.
         """
-        if self._bias.size:
-            at = self._biased[None]
-            biased = mx.take_along_axis(logits, at, axis=-1) + self._bias
-            logits = mx.put_along_axis(logits, at, biased, axis=-1)
-        for window, steps in groupby(self._steps, key=lambda step: step[0]):
-            at = _recent(history, last, window)[None]
+        if self._biased is not None:
+            biased = mx.take_along_axis(logits, self._biased, axis=-1) + self._bias
+            logits = mx.put_along_axis(logits, self._biased, biased, axis=-1)
+        for sizes, penalties in self._windows:
+            recent = _Recent(inputs, sizes, logits.shape[-1])
+            at = recent.tokens
             chosen = mx.take_along_axis(logits, at, axis=-1)
-            for _, penalty in steps:
-                chosen = penalty(chosen, at)
-            # A token that occurs twice is written twice, with the same value.
+            for penalty in penalties:
+                chosen = penalty(chosen, recent)
             logits = mx.put_along_axis(logits, at, chosen, axis=-1)
         return logits
 
 
-def _recent(history: list[int], last: mx.array, window: int) -> mx.array:
-    """Return the last ``window`` tokens, fewer if there are no more."""
-    recent = last.astype(mx.int32)
-    before = min(window - 1, len(history))
-    if before:
-        recent = mx.concatenate([mx.array(history[-before:], mx.int32), recent])
-    return recent
+class _Recent:
+    """The tokens in each row's window.
+
+    Args:
+        inputs: of each row.
+        sizes: of the rows' windows.
+        vocabulary: how many tokens there are.
+
+    Attributes:
+        tokens: (B, N); rows with fewer tokens than others repeat one.
+    """
+
+    def __init__(self, inputs: Sequence[DrawInput], sizes: Sequence[int], vocabulary: int) -> None:
+        known = [each.known(size) for each, size in zip(inputs, sizes, strict=True)]
+        lengths = list(map(len, known))
+        longest = max(lengths)
+        filled = [tokens + (tokens[-1:] or [0]) * (longest - len(tokens)) for tokens in known]
+        self.tokens = mx.array(filled, mx.int32).reshape(len(inputs), longest)
+        self._real = None  # (B, N), where rows differ in length
+        if min(lengths) < longest:
+            self._real = mx.arange(longest) < mx.array(lengths)[:, None]
+        computing = [each.last for each in inputs if isinstance(each.last, Draw)]
+        if computing:
+            last = stacked(computing).astype(mx.int32)[:, None]
+            if self._real is not None:
+                self.tokens = mx.where(self._real, self.tokens, last)
+                self._real = mx.concatenate([self._real, mx.ones(last.shape, mx.bool_)], axis=1)
+            self.tokens = mx.concatenate([self.tokens, last], axis=1)
+        # A row's tokens have a range of their own among all, with a last one for what repeats.
+        self._range = vocabulary + 1
+
+    def occurrences(self) -> mx.array:
+        """Return for each token how often it occurs in its row's window, (B, N)."""
+        first = mx.arange(self.tokens.shape[0], dtype=mx.int64)[:, None] * self._range
+        tokens = real = self.tokens + first
+        if self._real is not None:
+            real = mx.where(self._real, tokens, first + self._range - 1)
+        ordered = mx.sort(real.flatten())
+        return mx.searchsorted(ordered, tokens, "right") - mx.searchsorted(ordered, tokens)
 
 
-# A penalty takes the logits of the tokens in its window and the tokens, both (1, N), and returns
-# their new logits. None stands for one that is off.
+# Each takes a number for every row, (B, 1), and returns what it makes of the logits (B, N) of the
+# tokens in a window.
 
 
-def _repetition(penalty: float) -> Penalty | None:
+def _repetition(factor: mx.array) -> Penalty:
     """Divide positive and multiply negative logits (arXiv 1909.05858)."""
-    factor = min(max(penalty, 1 / _LARGEST_FACTOR), _LARGEST_FACTOR)
-    if factor == 1:
-        return None
     return lambda logits, _: mx.where(logits < 0, logits * factor, logits / factor)
 
 
-def _presence(penalty: float) -> Penalty | None:
+def _presence(term: mx.array) -> Penalty:
     """Subtract the penalty from whatever occurs."""
-    term = _bounded(penalty)
-    return (lambda logits, _: logits - term) if term else None
+    return lambda logits, _: logits - term
 
 
-def _frequency(penalty: float) -> Penalty | None:
+def _frequency(term: mx.array) -> Penalty:
     """Subtract the penalty for each occurrence."""
-    term = _bounded(penalty)
-    return (lambda logits, tokens: logits - term * _occurrences(tokens)) if term else None
+    return lambda logits, recent: logits - term * recent.occurrences()
 
 
-def _occurrences(tokens: mx.array) -> mx.array:
-    """Return for each token how often it occurs among all, (1, N)."""
-    ordered = mx.sort(tokens[0])
-    return mx.searchsorted(ordered, tokens, "right") - mx.searchsorted(ordered, tokens)
+_PENALTIES = {"repetition": _repetition, "presence": _presence, "frequency": _frequency}
 
 
 def _bounded(term: float) -> float:

@@ -1,4 +1,4 @@
-"""From the logits of one position to a token."""
+"""From the logits of positions to a token each."""
 
 from __future__ import annotations
 
@@ -7,41 +7,20 @@ import math
 import mlx.core as mx
 
 from cowmlx.generation import filters
-from cowmlx.generation.penalties import Penalties
+from cowmlx.generation.draw import DrawInput
+from cowmlx.generation.penalties import Penalties, RowPenalties
+from cowmlx.generation.randomness import draw_coin, draw_keys, gumbel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
     from cowmlx.generation.params import GenerationParams
     from cowmlx.models.model import Model
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_WORD = (1 << 64) - 1
-_COIN = 0xD1B54A32D192ED03  # tells the coin of a draw from the draw itself
 # The inverse of the least temperature that float32 can tell from greedy.
 _LARGEST_SCALE = 1e30
-
-
-def draw_key(seed: int, draw: int) -> mx.array:
-    """Return the random key of a seed's n-th draw. mlx's global random state is never used."""
-    return mx.random.key(_draw_word(seed, draw))
-
-
-def draw_coin(seed: int, draw: int) -> float:
-    """Return a random number in [0, 1) that belongs to a seed's n-th draw."""
-    return (_mixed(_draw_word(seed, draw) ^ _COIN) >> 11) / (1 << 53)
-
-
-def _draw_word(seed: int, draw: int) -> int:
-    """Return 64 random bits. Neighbouring seeds and draws share no run of them."""
-    return _mixed(seed + (draw + 1) * _GOLDEN)
-
-
-def _mixed(word: int) -> int:
-    """Mix 64 bits (splitmix64, doi:10.1145/2660193.2660195)."""
-    word &= _WORD
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
-    return word ^ (word >> 31)
 
 
 class Sampler:
@@ -57,75 +36,127 @@ class Sampler:
     Args:
         params: of the generation.
         model: whose end tokens and line break XTC spares, as mlx-lm's server does.
+
+    Attributes:
+        params: of the generation.
+        penalties: of it.
+        spared: (N,) tokens that XTC spares.
+        scale: the inverse of the temperature.
+        kind: what samplers have in common that do the same things to logits, if with other
+            numbers: these sample the rows of a batch in the same operations.
     """
 
     def __init__(self, params: GenerationParams, model: Model) -> None:
-        self._params = params
-        # Whether the token of the highest logit is taken, as it is.
-        self.plain = (
-            not params.samples
-            and params.repetition_penalty == 1
-            and not params.presence_penalty
-            and not params.frequency_penalty
-            and not params.bias
-        )
-        self._penalties = Penalties(params)
+        self.params = params
+        self.penalties = Penalties(params)
+        self.spared = mx.array([], mx.int32)
         if params.xtc_probability > 0:
             newline = model.tokenizer.encode_inner("\n", parse_special=False)
             spared = {*model.end_tokens, *newline}
             known = [token for token in sorted(spared) if 0 <= token < model.vocabulary_size]
-            self._spared = mx.array(known, mx.int32)
+            self.spared = mx.array(known, mx.int32)
+        self.scale = min(1 / params.temperature, _LARGEST_SCALE) if params.samples else 1.0
+        self._kernel_options: Any = None
+        self.kind = params.samples, self.penalties.kind, self.penalties.forbids, self._filters
 
-    def __call__(
-        self,
-        logits: mx.array,
-        history: list[int],
-        last: mx.array,
-        draw: int,
-        allowed: mx.array | None = None,
-    ) -> mx.array:
-        """Choose a token.
+    def kernel_options(self, make: Callable[[Sampler], Any]) -> Any:
+        """Return what ``make`` has made of this sampler, once."""
+        if self._kernel_options is None:
+            self._kernel_options = make(self)
+        return self._kernel_options
+
+    @property
+    def _filters(self) -> tuple[bool, ...]:
+        """Which filters there are."""
+        params = self.params
+        if not params.samples:
+            return ()
+        return (
+            params.top_p < 1,
+            params.min_p > 0,
+            params.typical_p < 1,
+            params.xtc_probability > 0,
+            params.top_k > 0,
+        )
+
+
+class RowSampler:
+    """Samplers of one kind, for the rows of a batch: each row gets the token that it gets alone.
+
+    Args:
+        samplers: of every row, of one kind and one model.
+    """
+
+    def __init__(self, samplers: Sequence[Sampler]) -> None:
+        first = samplers[0]
+        self._params = [sampler.params for sampler in samplers]
+        self._samples = first.params.samples
+        self._forbids = first.penalties.forbids
+        self._spared = first.spared
+        self._penalties: RowPenalties | None = None
+        if first.penalties.any:
+            self._penalties = RowPenalties([sampler.penalties for sampler in samplers])
+        if self._samples:
+            least = filters.LEAST_MASS
+            self._top_p = _column(max(own.top_p, least) for own in self._params)
+            self._typical_p = _column(max(own.typical_p, least) for own in self._params)
+            if first.params.min_p > 0:
+                self._log_min_p = _column(math.log(own.min_p) for own in self._params)
+            self._scale = _column(sampler.scale for sampler in samplers)
+
+    def __call__(self, logits: mx.array, inputs: Sequence[DrawInput]) -> mx.array:
+        """Choose a token for every row.
 
         Args:
-            logits: (1, V).
-            history: the tokens before ``last``.
-            last: (1,) the token that gave these logits, perhaps not evaluated yet.
-            draw: the number of this draw in its generation; with the seed it alone decides what
-                is random.
-            allowed: (V,) bool, the tokens that may be chosen; None: all.
+            logits: (B, V).
+            inputs: of the rows; either all have tokens that are not allowed, or none.
         Returns:
-            (1,) token ids, lazily.
+            (B,) token ids, lazily.
         """
-        params, raw = self._params, logits
-        if self._penalties.any:
-            logits = self._penalties(logits.astype(mx.float32), history, last)
-        if allowed is not None:
-            logits = self._mask(logits, raw, allowed)
-        if not params.samples:
+        raw = logits
+        if self._penalties is not None:
+            logits = self._penalties(logits.astype(mx.float32), inputs)
+        masks = [each.allowed for each in inputs if each.allowed is not None]
+        if masks:
+            logits = self._mask(logits, raw, mx.stack(masks))
+        if not self._samples:
             return mx.argmax(logits, axis=-1)
-        logits = self._filter(logits.astype(mx.float32), draw)
-        scale = min(1 / params.temperature, _LARGEST_SCALE)
-        if scale > 1:  # so that no logit overflows
-            logits = logits - mx.max(logits, axis=-1, keepdims=True)
-        return mx.random.categorical(logits * scale, key=draw_key(params.seed, draw))
+        logits = self._filter(logits.astype(mx.float32), inputs)
+        # The best one is 0, so that no logit overflows.
+        logits = (logits - mx.max(logits, axis=-1, keepdims=True)) * self._scale
+        draws = zip(self._params, inputs, strict=True)
+        keys = draw_keys((params.seed, each.number) for params, each in draws)
+        return mx.argmax(logits + gumbel(keys, logits.shape[-1]), axis=-1)
 
     def _mask(self, logits: mx.array, raw: mx.array, allowed: mx.array) -> mx.array:
         masked = mx.where(allowed, logits, -math.inf)
-        if not self._penalties.forbids:
+        if not self._forbids:
             return masked
         none_left = mx.max(masked, axis=-1, keepdims=True) == -math.inf
         return mx.where(none_left, mx.where(allowed, raw, -math.inf), masked)
 
-    def _filter(self, logits: mx.array, draw: int) -> mx.array:
+    def _filter(self, logits: mx.array, inputs: Sequence[DrawInput]) -> mx.array:
         params = self._params
-        if params.top_p < 1:
-            logits = filters.keep_top_p(logits, params.top_p)
-        if params.min_p > 0:
-            logits = filters.keep_min_p(logits, params.min_p)
-        if params.typical_p < 1:
-            logits = filters.keep_typical(logits, params.typical_p)
-        if 0 < params.xtc_probability > draw_coin(params.seed, draw):
-            logits = filters.exclude_top_choices(logits, params.xtc_threshold, self._spared)
-        if params.top_k > 0:
-            logits = filters.keep_top_k(logits, params.top_k)
+        if params[0].top_p < 1:
+            logits = filters.keep_top_p(logits, self._top_p)
+        if params[0].min_p > 0:
+            logits = filters.keep_min_p(logits, self._log_min_p)
+        if params[0].typical_p < 1:
+            logits = filters.keep_typical(logits, self._typical_p)
+        if params[0].xtc_probability > 0:
+            thresholds = [
+                own.xtc_threshold
+                if own.xtc_probability > draw_coin(own.seed, each.number)
+                else math.inf
+                for own, each in zip(params, inputs, strict=True)
+            ]
+            if min(thresholds) < math.inf:
+                logits = filters.exclude_top_choices(logits, _column(thresholds), self._spared)
+        if params[0].top_k > 0:
+            logits = filters.keep_top_k(logits, [own.top_k for own in params])
         return logits
+
+
+def _column(numbers: Iterable[float]) -> mx.array:
+    """Return (B, 1) a number for each row."""
+    return mx.array([[number] for number in numbers], mx.float32)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import mlx.core as mx
 
 from cowmlx.generation.grammar import ALLOWED
-from cowmlx.models.detokenizer import TokenBytes
+from cowmlx.text.detokenizer import TokenBytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
 
     from cowmlx.generation.grammar import Constraint
     from cowmlx.models.model import Model
-    from cowmlx.models.tokenizer import Tokenizer
 
 MAX_GAP = 8  # bytes of whitespace between the end of thinking and what the grammar matches
 
@@ -154,10 +151,11 @@ class _MarkerTokens:
     @classmethod
     def of(cls, model: Model, marker: bytes) -> _MarkerTokens:
         """Return those of a model, found once."""
-        known = _known.get(model.tokenizer)
-        if known is None:
-            known = _known[model.tokenizer] = cls(model, marker)
-        return known
+        # The vocabulary is the tokenizer's, and the same whatever adapter a model has.
+        found: _MarkerTokens = model.tokenizer.remembered.once(
+            ("tokens of a marker", marker), lambda: cls(model, marker)
+        )
+        return found
 
     def running_over(self, tail: bytes, spaces_too: bool) -> list[int]:
         """Return the tokens that, behind a tail, would end the marker and go on.
@@ -174,7 +172,3 @@ class _MarkerTokens:
             if tail.endswith(self._marker[:known])
             for token in tokens
         ]
-
-
-# By tokenizer: its vocabulary and its marker do not change.
-_known: WeakKeyDictionary[Tokenizer, _MarkerTokens] = WeakKeyDictionary()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 from cowmlx import failures
+from cowmlx.accelerate.device import put_into
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfRange, Unsupported
-from cowmlx.models import config as config_files
-from cowmlx.models import config_values, light_route, network, safetensors, weights
+from cowmlx.folders import config as config_files
+from cowmlx.folders import safetensors, weights
+from cowmlx.models import config_values, network
+from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx.nn.layers.base import Module
 
+    from cowmlx.accelerate.form import Form
     from cowmlx.models.model import Model
 
 _LEAVES = frozenset(("lora_a", "lora_b", "m"))
@@ -58,7 +62,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
             argument="adapter_path",
         )
     net = network.share(model.network)
-    apply(net, path, settings, model.package)
+    apply(net, path, settings, model.package, model.form)
     net.eval()
     for name, layer in _layers(net).items():
         if not isinstance(layer.scale, int | float):
@@ -68,7 +72,9 @@ def adapted(model: Model, path: str, scale: float) -> Model:
         layer.scale *= scale
     _evaluate(net, model.network, path)
     prove(net, path, model.package)
-    return model.with_network(net)
+    other = model.with_network(net)
+    other.fuse_layers()
+    return other
 
 
 def _layers(net: Module) -> dict[str, Any]:
@@ -182,7 +188,7 @@ def _check_parameters(options: dict[str, Any]) -> None:
         )
 
 
-def apply(net: Module, path: str, settings: dict[str, Any], package: str) -> None:
+def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: Form) -> None:
     """Put an adapter's layers and weights into a network.
 
     Args:
@@ -190,6 +196,7 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str) -> Non
         path: the adapter's folder.
         settings: what :func:`check` returned.
         package: the package of the network's mlx-lm, for its own layer classes.
+        form: that the network was put into.
 
     Raises:
         BadFormat: the adapter does not fit the network.
@@ -197,7 +204,12 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str) -> Non
     kind = settings.get("fine_tune_type", "lora")
     file = os.path.join(path, "adapters.safetensors")
     try:
-        if kind != "full":
+        if kind == "full":
+            from cowmlx.accelerate.linear import restore
+
+            for _, module in net.named_modules():
+                restore(module)
+        else:
             _insert(net, settings, dora=kind == "dora", package=package)
         loaded = safetensors.load(file)
     except CowMlxError:
@@ -221,6 +233,8 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str) -> Non
             file=path,
         )
     net.load_weights(list(loaded.items()), strict=False)
+    if kind == "full":
+        put_into(net, form)
 
 
 def _insert(net: Any, settings: dict[str, Any], *, dora: bool, package: str) -> None:

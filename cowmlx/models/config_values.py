@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST = 3.4e38  # of float32, in which mlx computes with a config's numbers
-_LARGEST_INTEGER = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 _SHOWN = 60
 _NAMES = {float: "a number", int: "an integer", bool: "true or false", str: "a string"}
 _KINDS = {list: "an array", tuple: "an array", dict: "an object"}
@@ -77,7 +77,7 @@ def _is_unusable(value: object) -> bool:
     """Whether a value is a number that is not even a limit."""
     if isinstance(value, float):
         return value != value
-    return isinstance(value, int) and abs(value) > _LARGEST_INTEGER
+    return isinstance(value, int) and abs(value) > _MAX_INTEGER
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -10,7 +10,7 @@ from mlx.nn.layers.base import Module
 from cowmlx import _constants as constants
 from cowmlx import failures
 from cowmlx.errors import OutOfRange, Unsupported
-from cowmlx.models import light_route
+from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -308,6 +308,9 @@ def _rows(module: Any) -> int:
     if "lora_a" in module:
         inner = module.get("linear", module.get("embedding"))
         return _rows(inner) if inner is not None else 0
+    rows = getattr(module, "rows", None)  # of a weight in blocks
+    if isinstance(rows, int):
+        return rows
     weight = module.get("weight")
     return int(weight.shape[0]) if isinstance(weight, mx.array) and weight.ndim == 2 else 0
 

@@ -1,72 +1,35 @@
-"""What a tokenizer and its template tell about thinking and tools, as mlx-lm infers it.
-
-The rules are mlx-lm's own functions, read out of its source: they need nothing of the packages
-that their module imports.
-"""
+"""What a tokenizer and its template tell about thinking and tools, as mlx-lm infers it."""
 
 from __future__ import annotations
 
 from cowmlx.errors import Unsupported
-from cowmlx.models import light_route
+from cowmlx.models import chat_markers
+from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx.models.tokenizer import Tokenizer
-
-_FUNCTIONS = (
-    "_infer_thinking",
-    "_infer_tool_parser",
-    "_infer_structural_markers",
-    "_is_xtml_vocab",
-)
+    from cowmlx.text.tokenizer import Tokenizer
 
 
 class _Vocabulary:
-    """Looks tokens up by text without building the whole vocabulary."""
+    """The texts of a tokenizer's tokens, looked up one by one."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def __contains__(self, text: str) -> bool:
-        return self._tokenizer.token_id(text) is not None
-
-    def __getitem__(self, text: str) -> int:
-        found = self._tokenizer.token_id(text)
-        if found is None:
-            raise KeyError(text)
-        return found
-
-
-class _View:
-    """A tokenizer as mlx-lm's rules ask for it."""
-
-    def __init__(self, tokenizer: Tokenizer, chat_template: str | None) -> None:
-        self._tokenizer = tokenizer
-        self.chat_template = chat_template
-
-    def get_vocab(self) -> _Vocabulary:
-        return _Vocabulary(self._tokenizer)
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return self._tokenizer.encode(text, add_special=add_special_tokens, parse_special=True)
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and self._tokenizer.token_id(text) is not None
 
 
 def thinking(tokenizer: Tokenizer) -> dict[str, Any] | None:
     """Return the markers around a model's thinking: start and end, as texts and tokens."""
-    rule = light_route.functions("tokenizer_utils.py", _FUNCTIONS).get("_infer_thinking")
-    if rule is None:
+    found = chat_markers.thinking(_Vocabulary(tokenizer))
+    if found is None:
         return None
-    start, end, start_tokens, end_tokens = rule(_View(tokenizer, None))
-    if start is None:
-        return None
-    return {
-        "start": start,
-        "end": end,
-        "start_tokens": list(start_tokens),
-        "end_tokens": list(end_tokens),
-    }
+    tokens = [tokenizer.encode(text, add_special=False, parse_special=True) for text in found]
+    return dict(zip(("start", "end", "start_tokens", "end_tokens"), (*found, *tokens), strict=True))
 
 
 def tool_parser(
@@ -82,9 +45,7 @@ def tool_parser(
     named = settings.get("tool_parser_type")
     if named is not None:
         return str(named)
-    rule = light_route.functions("tokenizer_utils.py", _FUNCTIONS).get("_infer_tool_parser")
-    found = rule(_View(tokenizer, chat_template)) if rule is not None else None
-    return None if found is None else str(found)
+    return chat_markers.tool_parser(_Vocabulary(tokenizer), chat_template)
 
 
 def tool_markers(parser: str | None) -> dict[str, str] | None:
@@ -122,8 +83,7 @@ class ChatFormat:
         self.tool_start = around["start"] if around is not None else ""
         self.tool_end = around["end"] if around is not None else ""
         self.parser = parser
-        rule = light_route.functions("tokenizer_utils.py", _FUNCTIONS).get(_FUNCTIONS[2])
-        structural = rule(_View(tokenizer, None)) if rule is not None else ()
+        structural = chat_markers.structural(_Vocabulary(tokenizer))
         markers = (self.think_start, self.think_end, self.tool_start, *structural)
         self._markers = [marker for marker in markers if marker]
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
-from cowmlx.models.model import Model
-from cowmlx.models.weights import flatten
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -15,7 +10,9 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx.nn.layers.base import Module
 
-    from cowmlx.models.tokenizer import Tokenizer
+    from cowmlx.accelerate.linear import Rowwise
+    from cowmlx.models.model import Model
+    from cowmlx.text.tokenizer import Tokenizer
 
 # Values taken of one parameter, on a grid over all of it.
 _VALUES = 4096
@@ -23,8 +20,6 @@ _VALUES = 4096
 _GROUP = 16
 # Keys of a config that say nothing about what the network computes.
 _IRRELEVANT = ("transformers_version", "_name_or_path")
-
-_known: WeakKeyDictionary[Model, Fingerprint] = WeakKeyDictionary()
 
 
 class Fingerprint:
@@ -50,11 +45,14 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
 
     Weights that were loaded lazily are read.
     """
-    known = _known.get(model)
+    known: Fingerprint | None = model.remembered.get("fingerprint")
     if known is not None:
         return known
     import hashlib
 
+    from cowmlx.accelerate import linear
+
+    remembered = model.remembered  # a new one takes its place when the weights change
     model.read_weights()
     plain, own = hashlib.sha256(), hashlib.sha256()
     plain.update(_stable(model.config))
@@ -62,8 +60,7 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
     for path, module in sorted(adapted.items()):
         own.update(f"{path} {getattr(module, 'scale', None)!r}\n".encode())
     parameters = [
-        (_origin(name, adapted), array)
-        for name, array in flatten(model.network.parameters()).items()
+        (_origin(name, adapted), array) for name, array in linear.parameters(model.network).items()
     ]
     parameters.sort(key=lambda parameter: parameter[0])
     for start in range(0, len(parameters), _GROUP):
@@ -75,10 +72,11 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
             digest.update(memoryview(sample))  # type: ignore[arg-type]
         yield
     tokenizer = hashlib.sha256(_tokenizer_text(model.tokenizer).encode("utf-8", "replace"))
-    _known[model] = Fingerprint(
+    found = Fingerprint(
         plain.hexdigest(), own.hexdigest() if adapted else "", tokenizer.hexdigest()
     )
-    return _known[model]
+    remembered.keep("fingerprint", found)
+    return found
 
 
 def _stable(config: dict[str, Any]) -> bytes:
@@ -105,7 +103,7 @@ def _origin(name: str, adapted: dict[str, Any]) -> tuple[str, bool]:
     return name, False
 
 
-def _samples(arrays: list[mx.array]) -> list[mx.array]:
+def _samples(arrays: list[mx.array | Rowwise]) -> list[mx.array]:
     """Return the bytes of some values of each array, evaluated."""
     import mlx.core as mx
 

@@ -12,7 +12,8 @@ import os
 from contextlib import contextmanager
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.models import tokenizer_bounds, weights
+from cowmlx.folders import weights
+from cowmlx.text import tokenizer_bounds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,11 @@ import copy
 from functools import cached_property
 from itertools import count
 
-from cowmlx.models import features, light_route, weights
+from cowmlx.accelerate.device import fuse_layers
+from cowmlx.folders import weights
+from cowmlx.models import features
+from cowmlx.networks import light_route
+from cowmlx.remembered import Remembered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,11 +18,12 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-    from cowmlx.models.chat_template import ChatTemplate
-    from cowmlx.models.tokenizer import Tokenizer
+    from cowmlx.accelerate.form import Form
+    from cowmlx.text.chat_template import ChatTemplate
+    from cowmlx.text.tokenizer import Tokenizer
 
 
-_serials = count(1)
+_versions = count(1)
 
 
 class Model:
@@ -42,7 +47,9 @@ class Model:
         quantization: the quantisation settings, or None.
         path: the folder.
         unread: its weights, if they were left on disk.
-        serial: a number that no other set of weights in this process has.
+        form: what computes it.
+        weights_version: a number that no other set of weights in this process has.
+        remembered: what was found out with these weights.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class Model:
         parameters: int,
         nbytes: int,
         path: str,
+        form: Form,
         unread: weights.Unread | None = None,
     ) -> None:
         self.network = network
@@ -77,16 +85,26 @@ class Model:
         self.nbytes = nbytes
         self.quantization: dict[str, Any] | None = config.get("quantization")
         self.path = path
-        self.serial = next(_serials)
+        self.form = form
+        self.weights_version = next(_versions)
+        self.remembered = Remembered()
         self._settings = settings
         self._unread = unread
+        self._kernels: dict[str, Any] | None = None
 
     def with_network(self, network: Module) -> Model:
         """Return this model with another network of the same shape, such as one with an adapter."""
         other = copy.copy(self)
         other.network = network
-        other.serial = next(_serials)
+        other._kernels = None
+        other.weights_changed()
         return other
+
+    def weights_changed(self) -> None:
+        """Forget what was found out with the weights as they were."""
+        self.weights_version = next(_versions)
+        self.remembered = Remembered()
+        self._kernels = None
 
     def read_weights(self) -> None:
         """Read the weights that a lazy load left on disk; before anything computes with them.
@@ -97,6 +115,12 @@ class Model:
         """
         if self._unread is not None:
             self._unread.read()
+        self.fuse_layers()
+
+    def fuse_layers(self) -> None:
+        """Let kernels compute the layers, once the weights are read; nothing if it was done."""
+        if self._kernels is None:
+            self._kernels = fuse_layers(self.network, self.make_cache, self.form)
 
     def make_cache(self) -> list[Any]:
         """Return a fresh cache, one entry per layer that has one."""
@@ -146,6 +170,8 @@ class Model:
             "end_tokens": [
                 {"id": token, "text": self._text(token)} for token in sorted(self.end_tokens)
             ],
+            "activations": self.form.activations,
+            "kernels": self._kernels,
             "chat_template": self.chat_template is not None,
             "tools": self.chat_template is not None and self.chat_template.takes_tools,
             "tool_parser": parser,

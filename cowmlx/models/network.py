@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.models import architectures, config_values, light_route, quantization, weights
+from cowmlx.folders import weights
+from cowmlx.models import config_values, quantization
+from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
 # More than any model has; an absurd number in a config would build layers without end.
-_MOST_LAYERS = 4096
+_MAX_LAYERS = 4096
 _LAYER_KEYS = (
     "num_hidden_layers",
     "n_layers",
@@ -150,14 +152,14 @@ def check_sizes(config: object) -> None:
         return
     for key in _LAYER_KEYS:
         value = config.get(key)
-        if isinstance(value, int) and not 0 <= value <= _MOST_LAYERS:
+        if isinstance(value, int) and not 0 <= value <= _MAX_LAYERS:
             raise BadFormat(
-                f"config.json: {key} is {value}, not within 0 to {_MOST_LAYERS}",
+                f"config.json: {key} is {value}, not within 0 to {_MAX_LAYERS}",
                 reason="invalid_config",
                 file="config.json",
                 key=key,
                 value=value,
-                accepted=f"0 to {_MOST_LAYERS}",
+                accepted=f"0 to {_MAX_LAYERS}",
             )
 
 
@@ -181,20 +183,3 @@ def unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str:
         return f"config.json: {odd}, as {architecture} needs"
     reason = str(exc).partition("\n")[0]
     return f"config.json does not describe a {architecture} model ({type(exc).__name__}: {reason})"
-
-
-def prepare_for_device(net: Module) -> None:
-    """Put what the current device does slowly into another form.
-
-    On a CPU, networks with packed weights compute in float32: with 16 bits mlx takes tens of times
-    longer. All else gives the same results.
-    """
-    import mlx.core as mx
-
-    if mx.default_device().type == mx.cpu:
-        from cowmlx.models import packed, parted, rope
-
-        rope.share_angles(net)
-        parted.replace(net)
-        if quantization.is_packed(net):
-            packed.replace(net)

@@ -34,11 +34,6 @@ def is_light(config: dict[str, Any]) -> bool:
     return not foreign or (isinstance(foreign, dict) and foreign.get("quant_method") in _MODES)
 
 
-def is_packed(network: Module) -> bool:
-    """Tell whether a network has quantised layers."""
-    return any("scales" in module for _, module in network.named_modules())
-
-
 def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array]) -> None:
     """Replace the layers whose weights are packed by quantised ones.
 

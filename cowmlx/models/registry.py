@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from cowmlx import _constants as constants
 from cowmlx import failures
+from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.models import (
-    adapters,
-    architectures,
-    features,
-    full_route,
-    light_route,
-    network,
-    quantization,
-    tokenizer_files,
-    weights,
-)
-from cowmlx.models import config as config_files
-from cowmlx.models.architectures import supported as supported_architectures
-from cowmlx.models.chat_template import ChatTemplate, named, read_sources
+from cowmlx.folders import config as config_files
+from cowmlx.folders import weights
+from cowmlx.models import adapters, features, full_route, network, quantization
 from cowmlx.models.model import Model
-from cowmlx.models.tokenizer import Tokenizer
+from cowmlx.networks import architectures, light_route
+from cowmlx.networks.architectures import supported as supported_architectures
+from cowmlx.text import tokenizer_files
+from cowmlx.text.chat_template import ChatTemplate, named, read_sources
+from cowmlx.text.tokenizer import Tokenizer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,11 +24,18 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
+    from cowmlx.accelerate.form import Form
+
 __all__ = ["load", "supported_architectures"]
 
 
 def load(
-    path: str, *, adapter_path: str | None, lazy: bool, trust_remote_code: bool
+    path: str,
+    *,
+    adapter_path: str | None,
+    lazy: bool,
+    trust_remote_code: bool,
+    activations: int = constants.ACTIVATIONS_DEFAULT,
 ) -> Generator[tuple[float, str], None, Model]:
     """Load a model from a folder, step by step.
 
@@ -46,6 +48,7 @@ def load(
         adapter_path: a folder with a LoRA or DoRA adapter, or None.
         lazy: evaluate nothing; weights are read when they are first used.
         trust_remote_code: run code that comes with the model.
+        activations: ``ACTIVATIONS_DEFAULT``, ``_EXACT`` or ``_INT8``.
 
     Returns:
         The model.
@@ -53,7 +56,7 @@ def load(
     Raises:
         NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
     """
-    loading = _load(path, adapter_path, lazy, trust_remote_code)
+    loading = _load(path, adapter_path, lazy, trust_remote_code, activations)
     try:
         return (yield from loading)
     except (CowMlxError, GeneratorExit, KeyboardInterrupt):
@@ -63,7 +66,7 @@ def load(
 
 
 def _load(
-    path: str, adapter_path: str | None, lazy: bool, trust: bool
+    path: str, adapter_path: str | None, lazy: bool, trust: bool, activations: int
 ) -> Generator[tuple[float, str], None, Model]:
     yield 0.0, "config"
     config_files.check_folder(path)
@@ -90,9 +93,9 @@ def _load(
         package = full_route.PACKAGE
         net, config = full_route.load_network(path, config, trust_remote_code=trust)
     width = _prove(net, config, package)
-    network.prepare_for_device(net)
+    form = prepare_for_device(net, activations)
     if adapter is not None and adapter_path is not None:
-        adapters.apply(net, adapter_path, adapter, package)
+        adapters.apply(net, adapter_path, adapter, package, form)
         net.eval()
         adapters.prove(net, adapter_path, package)
 
@@ -103,8 +106,21 @@ def _load(
                 yield fraction, "weights"
     route = "light" if light and tokenizer_is_light else "mlx-lm"
     model = _assemble(
-        path, net, width, config, tokenizer, sources, settings, end_tokens, package, route, unread
+        path,
+        net,
+        width,
+        config,
+        tokenizer,
+        sources,
+        settings,
+        end_tokens,
+        package,
+        route,
+        form,
+        unread,
     )
+    if not lazy:
+        model.fuse_layers()
     yield 1.0, "done"
     return model
 
@@ -165,6 +181,7 @@ def _assemble(
     end_tokens: list[int] | None,
     package: str,
     route: str,
+    form: Form,
     unread: weights.Unread | None,
 ) -> Model:
     defaults = _defaults(net)
@@ -187,8 +204,9 @@ def _assemble(
         vocabulary_size=width or tokenizer.vocabulary_size,
         end_tokens=frozenset(ends),
         parameters=weights.count(net),
-        nbytes=sum(array.nbytes for array in weights.flatten(net.parameters()).values()),
+        nbytes=weights.nbytes(net),
         path=path,
+        form=form,
         unread=unread,
     )
 

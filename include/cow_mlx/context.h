@@ -62,7 +62,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_free(cow_mlx_context context);
  * Open a context that holds what another one holds: tokens, state, parameters and adapter.
  *
  * The arrays are shared until either context writes to them. A generation under way is not
- * forked; begin on the new context goes on where the host's tokens end.
+ * forked: the new context holds the prompt and the tokens that the host was given.
  *
  * @param out  receives the handle
  * @retval COW_MLX_ESTATE  another call is running on the context; or a piece has been computed

@@ -155,7 +155,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
  *
  * @param context   a context on which a generation has begun
  * @param text      receives whole UTF-8 characters; may be NULL if capacity is 0,
- *                  which fits a token without text only
+ *                  which is enough only for a token without text
  * @param capacity  bytes; 256 is plenty for most tokens
  * @param length    receives the bytes written, or needed on EBUFFER
  * @param piece     receives the token and, at the end, why; may be NULL
@@ -218,6 +218,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, con
 
 /**
  * End what the context is doing, within one step or prompt chunk. Never blocks.
+ * Chunks of a prompt are made so that each takes about a tenth of a second.
  *
  * A begin or generate that runs returns COW_MLX_ECANCELED; next returns
  * COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A context that does nothing is left

@@ -20,6 +20,15 @@ extern "C" {
  */
 typedef bool (*cow_mlx_progress_fn)(float fraction, const char* stage, void* user_data);
 
+/** What layers with packed weights make of their inputs before they multiply. */
+enum {
+  COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< INT8 where there are packed weights and kernels, on a CPU;
+                                        else EXACT */
+  COW_MLX_ACTIVATIONS_EXACT = 1,   /**< nothing: results are mlx's but for rounding */
+  COW_MLX_ACTIVATIONS_INT8 = 2     /**< groups are rounded to eight bits each: faster, at a loss
+                                        that is small beside that of 4-bit weights */
+};
+
 typedef struct cow_mlx_model_params {
   size_t struct_size;
   const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
@@ -29,6 +38,7 @@ typedef struct cow_mlx_model_params {
   bool trust_remote_code;      /**< let Python code in the model folder run. Off by default */
   uint64_t prefix_cache_bytes; /**< of processed prompts kept for the model's other contexts;
                                     default 256 MiB, 0: none */
+  int32_t activations;         /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
 } cow_mlx_model_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -49,11 +59,13 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
  * padding are not used.
  *
  * @param out  receives the handle
+ * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_
  * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
  * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ; tokenizer.json
  *                               passes a bound (the message names the component and the number)
  * @retval COW_MLX_EUNSUPPORTED  unknown architecture, or the folder brings code
- *                               and trust_remote_code is off
+ *                               and trust_remote_code is off, or activations is INT8 where
+ *                               weights are not packed or no kernels compute
  * @retval COW_MLX_ECANCELED     the progress callback returned false
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* params,
@@ -74,6 +86,12 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  * - "tool_parser" (the format of tool calls, or null) and "tool_markers" (the texts at their
  *   "start" and "end", or null).
  * - "thinking" (whether the model marks its thinking) and "thinking_markers" (with what, or null).
+ * - "activations": exact or int8.
+ * - "kernels": the "instruction_set" that computes, or null; how many "layers" there are and how
+ *   many are "fused" into one operation, whether the "whole" network is; "why_not", a list of
+ *   reasons, each with the number of layers that it is about. null as long as weights that were
+ *   loaded lazily are not read. Without kernels a CPU computes slowly with weights of 16 bits; a
+ *   warning at load says so.
  * - "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
  *   "draft": "in_place", "recomputed" or "no". With a sliding window "in_place" holds until the
  *   window is full: then trim_end recomputes, and nothing is guessed.

@@ -32,6 +32,8 @@ typedef struct cow_mlx_runtime_params {
   cow_mlx_log_fn log;      /**< NULL: no log */
   void* log_user_data;
   int32_t log_level; /**< messages up to this level are delivered; default INFO */
+  int64_t threads;   /**< that kernels compute with on a CPU, the one that asks included;
+                          0: as many as processors that the process may use */
 } cow_mlx_runtime_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -72,6 +74,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  * "mlx_path", "mlx_lm_path"), "device",
  * "blas" (what matrix products on a CPU are computed with: "openblas", "reference" or
  * "accelerate"), "blas_problem" (why it is not the best one, or null),
+ * "kernels" (the library's own for CPUs: "instruction_set" that they are made for, "threads" that
+ * they compute with, both null without them, and "problem": why there are none, or null),
  * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
  * "peak", "limit") and "handles" (open ones by kind: "model", "context", "adapter", "checkpoint").
  *

@@ -28,7 +28,7 @@ def tools() -> None:
 
 
 def guard(*arguments: object, env=None):
-    return run([sys.executable, ROOT / "tools/abi.py", "check", *arguments], env=env)
+    return run([sys.executable, ROOT / "tools/abi/guard.py", "check", *arguments], env=env)
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_missing_tool_is_said(tmp_path):
 
 
 def test_record_holds_no_path_of_this_machine():
-    text = (ROOT / "abi/libcowmlx.1.abi").read_text()
+    text = (ROOT / "tools/abi/recorded/libcowmlx.1.abi").read_text()
     paths = set(re.findall(r"path='([^']*)'", text))
     assert all(not Path(path).is_absolute() for path in paths), paths
     assert str(ROOT) not in text

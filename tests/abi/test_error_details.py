@@ -198,7 +198,7 @@ def test_every_reason_of_the_header_is_given_and_no_other():
     given: set[str] = set()
     for path in (ROOT / "cowmlx").rglob("*.py"):
         given |= literals(path)
-    for path in (ROOT / "cowmlx").glob("*.pxi"):
+    for path in (ROOT / "cowmlx").rglob("*.pxi"):
         given |= set(re.findall(r'reason="(\w+)"', path.read_text()))
     for path in (*CSRC.glob("*.c"), CSRC / "checks.h"):
         text = path.read_text()

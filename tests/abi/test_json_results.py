@@ -7,8 +7,8 @@ import re
 
 import pytest
 from support.arguments import Call
+from support.headers import HEADERS
 from support.library import Library
-from support.paths import INCLUDE
 
 # What stands in quotes in an entry and is a value, or the key of something else.
 VALUES = {
@@ -22,7 +22,7 @@ FREE = {("cow_mlx_model_info", "special_tokens"), ("cow_mlx_model_info", "quanti
 
 def quoted(function: str) -> set[str]:
     """The words in quotes in a function's entry."""
-    for header in sorted(INCLUDE.rglob("*.h")):
+    for header in HEADERS:
         found = re.search(
             rf"/\*\*((?:(?!\*/).)*)\*/\s*COW_MLX_API [^;/]*?\b{function}\(",
             header.read_text(),

@@ -6,7 +6,7 @@ import re
 import threading
 
 from support import signatures
-from support.paths import HEADERS
+from support.headers import HEADERS
 from support.signatures import EHANDLE, ENOENT, OK
 
 THREADS, ROUNDS = 200, 5

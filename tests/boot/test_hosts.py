@@ -11,9 +11,7 @@ from support.compiler import require, run
 from support.hosts import HOSTS
 from support.paths import LIBRARY, ROOT
 
-sys.path.insert(0, str(ROOT / "packaging"))
-
-from targets import Python, Target
+from tools.packaging.targets import Python, Target
 
 HOST_PY = HOSTS / "host.py"
 

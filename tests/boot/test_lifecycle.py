@@ -44,6 +44,17 @@ def test_fork_while_generating(run_host, expected):
     assert run_host("forked.c") == expected
 
 
+def test_children_forked_while_eight_contexts_generate_exit(run_host):
+    run_host("forked_exit.c")
+
+
+def test_children_of_a_python_host_exit(environment, model):
+    env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
+    done = run([sys.executable, ROOT / "tests/boot/hosts/forked_exit.py", model], env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [str(turn) for turn in range(50)]
+
+
 def test_every_function_knows_when_it_cannot_be_called(environment):
     env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
     done = run([sys.executable, ROOT / "tests/boot/hosts/states.py"], env=env)

@@ -13,7 +13,7 @@ import pytest
 from support.compiler import compile_c, run
 from support.paths import CALF, ROOT
 
-from cowmlx.bundle.assemble import Options, assemble
+from cowmlx.commands.bundle.assemble import Options, assemble
 
 
 @pytest.fixture(scope="session")

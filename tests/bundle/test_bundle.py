@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import lzma
 import os
@@ -18,7 +19,8 @@ from support.hosts import linked
 from support.paths import LIBRARY as BUILT
 from support.paths import ROOT
 
-from cowmlx.bundle import manifest
+from cowmlx.commands.bundle import manifest
+from cowmlx.commands.bundle.elf import Elf
 
 pytestmark = pytest.mark.xdist_group("bundle")
 HOSTS = Path(__file__).parent / "hosts"
@@ -112,6 +114,30 @@ def test_is_small(bundle):
     assert packed <= 25_000_000
 
 
+@pytest.mark.skipif(not LINUX, reason="other systems have other files")
+def test_blas_without_tables_for_unwinding_stays_protected(bundle):
+    """A backtrace out of a product ends there, and does not read what is gone."""
+    if not manifest.read(bundle)["options"]["stripped"]:
+        pytest.skip("strip is not installed")
+    (library,) = bundle.rglob("libscipy_openblas.so")
+    installed = Path(next(iter(importlib.import_module("scipy_openblas32").__path__)))
+    smaller, whole = Elf.read(library), Elf.read(installed / "lib" / library.name)
+    assert smaller.loadable
+    assert (whole.unwinds, smaller.unwinds) == (True, False)
+    assert smaller.protects == whole.protects
+    assert smaller.symbols(defined=True) == whole.symbols(defined=True)
+
+
+@pytest.mark.skipif(not LINUX, reason="other systems have other files")
+def test_backtrace_out_of_the_bundles_blas_ends_there(bundle, tmp_path):
+    program = compile_c([HOSTS / "backtrace.c"], tmp_path / "backtrace", "-ldl")
+    done = run([program, next(bundle.rglob("libscipy_openblas.so"))], env={})
+    assert done.returncode == 0, done.stderr
+    taken, depth = map(int, done.stdout.split())
+    assert taken > 0
+    assert depth > 0
+
+
 def test_manifest_tells_parts_versions_and_licences(bundle):
     told = manifest.read(bundle)
     components = [c for part in told["parts"].values() for c in part["components"]]
@@ -146,7 +172,7 @@ def test_every_module_has_its_bytecode(bundle):
         if not (source.parent / "__pycache__" / f"{source.stem}.{tag}.pyc").exists()
     ]
     assert {path.parent.name for path in bare} == {"mlx_lm"}, bare
-    assert {path.stem for path in bare} == {"__init__", "_version", "utils", "tokenizer_utils"}
+    assert {path.stem for path in bare} == {"__init__", "_version", "utils"}
 
 
 def in_bundle(bundle: Path, code: str) -> str:
@@ -168,7 +194,7 @@ def test_every_light_architecture_and_tool_parser_is_importable(bundle):
         in_bundle(
             bundle,
             "import json, os\n"
-            "from cowmlx.models import light_route as light\n"
+            "from cowmlx.networks import light_route as light\n"
             "names = ['models.' + n for n in light._files() if light.is_light(n)]\n"
             "folder = os.path.join(light.package_folder(), 'tool_parsers')\n"
             "names += ['tool_parsers.' + n.split('.')[0] for n in os.listdir(folder)]\n"
@@ -191,7 +217,7 @@ def test_every_module_of_the_engine_is_importable(bundle):
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted((ROOT / "cowmlx").rglob("*.py"))
     ]
-    tools = ("cowmlx.__main__", "cowmlx.bundle", "cowmlx.commands", "cowmlx.doctor")
+    tools = ("cowmlx.__main__", "cowmlx.commands")
     engine = [name for name in names if not name.startswith(tools)]
     others = ["llguidance.gbnf_to_lark", "jinja2.sandbox", "jinja2.ext", "tokenizers", "resource"]
     in_bundle(bundle, "\n".join(f"import {name}" for name in engine + others))
@@ -232,6 +258,47 @@ def test_linear_algebra_is_that_of_mlx_itself(bundle):
     assert bundled.keys() == plain.keys()
     for name, values in plain.items():
         assert bundled[name] == pytest.approx(values, rel=1e-3, abs=1e-3), name
+
+
+PRODUCTS = """
+import itertools
+import mlx.core as mx
+cpu = mx.cpu
+def part(shape, seed): return mx.random.normal(shape, key=mx.random.key(seed), stream=cpu)
+results = {}
+for complex in (False, True):
+    a, b = part((7, 5), 0), part((5, 6), 1)
+    if complex:
+        a, b = a + 1j * part((7, 5), 2), b + 1j * part((5, 6), 3)
+    flipped = lambda x: mx.contiguous(x.T, stream=cpu).T
+    for left, right in itertools.product((a, flipped(a)), (b, flipped(b))):
+        y = mx.matmul(left, right, stream=cpu)
+        added = mx.addmm(y, left, right, alpha=0.5, beta=2.0, stream=cpu)
+        results[str(len(results))] = mx.abs(mx.concatenate([y, added], stream=cpu), stream=cpu)
+import json
+print(json.dumps({name: value.flatten().tolist() for name, value in results.items()}))
+"""
+
+
+@pytest.mark.skipif(not LINUX, reason="libcowmlx_plain is Linux's")
+def test_products_without_openblas_are_those_of_mlx_itself(bundle):
+    """Of a small library of ours here, and of mlx's reference in the environment."""
+    reference = next(bundle.rglob("mlx_cpu.libs/libblas*"))
+    assert reference.stat().st_size < 100_000, "the reference is still there"
+    done = run([sys.executable, "-c", PRODUCTS])
+    assert done.returncode == 0, done.stderr
+    plain, bundled = json.loads(done.stdout), json.loads(in_bundle(bundle, PRODUCTS))
+    assert len(plain) == len(bundled) == 8
+    for name, values in plain.items():
+        assert bundled[name] == pytest.approx(values, rel=1e-5, abs=1e-5), name
+
+
+def test_a_bundle_has_the_kernels(bundle):
+    done = run([BUILT.parent / "cowmlx-probe", bundle / "lib" / BUILT.name], env={})
+    info = json.loads(done.stdout.splitlines()[-1].split("\t")[2])
+    assert info["kernels"]["instruction_set"]
+    components = manifest.read(bundle)["parts"]["library"]["components"]
+    assert "nanobind" in {component["name"] for component in components}
 
 
 def test_what_was_left_out_is_refused_by_its_name(linked_with, small, model):

@@ -15,7 +15,7 @@ import pytest
 from support.compiler import run
 from support.paths import CALF, ROOT
 
-from cowmlx.bundle import BundleError, assemble, manifest, staging
+from cowmlx.commands.bundle import BundleError, assemble, manifest, staging
 
 pytestmark = pytest.mark.xdist_group("bundle")
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 from support import signatures
+from support.block_runner import Runner
 from support.code_blocks import blocks_of
 from support.compiler import compile_c
-from support.paths import HEADERS, ROOT
+from support.headers import HEADERS
+from support.paths import ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
-
-from reference_pages import reference
-from test_code_blocks import Runner
+from tools.docs.reference_pages import reference
 
 PAGES = reference().pages()
 TEXT = "\n".join(PAGES.values())

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from support.compiler import compile_c, compile_library, run
-from support.paths import CALF, CSRC, INCLUDE, LIBRARY, ROOT
+from support.paths import CALF, CSRC, LIBRARY, ROOT
 
-from cowmlx.doctor import advice, checks
+from cowmlx.commands.doctor import advice, checks
+from tools.packaging.headers import copy_headers, headers
 
 BRIDGE = f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
 
@@ -28,9 +29,9 @@ class Installation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.package = folder / "cowmlx"
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyx", "*.pxi", "*.pxd")
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyx", "*.pxi", "*.pxd", "include")
         shutil.copytree(ROOT / "cowmlx", self.package, symlinks=True, ignore=ignored)
-        shutil.copytree(INCLUDE, self.package / "include", dirs_exist_ok=True)
+        copy_headers(self.package / "include")
         self.library = self.package / "lib" / LIBRARY.name
         (self.package / "python").symlink_to(sys.prefix)
 
@@ -139,8 +140,9 @@ def test_python_home_without_mlx(installation, tmp_path):
 def test_no_advice_sends_anyone_to_a_registry_for_the_package():
     """None has it, so that anybody could take its name there."""
     sources = [*(ROOT / "cowmlx").rglob("*.py"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    sources += [*(ROOT / "cowmlx").glob("*.px*"), *CSRC.rglob("*.[ch]"), *INCLUDE.rglob("*.h*")]
-    sources += [path for path in (ROOT / "examples").rglob("*.md") if "target" not in path.parts]
+    sources += [*(ROOT / "cowmlx").rglob("*.px*"), *CSRC.rglob("*.[ch]"), *headers().values()]
+    for folder in (ROOT / "bindings", ROOT / "examples"):
+        sources += [path for path in folder.rglob("*.md") if "target" not in path.parts]
     named = re.compile(r"\b(pip3?|pipx|uv|conda)\b[\w .=-]* (install|add)\b[^`).;,]*\bcowmlx\b")
     found = [path.name for path in sources if named.search(" ".join(path.read_text().split()))]
     assert found == []
@@ -333,3 +335,21 @@ def test_bundle_that_was_changed(installation, tmp_path):
     found = installation.problem("bundle", "--library", bundle)
     assert "missing: lib/gone" in found["text"]
     assert f"changed: lib/{LIBRARY.name}" in found["text"]
+
+
+def kernels_of(installation, **environment):
+    status, report = installation.examine(**environment)
+    assert status == 0
+    return next(found for found in report["findings"] if found["check"] == "kernels")
+
+
+def test_kernels_are_told(installation):
+    found = kernels_of(installation)
+    assert found["state"] == "ok"
+    assert "threads" in found["text"]
+
+
+def test_kernels_that_are_off_are_a_note(installation):
+    found = kernels_of(installation, COWMLX_KERNELS="off")
+    assert (found["state"], found["advice"]) == ("note", "unset COWMLX_KERNELS")
+    assert "COWMLX_KERNELS is off" in found["text"]

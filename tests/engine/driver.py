@@ -10,6 +10,7 @@ from typing import Any
 from support import tiny_models
 from support.library import Library, Piece
 from support.signatures import DONE, FINISH_CONTEXT, FINISH_LENGTH, OK
+from support.threads import at_once
 
 from cowmlx._defaults import GENERATION
 from cowmlx.generation.params import GenerationParams
@@ -63,6 +64,7 @@ VARIANTS["llama-wide"][1]["config"]["max_position_embeddings"] = 8192
 VARIANTS["llama-narrow"] = ("llama", {"config": {"hidden_size": 128, "head_dim": 32}})
 
 FIRST_PLAIN = 10  # ids below it may be special tokens
+ENDLESS = 2**64 - 1  # max_tokens of what only something else ends
 
 
 def prompt(length: int, seed: int = 0, vocabulary: int = 250) -> list[int]:
@@ -123,6 +125,20 @@ def opened(lib: Library, model: int, **params: Any):
         yield context
     finally:
         lib.free(context)
+
+
+def generate_at_once(
+    lib: Library, contexts: Sequence[int], prompts: Sequence[Sequence[int]], **params: Any
+) -> list[list[int]]:
+    """What contexts generate that are asked by a thread each."""
+    given: list[list[int]] = [[] for _ in contexts]
+
+    def work(index: int) -> None:
+        lib.begin(contexts[index], prompts[index], **params)
+        given[index] = delivered(lib.drain(contexts[index]))
+
+    at_once(len(contexts), work)
+    return given
 
 
 def held_after(before: Sequence[int], pieces: Sequence[Piece]) -> list[int]:

@@ -12,6 +12,7 @@ from driver import (
     RECURRENT,
     SLIDING,
     delivered,
+    generate_at_once,
     greedy,
     next_ok,
     prompt,
@@ -20,8 +21,8 @@ from driver import (
 from support import in_process, tiny_adapters
 from support.in_process import Call, Unspeakable
 from support.signatures import DONE, ETIMEDOUT, FINISH_CONTEXT, GRAMMAR_REGEX, OK, OVERFLOW_ROLL
-from test_batching import at_once, generate_at_once
-from test_poll import readable, wake_fd
+from support.threads import at_once
+from support.wake import readable, wake_fd
 
 from cowmlx._defaults import CONTEXT
 from cowmlx._defaults import GENERATION as DEFAULTS
@@ -77,7 +78,7 @@ def begin(engine, context, number, **params):
     while not call.ended:
         assert engine.step(), "a call waits, but nobody has anything to do"
     assert call.error is None
-    return engine._context(context).generation
+    return engine.contexts.get(context).generation
 
 
 def read(engine, contexts, rounds=40):
@@ -117,33 +118,34 @@ def failing_after(count, works, error):
     return function
 
 
-class Sampler:
-    """One that fails: when it is asked, or when its token is computed."""
+def failing_draw(generation, allowed):
+    """Let the fifth draw of a generation be from a mask that it fails with."""
+    works, calls = generation._input, iter(range(1, 1000))
 
-    plain = False
+    def function(*arguments, **named):
+        each = works(*arguments, **named)
+        if next(calls) == 5:
+            each.allowed = allowed
+        return each
 
-    def __init__(self, works, count, error=None):
-        self.works, self.calls, self.count, self.error = works, 0, count, error
-
-    def __call__(self, *arguments):
-        self.calls += 1
-        token = self.works(*arguments)
-        if self.calls != self.count:
-            return token
-        if self.error is not None:
-            raise self.error
-        half = mx.ones((1, 32, 32), mx.float16)
-        index = mx.array([0])
-        broken = mx.gather_mm(half, half, lhs_indices=index, rhs_indices=index)  # float32 only
-        return token + mx.max(broken).astype(token.dtype)
+    generation._input = function
 
 
 def break_sampler(generation):
-    generation._sampler = Sampler(generation._sampler, 5, RuntimeError("broken"))
+    generation._input = failing_after(5, generation._input, RuntimeError("broken"))
+
+
+def break_draw(generation):
+    """It fails when it is asked for, with those of the batch mates."""
+    failing_draw(generation, mx.ones((7,), mx.bool_))
 
 
 def break_computation(generation):
-    generation._sampler = Sampler(generation._sampler, 5)
+    """It fails when it is computed, with those of the batch mates."""
+    half = mx.ones((1, 32, 32), mx.float16)
+    index = mx.array([0])
+    broken = mx.gather_mm(half, half, lhs_indices=index, rhs_indices=index)  # float32 only
+    failing_draw(generation, mx.max(broken) > 0)
 
 
 def break_detokenizer(generation):
@@ -168,6 +170,7 @@ def break_mask(generation):
     "fault",
     [
         break_sampler,
+        break_draw,
         break_computation,
         break_detokenizer,
         break_text_that_cannot_be_told,
@@ -211,13 +214,14 @@ def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
         pass  # all run ahead as far as they may
     readers = contexts[1:]
     more, _ = read(engine, readers, 4)
-    own = engine._context(contexts[0]).lane
+    own = engine.runtime.lanes.lane_of(engine.contexts.get(contexts[0]))
     broken = failing_after(1, None, error)
     with monkeypatch.context() as patch:
         if where == "network":
             patch.setattr(own.model, "network", broken)
         else:
-            patch.setattr(own._batch.layers[-1], "update_and_fetch", broken)
+            for method in ("update_and_fetch", "room"):  # plain layers ask for one, fused ones too
+                patch.setattr(own._batch.layers[-1], method, broken)
         calls = [Reader() for _ in range(8)]
         for call in calls:
             if not call.ended:
@@ -243,7 +247,7 @@ def test_a_cache_that_fails_to_join_goes_alone(engine, model, monkeypatch):
     def fail(batch):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(engine._context(contexts[VICTIM]).sequence, "join", fail)
+    monkeypatch.setattr(engine.contexts.get(contexts[VICTIM]).sequence, "join", fail)
     for number, context in enumerate(contexts):
         begin(engine, context, number)
     tokens, errors = read(engine, contexts)
@@ -260,7 +264,7 @@ def test_an_abandoned_row_leaves(engine, model):
     for number, context in enumerate(contexts):
         begin(engine, context, number)
     first, _ = read(engine, contexts, 3)
-    sequence = engine._context(contexts[0]).sequence
+    sequence = engine.contexts.get(contexts[0]).sequence
     assert sequence.row is not None
     others = [engine.context_create(model, CONTEXT) for _ in range(2)]
     for _ in range(3):
@@ -276,11 +280,11 @@ def test_a_lane_ends_with_its_contexts(engine, model):
     for number, context in enumerate(contexts):
         begin(engine, context, number)
     read(engine, contexts, 3)
-    own = engine._context(contexts[0]).lane
+    own = engine.runtime.lanes.lane_of(engine.contexts.get(contexts[0]))
     for context in contexts:
         engine.context_free(context)
     assert (own.contexts, own._batch.rows.all, own._batch.arrays) == ([], [], [])
-    assert not engine._lanes._lanes
+    assert not engine.runtime.lanes._lanes
     assert not engine.step()
 
 

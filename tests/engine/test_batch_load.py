@@ -18,7 +18,7 @@ from support.signatures import (
     FINISH_CANCELED,
     GRAMMAR_REGEX,
 )
-from test_batching import at_once
+from support.threads import at_once
 
 CONTEXTS = 64
 LENGTHS = [1, 3, 8, 9, 17, 40, 90]

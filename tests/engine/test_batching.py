@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import pytest
 from driver import (
     CACHES,
@@ -12,46 +9,14 @@ from driver import (
     QUANTISED,
     RECURRENT,
     delivered,
+    generate_at_once,
     greedy,
     next_ok,
     prompt,
     settle,
 )
 from support.signatures import FINISH_CANCELED
-
-
-def at_once(count: int, work: Callable[[int], None]) -> None:
-    """Run ``work(i)`` on as many threads, all begun together; raise what one raised."""
-    barrier = threading.Barrier(count)
-    errors: list[BaseException] = []
-
-    def run(index: int) -> None:
-        try:
-            barrier.wait()
-            work(index)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
-def generate_at_once(lib, contexts, prompts, **params) -> list[list[int]]:
-    """What contexts generate that are asked by a thread each."""
-    given: list[list[int]] = [[] for _ in contexts]
-
-    def work(index: int) -> None:
-        lib.begin(contexts[index], prompts[index], **params)
-        given[index] = delivered(lib.drain(contexts[index]))
-
-    at_once(len(contexts), work)
-    return given
-
+from support.threads import at_once
 
 caches = pytest.mark.parametrize(("kind", "bits"), CACHES)
 
@@ -168,12 +133,12 @@ def test_what_cannot_be_batched_says_why(lib, tiny, open_context):
 
 
 def test_a_network_that_takes_no_batches_decodes_alone(lib, tiny, open_context, oracle):
-    """gemma2's attention has a mask of its own, which mlx-lm's batches do not fit either."""
-    model = tiny("gemma2")
+    """Mamba writes to caches of one type only, which mlx-lm's batches do not fit either."""
+    model = tiny("mamba")
     prompts = [prompt(6, seed) for seed in range(3)]
     contexts = [open_context(model) for _ in prompts]
     given = generate_at_once(lib, contexts, prompts, max_tokens=12)
-    assert given == [oracle("gemma2").after(tokens, 12) for tokens in prompts]
+    assert given == [oracle("mamba").after(tokens, 12) for tokens in prompts]
     assert "network" in lib.info(contexts[0])["alone"]
 
 

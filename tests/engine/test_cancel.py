@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from driver import KINDS, delivered, greedy, next_ok, prompt, settle
+from driver import ENDLESS, KINDS, delivered, greedy, next_ok, prompt, settle
 from support.library import StatusError
 from support.signatures import (
     DONE,
@@ -18,7 +18,6 @@ from support.signatures import (
 
 START = prompt(20)
 LONG = prompt(1200)
-ENDLESS = 2**64 - 1
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -19,9 +19,9 @@ from cowmlx._constants import (
     FINISH_STOP,
 )
 from cowmlx.generation.chat_events import MAX_CALL, MAX_SPACE, ChatSplitter
-from cowmlx.models import light_route
 from cowmlx.models.features import ChatFormat
-from cowmlx.models.tokenizer import Tokenizer
+from cowmlx.networks import light_route
+from cowmlx.text.tokenizer import Tokenizer
 
 
 def form(parser=None, markers=("<think>", "</think>")):

@@ -5,33 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
-from driver import delivered, greedy, prompt, text_of
+from driver import ENDLESS, delivered, greedy, prompt, text_of
 from support.library import StatusError
 from support.signatures import ECANCELED, EHANDLE, ESTATE, FINISH_LENGTH
+from support.threads import together
 
-ENDLESS = 2**64 - 1
 MODELS = ["llama", "llama-other", "mamba2", "gemma3_text"]
-
-
-def together(*works):
-    """Run functions on threads of their own that start at the same time; raise what they raise."""
-    ready = threading.Barrier(len(works))
-    errors = []
-
-    def run(work):
-        ready.wait()
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 @pytest.mark.parametrize("pair", [("llama", "llama-other"), ("mamba2", "gemma3_text")])

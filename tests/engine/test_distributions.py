@@ -10,13 +10,26 @@ import pytest
 from driver import generation_params
 from support import draws
 
-from cowmlx.generation.sampling import Sampler, draw_coin
+from cowmlx.accelerate import kernels
+from cowmlx.generation import kernel_draw
+from cowmlx.generation.draw import DrawInput
+from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.randomness import draw_coin
+from cowmlx.generation.sampling import Sampler
 from cowmlx.models import registry
 
 DRAWS = 20_000
 ROWS = 500
-BATCH = 500  # draws evaluated at a time
 HISTORY, LAST = [13, 15, 13, 49, 10, 22, 15], 13
+
+
+@pytest.fixture(autouse=True, params=["kernel", "mlx"])
+def way(request, monkeypatch):
+    """With the kernel for processors, where it can be used, and with mlx's own operations."""
+    if request.param == "mlx":
+        monkeypatch.setattr(kernel_draw, "usable", lambda logits: False)
+    elif not kernels.available():
+        pytest.skip(f"there are no kernels: {kernels.reason()}")
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +56,16 @@ def sampler(model, **options) -> Sampler:
     return Sampler(generation_params(**options), model)
 
 
-def take(sample, logits, count, *, allowed=None, rows=1) -> list[int]:
-    """Tokens of draws 0, 1, ...; each gives one a row, so that rows save time."""
+def take(sample, logits, count, *, allowed=None, rows=ROWS) -> list[int]:
+    """Tokens of draws 0, 1, ..., so many rows at a time."""
     tokens: list[int] = []
-    logits, last = mx.repeat(logits, rows, axis=0), mx.array([LAST])
+    drawer = Drawer()
     mask = None if allowed is None else mx.array(allowed)
-    pending = []
-    for draw in range(count // rows):
-        pending.append(sample(logits, HISTORY, last, draw, mask))
-        if len(pending) == BATCH or draw == count // rows - 1:
-            tokens += mx.concatenate(pending).tolist()
-            pending.clear()
+    for first in range(0, count, rows):
+        numbers = range(first, min(first + rows, count))
+        inputs = [DrawInput(sample, HISTORY, LAST, number, mask) for number in numbers]
+        draws = drawer.draw(inputs, mx.repeat(logits, len(inputs), axis=0))
+        tokens += [draw.value() for draw in draws]
     return tokens
 
 
@@ -135,9 +147,10 @@ def test_a_draw_depends_on_its_seed_and_number_alone(model, logits):
     """Not on what was drawn before: speculative decoding draws in another order."""
     options = {"temperature": 2.0, "xtc_probability": 0.5, "xtc_threshold": 0.05, "seed": 3}
     tokens = take(sampler(model, **options), logits, 50)
-    sample, last = sampler(model, **options), mx.array([LAST])
-    for draw in (49, 7, 7, 0, 20):
-        assert sample(logits, HISTORY, last, draw).item() == tokens[draw]
+    sample, drawer = sampler(model, **options), Drawer()
+    for number in (49, 7, 7, 0, 20):
+        (draw,) = drawer.draw([DrawInput(sample, HISTORY, LAST, number)], logits)
+        assert draw.value() == tokens[number]
 
 
 # ---------------------------------------------------------------- What XTC spares

@@ -36,7 +36,7 @@ def generate(engine, context, count=4):
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_step_that_raises_ends_its_call_alone(engine, model, monkeypatch, error, step):
     context, other = (engine.context_create(model, CONTEXT) for _ in range(2))
-    sequence = engine._context(context).sequence
+    sequence = engine.contexts.get(context).sequence
     forward, steps = sequence.forward, iter(range(1, 100))
 
     def fail(ids):
@@ -56,7 +56,7 @@ def test_a_step_that_raises_ends_its_call_alone(engine, model, monkeypatch, erro
 def test_a_layer_that_fails_to_trim_empties_the_sequence(engine, model, monkeypatch):
     context = engine.context_create(model, CONTEXT)
     generate(engine, context)
-    layers = engine._context(context).sequence._layers
+    layers = engine.contexts.get(context).sequence._layers
 
     def fail(count):
         raise RuntimeError("broken")
@@ -74,7 +74,7 @@ def test_a_layer_that_fails_to_trim_empties_the_sequence(engine, model, monkeypa
 def test_no_stream_is_lost_with_a_generation_that_cannot_begin(engine, model, monkeypatch, failing):
     context = engine.context_create(model, CONTEXT)
     taken = []
-    streams = engine._streams
+    streams = engine.runtime.streams
 
     def take():
         if failing == "lane" and taken:
@@ -92,7 +92,7 @@ def test_no_stream_is_lost_with_a_generation_that_cannot_begin(engine, model, mo
     monkeypatch.setattr(streams, "take", take)
     monkeypatch.setattr(streams, "give_back", give_back)
     if failing == "drafter":
-        monkeypatch.setattr(engine._context(context), "_drafter", fail)
+        monkeypatch.setattr(engine.contexts.get(context), "_drafter", fail)
     with pytest.raises(RuntimeError):
         generate(engine, context)
     assert taken == []
@@ -107,7 +107,7 @@ def test_a_cancel_of_background_work_does_not_wait_for_the_foreground(engine, mo
     front_call, back_call = Call(), Call()
     engine.context_generate(back_call, back, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
     engine.context_generate(front_call, front, [5, 6, 7], {**DEFAULTS, "max_tokens": 400})
-    engine._context(back).cancel_epoch = lambda: 1
+    engine.contexts.get(back).cancel_epoch = lambda: 1
     assert engine.step()
     assert isinstance(back_call.error, Canceled)
     assert front_call.result is None and front_call.error is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driver import KINDS, delivered, greedy, opened, prompt, text_of
+from driver import ENDLESS, KINDS, delivered, greedy, opened, prompt, text_of
 from support.library import StatusError
 from support.signatures import (
     DONE,
@@ -15,7 +15,6 @@ from support.signatures import (
 )
 
 START = prompt(8)
-ENDLESS = 2**64 - 1
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 

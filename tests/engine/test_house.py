@@ -12,57 +12,74 @@ from support.paths import CSRC, ROOT
 
 PACKAGE = ROOT / "cowmlx"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+BRIDGE = PACKAGE / "bridge/bridge.pyx"
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-# From top to bottom. A part may import what stands below it, and itself.
-FLOORS = [
-    ["_bridge"],
-    ["engine"],
-    ["tokenizing"],
-    ["scheduler", "loading", "saving", "embedding"],
-    ["generation"],
-    ["cache"],
-    ["models"],
-    # Small parts, which stand on nothing but each other.
-    [
-        "handles",
-        "errors",
-        "failures",
-        "json_text",
-        "streams",
-        "calls",
-        "output",
-        "blas",
-        "stepped",
-        "resources",
-        "_constants",
-        "_defaults",
-        "_reasons",
-        "failure_details",
-        "_defaults",
-        "_reasons",
-        "failure_details",
-        "_status",
+# The rooms, and what lies in those that have rooms of their own, from top to bottom: what stands on
+# a floor may import what stands below it, and itself. "*" are all that are not named.
+FLOORS = {
+    "cowmlx": [
+        ["_bridge"],
+        ["engine"],
+        ["services"],
+        ["scheduling"],
+        ["generation"],
+        ["cache"],
+        ["models"],
+        ["accelerate"],
+        ["text", "networks"],
+        ["folders"],
+        # Small parts, which stand on nothing but each other.
+        [
+            "handles",
+            "errors",
+            "failures",
+            "json_text",
+            "calls",
+            "output",
+            "remembered",
+            "blas",
+            "branches",
+            "resources",
+            "_constants",
+            "_defaults",
+            "_reasons",
+            "failure_details",
+            "_status",
+        ],
     ],
-]
+    "cowmlx.generation": [["*"], ["tool_calls"], ["lark"], ["grammar"], ["grammar_bounds"]],
+    "cowmlx.cache": [["*"], ["rows"]],
+    "cowmlx.text": [["*"], ["templates", "patterns"]],
+    "cowmlx.networks": [["architectures"], ["wiring"], ["blocks"], ["light_route"]],
+    "cowmlx.accelerate": [["device"], ["fused"], ["*"]],
+    "cowmlx.commands": [["info", "uninstall", "wiring"], ["doctor"], ["bundle"], ["*"]],
+}
+# Floors whose parts may import each other: files without an order among them.
+TOGETHER = {"_status", "*"}
 # Modules that no part of the engine imports: the package itself and its command line.
-OUTSIDE = ["__init__", "__main__", "bundle", "commands", "doctor"]
+OUTSIDE = ["__init__", "__main__", "commands"]
 
+BELOW_CONTEXTS = {"models", "text", "networks", "accelerate", "folders"}
 THREADS = {"threading", "_thread", "asyncio", "concurrent", "multiprocessing", "queue"}
 LOCKS = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Barrier"}
 
 
-def part_of(module: str) -> str:
-    """``cowmlx.generation.stop`` belongs to ``generation``."""
-    names = module.split(".")
-    return names[1] if len(names) > 1 else "__init__"
+def part_of(module: str, room: str = "cowmlx") -> str:
+    """``cowmlx.generation.stop`` belongs to ``generation``, and in that room to ``stop``."""
+    rest = module.removeprefix(room).lstrip(".")
+    return rest.split(".")[0] or "__init__"
 
 
 def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def floor_of(part: str) -> int:
-    return next(height for height, floor in enumerate(FLOORS) if part in floor)
+def floor_of(part: str, room: str = "cowmlx") -> int:
+    floors = FLOORS[room]
+    named = {name for floor in floors for name in floor}
+    part = part if part in named else "*"
+    return next(height for height, floor in enumerate(floors) if part in floor)
 
 
 def imports(tree: ast.AST, *, typing_too: bool = False) -> Iterator[str]:
@@ -81,11 +98,10 @@ def imports(tree: ast.AST, *, typing_too: bool = False) -> Iterator[str]:
             yield from imports(node, typing_too=typing_too)
 
 
-def own_imports(path: Path, *, typing_too: bool = False) -> set[str]:
-    """The parts of the package that a module imports."""
+def own_imports(path: Path, *, typing_too: bool = False, room: str = "cowmlx") -> set[str]:
+    """The parts of a room that a module imports."""
     found = imports(ast.parse(path.read_text()), typing_too=typing_too)
-    names = {module for module in found if module.split(".")[0] == "cowmlx"}
-    return {part_of(module) for module in names if module != "cowmlx"}
+    return {part_of(module, room) for module in found if module.startswith(f"{room}.")}
 
 
 def parts() -> set[str]:
@@ -93,27 +109,55 @@ def parts() -> set[str]:
 
 
 def test_every_part_has_its_floor():
-    assert parts() - set(OUTSIDE) <= {part for floor in FLOORS for part in floor}
+    assert parts() - set(OUTSIDE) <= {part for floor in FLOORS["cowmlx"] for part in floor}
+
+
+def test_every_room_with_rooms_has_floors():
+    packages = {path.parent for path in MODULES if path.name == "__init__.py"}
+    rooms = {name_of(path.parent) for path in packages if path != PACKAGE}
+    assert rooms == set(FLOORS)
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_floors_name_what_is_there(room):
+    folder = ROOT / room.replace(".", "/")
+    there = {path.stem for path in folder.iterdir()} | {"_bridge", "*"}
+    assert {part for floor in FLOORS[room] for part in floor} <= there
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_go_down_only(path):
-    part = part_of(name_of(path))
-    if part in OUTSIDE:
-        return
-    height = floor_of(part)
-    for other in own_imports(path) - {part}:
-        lower = floor_of(other)
-        leaf = height == lower == len(FLOORS) - 1
-        assert lower > height or leaf, f"{name_of(path)} imports {other}"
+    name = name_of(path)
+    for room in FLOORS:
+        part = part_of(name, room)
+        if not name.startswith(f"{room}.") or (room == "cowmlx" and part in OUTSIDE):
+            continue
+        height = floor_of(part, room)
+        together = bool(TOGETHER & set(FLOORS[room][height]))
+        for other in own_imports(path, room=room) - {part}:
+            lower = floor_of(other, room)
+            assert lower > height or (together and lower == height), f"{name} imports {other}"
 
 
 def test_the_bridge_imports_nothing_that_is_not_there():
-    source = (PACKAGE / "_bridge.pyx").read_text()
+    source = BRIDGE.read_text()
     found = re.findall(r"^\s*from cowmlx(?:\.(\w+))? (?:c?import) (\w+)", source, re.MULTILINE)
     named = {module or name for module, name in found}
     assert "engine" in named
-    assert named - {"_cow_mlx"} <= parts()
+    assert named - {"bridge"} <= parts()
+
+
+def test_every_call_has_one_method():
+    """The engine would take either of two; a name of its own would hide it."""
+    called = re.findall(
+        r'^METHODS\[.*\] = "(\w+)"$', BRIDGE.with_name("operations.pxi").read_text(), re.M
+    )
+    services = [ast.parse(path.read_text()) for path in (PACKAGE / "services").glob("*.py")]
+    services.append(ast.parse((PACKAGE / "engine.py").read_text()))
+    classes = [node for tree in services for node in tree.body if isinstance(node, ast.ClassDef)]
+    methods = [node.name for kind in classes for node in kind.body if hasattr(node, "args")]
+    assert len(called) > 30
+    assert [name for name in called if methods.count(name) != 1] == []
 
 
 def test_nothing_below_imports_the_bridge():
@@ -123,11 +167,11 @@ def test_nothing_below_imports_the_bridge():
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in MODULES if part_of(name_of(path)) == "models"], ids=name_of
+    "path", [path for path in MODULES if part_of(name_of(path)) in BELOW_CONTEXTS], ids=name_of
 )
 def test_models_never_know_contexts(path):
     """Not even to name their types."""
-    above = {"engine", "scheduler", "loading", "generation", "cache", "handles", "calls"}
+    above = {"engine", "services", "scheduling", "generation", "cache", "handles", "calls"}
     assert not own_imports(path, typing_too=True) & above
 
 
@@ -146,15 +190,22 @@ def test_no_threads_and_no_locks(path):
     assert not called & LOCKS
 
 
+def test_no_test_imports_another():
+    """Nor a program that a test runs: what two need lies in tests/support."""
+    pattern = re.compile(r"^\s*(?:from|import) +(?:\w+\.)*(test_\w+)", re.MULTILINE)
+    found = {path.name: pattern.findall(path.read_text()) for path in TESTS}
+    assert {name: imported for name, imported in found.items() if imported} == {}
+
+
 def test_the_bridge_takes_no_lock():
-    source = (PACKAGE / "_bridge.pyx").read_text()
+    source = BRIDGE.read_text()
     for word in [*THREADS, "pthread", *LOCKS]:
-        assert not re.search(rf"\b{word}\b", source), f"_bridge.pyx speaks of {word}"
+        assert not re.search(rf"\b{word}\b", source), f"{BRIDGE.name} speaks of {word}"
 
 
 def test_only_the_bridge_is_cython():
-    assert [path.name for path in PACKAGE.rglob("*.pyx")] == ["_bridge.pyx"]
-    assert [path.name for path in PACKAGE.rglob("*.pxd")] == ["_cow_mlx.pxd"]
+    assert [path.name for path in PACKAGE.rglob("*.pyx")] == ["bridge.pyx"]
+    assert [path.name for path in PACKAGE.rglob("*.pxd")] == ["cow_mlx.pxd"]
 
 
 def test_only_the_boot_code_knows_python():
@@ -168,14 +219,14 @@ def test_only_the_boot_code_knows_python():
 
 def test_json_from_outside_is_read_in_one_place():
     """What is read elsewhere is our own: the doctor's host wrote it."""
-    allowed = {PACKAGE / "json_text.py", PACKAGE / "doctor/probe.py"}
+    allowed = {PACKAGE / "json_text.py", PACKAGE / "commands/doctor/probe.py"}
     pattern = re.compile(r"\bjson\.loads?\(|raw_decode\(")
     found = {path for path in MODULES if pattern.search(path.read_text())}
     assert found <= allowed
 
 
 def test_one_place_knows_what_shortages_look_like():
-    sources = [*MODULES, *PACKAGE.glob("*.pyx"), *PACKAGE.glob("*.pxi")]
+    sources = [*MODULES, *PACKAGE.rglob("*.px?")]
     pattern = re.compile(r"bad_alloc|\[malloc|nable to allocate|EMFILE|ENFILE")
     found = {path for path in sources if pattern.search(path.read_text())}
     assert found == {PACKAGE / "failures.py"}

@@ -54,7 +54,7 @@ def test_where_no_thread_can_be_had_nothing_is_lost(engine, used, monkeypatch, c
 
     held, stats = engine.context_tokens(used), engine.context_stats(used)
     logits = engine.context_logits(used).tolist()
-    monkeypatch.setattr(engine._streams, "take", fail)
+    monkeypatch.setattr(engine.runtime.streams, "take", fail)
     call = in_process.Call()
     with pytest.raises(OutOfMemory):
         if change == "begin":

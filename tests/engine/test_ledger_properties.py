@@ -35,7 +35,7 @@ from support.signatures import (
 EXAMPLES = int(os.environ.get("LEDGER_EXAMPLES", "0"))
 STEPS = 40
 WINDOW = 48
-MOST_CONTEXTS = 3
+MAX_CONTEXTS = 3
 
 number = st.integers(0, 999)
 small = st.integers(0, 12)
@@ -104,12 +104,12 @@ class Ledger(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ Contexts
 
-    @precondition(lambda self: len(self.contexts) < MOST_CONTEXTS)
+    @precondition(lambda self: len(self.contexts) < MAX_CONTEXTS)
     @rule(share_prefix=st.booleans(), narrow=st.booleans())
     def open(self, share_prefix, narrow):
         self.opened(share_prefix, narrow)
 
-    @precondition(lambda self: 0 < len(self.contexts) < MOST_CONTEXTS)
+    @precondition(lambda self: 0 < len(self.contexts) < MAX_CONTEXTS)
     @rule(which=number)
     def fork(self, which):
         handle = self.pick(which)

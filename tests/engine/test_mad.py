@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from statistics import median
 
 import mlx.core as mx
 import pytest
 from driver import greedy, opened, prompt
 from support import plain_wiring, tiny_adapters, tiny_models
-from test_batching import at_once
+from support.threads import at_once
 
 PROMPT, COUNT = prompt(24), 12
 MAD = [name for name in tiny_models.OWN if name.startswith("mad-")]
@@ -88,15 +89,18 @@ def test_bfloat16(lib, tiny, folder, open_context, tmp_path, name):
     mx.save_safetensors(str(path / "model.safetensors"), halves, metadata={"format": "mlx"})
     model = lib.load(path)
     assert lib.info(model)["bytes"] < 0.6 * lib.info(tiny(name))["bytes"]
-    short = PROMPT[:6]  # rounding grows with what a recurrence has seen
-    rows = []
-    for handle in (model, tiny(name)):
-        context = open_context(handle)
-        lib.begin(context, short, max_tokens=0)
-        rows.append(lib.logits(context))
-    far = sum(abs(a - b) for a, b in zip(*rows, strict=True)) / len(rows[0])
-    spread = sum(abs(value) for value in rows[1]) / len(rows[1])
-    assert 0 < far < 0.1 * spread
+    # Rounding grows with what a recurrence has seen, so prompts are short; one of them may meet a
+    # gate at the edge.
+    ratios = []
+    for seed in range(5):
+        rows = []
+        for handle in (model, tiny(name)):
+            context = open_context(handle)
+            lib.begin(context, prompt(6, seed), max_tokens=0)
+            rows.append(lib.logits(context))
+        far = sum(abs(a - b) for a, b in zip(*rows, strict=True))
+        ratios.append(far / sum(abs(value) for value in rows[1]))
+    assert 0 < median(ratios) < 0.1
     with opened(lib, model) as context:
         assert len(greedy(lib, context, PROMPT, 4)) == 4
     lib.free_model(model)

@@ -13,7 +13,7 @@ from support import broken_wirings, tiny_models, wirings
 from support.library import StatusError
 from support.signatures import EFORMAT, ENOENT, EUNSUPPORTED
 
-from cowmlx.models.wiring.declaration import MOST_BLOCKS
+from cowmlx.networks.wiring.declaration import MAX_BLOCKS
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_wiring_of_ten_thousand_blocks(refused, mad):
     norm = {"type": "identity", "parameters": {"dims": 64}}
     blocks = [{"name": f"b{number}", **norm} for number in range(count)]
     edit(mad, wiring={"blocks": blocks, "adjacency": [[]] * count})
-    refused(mad, f"more than {MOST_BLOCKS} blocks")
+    refused(mad, f"more than {MAX_BLOCKS} blocks")
 
 
 # -------------------------------------------------------------------------- Weights

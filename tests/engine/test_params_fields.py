@@ -101,6 +101,7 @@ SHOWN = {
         "lazy": "test_load",
         "trust_remote_code": "test_bad_models",
         "prefix_cache_bytes": "test_shared_prefix",
+        "activations": "test_activations",
     },
     "runtime": {
         "python_home": "tests/boot",
@@ -110,6 +111,7 @@ SHOWN = {
         "log": "tests/boot",
         "log_user_data": "tests/boot",
         "log_level": "tests/boot",
+        "threads": "test_params_fields",
     },
     "embed": {
         "pooling": "test_embedding",
@@ -398,7 +400,7 @@ def test_context_params_are_reported(lib, tiny, open_context):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"device": "cpu"}, {"device": "tpu"}, {"memory_limit": 1 << 30}, {"cache_limit": 1 << 20}],
+    [{"device": "cpu"}, {"device": "tpu"}, {"memory_limit": 1 << 30}, {"threads": 1}],
     ids=str,
 )
 def test_another_start_with_other_params_is_refused(lib, changes):
@@ -417,7 +419,7 @@ sys.path.insert(0, sys.argv[1])
 from support.library import Library
 
 lib = Library()
-lib.start(device="cpu", memory_limit=3 << 30, cache_limit=1 << 20)
+lib.start(device="cpu", memory_limit=3 << 30, cache_limit=1 << 20, threads=3)
 context = lib.context(lib.load(sys.argv[2]))
 lib.generate(context, list(range(11, 200)), max_tokens=4)
 print(json.dumps(lib.info()))
@@ -434,6 +436,12 @@ def test_limits_and_the_device_are_those_of_the_start(folder):
     assert info["device"] == "cpu"
     assert info["memory"]["limit"] == 3 << 30
     assert info["memory"]["cache"] <= 1 << 20
+    assert info["kernels"]["threads"] == 3
+
+
+def test_a_negative_number_of_threads_is_refused(lib):
+    with pytest.raises(StatusError, match=r"EINVAL.*threads is -1, must be 0 for"):
+        lib.start(threads=-1)
 
 
 @pytest.mark.parametrize("name", ["temperature", "repetition_penalty", "presence_penalty"])

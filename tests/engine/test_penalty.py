@@ -11,8 +11,11 @@ import pytest
 from driver import KINDS, delivered, generation_params, opened, prompt
 from support import draws
 
-from cowmlx.generation.penalties import Penalties
-from cowmlx.models import light_route
+from cowmlx.generation.draw import DrawInput
+from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.penalties import Penalties, RowPenalties
+from cowmlx.generation.sampling import Sampler
+from cowmlx.networks import light_route
 
 HISTORY, LAST = [3, 5, 3, 39, 0, 12, 5], 20
 PENALTIES = ["repetition", "presence", "frequency"]
@@ -20,7 +23,8 @@ START = [*prompt(20), *prompt(20)]  # every token occurs twice
 
 
 def penalize(logits: mx.array, history=HISTORY, **params) -> mx.array:
-    return Penalties(generation_params(**params))(logits, history, mx.array([LAST]))
+    inputs = [DrawInput(None, history, LAST, 0)]
+    return RowPenalties([Penalties(generation_params(**params))])(logits, inputs)
 
 
 @pytest.mark.parametrize("window", [1, 3, 50, 2**64 - 1])
@@ -194,13 +198,14 @@ def test_penalties_look_back_on_what_was_in_the_cache_too(
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
 def test_penalties_smaller_than_the_steps_of_a_type_count(dtype):
     """Two logits alike, one of them penalised by less than the model's type can tell."""
-    from cowmlx.generation.sampling import Sampler
-
     logits = mx.full((1, 40), -9.0, dtype)
     logits[0, 12] = logits[0, 30] = 30.0
-    for name in ("presence_penalty", "frequency_penalty", "repetition_penalty"):
-        params = generation_params(**{name: 1.0001 if name[0] == "r" else 0.003})
-        sample = Sampler(params, None)
-        assert sample(logits, HISTORY, mx.array([LAST]), 0).item() == 30
-    params = generation_params(bias={30: 0.003})
-    assert Sampler(params, None)(logits, HISTORY, mx.array([LAST]), 0).item() == 30
+    for options in (
+        {"presence_penalty": 0.003},
+        {"frequency_penalty": 0.003},
+        {"repetition_penalty": 1.0001},
+        {"bias": {30: 0.003}},
+    ):
+        sampler = Sampler(generation_params(**options), None)
+        (draw,) = Drawer().draw([DrawInput(sampler, HISTORY, LAST, 0)], logits)
+        assert draw.value() == 30

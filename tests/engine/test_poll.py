@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import os
-import select
 import threading
-from ctypes import byref, c_int32
 
 import pytest
 from driver import KINDS, KV, delivered, prompt
 from support.library import StatusError
-from support.outputs import poisoned
 from support.signatures import DONE, EHANDLE, ESTATE, ETIMEDOUT, OK
+from support.wake import readable, wake_fd
 
 FOREVER = 2**32 - 1
-
-
-def readable(fd: int, seconds: float | None = 0) -> bool:
-    return bool(select.select([fd], [], [], seconds)[0])
-
-
-def wake_fd(lib, context: int) -> int:
-    out = poisoned(c_int32)
-    lib.check(lib.c.cow_mlx_context_wake_fd(context, byref(out)), out)
-    return out.value
 
 
 @pytest.mark.parametrize("kind", KINDS)

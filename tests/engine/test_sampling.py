@@ -159,12 +159,11 @@ def test_first_tokens_are_drawn_from_these_probabilities(lib, tiny, mlx_lm, open
 
 
 def test_later_tokens_are_drawn_too(lib, tiny, open_context):
-    """All seeds begin with the same greedy-like token and then part."""
     context = open_context(tiny("soft"))
-    second = {
-        drawn(lib, context, seed=seed, temperature=2.0, max_tokens=2)[1] for seed in range(40)
-    }
-    assert len(second) > 5
+    seconds = [
+        drawn(lib, context, seed=seed, temperature=2.0, max_tokens=2)[1:] for seed in range(40)
+    ]
+    assert len({second[0] for second in seconds if second}) > 5
 
 
 # --------------------------------------------------------- XTC and typical_p

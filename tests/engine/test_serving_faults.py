@@ -52,14 +52,14 @@ def test_a_call_that_cannot_be_served(lib, tiny, oracle, open_context, monkeypat
 def test_a_broken_call_stops_nobody_else(lib, tiny, oracle, open_context, monkeypatch):
     contexts = [open_context(tiny(KV)) for _ in range(3)]
     broken, given = contexts[0], {}
-    serve, together = Context._serve, threading.Barrier(3)
+    serve, together = Context.serve, threading.Barrier(3)
 
     def break_one(self):
         if self.generation is not None and self.generation.params.seed == 99:
             fail()
         return serve(self)
 
-    monkeypatch.setattr(Context, "_serve", break_one)
+    monkeypatch.setattr(Context, "serve", break_one)
 
     def run(context):
         together.wait()

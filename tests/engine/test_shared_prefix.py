@@ -11,7 +11,7 @@ from support.signatures import OVERFLOW_ROLL
 
 from cowmlx.cache.shared import TOKEN_BYTES, WORTHWHILE, SharedPrefixes
 from cowmlx.cache.snapshot import Snapshot
-from cowmlx.models import light_route
+from cowmlx.networks import light_route
 
 caches = light_route.import_module("models.cache")
 LONG = prompt(60)

@@ -11,11 +11,11 @@ from driver import greedy, prompt
 from support.library import StatusError
 from support.signatures import ECANCELED, OK
 
-from cowmlx import stepped
 from cowmlx.cache import disk, disk_reader
 from cowmlx.calls import keeps_call
-from cowmlx.embedding import Embedding
-from cowmlx.engine import Engine
+from cowmlx.scheduling import stepped
+from cowmlx.services.embedding import Embedding
+from cowmlx.services.generations import Generations
 
 START = prompt(20)
 
@@ -117,7 +117,7 @@ def test_what_fails_while_it_is_told_ends_its_call_alone(lib, folder, monkeypatc
         raise MemoryError("no room")
 
     monkeypatch.setattr(stepped.SteppedCall, "_tell", fail)
-    monkeypatch.setattr("cowmlx.loading.Loading._tell", fail)
+    monkeypatch.setattr("cowmlx.services.loading.Loading._tell", fail)
     with pytest.raises(StatusError, match="ENOMEM"):
         lib.load(folder("llama"))
     monkeypatch.undo()
@@ -129,11 +129,11 @@ def test_a_call_that_has_ended_can_be_asked_and_told_anything(lib, tiny, open_co
     kept = []
 
     @keeps_call
-    def poll(engine, call, handle, timeout_ms):
+    def poll(generations, call, handle, timeout_ms):
         kept.append(call)
         call.succeed()
 
-    monkeypatch.setattr(Engine, "context_poll", poll)
+    monkeypatch.setattr(Generations, "context_poll", poll)
     assert lib.c.cow_mlx_context_poll(open_context(tiny("llama")), 0) == OK
     (call,) = kept
     assert (call.ready, call.refused, call.cancel_epoch) == (False, False, 0)

@@ -8,24 +8,18 @@ import threading
 from ctypes import byref, c_size_t
 
 import pytest
-from driver import greedy, prompt
+from driver import ENDLESS, greedy, prompt
 from support.library import StatusError
+from support.long_texts import CALLS, LONG, LONG_MESSAGE, PROSE, chat
 from support.paths import CALF, ROOT
 from support.signatures import ADD_SPECIAL, ECANCELED, EINVAL, ESTATE, PARSE_SPECIAL
+from support.threads import Working
 
-from cowmlx.models import tokenizer
-from cowmlx.models.detokenizer import Detokenizer
-from cowmlx.models.tokenizer import Tokenizer
+from cowmlx.text import tokenizer
+from cowmlx.text.detokenizer import Detokenizer
+from cowmlx.text.tokenizer import Tokenizer
 
 FLAGS = [0, ADD_SPECIAL, ADD_SPECIAL | PARSE_SPECIAL]
-PROSE = "The quick brown fox jumps over the lazy dog, and 42 others; <|im_end|> naïve 日本。\n"
-LONG = PROSE * (5_000_000 // len(PROSE.encode()))
-LONG_MESSAGE = LONG[: 1 << 20]
-ENDLESS = 2**64 - 1
-
-
-def chat(text):
-    return [{"role": "user", "content": text}]
 
 
 @pytest.fixture
@@ -57,27 +51,6 @@ def under_way(monkeypatch):
     monkeypatch.setattr(Tokenizer, "_encode", watch(Tokenizer._encode))
     monkeypatch.setattr(Detokenizer, "add", watch(Detokenizer.add))
     return begun
-
-
-class Working:
-    """A call on a thread of its own, and the status that it ended with."""
-
-    def __init__(self, call, *args, **kwargs):
-        self.status = None
-
-        def run():
-            try:
-                call(*args, **kwargs)
-                self.status = 0
-            except StatusError as error:
-                self.status = error.status
-
-        self._thread = threading.Thread(target=run)
-        self._thread.start()
-
-    def ended(self):
-        self._thread.join()
-        return self.status
 
 
 # --------------------------------------------------------------------- The same
@@ -120,7 +93,7 @@ def test_embeddings_of_texts_in_parts_are_the_same(lib, tiny, request):
 
 
 def test_a_word_without_end_is_refused(lib, calf, monkeypatch):
-    monkeypatch.setattr(tokenizer, "LONGEST_PIECE", 100_000)
+    monkeypatch.setattr(tokenizer, "MAX_PIECE", 100_000)
     assert lib.tokenize(calf, "x" * 100_000)
     with pytest.raises(StatusError) as refused:
         lib.tokenize(calf, PROSE + "x" * 200_000)
@@ -180,13 +153,6 @@ def test_other_calls_are_answered_while_tokens_become_text(lib, calf, under_way)
 
 # ------------------------------------------------------------------------ The end
 
-CALLS = {
-    "tokenize": lambda lib, model: lib.tokenize(model, LONG),
-    "detokenize": lambda lib, model: lib.detokenize(model, list(range(300, 400)) * 10000),
-    "chat_prompt": lambda lib, model: lib.chat_prompt(model, chat(LONG_MESSAGE)),
-    "embed": lambda lib, model: lib.embed(model, [LONG], capacity=10000),
-}
-
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_model_freed_meanwhile_cancels_the_call(lib, under_way, call):
@@ -223,7 +189,12 @@ def test_a_context_freed_while_its_prompt_is_tokenized(lib, calf, under_way):
 STOPPING = """
 import threading
 from support.library import Library
-from test_tokenizing import CALF, CALLS, LONG_MESSAGE, Detokenizer, Working, chat, tokenizer
+from support.long_texts import CALLS, LONG_MESSAGE, chat
+from support.paths import CALF
+from support.threads import Working
+
+from cowmlx.text import tokenizer
+from cowmlx.text.detokenizer import Detokenizer
 
 lib = Library()
 tokenizer.PART, tokenizer.PART_TOKENS = 200, 20
@@ -257,7 +228,7 @@ print(ended)
 
 def test_a_stop_ends_all_of_it_at_once():
     """Each has more than ten thousand turns left."""
-    path = [str(ROOT / "tests"), str(ROOT / "tests" / "engine"), str(ROOT)]
+    path = [str(ROOT / "tests"), str(ROOT)]
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {path}\n{STOPPING}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from driver import KV, delivered, greedy, next_ok, prompt
 from support.signatures import FINISH_LENGTH
+from support.threads import at_once
 from support.xlstm_fixtures import FIXTURES, LOGITS, MODELS, golden
-from test_batching import at_once
 
 models = pytest.mark.parametrize("name", MODELS)
 

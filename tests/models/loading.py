@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+from cowmlx import _constants as constants
 from cowmlx.models import registry
 
 HERE = pathlib.Path(__file__).parent
@@ -30,13 +31,15 @@ def load(
     adapter: pathlib.Path | None = None,
     lazy: bool = False,
     trust: bool = False,
+    activations: int = constants.ACTIVATIONS_EXACT,
 ) -> Any:
-    """Load a model in one go."""
+    """Load a model in one go. Exact unless told otherwise."""
     loading = registry.load(
         str(path),
         adapter_path=None if adapter is None else str(adapter),
         lazy=lazy,
         trust_remote_code=trust,
+        activations=activations,
     )
     return drain(loading)[0]
 
@@ -103,8 +106,9 @@ def auto_tokenizers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def load_tokenizer(path: pathlib.Path | str) -> tuple[Any, Any]:
     """Load only a folder's tokenizer and chat template, on the light route."""
-    from cowmlx.models import chat_template, features, tokenizer_files
-    from cowmlx.models import config as config_files
+    from cowmlx.folders import config as config_files
+    from cowmlx.models import features
+    from cowmlx.text import chat_template, tokenizer_files
 
     settings = tokenizer_files.read_config(str(path))
     tokenizer = tokenizer_files.load(str(path), settings, config_files.read_config(str(path)))

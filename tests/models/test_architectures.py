@@ -41,7 +41,8 @@ def test_same_tokens_and_logits_as_plain_mlx_lm(
     assert model.route == "light"
     assert tokens == expected["tokens"]
     plain = mx.load(expected["logits"])["logits"]
-    assert mx.allclose(logits, plain, rtol=1e-5, atol=1e-5).item()
+    # The same sums in another order: float32 rounds to 1e-7 of the largest of what is added up.
+    assert mx.abs(logits - plain).max().item() < 5e-5 * mx.abs(plain).max().item()
     assert logits.shape[-1] == model.vocabulary_size
     if expected["end_tokens"] is not None:
         assert sorted(model.end_tokens) == expected["end_tokens"]

@@ -148,6 +148,7 @@ CASES: dict[str, tuple[Callable[[pathlib.Path], Any], type[CowMlxError], str]] =
         "object",
     ),
     "unknown dtype": (lambda p: header(p, lambda h: h[Q].update(dtype="F4")), BadFormat, "F4"),
+    "no dtype": (lambda p: header(p, lambda h: h[Q].update(dtype=[1])), BadFormat, "dtype [1]"),
     "negative shape": (
         lambda p: header(p, lambda h: h[Q].update(shape=[-1, 64])),
         BadFormat,
@@ -268,7 +269,7 @@ def test_a_malformed_generation_config_is_ignored_as_mlx_lm_does(llama: pathlib.
 
 def test_a_vocabulary_without_its_unknown_token_fails_on_a_text_by_a_status():
     tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
-    from cowmlx.models.tokenizer import Tokenizer
+    from cowmlx.text.tokenizer import Tokenizer
 
     words = tokenizers.models.WordLevel({"a": 0}, unk_token="<unk>")
     tokenizer = Tokenizer(tokenizers.Tokenizer(words), {})

@@ -9,8 +9,9 @@ import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 from support import plain_wiring, tiny_models
 
-from cowmlx.models import light_route
-from cowmlx.models.wiring import WiredModel, Wiring
+from cowmlx.accelerate.device import prepare_for_device
+from cowmlx.networks import light_route
+from cowmlx.networks.wiring import WiredModel, Wiring
 
 D, VOCABULARY = 16, 13
 IDS = mx.array([[1, 5, 3, 8, 2], [0, 2, 10, 12, 7]])
@@ -205,6 +206,8 @@ def test_a_wiring_like_llama_gives_llama_s_logits_and_tokens(attention, config):
     wired = WiredModel(wiring)
     stored = [(renamed(name, places), array) for name, array in tree_flatten(plain.parameters())]
     wired.load_weights(stored, strict=True)
+    for model in (plain, wired):  # mlx-lm's functions may be bound to kernels in this process
+        prepare_for_device(model)
     caches = light_route.import_module("models.cache")
     layers = [caches.make_prompt_cache(plain), wired.make_cache()]
     ids = mx.array([[number * 7 % 50 for number in range(9)]])

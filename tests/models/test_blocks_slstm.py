@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mlx.utils import tree_flatten, tree_unflatten
 from support import plain_wiring, recurrences
 
-from cowmlx.models import light_route
-from cowmlx.models.blocks.slstm_cell import empty_state, slstm
-from cowmlx.models.wiring import WiredModel, Wiring
+from cowmlx.networks import light_route
+from cowmlx.networks.blocks.slstm_cell import empty_state, slstm
+from cowmlx.networks.wiring import WiredModel, Wiring
 
 D, HEADS, VOCABULARY = 16, 4, 13
 IDS = [1, 5, 3, 8, 2, 0, 2, 10, 12, 7, 7, 4]

@@ -337,7 +337,7 @@ def test_malformed_options_are_named(
 
 
 def one(source: str) -> Any:
-    from cowmlx.models.chat_template import ChatTemplate
+    from cowmlx.text.chat_template import ChatTemplate
 
     return ChatTemplate({"default": source}, {}, thinking=False)
 
@@ -376,7 +376,7 @@ def test_the_clock_and_loops_work() -> None:
 
 
 def test_chat_template_json_is_read(tmp_path: pathlib.Path) -> None:
-    from cowmlx.models.chat_template import read_sources
+    from cowmlx.text.chat_template import read_sources
 
     (tmp_path / "chat_template.json").write_text('{"chat_template": "J"}', encoding="utf-8")
     assert read_sources(str(tmp_path), {}) == {"default": "J"}

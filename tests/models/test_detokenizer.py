@@ -26,7 +26,7 @@ def make(kind: str, decoder: str | None = None) -> Any:
     from tokenizers import Tokenizer as Library
     from tokenizers import decoders
 
-    from cowmlx.models.tokenizer import Tokenizer
+    from cowmlx.text.tokenizer import Tokenizer
 
     backend = Library.from_str(kinds.build(kind)[0]) if kind != "ends" else word_ends()
     if decoder == "none":
@@ -117,7 +117,7 @@ def test_random_bytes_decode_as_utf8_with_replacements(kind: str) -> None:
     """Byte tokens in any order: valid runs as the library, the rest as Python replaces it."""
     tokenizer = make(kind)
     if kind == "bpe":
-        from cowmlx.models.detokenizer import byte_table
+        from cowmlx.text.detokenizer import byte_table
 
         of_byte = {byte: tokenizer.token_id(text) for text, byte in byte_table().items()}
     else:
@@ -158,7 +158,7 @@ def test_added_tokens_give_their_literal_text() -> None:
 
     tokenizer = make("bpe")
     tokenizer.backend.add_tokens([AddedToken("é", special=False), AddedToken("日 x", special=True)])
-    from cowmlx.models.tokenizer import Tokenizer
+    from cowmlx.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(tokenizer.backend, {})
     ids = [tokenizer.token_id("é"), tokenizer.token_id("日 x")]

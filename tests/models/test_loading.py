@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 from itertools import pairwise
@@ -14,8 +15,11 @@ import mlx.core as mx
 import pytest
 from loading import drain, load
 from support import tiny_models
+from support.parameters import stored
 
-from cowmlx.models import architectures, light_route, registry, weights
+from cowmlx.folders import safetensors, weights
+from cowmlx.models import registry
+from cowmlx.networks import architectures, light_route
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -82,7 +86,7 @@ def test_nearly_every_architecture_is_light() -> None:
     program = """
 import sys
 from cowmlx.errors import Unsupported
-from cowmlx.models import architectures
+from cowmlx.networks import architectures
 failed = []
 for name in sys.argv[1:]:
     try:
@@ -122,12 +126,11 @@ def test_progress_rises_with_the_bytes_evaluated(llama: pathlib.Path) -> None:
     assert fractions == sorted(fractions)
     during = [fraction for fraction, stage in steps if stage == "weights"]
     assert len(during) >= model.config["num_hidden_layers"]
-    total = model.nbytes
-    layer = sum(
-        array.nbytes
-        for name, array in weights.flatten(model.network.parameters()).items()
-        if name.startswith("model.layers.1.")
-    )
+    sizes = {
+        name: array.nbytes for name, array in weights.flatten(model.network.parameters()).items()
+    }
+    total = sum(sizes.values())
+    layer = sum(size for name, size in sizes.items() if name.startswith("model.layers.1."))
     assert any(abs(b - a - layer / total) < 1e-9 for a, b in pairwise(during))
 
 
@@ -186,7 +189,7 @@ def test_a_failed_load_leaves_nothing(llama: pathlib.Path) -> None:
 
 def test_several_shards(llama: pathlib.Path) -> None:
     whole = load(llama)
-    arrays = weights.flatten(whole.network.parameters())
+    arrays = stored(whole.network)
     names = sorted(arrays)
     (llama / "model.safetensors").unlink()
     for number in range(3):
@@ -227,7 +230,7 @@ def test_info_is_json_and_complete(llama: pathlib.Path) -> None:
     ],
 )
 def test_context_length(changes: dict[str, object], expected: int) -> None:
-    from cowmlx.models import config
+    from cowmlx.folders import config
 
     settings = {key: value for key, value in changes.items() if value is not None}
     assert config.context_length(settings, {}) == expected
@@ -249,6 +252,7 @@ def test_tiny_models_are_reproducible(tmp_path: pathlib.Path) -> None:
 import hashlib, pathlib, sys
 sys.path.insert(0, "tests")
 from support import tiny_models
+from support.parameters import stored
 for family in ("qwen3_moe", "phi", "mamba2", "rwkv7"):
     path = tiny_models.make(pathlib.Path(sys.argv[1]), family, seed=3)
     print(hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest())
@@ -270,3 +274,20 @@ def test_loading_leaves_no_work_behind(llama: pathlib.Path, folder: pathlib.Path
         return len(graph.read_text().splitlines())
 
     assert after_loads(1) == after_loads(3)
+
+
+def test_the_table_of_types_is_what_mlx_reads(tmp_path: pathlib.Path) -> None:
+    import mlx.core as mx
+
+    for name, (own, size) in safetensors.DTYPES.items():
+        entry = {"dtype": name, "shape": [3], "data_offsets": [0, 3 * size]}
+        header = json.dumps({"w": entry}).encode()
+        file = tmp_path / f"{name}.safetensors"
+        file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(3 * size))
+        assert safetensors.check_file(str(file)) == {"w": [3]}
+        if name == "F64":
+            with pytest.raises(RuntimeError, match="unsupported dtype F64"):
+                safetensors.load(str(file))
+            continue
+        (array,) = safetensors.load(str(file)).values()
+        assert (array.dtype, array.nbytes) == (getattr(mx, own), 3 * size)

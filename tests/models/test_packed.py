@@ -13,7 +13,8 @@ from mlx.nn.layers.quantized import QuantizedLinear
 from support import tiny_models
 
 from cowmlx import blas
-from cowmlx.models import packed, parted
+from cowmlx.accelerate import kernels, packed, parted
+from cowmlx.accelerate.linear import BlockQuantizedLinear
 
 KINDS = [
     *(("affine", bits, 64) for bits in (2, 3, 4, 5, 6, 8)),
@@ -66,9 +67,16 @@ def test_many_vectors_give_the_same_but_for_rounding(kind):
         assert mx.allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_packed_model_computes_in_float32_and_nothing_else_changes(folder: pathlib.Path):
+@pytest.mark.parametrize("with_kernels", [False, True], ids=["mlx", "kernels"])
+def test_a_packed_model_computes_in_float32_and_nothing_else_changes(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, with_kernels: bool
+):
+    if not with_kernels:
+        monkeypatch.setattr(kernels, "available", lambda: False)
+    elif not kernels.available():
+        pytest.skip("there are no kernels here")
     settings = {"group_size": 32, "bits": 4}
-    path = tiny_models.make(folder / "packed", "llama", quantize=settings)
+    path = tiny_models.make(folder / f"packed-{with_kernels}", "llama", quantize=settings)
     stored = mx.load(str(path / "model.safetensors"))
     halved = {
         name: array.astype(mx.bfloat16) if array.dtype == mx.float32 else array
@@ -77,7 +85,7 @@ def test_a_packed_model_computes_in_float32_and_nothing_else_changes(folder: pat
     mx.save_safetensors(str(path / "model.safetensors"), halved, {"format": "mlx"})
     model = load(path)
     layer = model.network.model.layers[0].self_attn.q_proj
-    assert type(layer) is packed.PackedLinear
+    assert type(layer) is (BlockQuantizedLinear if with_kernels else packed.PackedLinear)
     assert layer.weight.dtype == mx.uint32
     assert layer.scales.dtype == mx.float32
     assert model.network(mx.array([[1, 2]]), cache=model.make_cache()).dtype == mx.float32

@@ -68,8 +68,8 @@ def test_equals_plain_mlx_lm(name: str, answers: dict[str, dict[str, Any]]) -> N
     tokens, logits = greedy(model, expected["prompt"], COUNT)
     assert tokens == expected["tokens"]
     plain = mx.load(expected["logits"])["logits"]
-    # Many vectors are multiplied with unpacked weights: the same sums in another order.
-    assert mx.allclose(logits, plain, rtol=1e-4, atol=1e-4).item()
+    # The same sums in another order: float32 rounds to 1e-7 of the largest of what is added up.
+    assert mx.abs(logits - plain).max().item() < 5e-5 * mx.abs(plain).max().item()
     if not name.startswith("mamba"):
         # mlx-lm leaves out what a module holds besides its layers, such as mamba's A_log.
         assert model.parameters == expected["parameters"]

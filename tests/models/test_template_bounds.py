@@ -9,17 +9,12 @@ import tracemalloc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.template_expressions import EXPRESSIONS, GIVEN
 
 from cowmlx.errors import BadFormat, CowMlxError
-from cowmlx.models import template_engine
-from cowmlx.models.templates import budget as budgets
-from cowmlx.models.templates import checks, filters, methods
-from cowmlx.models.templates.budget import Budget, OverBudget
-
-GIVEN = {
-    "messages": [{"role": "user", "content": "Hello, größe 🙂"}] * 3,
-    "tools": [{"name": "f", "parameters": {"a": [1, 2.5, None, True, "x"]}}],
-}
+from cowmlx.text import template_engine
+from cowmlx.text.templates import budget as budgets
+from cowmlx.text.templates.budget import Budget, OverBudget
 
 
 class Clock:
@@ -61,7 +56,7 @@ def test_a_bound_is_told_with_its_number_and_its_line():
 
 
 def test_a_template_that_cannot_be_compiled_fails_at_once_from_then_on(monkeypatch):
-    from cowmlx.models.chat_template import ChatTemplate
+    from cowmlx.text.chat_template import ChatTemplate
 
     template = ChatTemplate({"default": "{{ a }}" * 30000}, {}, thinking=False)
     messages = [{"role": "user", "content": "x"}]
@@ -86,36 +81,6 @@ def test_an_ordinary_conversation_uses_a_small_part_of_the_budget():
     assert budget.bytes < budgets.MAX_BYTES / 4
 
 
-VALUES = [
-    *("messages", "tools", "nothing", "none", "true", "'ab'", "'größe 🙂'", "''", "'a,b;c'"),
-    *("0", "3", "-7", "2.5", "2 ** 200", "10 ** 9", "[]", "[1, 'a', [2]]", "(1, (2, 3))"),
-    *("{}", "{'a': 1, 'b': [2]}", "range(50)", "range(99999)", "'a' * 20000", "[0] * 20000"),
-    *("namespace(a=1)", "dict(a=1)", "cycler(1, 2)", "loop", "f", "x", "ns.a", "x", "ns.a"),
-]
-SIGNS = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and", "or"]
-NAMES = sorted({name for table in methods.METHODS.values() for name in table} | {"format"})
-
-
-def longer(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Expressions made of expressions."""
-    arguments = st.lists(inner, max_size=2).map(", ".join)
-    return st.one_of(
-        st.builds("({} {} {})".format, inner, st.sampled_from(SIGNS), inner),
-        st.builds("({}|{})".format, inner, st.sampled_from(sorted(filters.table()))),
-        st.builds("({}|{}({}))".format, inner, st.sampled_from(sorted(filters.table())), arguments),
-        st.builds("({}|map('{}')|list)".format, inner, st.sampled_from(sorted(filters.table()))),
-        st.builds("({}).{}({})".format, inner, st.sampled_from(NAMES), arguments),
-        st.builds("({})[{}]".format, inner, inner),
-        st.builds("({})[{}:]".format, inner, inner),
-        st.builds("({} is {})".format, inner, st.sampled_from(sorted(set(checks.table())))),
-        st.builds("[{}, {}]".format, inner, inner),
-        st.builds("({}, {})".format, inner, inner),
-        st.builds("{{{}: {}}}".format, inner, inner),
-        st.builds("f({})".format, inner),
-    )
-
-
-EXPRESSIONS = st.recursive(st.sampled_from(VALUES), longer, max_leaves=8)
 SMALL_BYTES, SMALL_STEPS = 1 << 20, 20_000
 # What Python itself, and a render of nothing, take.
 BESIDES = 1 << 20

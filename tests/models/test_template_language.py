@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from test_template_bounds import EXPRESSIONS, GIVEN
+from support.template_expressions import EXPRESSIONS, GIVEN
 
 from cowmlx.errors import CowMlxError
-from cowmlx.models import template_engine
-from cowmlx.models.templates.budget import Budget
+from cowmlx.text import template_engine
+from cowmlx.text.templates.budget import Budget
 
 EXPRESSIONS_OF_TEMPLATES = """
 'a' + 'b' ~ 1 ~ none ~ true ~ 2.5 | 2 ** 10 - 7 // 2 % 3 * -4 / 5 | 1 < 2 < 3 | 1 < 3 < 2

@@ -13,10 +13,10 @@ from support import odd_tokenizers as odd
 from support import tokenizers as kinds
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.models import tokenizer as module
-from cowmlx.models.patterns.characters import Unreadable, Unsure
-from cowmlx.models.patterns.pattern import Pattern
-from cowmlx.models.tokenizer import Tokenizer, finished
+from cowmlx.text import tokenizer as module
+from cowmlx.text.patterns.characters import Unreadable, Unsure
+from cowmlx.text.patterns.pattern import Pattern
+from cowmlx.text.tokenizer import Tokenizer, finished
 
 NAMES = [*kinds.KINDS, *odd.ODD]
 # No cut is sure with them, whatever the text.
@@ -108,7 +108,7 @@ def test_prose_is_cut_wherever_a_cut_is_sure(name):
 @pytest.mark.parametrize("name", ["bpe", "spm_unigram", "unigram", "wordpiece"])
 def test_a_piece_without_a_cut_has_a_longest_length(name, monkeypatch):
     monkeypatch.setattr(module, "PART", 100)
-    monkeypatch.setattr(module, "LONGEST_PIECE", 1000)
+    monkeypatch.setattr(module, "MAX_PIECE", 1000)
     word = "x" * 1000
     assert tokenizer(name).encode(word, add_special=False, parse_special=False)
     with pytest.raises(InvalidArgument, match=r"more than 1000 characters.*no cut"):

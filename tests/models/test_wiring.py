@@ -9,11 +9,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from cowmlx import blas, streams
+from cowmlx import blas
+from cowmlx.branches import BRANCHES
 from cowmlx.errors import BadFormat
-from cowmlx.models.blocks import BLOCKS
-from cowmlx.models.wiring import BlockSpec, WiredModel, Wiring, WiringError, model
-from cowmlx.models.wiring.declaration import MOST_BLOCKS
+from cowmlx.networks.blocks import BLOCKS
+from cowmlx.networks.wiring import BlockSpec, WiredModel, Wiring, WiringError, model
+from cowmlx.networks.wiring.declaration import MAX_BLOCKS
 
 D = 8
 
@@ -168,9 +169,9 @@ def test_json_is_read_as_it_was_written():
 
 
 def test_there_is_a_bound_on_blocks():
-    blocks = [{"name": f"b{number}", "type": "identity"} for number in range(MOST_BLOCKS + 1)]
+    blocks = [{"name": f"b{number}", "type": "identity"} for number in range(MAX_BLOCKS + 1)]
     value = {"blocks": blocks, "adjacency": [[]] * len(blocks)}
-    refused(lambda: Wiring.from_json(value), f"more than {MOST_BLOCKS} blocks")
+    refused(lambda: Wiring.from_json(value), f"more than {MAX_BLOCKS} blocks")
 
 
 def test_input_and_output_may_be_left_out():
@@ -515,5 +516,5 @@ def test_a_wide_stage_has_no_more_streams_than_there_are_processors(monkeypatch)
     expected = network(IDS)
     monkeypatch.setattr(model, "_WORTH_A_STREAM", 1)
     monkeypatch.setattr(blas, "processors", lambda: 3)
-    assert len({id(streams.branch(index)) for index in range(wide)}) == 2
+    assert len({id(BRANCHES.stream(index)) for index in range(wide)}) == 2
     assert mx.array_equal(network(IDS), expected)

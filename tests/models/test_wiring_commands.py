@@ -21,10 +21,10 @@ from support.paths import ROOT
 
 from cowmlx.commands import wiring as command
 from cowmlx.errors import WiringError
-from cowmlx.models.architectures.xlstm import create_xlstm_wiring
-from cowmlx.models.wiring import WiredModel, Wiring
-from cowmlx.models.wiring.drawing import draw_dot, draw_text
-from cowmlx.models.wiring.outline import Outline
+from cowmlx.networks.architectures.xlstm import create_xlstm_wiring
+from cowmlx.networks.wiring import WiredModel, Wiring
+from cowmlx.networks.wiring.drawing import draw_dot, draw_text
+from cowmlx.networks.wiring.outline import Outline
 
 HREF = "{http://www.w3.org/1999/xlink}href"
 NASTY = 'x"];\n b0 [URL="file:///"]; &lt;\\N\x1b[31m'

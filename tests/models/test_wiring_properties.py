@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from support import broken_wirings
 
 from cowmlx.errors import BadFormat
-from cowmlx.models.wiring import WiredModel, Wiring
+from cowmlx.networks.wiring import WiredModel, Wiring
 
 D, VOCABULARY = 4, 7
 IDS = mx.array([[1, 5, 3], [0, 2, 6]])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import recurrences
 from support.xlstm_fixtures import CELL, STATES, far, hidden_is_near
 
-from cowmlx.models.blocks.mlstm_cell import (
+from cowmlx.networks.blocks.mlstm_cell import (
     Inputs,
     chunkwise,
     empty_state,

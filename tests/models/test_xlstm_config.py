@@ -14,7 +14,7 @@ from support.paths import ROOT
 from support.xlstm_fixtures import FIXTURES, MODELS
 
 from cowmlx.errors import BadFormat
-from cowmlx.models.architectures.xlstm import Model, ModelArgs, create_xlstm_wiring
+from cowmlx.networks.architectures.xlstm import Model, ModelArgs, create_xlstm_wiring
 
 TINY = {
     "model_type": "xlstm",
@@ -263,8 +263,8 @@ SEVEN_B = """
 import json, resource, sys
 import mlx.core as mx
 from mlx.utils import tree_flatten
-from cowmlx.models.architectures.xlstm import Model, ModelArgs
-from cowmlx.models import weights
+from cowmlx.networks.architectures.xlstm import Model, ModelArgs
+from cowmlx.folders import weights
 
 def peak():
     if sys.platform == "darwin":

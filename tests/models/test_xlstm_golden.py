@@ -25,8 +25,7 @@ from support.xlstm_fixtures import (
     hidden_is_near,
 )
 
-from cowmlx.models import light_route
-from cowmlx.models.blocks import mlstm
+from cowmlx.networks import light_route
 
 LENGTHS = (1, 5, 15, 16, 17, 64, 130, 200)
 ArraysCache = light_route.import_module("models.cache").ArraysCache
@@ -154,6 +153,7 @@ def inner_values(name):
     """What the parts of a network give in the pass over ``ids_17``."""
     network = load(FIXTURES / name).network
     blocks, first = network.blocks, network.blocks["xlstm_0"]
+    layer = type(first.mlstm_layer)
     places = {
         "embed_out": (blocks["embedding"], "table"),
         "block_0_norm_mlstm": (first, "norm_mlstm"),
@@ -164,16 +164,16 @@ def inner_values(name):
     for owner, key in places.values():
         owner[key] = Watched(owner[key])
     cells = []
-    original = mlstm.mlstm
+    original = layer._recur
 
-    def watched(inputs, state, **settings):
-        hidden, after = original(inputs, state, **settings)
+    def watched(self, inputs, state):
+        hidden, after = original(self, inputs, state)
         cells.append((inputs, hidden))
         return hidden, after
 
     outputs = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mlstm, "mlstm", watched)
+        patch.setattr(layer, "_recur", watched)
         x = mx.array(arrays(name)["ids_17"])
         for spec in network.wiring.blocks[:-1]:
             x = blocks[spec.name](x)
@@ -257,25 +257,25 @@ def test_sequences_join_and_leave_as_mlx_lm_has_it(name):
     batch = [
         type(parts[0]).merge(parts) for parts in zip(started[0][0], started[1][0], strict=True)
     ]
-    seated, given = [0, 1], [[token] for token in tokens]
+    rows, given = [0, 1], [[token] for token in tokens]
 
     def advance(count):
         for _ in range(count):
-            logits = run(name, batch, [[given[row][-1]] for row in seated])
-            for row, token in zip(seated, logits[:, -1].argmax(axis=-1).tolist(), strict=True):
+            logits = run(name, batch, [[given[row][-1]] for row in rows])
+            for row, token in zip(rows, logits[:, -1].argmax(axis=-1).tolist(), strict=True):
                 given[row].append(token)
 
     advance(3)
     for layer, other in zip(batch, started[2][0], strict=True):
         layer.extend(other)
-    seated = [0, 1, 2]
+    rows = [0, 1, 2]
     advance(4)
     left = [layer.extract(1) for layer in batch]
     for layer in batch:
         layer.filter([0, 2])
-    seated = [0, 2]
+    rows = [0, 2]
     advance(4)
-    batch, seated = left, [1]
+    batch, rows = left, [1]
     advance(4)
     assert given[0] == alone[0] and given[1] == alone[1]
     assert given[2] == alone[2][: len(given[2])]

@@ -13,7 +13,7 @@ from support.compiler import require, run
 from support.paths import LIBRARY, ROOT
 
 TREE = ["Makefile", "LICENSE", "README.md", "pyproject.toml", "setup.py"]
-TREE += ["cowmlx", "csrc", "include", "packaging", "requirements"]
+TREE += ["bindings/cpp", "cowmlx", "csrc", "include", "tools"]
 
 
 @dataclass(frozen=True)

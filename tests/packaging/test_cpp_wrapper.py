@@ -9,13 +9,13 @@ import pytest
 from support import tiny_adapters
 from support.compiler import compile_c, run
 from support.hosts import linked
-from support.paths import INCLUDE, LIBRARY, ROOT
+from support.paths import CPP, INCLUDE, LIBRARY, ROOT
 from support.sanitizers import SANITIZERS
 from support.signatures import FUNCTIONS, STRUCTS
 
 HOST = ROOT / "tests/packaging/hosts/wrapper.cpp"
 THROWING = ROOT / "tests/packaging/hosts/throwing.cpp"
-WRAPPER = (INCLUDE / "cow_mlx.hpp").read_text()
+WRAPPER = (CPP / "cow_mlx.hpp").read_text()
 COMPAT = (INCLUDE / "cow_mlx_compat.h").read_text()
 STRICT = ["-Wpedantic", "-Wshadow", "-Wconversion", "-I", str(INCLUDE)]
 

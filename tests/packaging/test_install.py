@@ -13,18 +13,24 @@ from prefixes import Prefix, make
 from support.compiler import run
 from support.paths import LIBRARY, ROOT
 
+from tools.packaging.headers import headers
+
 pytestmark = pytest.mark.xdist_group("packaging")
 HOST = ROOT / "tests/packaging/projects/c/host.c"
 MANIFEST = "installed-files.txt"
 LINK = "libcowmlx.dylib" if sys.platform == "darwin" else "libcowmlx.so"
 
 
+def files(folder: Path) -> list[Path]:
+    """All files below a folder."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def test_headers_library_and_build_files_are_there(installed):
-    headers, ours = (
-        {path.relative_to(folder) for path in folder.rglob("*.h*")}
-        for folder in (installed.path / "include", ROOT / "include")
-    )
-    assert headers == ours
+    folder = installed.path / "include"
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files(folder)}
+    assert found == {name: path.read_bytes() for name, path in headers().items()}
+    assert {"cow_mlx.h", "cow_mlx.hpp", "cow_mlx_compat.h", "cow_mlx/base.h"} <= set(found)
     assert (installed.lib / LIBRARY.name).is_file()
     assert (installed.lib / LINK).is_file()
     assert (installed.lib / "pkgconfig/cowmlx.pc").is_file()
@@ -187,7 +193,7 @@ def test_uninstalling_nothing_says_so(tree, tmp_path):
 
 def test_empty_places_are_the_usual_ones(tmp_path):
     """None of them is the working folder."""
-    command = [sys.executable, ROOT / "packaging/install.py", "uninstall", "--prefix="]
+    command = [sys.executable, ROOT / "tools/packaging/install.py", "uninstall", "--prefix="]
     done = run([*command, "--libdir=", "--includedir=", f"--destdir={tmp_path}"], cwd=tmp_path)
     assert done.returncode != 0
     assert f"nothing is installed in {tmp_path / 'lib'}:" in done.stderr

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 from support.compiler import require, run
-from support.paths import CALF, ROOT
+from support.paths import CALF
 
 HEADING = "/* -------------------------------------------------------------- Adapters */"
 ENTRY = """
@@ -31,7 +30,7 @@ METHOD = '''
         self, handle: int, wanted: list[int], note: str
     ) -> tuple[int, dict[str, Any]]:
         """Return how often a context holds some tokens, and what was asked."""
-        held = self._context(handle).tokens()
+        held = self.get(handle).tokens()
         return sum(held.count(token) for token in wanted), {"wanted": wanted, "note": note}
 '''
 HOST = r"""
@@ -77,15 +76,14 @@ def edited(path: Path, before: str, text: str) -> None:
 
 def test_an_entry_and_a_method_make_a_call(tree, tmp_path):
     require("cc")
-    shutil.copytree(ROOT / "tools", tree / "tools")
     edited(
         next(path for path in (tree / "include").rglob("*.h") if HEADING in path.read_text()),
         HEADING,
         ENTRY,
     )
-    edited(tree / "cowmlx/engine.py", "    def context_stats(", METHOD)
+    edited(tree / "cowmlx/services/contexts.py", "    def context_tokens(", METHOD)
     for command in (
-        [sys.executable, "tools/gen_bindings.py"],
+        [sys.executable, "tools/bindings/generate.py"],
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
     ):
         done = run(command, cwd=tree)

@@ -18,7 +18,9 @@ from packaging.utils import canonicalize_name
 from support.compiler import require, run
 from support.paths import LIBRARY, ROOT
 
-REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+from tools.packaging.headers import headers
+
+REQUIREMENTS = sorted((ROOT / "tools/requirements").glob("*.txt"))
 PIN = re.compile(r"([\w.-]+)==([\w.]+)(?:\s*;\s*(.+))?")
 
 
@@ -38,6 +40,12 @@ def test_no_tracked_link_leaves_the_tree():
         if os.path.isabs(os.readlink(path)) or not path.resolve().is_relative_to(ROOT.resolve())
     ]
     assert outside == []
+
+
+def test_the_tree_gives_all_headers_in_one_folder():
+    include = run([sys.executable, "-m", "cowmlx", "include"], cwd=ROOT).stdout.strip()
+    found = {name: (Path(include) / name).resolve() for name in headers()}
+    assert found == {name: path.resolve() for name, path in headers().items()}
 
 
 def promised_minimum() -> str:

@@ -10,7 +10,7 @@ from support.paths import INCLUDE, LIBRARY, ROOT
 from support.streamed import TEXT, check_streamed
 
 pytestmark = pytest.mark.xdist_group("packaging")
-PACKAGE = ROOT / "packaging/swift"
+PACKAGE = ROOT / "bindings/swift"
 
 
 def test_the_module_map_imports_the_header(tmp_path):

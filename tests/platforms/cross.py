@@ -14,13 +14,13 @@ import pytest
 from support.compiler import run
 from support.paths import ROOT
 
-sys.path.insert(0, str(ROOT / "packaging"))
-
-from targets import MACOS_MINIMUM, Python, Target
+from tools.packaging.targets import MACOS_MINIMUM, Python, Target
 
 GLIBC = "2.35"  # that of mlx's wheels for aarch64
 MACS = [f"aarch64-macos.{MACOS_MINIMUM}", f"x86_64-macos.{MACOS_MINIMUM}"]
 LINUX_ARM = f"aarch64-linux-gnu.{GLIBC}"
+# zig's name of ARMv8.2 with dot products, which other compilers call -march=armv8.2-a+dotprod.
+ARM_OPTIONS = ["-mcpu=generic+v8_2a+dotprod"]
 
 
 def headers_of_python(folder: Path) -> Path:
@@ -74,7 +74,7 @@ class Cross:
     def compile(self, output: Path, arguments: list[str], compiler: str = "cc") -> Path:
         """Run the compiler; not a word from it is expected."""
         if importlib.util.find_spec("ziglang") is None:
-            pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
+            pytest.skip("ziglang is not installed: tools/requirements/tools.txt brings it")
         cache = str(ROOT / "build/zig")
         env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
         command = [sys.executable, "-m", "ziglang", compiler, "-target", self.triple, *arguments]

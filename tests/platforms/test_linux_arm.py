@@ -7,7 +7,7 @@ from cross import GLIBC
 from support.paths import CSRC, ROOT
 from support.signatures import FUNCTIONS
 
-from cowmlx.bundle.elf import Elf
+from cowmlx.commands.bundle.elf import Elf
 
 pytestmark = pytest.mark.xdist_group("linux-arm")
 

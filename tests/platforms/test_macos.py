@@ -51,6 +51,14 @@ def test_probe_of_the_doctor(mac):
     assert (program.kind, program.needed, program.minimum) == ("program", [SYSTEM], MACOS_MINIMUM)
 
 
+def test_program_that_measures_the_processor(mac):
+    source, output = ROOT / "benchmarks/hosts/peers/roofline.c", mac.folder / "roofline"
+    program = MachO(
+        mac.compile(output, mac.target.host_command(ROOT, [source], output, "-pthread"))
+    )
+    assert (program.kind, program.needed, program.minimum) == ("program", [SYSTEM], MACOS_MINIMUM)
+
+
 def test_python_headers_know_the_sizes(mac):
     """The headers are this machine's, and must not bring its sizes along."""
     types = {"VOID_P": "void*", "SIZE_T": "size_t", "LONG": "long", "WCHAR_T": "wchar_t"}
@@ -95,7 +103,7 @@ def check_host(cross: Cross, source: Path) -> MachO:
 
 def test_bridge_takes_python_from_the_process(apple_silicon):
     """An extension module, linked as CPython links them there."""
-    source = ROOT / "build/cowmlx/_bridge.c"
+    source = ROOT / "build/cowmlx/bridge/bridge.c"
     if not source.is_file():
         pytest.skip(f"{source} is missing: run make")
     output = apple_silicon.folder / f"_bridge.cpython-3{sys.version_info.minor}-darwin.so"

@@ -17,8 +17,8 @@ from support.compiler import run
 from support.macho import MachO
 from support.paths import ROOT
 
-from cowmlx.bundle.binaries import is_binary
-from cowmlx.bundle.parts import PARTS
+from cowmlx.commands.bundle.binaries import is_binary
+from cowmlx.commands.bundle.parts import PARTS
 
 MAC, ARM = "macosx_arm64", "manylinux_aarch64"
 GLIBCS = range(17, int(GLIBC.split(".")[1]) + 1)
@@ -32,7 +32,7 @@ SYSTEM = ("/usr/lib/", "/System/")
 
 def requirements(platform: str) -> list[str]:
     """The distributions of a bundle there, pinned."""
-    text = (ROOT / "requirements/constraints.txt").read_text()
+    text = (ROOT / "tools/requirements/constraints.txt").read_text()
     pins = {name.lower(): version for name, version in re.findall(r"^(\S+)==(\S+)$", text, re.M)}
     names = {name for part in PARTS for name in part.distributions}
     if platform == MAC:

@@ -6,14 +6,14 @@
 
 #include "../../csrc/queue.c"
 
-enum { MOST_PARKED = 64 };
+enum { MAX_PARKED = 64 };
 
 typedef struct parked {
   cow_request* request; /* NULL: free */
   uint32_t steps;
 } parked;
 
-static parked table[MOST_PARKED];
+static parked table[MAX_PARKED];
 static atomic_int parked_count;
 static pthread_t thread;
 int32_t stub_history[STUB_HISTORY];
@@ -132,14 +132,14 @@ static bool advance(parked* slot) {
 
 static bool step(void) {
   bool worked = false;
-  for (int i = 0; i < MOST_PARKED; i++) {
+  for (int i = 0; i < MAX_PARKED; i++) {
     if (table[i].request) worked |= advance(&table[i]);
   }
   return worked;
 }
 
 static void cancel_parked(void) {
-  for (int i = 0; i < MOST_PARKED; i++) {
+  for (int i = 0; i < MAX_PARKED; i++) {
     if (!table[i].request) continue;
     snprintf(table[i].request->message, COW_MESSAGE_SIZE, "cancelled while parked");
     unpark(&table[i], COW_MLX_ECANCELED);

@@ -11,9 +11,9 @@
 #include "error.h"
 #include "queue.h"
 
-enum { MOST_PARKED = 64, FIRST_CONTEXT = 0x20000001 };
+enum { MAX_PARKED = 64, FIRST_CONTEXT = 0x20000001 };
 
-static cow_request* parked[MOST_PARKED];
+static cow_request* parked[MAX_PARKED];
 static int32_t next_context = FIRST_CONTEXT;
 
 static struct {
@@ -37,7 +37,7 @@ static int32_t context_of(const cow_request* generate) {
 }
 
 static void cancel_parked(int32_t context) {
-  for (int i = 0; i < MOST_PARKED; i++) {
+  for (int i = 0; i < MAX_PARKED; i++) {
     if (!parked[i] || (context && context_of(parked[i]) != context)) continue;
     end(parked[i], COW_MLX_ECANCELED);
     parked[i] = NULL;
@@ -85,7 +85,7 @@ static void run(cow_request* request) {
 
 static bool step(void) {
   bool worked = false;
-  for (int i = 0; i < MOST_PARKED; i++) {
+  for (int i = 0; i < MAX_PARKED; i++) {
     cow_request* request = parked[i];
     if (!request) continue;
     if (cow_queue_refused(request) ||

@@ -1,4 +1,4 @@
-"""Cargo, and the crates of examples/rust."""
+"""Cargo, and the crates of bindings/rust."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support.compiler import require, run
 from support.paths import CALF, LIBRARY, ROOT
 
-WORKSPACE = ROOT / "examples/rust"
+WORKSPACE = ROOT / "bindings/rust"
 TARGET = ROOT / "build/rust"
 
 Cargo = Callable[..., subprocess.CompletedProcess[str]]

@@ -40,5 +40,5 @@ def test_everything_public_is_documented(cargo):
 
 
 def test_the_lock_file_names_the_public_index_alone():
-    sources = re.findall(r"^source = (.*)$", (ROOT / "examples/rust/Cargo.lock").read_text(), re.M)
+    sources = re.findall(r"^source = (.*)$", (ROOT / "bindings/rust/Cargo.lock").read_text(), re.M)
     assert set(sources) == {'"registry+https://github.com/rust-lang/crates.io-index"'}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.paths import CSRC, INCLUDE
+from support.paths import CPP, CSRC, INCLUDE
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
@@ -34,7 +34,7 @@ def compile_c(
     sources: list[Path], output: Path, *options: str, compiler: str = "cc", std: str = "c11"
 ) -> Path:
     """Compile C or C++ sources, warnings being errors."""
-    command = [require(compiler), f"-std={std}", *WARNINGS, f"-I{INCLUDE}"]
+    command = [require(compiler), f"-std={std}", *WARNINGS, f"-I{INCLUDE}", f"-I{CPP}"]
     command += [*map(str, sources), "-o", str(output), *options, f"-I{CSRC}"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cowmlx import _constants as constants
 from cowmlx._defaults import MODEL, RUNTIME
 from cowmlx.engine import Engine
 
@@ -41,6 +42,9 @@ class Call:
     def post_text(self, text: bytes) -> None:
         pass
 
+    def warn(self, message: str) -> None:
+        """Log nothing."""
+
     def note(self, message: str) -> None:
         pass
 
@@ -68,9 +72,10 @@ def finish(engine: Engine) -> None:
 
 
 def loaded(engine: Engine, folder: Path, **params: Any) -> int:
-    """The handle of a model."""
+    """The handle of a model. Exact unless told otherwise."""
     call = Call()
-    engine.model_load(call, str(folder), {**MODEL, **params})
+    given = {**MODEL, "activations": constants.ACTIVATIONS_EXACT, **params}
+    engine.model_load(call, str(folder), given)
     finish(engine)
     assert call.error is None, call.error
     return call.result

@@ -190,8 +190,9 @@ class Library:
         progress: Callable[..., bool | None] | None = None,
         **params: Any,
     ) -> int:
-        """Load a model folder; ``progress(fraction, stage)``."""
+        """Load a model folder; ``progress(fraction, stage)``. Exact unless told otherwise."""
         callbacks = Callbacks()
+        params.setdefault("activations", signatures.ACTIVATIONS_EXACT)
         if progress:
             params["progress"] = lambda fraction, stage: progress(fraction, stage.decode())
         effective = self.params("model", callbacks, **params)

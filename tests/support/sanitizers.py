@@ -12,10 +12,20 @@ SANITIZERS = {
 }
 
 
-def build(sources: list[Path], program: Path, sanitizer: str, *options: str) -> list[str]:
-    """Compile the sources; the command that runs the program."""
+def build(
+    sources: list[Path], program: Path, sanitizer: str, *options: str, **language: str
+) -> list[str]:
+    """Compile the sources; the command that runs the program.
+
+    Args:
+        sources: C, or what ``language`` says.
+        program: what to make.
+        sanitizer: a key of ``SANITIZERS``.
+        options: further ones of the compiler.
+        language: the compiler and the standard, as ``compile_c`` takes them.
+    """
     debug = ["-g", "-O1", "-pthread", "-D_DEFAULT_SOURCE"]
-    compile_c(sources, program, *SANITIZERS[sanitizer], *debug, *options)
+    compile_c(sources, program, *SANITIZERS[sanitizer], *debug, *options, **language)
     if "unexpected memory mapping" not in run([program]).stderr:
         return [str(program)]
     # Older ThreadSanitizers do not know the addresses that newer kernels hand out.

@@ -70,7 +70,7 @@ def tell(folder: pathlib.Path, at: int, tokens: Sequence[int]) -> None:
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
-    from cowmlx.models import light_route
+    from cowmlx.networks import light_route
 
     config = json.loads((folder / "config.json").read_text())
     module = light_route.import_module("models.gpt2")

@@ -360,7 +360,7 @@ def _build(
     import mlx.nn as nn
     from mlx.utils import tree_flatten, tree_unflatten
 
-    from cowmlx.models import architectures
+    from cowmlx.networks import architectures
 
     tokenizer_json, tokenizer_config = tokenizers.build(tokenizer)
     (folder / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")

@@ -29,7 +29,7 @@ def slstm(size: int) -> dict[str, Any]:
 
 def parallel(size: int) -> dict[str, Any]:
     """Two branches side by side, one subtracted; a window of tokens, and a tied head."""
-    from cowmlx.models.wiring import Wiring
+    from cowmlx.networks.wiring import Wiring
 
     wiring = Wiring().add_block("tokens", "embedding", num_embeddings=size, dims=DIMS)
     wiring.add_block("norm", "rms_norm", dims=DIMS)
@@ -42,7 +42,7 @@ def parallel(size: int) -> dict[str, Any]:
 
 
 def _model(size: int, *layers: str) -> dict[str, Any]:
-    from cowmlx.models.wiring import Wiring
+    from cowmlx.networks.wiring import Wiring
 
     wiring = Wiring().add_block("tokens", "embedding", num_embeddings=size, dims=DIMS)
     stream = "tokens"

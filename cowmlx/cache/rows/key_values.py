@@ -19,11 +19,12 @@ class KVRows:
     """Keys and values of one layer: buffers (R, H, C, D), R and C grown in blocks.
 
     Attributes:
+        rows: where the rows stand.
         buffers: what keys consist of, then what values do; none as long as there are no rows.
     """
 
     def __init__(self, rows: Rows, layer: Any) -> None:
-        self._rows = rows
+        self.rows = rows
         self._kind = type(layer)
         self.buffers: list[mx.array] = []
 
@@ -32,23 +33,40 @@ class KVRows:
     @property
     def offset(self) -> mx.array:
         """(B,) the position of every row's next token."""
-        return self._rows.positions
+        return self.rows.positions
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Write a token of every row, (B, H, 1, D), and return all that are attended to."""
+        """Write tokens of every row, (B, H, S, D), and return all that are attended to."""
         keys, values = self._write([keys, values])
         return keys, values
 
     def make_mask(
         self, n: int, window_size: int | None = None, return_array: bool = False
     ) -> mx.array | None:
-        """Return the mask of one more token a row; None if every row attends to all columns."""
-        if n != 1:
-            raise ValueError("a batch steps one token at a time")
-        if window_size is None and self._rows.level and not return_array:
+        """Return the mask of n more tokens a row; None if every row attends to all columns."""
+        if n != self.rows.width:
+            raise ValueError(f"this step of a batch has {self.rows.width} tokens a row, not {n}")
+        if n == 1 and window_size is None and self.rows.level and not return_array:
             return None
-        never = self._rows.longest + 2
-        return self._rows.mask(never, min(window_size or never, never))
+        never = self.rows.longest + n + 1
+        return self.rows.mask(never, min(window_size or never, never))
+
+    # What fused layers use.
+
+    @property
+    def ring(self) -> int:
+        """Columns after which positions begin again; 0: none."""
+        return 0
+
+    def room(self, empty: list[mx.array]) -> list[mx.array]:
+        """Return the buffers, with columns for the tokens of a step in every row.
+
+        Args:
+            empty: buffers without rows, if there are none yet.
+        """
+        end = min(self.rows.longest + self.rows.width, self._columns)
+        buffers = self.buffers or empty
+        return [self._grown(buffer, len(self.rows.all), end) for buffer in buffers]
 
     # Coming and going.
 
@@ -56,8 +74,11 @@ class KVRows:
         """Copy a sequence's layer into a row."""
         if type(layer) is not self._kind:
             raise Unsupported("its cache is of another kind than the batch's")
-        if layer.keys is None or layer.offset != row.length:
+        if layer.offset != row.length:
             raise Unsupported("its layers hold different numbers of tokens")
+        if layer.keys is None:
+            self._clear(row)
+            return
         parts = self._parts_of(layer)
         buffers = self.buffers or [_empty(part) for part in parts]
         self.buffers = [
@@ -118,22 +139,32 @@ class KVRows:
     # Buffers.
 
     def _write(self, new: list[mx.array]) -> list[mx.array]:
-        """Write (B, H, 1, D) into every buffer, and return what is attended to of each."""
-        end = min(self._rows.longest + 1, self._columns)
+        """Write (B, H, S, D) into every buffer, and return what is attended to of each."""
+        end = min(self.rows.longest + new[0].shape[2], self._columns)
+        buffers = self.buffers or [_empty(each) for each in new]
         self.buffers = [
-            self._written(buffer, each, end) for buffer, each in zip(self.buffers, new, strict=True)
+            self._written(buffer, each, end) for buffer, each in zip(buffers, new, strict=True)
         ]
-        return [buffer[: len(self._rows.all), :, :end] for buffer in self.buffers]
+        return [buffer[: len(self.rows.all), :, :end] for buffer in self.buffers]
 
     def _written(self, buffer: mx.array, new: mx.array, end: int) -> mx.array:
-        rows = self._rows
-        buffer = self._grown(buffer, buffer.shape[0], end)
+        rows, count = self.rows, new.shape[2]
+        buffer = self._grown(buffer, len(rows.all), end)
         if rows.level:
             at = rows.longest % self._columns
-            buffer[: len(rows.all), :, at : at + 1] = new
-        else:
+            buffer[: len(rows.all), :, at : at + count] = new
+        elif count == 1:
             buffer[rows.indices, :, rows.positions % self._columns] = new[:, :, 0]
+        else:
+            columns = rows.positions[:, None] + mx.arange(count)
+            buffer[rows.indices[:, None], :, columns] = new.swapaxes(1, 2)
         return buffer
+
+    def _clear(self, row: Row) -> None:
+        """Leave nothing in a row that another one left: a mask hides it, but not a NaN."""
+        for buffer in self.buffers:
+            if row.index < buffer.shape[0]:
+                buffer[row.index : row.index + 1] = mx.zeros((), buffer.dtype)
 
     def _placed(self, buffer: mx.array, row: Row, new: mx.array) -> mx.array:
         """Write (1, H, S, D) into the first columns of a row.

@@ -12,21 +12,29 @@ class Row:
         index: in the batch; changes when others leave.
         length: tokens held.
         active: whether the step under way is one of its own.
+        count: tokens that it feeds in the step under way.
     """
 
-    __slots__ = ("active", "index", "length")
+    __slots__ = ("active", "count", "index", "length")
 
     def __init__(self, index: int, length: int) -> None:
         self.index = index
         self.length = length
         self.active = False
+        self.count = 0
 
 
 class Rows:
-    """Where all rows of a batch stand, shared by its layers. Arrays are made once per step."""
+    """Where all rows of a batch stand, shared by its layers. Arrays are made once per step.
+
+    Attributes:
+        width: tokens that every row is given in the step under way. What is behind a row's own
+            count is written, too, and overwritten by its next step.
+    """
 
     def __init__(self) -> None:
         self.all: list[Row] = []
+        self.width = 1
         self.changed()
 
     def changed(self) -> None:
@@ -61,16 +69,17 @@ class Rows:
         return self._indices
 
     def mask(self, size: int, window: int) -> mx.array:
-        """Return (B, 1, 1, C) which columns of a ring of ``size`` a row's next token attends to.
+        """Return (B, 1, S, C) which columns of a ring of ``size`` a row's next tokens attend to.
 
         Args:
-            size: columns after which positions begin again.
+            size: columns after which positions begin again; with several tokens, more than any
+                row has.
             window: tokens attended to, the new one included.
         """
         key = size, window
         if key not in self._masks:
-            at = self.positions[:, None, None, None]
-            columns = mx.arange(min(self.longest + 1, size))
+            at = self.positions[:, None, None, None] + mx.arange(self.width)[:, None]
+            columns = mx.arange(min(self.longest + self.width, size))
             mask = columns <= at
             if window < size:
                 mask = mask & ((at - columns) % size < window)

@@ -29,7 +29,7 @@ class QuantizedRows(KVRows):
         self.bits: int = layer.bits
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Write a token of every row, (B, H, 1, D), and return all that are attended to."""
+        """Write tokens of every row, (B, H, S, D), and return all that are attended to."""
         parts = self._write([*self._quantized(keys), *self._quantized(values)])
         return tuple(parts[:_PARTS]), tuple(parts[_PARTS:])
 

@@ -28,8 +28,13 @@ class RotatingRows(KVRows):
     ) -> mx.array | None:
         """Return the mask of one more token a row."""
         if n != 1:
-            raise ValueError("a batch steps one token at a time")
-        return self._rows.mask(self.max_size, min(window_size or self.max_size, self.max_size))
+            raise ValueError("behind a sliding window a batch steps one token at a time")
+        return self.rows.mask(self.max_size, min(window_size or self.max_size, self.max_size))
+
+    @property
+    def ring(self) -> int:
+        """Columns after which positions begin again."""
+        return self.max_size
 
     def put(self, row: Row, layer: Any) -> None:
         """Copy a sequence's layer into a row, each token to the column of its position."""

@@ -26,14 +26,13 @@ def broken(*arguments):
 def faults():
     """By name: a class of the engine, and which of its methods raises."""
     from cowmlx.engine import Engine
-    from cowmlx.generation.context import Context
-    from cowmlx.generation.lane import Lane
     from cowmlx.generation.waiters import GenerateWaiter
-    from cowmlx.scheduler import Scheduler
+    from cowmlx.scheduling.lane import Lane
+    from cowmlx.scheduling.scheduler import Scheduler
 
     return {
         "step": (Scheduler, "step"),
-        "turn": (Context, "turn"),
+        "turn": (Lane, "turn"),
         "step and what frees": (Scheduler, "step", (Engine, "free_all")),
         "lane": (Lane, "step"),
         "event": (GenerateWaiter, "_tell_progress"),

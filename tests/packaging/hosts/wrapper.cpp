@@ -206,7 +206,8 @@ static void parameters_begin_with_the_defaults(Host& host) {
   cow_mlx_generation_params_init(&generation, sizeof generation);
   EXPECT(GenerationParams().max_tokens == generation.max_tokens);
   EXPECT(EmbedParams().batch_tokens > 0 && ModelParams().prefix_cache_bytes > 0);
-  EXPECT(RuntimeParams().log_level == COW_MLX_LOG_INFO);
+  EXPECT(ModelParams().activations == COW_MLX_ACTIVATIONS_DEFAULT);
+  EXPECT(RuntimeParams().log_level == COW_MLX_LOG_INFO && RuntimeParams().threads == 0);
   (void)host;
 }
 

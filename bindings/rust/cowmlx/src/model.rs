@@ -1,0 +1,249 @@
+//! Models: weights, tokenizer and chat template of one folder.
+
+use std::ffi::CStr;
+use std::ops::BitOr;
+use std::path::{Path, PathBuf};
+use std::ptr::null;
+use std::sync::Arc;
+
+use crate::callback::LoadProgress;
+use crate::embedding::{EmbedParams, Embeddings};
+use crate::error::{Result, check, opened};
+use crate::owner::Owner;
+use crate::params::params;
+use crate::runtime::Runtime;
+use crate::text::{c_path, c_text};
+use crate::{buffer, callback, sys};
+
+/// The id of a token.
+pub type Token = i32;
+
+/// What layers with packed weights make of their inputs before they multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Activations {
+    /// [`Int8`](Self::Int8) where there are packed weights and kernels, on a CPU; else
+    /// [`Exact`](Self::Exact).
+    Default = sys::COW_MLX_ACTIVATIONS_DEFAULT,
+    /// Nothing: results are mlx's but for rounding.
+    Exact = sys::COW_MLX_ACTIVATIONS_EXACT,
+    /// Groups are rounded to eight bits each: faster, at a loss that is small beside that of
+    /// 4-bit weights.
+    Int8 = sys::COW_MLX_ACTIVATIONS_INT8,
+}
+
+impl From<Activations> for i32 {
+    fn from(activations: Activations) -> i32 {
+        activations as i32
+    }
+}
+
+params! {
+    /// How a model is loaded.
+    ModelParams<'a> for cow_mlx_model_params by cow_mlx_model_params_init {
+        /// Leave the weights on disk until they are first used.
+        lazy: bool,
+        /// Let Python code in the model folder run. Off by default.
+        trust_remote_code: bool,
+        /// Bytes of processed prompts kept for the model's other contexts; default 256 MiB,
+        /// 0: none.
+        prefix_cache_bytes: u64,
+        /// What packed weights are multiplied with.
+        activations: Activations,
+    }
+    also {
+        adapter_path: Option<PathBuf>,
+        progress: Option<Arc<LoadProgress<'a>>>,
+    }
+}
+
+impl<'a> ModelParams<'a> {
+    /// The folder of a LoRA adapter to apply.
+    pub fn adapter_path(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.adapter_path = Some(folder.into());
+        self
+    }
+
+    /// Hears what fraction is loaded, from 0 to 1, and what is being done; `false` cancels. Runs
+    /// on the thread that loads.
+    pub fn progress(mut self, progress: impl Fn(f32, &str) -> bool + Send + Sync + 'a) -> Self {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+}
+
+/// How special tokens, such as `<|end|>`, are treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Special(u32);
+
+impl Special {
+    /// Text is plain text.
+    pub const NONE: Self = Self(0);
+    /// [`Model::tokenize`]: add the tokens that open (and close) a text.
+    pub const ADD: Self = Self(sys::COW_MLX_ADD_SPECIAL as u32);
+    /// [`Model::tokenize`]: read `<|end|>` in the text as the special token. Only for text that
+    /// the host wrote itself.
+    pub const PARSE: Self = Self(sys::COW_MLX_PARSE_SPECIAL as u32);
+    /// [`Model::detokenize`]: leave special tokens out.
+    pub const SKIP: Self = Self(sys::COW_MLX_SKIP_SPECIAL as u32);
+}
+
+impl BitOr for Special {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A model: weights, tokenizer and chat template of one folder.
+///
+/// It may be used from any number of threads. The runtime it was loaded with is borrowed or
+/// shared, see [`Owner`].
+#[derive(Debug)]
+pub struct Model<'r> {
+    raw: sys::cow_mlx_model,
+    _runtime: Owner<'r, Runtime>,
+}
+
+impl<'r> Model<'r> {
+    /// Load a model folder in the Hugging Face layout. Never touches the network.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_model_load`.
+    pub fn load(runtime: impl Into<Owner<'r, Runtime>>, path: impl AsRef<Path>) -> Result<Self> {
+        Self::load_with(runtime, path, &ModelParams::new())
+    }
+
+    /// Load a model folder with parameters.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_model_load`.
+    pub fn load_with(
+        runtime: impl Into<Owner<'r, Runtime>>,
+        path: impl AsRef<Path>,
+        params: &ModelParams<'_>,
+    ) -> Result<Self> {
+        let path = c_path("model_load: path", path.as_ref())?;
+        let adapter = params.adapter_path.as_deref();
+        let adapter =
+            adapter.map(|folder| c_path("model_load: adapter_path", folder)).transpose()?;
+        let progress = params.progress.as_deref();
+
+        let mut filled = params.filled();
+        filled.raw.adapter_path = adapter.as_deref().map_or(null(), CStr::as_ptr);
+        if let Some(progress) = &progress {
+            filled.raw.progress = Some(callback::on_load);
+            filled.raw.user_data = (&raw const *progress).cast_mut().cast();
+        }
+        let mut raw = 0;
+        let runtime = runtime.into();
+        // SAFETY: texts and closure live until the call returns.
+        let status = unsafe { sys::cow_mlx_model_load(path.as_ptr(), filled.as_ptr(), &mut raw) };
+        opened(status, || Self { raw, _runtime: runtime })
+    }
+
+    /// The handle, for calls of [`sys`](crate::sys).
+    pub fn as_raw(&self) -> sys::cow_mlx_model {
+        self.raw
+    }
+
+    /// Tell about the model, as a JSON object: architecture, sizes, what its cache can do.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn info(&self) -> Result<String> {
+        // SAFETY: the buffer has that capacity.
+        buffer::text(|buffer, capacity, length| unsafe {
+            sys::cow_mlx_model_info(self.raw, buffer, capacity, length)
+        })
+    }
+
+    /// Turn text into tokens; [`Special::ADD`] and [`Special::PARSE`] may be given.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn tokenize(&self, text: &str, special: Special) -> Result<Vec<Token>> {
+        // SAFETY: the text has that length, the buffer that capacity.
+        buffer::vector(text.len() + 8, |tokens, capacity, count| unsafe {
+            let (data, length) = (text.as_ptr().cast(), text.len());
+            sys::cow_mlx_model_tokenize(self.raw, data, length, special.0, tokens, capacity, count)
+        })
+    }
+
+    /// Turn tokens into text; [`Special::SKIP`] may be given. Bytes that are no UTF-8 become
+    /// U+FFFD.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Status::InvalidArgument) if a token is not in the vocabulary.
+    pub fn detokenize(&self, tokens: &[Token], special: Special) -> Result<String> {
+        let (data, count) = (tokens.as_ptr(), tokens.len());
+        // SAFETY: there are that many tokens, and the buffer has that capacity.
+        buffer::text(|buffer, capacity, length| unsafe {
+            let flags = special.0;
+            sys::cow_mlx_model_detokenize(self.raw, data, count, flags, buffer, capacity, length)
+        })
+    }
+
+    /// Whether a token ends a generation. Tokens outside the vocabulary do not.
+    ///
+    /// # Errors
+    /// As the manual says.
+    pub fn is_end(&self, token: Token) -> Result<bool> {
+        let mut end = false;
+        // SAFETY: writes a bool.
+        check(unsafe { sys::cow_mlx_model_is_end(self.raw, token, &mut end) })?;
+        Ok(end)
+    }
+
+    /// Render a conversation with the model's own chat template, and tokenize it.
+    ///
+    /// `messages` is a JSON list, `[{"role": "user", "content": "Hello"}]`; `options` a JSON
+    /// object with `tools`, `tool_choice`, `add_generation_prompt`, `enable_thinking` and others that
+    /// `cow_mlx.h` lists, and variables that the template reads.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Status::InvalidArgument) for malformed JSON or messages (the message
+    /// gives the place), or an option that nobody reads; [`Unsupported`](crate::Status::Unsupported) if the model has no chat template.
+    pub fn chat_prompt(&self, messages: &str, options: Option<&str>) -> Result<Vec<Token>> {
+        let options = options.map(|text| c_text("model_chat_prompt: options", text)).transpose()?;
+        let options = options.as_deref().map_or(null(), CStr::as_ptr);
+        let (data, length) = (messages.as_ptr().cast(), messages.len());
+        // SAFETY: the texts live until the call returns, and the buffer has that capacity.
+        buffer::vector(messages.len() + 64, |tokens, capacity, count| unsafe {
+            let raw = self.raw;
+            sys::cow_mlx_model_chat_prompt(raw, data, length, options, tokens, capacity, count)
+        })
+    }
+
+    /// Turn texts into vectors: pooled hidden states of the model's last layer.
+    ///
+    /// # Errors
+    /// As the manual says; the message gives the index of a text that cannot be embedded.
+    pub fn embed(&self, texts: &[impl AsRef<str>], params: &EmbedParams) -> Result<Embeddings> {
+        let view =
+            |text: &str| sys::cow_mlx_text { data: text.as_ptr().cast(), length: text.len() };
+        let texts: Vec<_> = texts.iter().map(|text| view(text.as_ref())).collect();
+        let filled = params.filled();
+        // SAFETY: the texts live until the call returns, and `out` has room for that many.
+        let embed = |out: *mut f32, capacity, dims: &mut usize| unsafe {
+            let (data, count) = (texts.as_ptr(), texts.len());
+            let (raw, params) = (self.raw, filled.as_ptr());
+            check(sys::cow_mlx_model_embed(raw, data, count, params, out, capacity, dims))
+        };
+        let mut dims = 0;
+        embed(std::ptr::null_mut(), 0, &mut dims)?;
+        let mut values = vec![0.0; texts.len() * dims];
+        embed(values.as_mut_ptr(), values.len(), &mut dims)?;
+        Ok(Embeddings::new(dims, values))
+    }
+}
+
+impl Drop for Model<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this one's, and is freed once.
+        unsafe { sys::cow_mlx_model_free(self.raw) };
+        callback::forget_panic();
+    }
+}

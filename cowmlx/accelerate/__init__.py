@@ -1,0 +1,1 @@
+"""What a network is put into for a device; the numbers stay what they are."""

@@ -1,0 +1,93 @@
+"""The form that a network takes for the device it runs on."""
+
+from __future__ import annotations
+
+from cowmlx import _constants as constants
+from cowmlx.accelerate.form import Form, is_half, is_packed
+from cowmlx.errors import Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mlx.nn.layers.base import Module
+
+
+def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEFAULT) -> Form:
+    """Put what the current device does slowly into another form, lazily.
+
+    On a CPU, networks with packed weights compute in float32: with 16 bits mlx takes tens of times
+    longer. All else gives the same results, but for activations that are rounded.
+
+    Args:
+        net: a network with all of its weights; changed in place.
+        activations: ``ACTIVATIONS_DEFAULT``, ``_EXACT`` or ``_INT8``.
+
+    Returns:
+        what computes it from now on.
+
+    Raises:
+        Unsupported: activations of eight bits are asked for, and nothing computes with them.
+    """
+    form = _form(net, activations)
+    put_into(net, form)
+    return form
+
+
+def put_into(net: Module, form: Form) -> None:
+    """Put a network into a form, in place; what is in it already stays."""
+    if not form.on_cpu:
+        return
+    if not form.why_not:
+        from cowmlx.accelerate import linear, single  # late: a GPU needs none of it
+
+        single.replace(net)
+        linear.replace(net, int8=form.int8)
+        return
+    from cowmlx.accelerate import packed, parted, rope
+
+    rope.share_angles(net)
+    parted.replace(net)
+    if form.packed:
+        packed.replace(net)
+
+
+def _form(net: Module, activations: int) -> Form:
+    import mlx.core as mx
+
+    from cowmlx.accelerate import kernels
+
+    on_cpu, why_not = mx.default_device().type == mx.cpu, "the device is no CPU"
+    if on_cpu:
+        why_not = "" if kernels.available() else f"there are no kernels: {kernels.reason()}"
+    packed = is_packed(net)
+    if activations == constants.ACTIVATIONS_INT8 and (why_not or not packed):
+        raise Unsupported(
+            f"activations is {activations} (int8), but "
+            + (why_not or "the model's weights are not packed"),
+            argument="activations",
+            value=activations,
+        )
+    int8 = packed and not why_not and activations != constants.ACTIVATIONS_EXACT
+    return Form(on_cpu=on_cpu, packed=packed, half=is_half(net), why_not=why_not, int8=int8)
+
+
+def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) -> dict[str, Any]:
+    """Let kernels compute a network's layers as one operation, where there are kernels.
+
+    Args:
+        net: a network that was prepared, its weights read; changed in place.
+        make_cache: returns empty caches of its layers.
+        form: that the network was put into.
+
+    Returns:
+        what ``model_info`` tells of it.
+    """
+    if form.why_not:
+        return {"instruction_set": None, "fused": 0, "why_not": [{"reason": form.why_not}]}
+    from cowmlx.accelerate import kernels
+    from cowmlx.accelerate.fused import network
+
+    fused = network.fuse(net, make_cache, int8=form.int8).info()
+    return {"instruction_set": kernels.instruction_set(), **fused}

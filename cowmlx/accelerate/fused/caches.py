@@ -1,0 +1,231 @@
+"""What fused layers read and write of the caches that networks are given: a form for each kind.
+
+Plain layers and fused ones leave a cache in the same state, so a call may take either.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    # Of every row of the batch: the first column written, columns in use then, what query 0 counts
+    # as; and whether the layers' window applies.
+    Place = tuple[list[int], list[int], list[int], bool]
+
+_TYPES = (mx.float32, mx.float16, mx.bfloat16)
+
+
+class Shape:
+    """What a layer keeps of a token, and how far it looks back.
+
+    Attributes:
+        groups, key_dim, value_dim: of keys and values.
+        window: tokens that a query sees; 0: all.
+    """
+
+    __slots__ = ("groups", "key_dim", "value_dim", "window")
+
+    def __init__(self, groups: int, key_dim: int, value_dim: int, window: int) -> None:
+        self.groups = groups
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.window = window
+
+    def zeros(self, rows: int, columns: int, dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
+        """Return keys and values without tokens."""
+        return (
+            mx.zeros((rows, self.groups, columns, self.key_dim), dtype),
+            mx.zeros((rows, self.groups, columns, self.value_dim), dtype),
+        )
+
+
+class Growing:
+    """mlx-lm's ``KVCache``: buffers that grow by blocks of columns."""
+
+    @staticmethod
+    def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
+        """Whether a step can be taken with it; nothing has changed."""
+        keys = cache.keys
+        return keys is None or (keys.shape[0] == rows and keys.dtype in _TYPES)
+
+    @staticmethod
+    def offsets(cache: Any, rows: int) -> list[int]:
+        """Return the position of every row's next token."""
+        return [cache.offset] * rows
+
+    @staticmethod
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
+        """Return keys and values with columns for the step's tokens."""
+        before, keys, values = cache.offset, cache.keys, cache.values
+        if keys is not None and before + tokens <= keys.shape[2]:
+            return keys, values
+        columns = -(-tokens // cache.step) * cache.step
+        if keys is None:
+            return shape.zeros(rows, columns, dtype)
+        new_keys, new_values = shape.zeros(rows, columns, keys.dtype)
+        if before % cache.step:
+            keys, values = keys[..., :before, :], values[..., :before, :]
+        cache.keys = cache.values = None  # or what they hold would be copied once more
+        return mx.concatenate([keys, new_keys], 2), mx.concatenate([values, new_values], 2)
+
+    @staticmethod
+    def give_back(cache: Any, keys: mx.array, values: mx.array) -> None:
+        """Hold again what :meth:`room` gave: the step is not taken."""
+        cache.keys, cache.values = keys, values
+
+    @staticmethod
+    def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
+        """Return where the step's tokens go in buffers of so many columns."""
+        at = [cache.offset] * rows
+        return at, [cache.offset + tokens] * rows, at, shape.window > 0
+
+    @staticmethod
+    def took(cache: Any, keys: mx.array, values: mx.array, tokens: int) -> None:
+        """Hold what the step has written."""
+        cache.keys, cache.values = keys, values
+        cache.offset += tokens
+
+
+class Ring:
+    """mlx-lm's ``RotatingKVCache``: a token a step into a ring, prompts in the order of time."""
+
+    @staticmethod
+    def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
+        """Whether a step can be taken with it; nothing has changed."""
+        return (
+            not cache.keep
+            and cache.max_size == shape.window
+            and Growing.fits(cache, shape, rows, tokens)
+        )
+
+    offsets = Growing.offsets
+    give_back = Growing.give_back
+
+    @staticmethod
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
+        """Return keys and values with columns for the step's tokens."""
+        if tokens > 1:
+            return _Line.room(cache, shape, rows, tokens, dtype)
+        keys, values, before = cache.keys, cache.values, cache.offset
+        if keys is None or (before >= keys.shape[2] and keys.shape[2] < cache.max_size):
+            more = shape.zeros(
+                rows,
+                min(cache.step, cache.max_size - before),
+                dtype if keys is None else keys.dtype,
+            )
+            if keys is None:
+                keys, values = more
+            else:
+                keys, values = (
+                    mx.concatenate([keys, more[0]], 2),
+                    mx.concatenate([values, more[1]], 2),
+                )
+            cache._idx = before
+        excess = keys.shape[2] - cache.max_size
+        if excess > 0:
+            keys, values = keys[:, :, excess:], values[:, :, excess:]
+            cache._idx = cache.max_size
+        if cache._idx == cache.max_size:
+            cache._idx = 0
+        cache.keys = cache.values = None
+        return keys, values
+
+    @staticmethod
+    def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
+        """Return where the step's tokens go in buffers of so many columns."""
+        if tokens > 1:
+            before = [columns - tokens] * rows
+            return before, [columns] * rows, before, True
+        end = min(cache.offset + 1, columns)
+        return [cache._idx] * rows, [end] * rows, [end - 1] * rows, False
+
+    @staticmethod
+    def took(cache: Any, keys: mx.array, values: mx.array, tokens: int) -> None:
+        """Hold what the step has written."""
+        cache.keys, cache.values = keys, values
+        cache.offset += tokens
+        cache._idx = keys.shape[2] if tokens > 1 else cache._idx + 1
+
+
+class _Line:
+    """A ring laid out in the order of time, with a prompt's tokens behind it."""
+
+    @staticmethod
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
+        if cache.keys is None:
+            return shape.zeros(rows, tokens, dtype)
+        new = shape.zeros(rows, tokens, cache.keys.dtype)
+        made = []
+        for array, more in zip((cache.keys, cache.values), new, strict=True):
+            ordered = cache._temporal_order(array)
+            excess = max(0, ordered.shape[2] - cache.max_size + 1)
+            made.append(mx.concatenate([ordered[:, :, excess:], more], 2))
+        return made
+
+
+class Rows:
+    """A batch's keys and values, a row for each sequence (``cowmlx.cache.rows``)."""
+
+    @staticmethod
+    def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
+        """Whether a step can be taken with it; nothing has changed."""
+        if len(cache.rows.all) != rows or cache.rows.width != tokens:
+            return False
+        if any(each.dtype not in _TYPES for each in cache.buffers):
+            return False
+        return not cache.ring or (cache.ring == shape.window and tokens == 1)
+
+    @staticmethod
+    def offsets(cache: Any, rows: int) -> list[int]:
+        """Return the position of every row's next token."""
+        return [row.length for row in cache.rows.all]
+
+    @staticmethod
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
+        """Return keys and values with columns for the step's tokens."""
+        room = cache.room(list(shape.zeros(0, 0, dtype)))
+        cache.buffers = []
+        return room
+
+    @staticmethod
+    def give_back(cache: Any, keys: mx.array, values: mx.array) -> None:
+        """Hold again what :meth:`room` gave: the step is not taken."""
+        cache.buffers = [keys, values]
+
+    @staticmethod
+    def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
+        """Return where the step's tokens go in buffers of so many columns."""
+        lengths = [row.length for row in cache.rows.all]
+        if not cache.ring:
+            ends = [length + tokens for length in lengths]
+            return lengths, ends, lengths, shape.window > 0
+        ring = cache.ring
+        ends = [min(length + 1, ring) for length in lengths]
+        return [length % ring for length in lengths], ends, [end - 1 for end in ends], False
+
+    @staticmethod
+    def took(cache: Any, keys: mx.array, values: mx.array, tokens: int) -> None:
+        """Hold what the step has written; the batch moves its rows on."""
+        cache.buffers = [keys, values]
+
+
+_NAMES: dict[str, Any] = {
+    "KVCache": Growing,
+    "RotatingKVCache": Ring,
+    "KVRows": Rows,
+    "RotatingRows": Rows,
+}
+_MODULES = (".models.cache", ".cache.rows.key_values", ".cache.rows.rotating")
+_forms: dict[type, Any] = {}
+
+
+def form_of(cache: Any) -> Any | None:
+    """Return how fused layers use a cache, or None if they do not."""
+    kind = type(cache)
+    if kind not in _forms:
+        ours = kind.__module__.endswith(_MODULES)
+        _forms[kind] = _NAMES.get(kind.__name__) if ours else None
+    return _forms[kind]

@@ -1,0 +1,225 @@
+"""Fusing the layers of a network, and telling which ones and why not the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+
+from cowmlx import failures
+from cowmlx.accelerate.fused import parts, proof, stand_in, trace
+from cowmlx.accelerate.fused.angles import Unturnable
+from cowmlx.accelerate.fused.run import Run
+from cowmlx.accelerate.linear import InBlocks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_IDS = (1, 2)
+_ALIKE = 1e-5
+_ALIKE_16 = 2.0**-6
+
+
+class Report:
+    """What became of a network's layers.
+
+    Attributes:
+        layers: how many there are.
+        fused: how many of them are computed by kernels, whole or their attention.
+        whole: whether the network is one operation from its tokens to its head.
+        reasons: why others are not, and how many layers each is about; 0: the network as a whole.
+    """
+
+    def __init__(self) -> None:
+        self.layers = 0
+        self.fused = 0
+        self.whole = False
+        self.reasons: Counter[str] = Counter()
+
+    def info(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "layers": self.layers,
+            "fused": self.fused,
+            "whole": self.whole,
+            "why_not": [
+                {"reason": reason, "layers": count} for reason, count in self.reasons.items()
+            ],
+        }
+
+
+def fuse(network: Module, make_cache: Callable[[], list[Any]], *, int8: bool = False) -> Report:
+    """Let kernels compute the layers of a network that they are proved to compute.
+
+    Args:
+        network: its weights in blocks (``cowmlx.accelerate.linear``) and read; changed in place.
+        make_cache: returns empty caches of its layers.
+        int8: whether activations are rounded for products with packed weights.
+
+    Returns:
+        what is fused, and why the rest is not.
+    """
+    rounding = [m for _, m in network.named_modules() if isinstance(m, InBlocks) and m.int8]
+    for module in rounding:
+        module.int8 = False  # rounded activations prove nothing
+    try:
+        return _fuse(network, make_cache, int8)
+    finally:
+        for module in rounding:
+            module.int8 = True
+
+
+def _fuse(network: Module, make_cache: Callable[[], list[Any]], int8: bool) -> Report:
+    report = Report()
+    for owner, name in trace.lists_of_blocks(network):
+        blocks = owner[name]
+        if not any(_has_attention(block) for block in blocks):
+            continue
+        report.layers = len(blocks)
+        try:
+            around = trace.listen(owner, name, make_cache(), mx.array([_ids(owner)]))
+            windows = around.windows
+        except trace.Unclear as why:
+            report.reasons[str(why)] += len(blocks)
+            return report
+        found = _layers(blocks, windows, make_cache, report)
+        report.fused = sum(each is not None for each in found)
+        _put_layers(blocks, found, int8)
+        if all(each is not None and each.rest is None for each in found):
+            _put_whole(owner, found, around, int8, report)
+        return report
+    report.reasons["it has no list of layers with attention"] += 1
+    return report
+
+
+def unfused(reason: str) -> dict[str, Any]:
+    """Return what is told of networks whose layers are not looked at."""
+    report = Report()
+    report.reasons[reason] += 0
+    return report.info()
+
+
+def undo(network: Module) -> None:
+    """Let every module of a network compute by itself again."""
+    for _, module in network.named_modules():
+        if getattr(type(module), "_is_stand_in", False):
+            stand_in.put(module, None)
+
+
+def _has_attention(block: Any) -> bool:
+    try:
+        parts.block_parts(block)
+    except parts.Unknown:
+        return False
+    return True
+
+
+def _ids(owner: Any) -> list[int]:
+    embedding = _embedding(owner)
+    rows = embedding.rows if embedding is not None else 1
+    return [token % rows for token in _IDS]
+
+
+def _layers(
+    blocks: list[Any], windows: list[int], make_cache: Callable[[], list[Any]], report: Report
+) -> list[proof.Fused | None]:
+    """Return what each layer is proved to be; reasons for others go to the report."""
+    found: list[proof.Fused | None] = []
+    hint: proof.Arrangement | None = None
+    for index, (block, window) in enumerate(zip(blocks, windows, strict=True)):
+        stand_in.put(block, None)
+        fused = None
+        try:
+            layer = proof.Layer(block, window, partial(_cache_at, make_cache, index))
+            fused = layer.prove(hint)
+            hint = fused.arrangement
+        except (parts.Unknown, Unturnable) as why:
+            report.reasons[str(why)] += 1
+        except Exception as error:  # whatever a module that only looks like one of these may raise
+            failures.reraise_shortage(error)
+            report.reasons[f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"] += 1
+        found.append(fused)
+    return found
+
+
+def _cache_at(make_cache: Callable[[], list[Any]], index: int) -> Any:
+    return make_cache()[index]
+
+
+def _put_layers(blocks: list[Any], found: list[proof.Fused | None], int8: bool) -> None:
+    for block, fused in zip(blocks, found, strict=True):
+        if fused is not None:
+            width = fused.description["attention"]["query"].columns
+            run = Run(width, [fused.description], int8=int8)
+            stand_in.put(block, stand_in.FusedLayer(run, fused.rest))
+
+
+def _put_whole(
+    owner: Any, found: list[Any], around: trace.Around, int8: bool, report: Report
+) -> None:
+    """Let kernels compute all layers with what is around them, if that is known."""
+    embedding = _embedding(owner)
+    width = around.before.shape[-1]
+    if embedding is None or embedding.columns != width:
+        report.reasons["it has no embedding of its layers' width"] += 0
+        return
+    scale = _scale(embedding, around.before, mx.array([_ids(owner)]))
+    norm = _last_norm(owner, around)
+    if scale is None or norm is None:
+        what = "its last norm" if norm is None else "its embedding"
+        report.reasons[f"it does something around its layers that kernels do not: {what}"] += 0
+        return
+    run = Run(
+        width,
+        [each.description for each in found],
+        int8=int8,
+        embedding=embedding.matrix(),
+        scale=scale,
+        norm=norm,
+    )
+    stand_in.put(owner, stand_in.FusedNetwork(run, embedding, around.before.dtype))
+    report.whole = True
+
+
+def _embedding(owner: Any) -> Any | None:
+    found = [
+        each for each in owner.values() if isinstance(each, InBlocks) and hasattr(each, "as_linear")
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _scale(embedding: Any, before: mx.array, ids: mx.array) -> float | None:
+    """Return what embeddings are multiplied with before the first layer, or None."""
+    rows = embedding(ids).astype(mx.float32)
+    given = before.astype(mx.float32)
+    width: float = rows.shape[-1]
+    root = mx.array(width**0.5)
+    rough = (mx.sum(rows * given) / mx.maximum(mx.sum(rows * rows), 1e-30)).item()
+    candidates = [1.0, root.item(), root.astype(mx.bfloat16).astype(mx.float32).item(), rough]
+    near = _ALIKE if before.dtype == mx.float32 else _ALIKE_16
+    for scale in candidates:
+        size = mx.maximum(mx.abs(given).max(), 1e-30)
+        if (mx.abs(given - rows * scale).max() / size).item() < near:  # type: ignore[operator]
+            return float(scale)  # type: ignore[arg-type]
+    return None
+
+
+def _last_norm(owner: Any, around: trace.Around) -> Any | None:
+    """Return the norm behind the last layer, or None if anything else is there."""
+    x, expected = around.behind.astype(mx.float32), around.result.astype(mx.float32)
+    near = _ALIKE if around.result.dtype == mx.float32 else _ALIKE_16
+    for module in owner.values():
+        if isinstance(module, Module) and parts.is_norm(module):
+            try:
+                told = parts.norm_of(module, x.shape[-1])
+            except parts.Unknown:
+                continue
+            made = module(x)
+            size = mx.maximum(mx.abs(expected).max(), 1e-30)
+            if (mx.abs(made - expected).max() / size).item() < near:  # type: ignore[operator]
+                return told
+    return None

@@ -1,0 +1,232 @@
+"""What decoder layers consist of, found by what their modules have, whatever these are called."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+
+from cowmlx.accelerate.fused import angles
+from cowmlx.accelerate.linear import InBlocks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from cowmlx.accelerate.fused.angles import Angles
+
+_LANES = 16
+_QUERY = ("q_proj", "query_proj", "wq", "query")
+_KEY = ("k_proj", "key_proj", "wk", "key")
+_VALUE = ("v_proj", "value_proj", "wv", "value")
+_JOINED = ("qkv_proj", "wqkv", "Wqkv", "W_pack", "query_key_value")
+_OUT = ("o_proj", "out_proj", "wo", "dense")
+_GATE = ("gate_proj", "w1")
+_UP = ("up_proj", "w3")
+_GATE_AND_UP = ("gate_up_proj",)
+_DOWN = ("down_proj", "w2")
+_HEADS = ("n_heads", "num_heads", "num_attention_heads", "n_head")
+_GROUPS = ("n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv")
+_SCALE = ("scale", "sm_scale")
+_SOFT_CAP = ("attn_logit_softcapping",)
+_QUERY_NORM = ("q_norm", "query_norm", "q_layernorm")
+_KEY_NORM = ("k_norm", "key_norm", "k_layernorm")
+_ROTATION = ("rope", "rotary_emb", "rotary")
+_NEAR = 1e-5
+
+
+class Unknown(Exception):
+    """A module that is none of those that kernels fuse; the text says why."""
+
+
+def block_parts(block: Any) -> tuple[Any, Any | None, list[Any]]:
+    """Return a layer's attention, its perceptron if it has a plain one, and its norms in order.
+
+    Raises:
+        Unknown: it has no attention, or more than one.
+    """
+    children = [(name, each) for name, each in block.items() if isinstance(each, Module)]
+    attentions = [each for _, each in children if _is_attention(each)]
+    if len(attentions) != 1:
+        raise Unknown(f"it has {len(attentions)} attentions that project queries, keys and values")
+    attention = attentions[0]
+    perceptrons = [each for _, each in children if _is_perceptron(each)]
+    norms = [each for _, each in children if is_norm(each)]
+    return attention, perceptrons[0] if len(perceptrons) == 1 else None, norms
+
+
+def is_norm(module: Any) -> bool:
+    """Whether a module looks like a norm: an eps, and no more than a weight and a bias."""
+    if isinstance(module, InBlocks) or not hasattr(module, "eps"):
+        return False
+    arrays = [value for value in module.values() if isinstance(value, mx.array)]
+    return len(arrays) == len(list(module.values())) and all(each.ndim == 1 for each in arrays)
+
+
+def norm_of(module: Any, width: int) -> tuple[str, mx.array | None, mx.array | None, float]:
+    """Return what a norm does to vectors of a width, which is tried out.
+
+    Raises:
+        Unknown: it is neither an RMS norm nor a layer norm.
+    """
+    x = mx.random.normal((4, width), key=mx.random.key(7))
+    expected = module(x)
+    weight, bias, eps = module.get("weight"), module.get("bias"), float(module.eps)
+    if isinstance(expected, mx.array) and expected.shape == x.shape:
+        for kind in ("rms", "layer"):
+            for own in _weights(weight):
+                if own is not None and own.size != width:
+                    continue
+                made = _normed(kind, x, own, bias, eps)
+                if mx.abs(made - expected).max().item() < _NEAR * 8:  # type: ignore[operator]
+                    return kind, own, bias, eps
+    raise Unknown(f"its {type(module).__name__} is no norm that kernels have")
+
+
+def _weights(weight: mx.array | None) -> Iterator[mx.array | None]:
+    """Yield what a norm may multiply with: its weight, or the weight and 1."""
+    yield None if weight is None else weight.astype(mx.float32)
+    if weight is not None:
+        yield (1.0 + weight).astype(mx.float32)
+
+
+def _normed(
+    kind: str, x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float
+) -> mx.array:
+    if kind == "rms":
+        return mx.fast.rms_norm(x, weight, eps)
+    bias = None if bias is None else bias.astype(mx.float32)
+    return mx.fast.layer_norm(x, weight, bias, eps)
+
+
+def attention_of(module: Any, width: int) -> dict[str, Any]:
+    """Describe an attention, but for norms before and behind it and for its rotation's table.
+
+    Raises:
+        Unknown: it is none that kernels have.
+    """
+    heads = _number(module, _HEADS)
+    groups = _number(module, _GROUPS) or heads
+    if not heads or not groups:
+        raise Unknown("its attention does not say how many heads it has")
+    out = _linear(module, _OUT)
+    joined = _linear(module, _JOINED, optional=True)
+    if joined is None:
+        query, key, value = (_linear(module, names) for names in (_QUERY, _KEY, _VALUE))
+        matrices = [each.matrix() for each in (query, key, value)]
+        dims = key.rows // groups
+    else:
+        dims = out.columns // heads
+        sizes = [heads * dims, groups * dims, groups * dims]
+        if sum(sizes) != joined.rows:
+            raise Unknown("its joined projection has more rows than queries, keys and values")
+        matrices = _cut(joined, sizes)
+    scale = _number(module, _SCALE)
+    found: dict[str, Any] = {
+        "heads": heads,
+        "groups": groups,
+        "query": matrices[0],
+        "key": matrices[1],
+        "value": matrices[2],
+        "out": out.matrix(),
+        "scale": dims**-0.5 if scale is None else float(scale),
+        "soft_cap": float(_number(module, _SOFT_CAP) or 0.0),
+        "residual": 1.0,
+        "sinks": module.get("sinks"),
+        "norm_per_head": True,
+    }
+    _add_norms(module, found, heads, groups, dims)
+    return found
+
+
+def rotation_of(module: Any, description: dict[str, Any]) -> Angles | None:
+    """Return how the heads of an attention turn; None if they do not.
+
+    Raises:
+        Unturnable: by no table.
+    """
+    rotation = _first(module, _ROTATION)
+    if rotation is None or not callable(rotation):
+        return None
+    return angles.shared(rotation, description["key"].rows // description["groups"])
+
+
+def perceptron_of(module: Any) -> dict[str, Any]:
+    """Describe a gated perceptron, but for its activation and the norms around it.
+
+    Raises:
+        Unknown: it is none that kernels have.
+    """
+    joined = _linear(module, _GATE_AND_UP, optional=True)
+    if joined is None:
+        gate, up = _linear(module, _GATE).matrix(), _linear(module, _UP).matrix()
+    else:
+        gate, up = _cut(joined, [joined.rows // 2, joined.rows // 2])
+    return {"gate": gate, "up": up, "down": _linear(module, _DOWN).matrix(), "residual": 1.0}
+
+
+def _add_norms(module: Any, found: dict[str, Any], heads: int, groups: int, dims: int) -> None:
+    query, key = _first(module, _QUERY_NORM), _first(module, _KEY_NORM)
+    if query is None and key is None:
+        return
+    if query is None or key is None:
+        raise Unknown("its attention norms either queries or keys")
+    widths = (dims, dims), (heads * dims, groups * dims)
+    for per_head, (own, keys) in zip((True, False), widths, strict=True):
+        sizes = [each["weight"].size if "weight" in each else own for each in (query, key)]
+        if sizes == [own, keys]:
+            found["norm_per_head"] = per_head
+            found["query_norm"] = norm_of(query, own)
+            found["key_norm"] = norm_of(key, keys)
+            return
+    raise Unknown("its attention norms neither heads nor all of them together")
+
+
+def _is_attention(module: Any) -> bool:
+    projects = all(_first(module, names) is not None for names in (_QUERY, _KEY, _VALUE))
+    return (projects or _first(module, _JOINED) is not None) and _first(module, _OUT) is not None
+
+
+def _is_perceptron(module: Any) -> bool:
+    gated = _first(module, _GATE) is not None and _first(module, _UP) is not None
+    inner = gated or _first(module, _GATE_AND_UP) is not None
+    plain = all(isinstance(each, InBlocks) for each in module.values() if isinstance(each, Module))
+    return inner and _first(module, _DOWN) is not None and plain
+
+
+def _linear(module: Any, names: tuple[str, ...], optional: bool = False) -> Any:
+    found = _first(module, names)
+    if isinstance(found, InBlocks):
+        return found
+    if found is None and optional:
+        return None
+    if found is None:
+        raise Unknown(f"it has no {names[0]}")
+    raise Unknown(f"its {names[0]} is a {type(found).__name__}")
+
+
+def _cut(joined: Any, sizes: list[int]) -> list[Any]:
+    """Return parts of a matrix of so many rows each.
+
+    Raises:
+        Unknown: they do not begin with blocks.
+    """
+    matrix, begin, parts = joined.matrix(), 0, []
+    for size in sizes:
+        if begin % _LANES:
+            raise Unknown(f"its joined projections begin at row {begin}, within a block")
+        parts.append(matrix.part(begin, size))
+        begin += size
+    return parts
+
+
+def _first(module: Any, names: tuple[str, ...]) -> Any:
+    return next((module[name] for name in names if name in module), None)
+
+
+def _number(module: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        value = getattr(module, name, None)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+    return None

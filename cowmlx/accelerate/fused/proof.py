@@ -1,0 +1,256 @@
+"""The proof that fused layers give what a network's own do, on random activations."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+
+from cowmlx import failures
+from cowmlx.accelerate.fused import parts
+from cowmlx.accelerate.fused.run import Run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+_ROWS, _PROMPT = 2, 5
+# Of the largest change that a layer makes: float32 rounds to 1e-7 of it, wrong parts to 1e-3.
+_TOLERANCE = 1e-4
+_ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2")
+_SLOTS = ("before", "after", "inner_before", "inner_after")
+
+
+class Arrangement:
+    """Which norm stands where in a layer, and what its perceptron's activation is.
+
+    Attributes:
+        slots: for each of the layer's norms, the name of its place.
+        activation: "" where there is no perceptron that kernels have.
+        residual: what both halves are multiplied with before they are added.
+        turns: whether heads turn with their position.
+    """
+
+    __slots__ = ("activation", "residual", "slots", "turns")
+
+    def __init__(
+        self, slots: tuple[str, ...], activation: str, residual: float, turns: bool
+    ) -> None:
+        self.slots = slots
+        self.activation = activation
+        self.residual = residual
+        self.turns = turns
+
+
+class Rest:
+    """The half of a layer that stays the network's own: x + after(module(before(x)))."""
+
+    def __init__(self, module: Any, before: Any, after: Any, residual: float) -> None:
+        self._module, self._before, self._after = module, before, after
+        self._residual = residual
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return activations behind it."""
+        made = self._module(x if self._before is None else self._before(x))
+        made = made if self._after is None else self._after(made)
+        return x + (made if self._residual == 1 else made * self._residual)
+
+
+class Fused:
+    """A layer that kernels compute, or its first half.
+
+    Attributes:
+        description: for :class:`~cowmlx.accelerate.fused.run.Run`.
+        rest: what follows, or None.
+        arrangement: by which it was proved.
+    """
+
+    def __init__(
+        self, description: dict[str, Any], rest: Rest | None, arrangement: Arrangement
+    ) -> None:
+        self.description = description
+        self.rest = rest
+        self.arrangement = arrangement
+
+
+class Layer:
+    """A network's layer that is to be fused.
+
+    Args:
+        block: the layer.
+        window: tokens that it sees; 0: all.
+        make_cache: returns its empty cache.
+
+    Raises:
+        Unknown, Unturnable: it is none that kernels have.
+    """
+
+    def __init__(self, block: Any, window: int, make_cache: Callable[[], Any]) -> None:
+        self._block = block
+        self._window = window
+        self._make_cache = make_cache
+        attention, perceptron, self._norms = parts.block_parts(block)
+        self.width = attention_width(attention)
+        self._attention = parts.attention_of(attention, self.width)
+        self._angles = parts.rotation_of(attention, self._attention)
+        self._perceptron = None if perceptron is None else parts.perceptron_of(perceptron)
+        known = {id(each) for each in (attention, *self._norms)}
+        others = [
+            each for each in block.values() if isinstance(each, Module) and id(each) not in known
+        ]
+        self._rest = None
+        if self._perceptron is None:
+            if len(others) != 1:
+                raise parts.Unknown(f"it has {len(others)} modules behind its attention")
+            self._rest = others[0]
+        elif len(others) != 1:
+            raise parts.Unknown("it has more than an attention and a perceptron")
+        self._told = [_norm(each, self.width) for each in self._norms]
+        self._inputs: list[mx.array] = []
+        self._expected: list[mx.array] = []
+
+    def prove(self, hint: Arrangement | None) -> Fused:
+        """Return the layer as kernels compute it.
+
+        Args:
+            hint: how a layer before it was arranged.
+
+        Raises:
+            Unknown: nothing that kernels have gives the same.
+        """
+        self._expect()
+        if hint is not None and len(hint.slots) == len(self._norms):
+            fused = self._made(hint)
+            if fused is not None and self._error(fused) < _TOLERANCE:
+                return fused
+        least = float("inf")
+        for slots, residual, turns in self._arrangements():
+            best: tuple[float, Fused] | None = None
+            for activation in _ACTIVATIONS if self._perceptron is not None else ("",):
+                fused = self._made(Arrangement(slots, activation, residual, turns))
+                if fused is None:
+                    break
+                error = self._error(fused)
+                least = min(least, error)
+                if best is None or error < best[0]:
+                    best = error, fused
+            if best is not None and best[0] < _TOLERANCE:
+                return best[1]
+        raise parts.Unknown(f"its results differ by {least:.1g} of their size")
+
+    def _arrangements(self) -> Iterator[tuple[tuple[str, ...], float, bool]]:
+        residuals = [1.0]
+        own = getattr(self._block, "residual_multiplier", None)
+        if isinstance(own, float):
+            residuals.insert(0, own)
+        usual = {2: ("before", "inner_before"), 4: ("before", "after", *_SLOTS[2:])}
+        count = len(self._norms)
+        orders = list(permutations(_SLOTS, count)) if count <= len(_SLOTS) else []
+        orders.sort(key=lambda slots: slots != usual.get(count))
+        for turns in (True, False) if self._angles is not None else (False,):
+            for residual in residuals:
+                for slots in orders:
+                    yield slots, residual, turns
+
+    def _made(self, how: Arrangement) -> Fused | None:
+        told = dict(zip(how.slots, self._told, strict=True))
+        modules = dict(zip(how.slots, self._norms, strict=True))
+        if any(value is None for slot, value in told.items() if slot in ("before", "after")):
+            return None
+        attention = self._attention | {
+            "before": told.get("before"),
+            "after": told.get("after"),
+            "residual": how.residual,
+        }
+        perceptron, rest = None, None
+        if self._perceptron is not None:
+            if any(value is None for value in told.values()):
+                return None
+            perceptron = self._perceptron | {
+                "before": told.get("inner_before"),
+                "after": told.get("inner_after"),
+                "activation": how.activation,
+                "residual": how.residual,
+            }
+        else:
+            inner = modules.get("inner_before"), modules.get("inner_after")
+            rest = Rest(self._rest, *inner, how.residual)
+        description = {
+            "attention": attention,
+            "perceptron": perceptron,
+            "angles": self._angles if how.turns else None,
+            "window": self._window,
+            "cache": type(self._make_cache()).__name__,
+        }
+        return Fused(description, rest, how)
+
+    def _expect(self) -> None:
+        """Take a prompt and a step of two rows through the network's own layer."""
+        key = mx.random.key(11)
+        shape = _ROWS, _PROMPT + 1, self.width
+        x = mx.random.normal(shape, key=key)
+        self._inputs = [x[:, :_PROMPT], x[:, _PROMPT:]]
+        cache = self._make_cache()
+        at = mx.arange(_PROMPT)
+        mask = at[:, None] >= at[None]
+        if self._window:
+            mask = mask & (at[:, None] < at[None] + self._window)
+        try:
+            prompt = self._block(self._inputs[0], mask, cache)
+            step = self._block(self._inputs[1], None, cache)
+        except Exception as error:  # whatever an architecture makes of arguments it does not know
+            failures.reraise_shortage(error)
+            raise parts.Unknown(f"it is called otherwise ({type(error).__name__})") from error
+        self._expected = [prompt, step, *_held(cache)]
+        mx.eval(self._expected)
+
+    def _error(self, fused: Fused) -> float:
+        """Return how far a fused layer is off, as a part of what the layer changes."""
+        run = Run(self.width, [fused.description])
+        cache = self._make_cache()
+        made = []
+        for x in self._inputs:
+            y = run.take(x, [cache], mx.float32, mx.float32, False)
+            if y is None:
+                raise parts.Unknown(f"its cache is a {type(cache).__name__}")
+            made.append(y if fused.rest is None else fused.rest(y))
+        worst = 0.0
+        without = [*self._inputs, *[mx.zeros_like(each) for each in self._expected[2:]]]
+        for own, expected, base in zip(
+            [*made, *_held(cache)], self._expected, without, strict=True
+        ):
+            if own.shape != expected.shape:
+                return float("inf")
+            size = mx.abs(expected - base).max() + 1e-9
+            off = float((mx.abs(own - expected).max() / size).item())  # type: ignore[arg-type]
+            worst = max(worst, off if off == off else float("inf"))  # NaN is no proof
+        return worst
+
+
+def attention_width(attention: Any) -> int:
+    """Return the width of what an attention reads.
+
+    Raises:
+        Unknown: its projections are not linear layers that kernels have.
+    """
+    for names in (parts._QUERY, parts._JOINED):
+        found = parts._linear(attention, names, optional=True)
+        if found is not None:
+            width: int = found.columns
+            return width
+    raise parts.Unknown("its attention projects by no linear layers")
+
+
+def _norm(module: Any, width: int) -> Any:
+    try:
+        return parts.norm_of(module, width)
+    except parts.Unknown:
+        return None
+
+
+def _held(cache: Any) -> list[mx.array]:
+    keys, values = cache.keys, cache.values
+    used = min(cache.offset, keys.shape[2])
+    return [keys[:, :, :used], values[:, :, :used]]

@@ -1,0 +1,129 @@
+"""A run of fused layers: taking a step with the caches that a network was called with."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.accelerate import kernels
+from cowmlx.accelerate.fused.caches import Shape, form_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.accelerate.fused.angles import Angles
+
+
+class Run:
+    """Layers behind each other that are computed as one operation.
+
+    Args:
+        width: H, of activations.
+        layers: descriptions, see ``parts.py``, each with "angles": an Angles or None, and "window".
+        int8: whether activations are rounded for products with packed weights.
+        embedding, scale, norm: what comes before and behind, where it belongs to the run.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        layers: list[dict[str, Any]],
+        *,
+        int8: bool = False,
+        embedding: Any = None,
+        scale: float = 1.0,
+        norm: Any = None,
+    ) -> None:
+        self._module = kernels.module()
+        self._angles: list[Angles] = []
+        keys: list[Any] = []
+        kinds: dict[tuple[str, int], int] = {}
+        self._shapes: list[Shape] = []
+        self._kinds: list[int] = []
+        told = []
+        for layer in layers:
+            half = dict(layer["attention"])
+            angles, window = layer["angles"], layer["window"]
+            table = -1
+            if angles is not None:
+                if angles.key not in keys:
+                    keys.append(angles.key)
+                    self._angles.append(angles)
+                table = keys.index(angles.key)
+            kind = layer["cache"], window
+            half |= {
+                "table": table,
+                "turning": 0 if angles is None else angles.dims,
+                "traditional": angles is not None and angles.traditional,
+                "window": window,
+                "place": kinds.setdefault(kind, len(kinds)),
+            }
+            self._kinds.append(half["place"])
+            groups = half["groups"]
+            dims = half["key"].rows // groups, half["value"].rows // groups
+            self._shapes.append(Shape(groups, *dims, window))
+            told.append({"attention": half, "perceptron": layer.get("perceptron")})
+        ends = {"embedding": embedding, "scale": scale, "norm": norm}
+        self._layers = self._module.make_layers(width, told, int8, ends)
+        self._firsts = [self._kinds.index(kind) for kind in range(len(kinds))]
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """Nothing: a copy of a network may get other weights, and proves its layers anew."""
+        return None
+
+    def take(
+        self, x: mx.array, caches: list[Any], kv_type: mx.Dtype, out_type: mx.Dtype, lazy: bool
+    ) -> mx.array | None:
+        """Take tokens (B, T) or activations (B, T, H) through the layers.
+
+        Args:
+            x: what the run begins with.
+            caches: of the layers; they hold the step's tokens afterwards.
+            kv_type: of keys and values that are the first of their cache.
+            out_type: of the activations.
+            lazy: whether what the last layer does after it has written its cache is computed apart,
+                so that nobody pays for it who does not want it.
+
+        Returns:
+            activations (B, T, H); None, and nothing has changed, if the caches are others than
+            fused layers use.
+        """
+        rows, tokens = x.shape[0], x.shape[1]
+        forms: list[Any] = [form_of(cache) for cache in caches]
+        if len(caches) != len(self._shapes) or not tokens:
+            return None
+        for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
+            if form is None or not form.fits(cache, shape, rows, tokens):
+                return None
+        offsets: list[int] = forms[0].offsets(caches[0], rows)
+        for form, cache in zip(forms, caches, strict=True):
+            if form is not forms[0] and form.offsets(cache, rows) != offsets:
+                return None
+        end = max(offsets) + tokens
+        angles = [table for each in self._angles for table in each.upto(end)]
+        buffers: list[mx.array] = []
+        try:
+            for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
+                buffers += form.room(cache, shape, rows, tokens, kv_type)
+            places = [
+                forms[i].place(caches[i], self._shapes[i], rows, tokens, buffers[2 * i].shape[2])
+                for i in self._firsts
+            ]
+            part = "store_last" if lazy else "all"
+            step = self._module.step_layers
+            made = step(
+                self._layers, x, offsets, places, angles, buffers, part,
+                type=mx.float32 if lazy else out_type,
+            )  # fmt: skip
+        except BaseException:  # other rows of the caches go on
+            for form, cache, index in zip(forms, caches, range(0, len(buffers), 2), strict=False):
+                form.give_back(cache, buffers[index], buffers[index + 1])
+            raise
+        last = made[-2:]
+        for index, (form, cache) in enumerate(zip(forms, caches, strict=True)):
+            form.took(cache, made[2 * index + 1], made[2 * index + 2], tokens)
+        if not lazy:
+            return made[0]
+        return step(
+            self._layers, made[0], offsets, places, angles, last, "finish_last", type=out_type
+        )[0]

@@ -1,0 +1,86 @@
+"""Classes that take the place of a network's own, and compute fused where a call allows it.
+
+An instance keeps its attributes and gets another class: a subclass of its own, made once for each.
+Its ``_fused`` is what computes; without one, as in a copy of a network, it is what it was.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.accelerate.fused.proof import Rest
+    from cowmlx.accelerate.fused.run import Run
+
+_TOKENS = (mx.int32, mx.uint32)
+_ACTIVATIONS = (mx.float32, mx.float16, mx.bfloat16)
+_made: dict[type, type] = {}
+
+
+class FusedLayer:
+    """One layer: its run, and what follows it."""
+
+    def __init__(self, run: Run, rest: Rest | None) -> None:
+        self._run = run
+        self._rest = rest
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+    def take(self, x: Any, mask: Any = None, cache: Any = None, *more: Any) -> mx.array | None:
+        """Return what the layer gives, or None if this call is not one that it takes."""
+        if cache is None or more or x.ndim != 3 or x.dtype not in _ACTIVATIONS:
+            return None
+        made = self._run.take(x, [cache], x.dtype, x.dtype, False)
+        return made if made is None or self._rest is None else self._rest(made)
+
+
+class FusedNetwork:
+    """All layers, and what is around them: from tokens to what the head reads."""
+
+    def __init__(self, run: Run, embedding: Any, kv_type: mx.Dtype) -> None:
+        self._run = run
+        self._embedding = embedding
+        self._kv_type = kv_type
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+    def take(self, inputs: Any, cache: Any = None, *more: Any) -> mx.array | None:
+        """Return what the network gives, or None if this call is not one that it takes."""
+        if cache is None or any(each is not None for each in more):
+            return None
+        if inputs.ndim != 2 or inputs.dtype not in _TOKENS:
+            return None
+        return self._run.take(inputs, cache, self._kv_type, mx.float32, inputs.shape[1] > 1)
+
+
+def put(module: Any, fused: FusedLayer | FusedNetwork | None) -> None:
+    """Let a module compute fused; None: as it did before."""
+    kind = type(module)
+    if getattr(kind, "_is_stand_in", False):
+        module._fused = fused
+    elif fused is not None:
+        if kind not in _made:
+            _made[kind] = _subclass(kind)
+        module.__class__ = _made[kind]
+        module._fused = fused
+
+
+def _subclass(kind: type) -> type:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        fused = self._fused
+        if fused is not None and not self._training:
+            try:
+                made = fused.take(*args, **kwargs)
+            except TypeError:  # other arguments
+                made = None
+            if made is not None:
+                return made
+        return kind.__call__(self, *args, **kwargs)
+
+    names = {"__call__": call, "__module__": kind.__module__, "_is_stand_in": True}
+    return type(kind.__name__, (kind,), names)

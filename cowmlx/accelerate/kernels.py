@@ -1,0 +1,110 @@
+"""Kernels for processors: the extension module of ``csrc/kernels/``, or why there is none.
+
+It is made against one version of mlx, and shares mlx's types only where both were made with the
+same nanobind. Without it mlx's own operations compute.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache
+from pathlib import Path
+
+import mlx.core as mx
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+SETTING = "COWMLX_KERNELS"
+OFF = "off"
+NAMES = ("portable", "avx2", "avx512", "avx512vnni", "neon", OFF)
+_MODULE = "cowmlx.accelerate._kernels"
+# Written by the build where it made no kernels.
+_ABSENT = Path(__file__).parent.parent / "lib" / "kernels-absent.txt"
+
+
+def available() -> bool:
+    """Whether there are kernels that may be used."""
+    return _found()[0] is not None
+
+
+def reason() -> str:
+    """Return why there are no kernels, a sentence without its full stop, or ""."""
+    return _found()[1]
+
+
+def module() -> ModuleType:
+    """Return the extension module.
+
+    Raises:
+        RuntimeError: there are no kernels.
+    """
+    found, why = _found()
+    if found is None:
+        raise RuntimeError(f"there are no kernels: {why}")
+    return found
+
+
+def instruction_set() -> str | None:
+    """Return the name of the instruction set in use, or None without kernels."""
+    found = _found()[0]
+    return None if found is None else found.instruction_set()
+
+
+def threads() -> int | None:
+    """Return how many threads kernels compute with, or None without kernels."""
+    found = _found()[0]
+    return None if found is None else found.threads()
+
+
+def set_threads(count: int) -> None:
+    """Bound the threads; 0: as many as processors the process may use."""
+    found = _found()[0]
+    if found is not None:
+        found.set_threads(min(count, 2**31 - 1))
+
+
+def info() -> dict[str, Any]:
+    """Return what ``runtime_info`` tells of kernels."""
+    return {
+        "instruction_set": instruction_set(),
+        "threads": threads(),
+        "problem": reason() or None,
+    }
+
+
+@cache
+def _found() -> tuple[ModuleType | None, str]:
+    chosen = os.environ.get(SETTING) or ""
+    if chosen == OFF:
+        return None, f"{SETTING} is {OFF}"
+    if chosen and chosen not in NAMES:
+        return None, f'{SETTING} is "{chosen}"; it can be {", ".join(NAMES[:-1])} or {OFF}'
+    try:
+        found = importlib.import_module(_MODULE)
+    except ImportError as error:
+        return None, _why_missing(error)
+    version: str = mx.__version__  # type: ignore[attr-defined]
+    if version != found.MLX_VERSION:
+        return None, f"they were made for mlx {found.MLX_VERSION}, and mlx {version} is installed"
+    if not found.takes(mx.array([])):
+        return None, f"they were made with another nanobind than mlx {version}"
+    try:
+        found.select(chosen)
+    except ValueError as error:
+        usable = ", ".join(found.instruction_sets())
+        return None, f'{SETTING} is "{chosen}", but {error}; it can run {usable}'
+    return found, ""
+
+
+def _why_missing(error: ImportError) -> str:
+    if error.name != _MODULE:
+        return f"they cannot be loaded: {error}"
+    try:
+        told = _ABSENT.read_text().strip()
+    except OSError:
+        return "the library was built without them"
+    return f"the library was built without them: {told}"

@@ -1,0 +1,133 @@
+"""What ``mlx.core.fast`` means, by kernels, where the CPU computes and they take the arguments.
+
+Each function has the signature of mlx's own of that name, and leaves to that whatever kernels do
+not take. On a CPU mlx puts such an operation together from ten to thirty small ones.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.accelerate import angles, kernels
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+_PACKED_BITS = (4, 8)
+_PACKED_GROUP = 32
+
+
+def rms_norm(x: mx.array, weight: mx.array | None, eps: float, *, stream: Any = None) -> mx.array:
+    """As ``mlx.core.fast.rms_norm``."""
+    if _takes(stream, x) and _is_vector(weight):
+        made: mx.array = kernels.module().rms_norm(x, weight, eps)
+        return made
+    return mx.fast.rms_norm(x, weight, eps, stream=stream)
+
+
+def layer_norm(
+    x: mx.array,
+    weight: mx.array | None,
+    bias: mx.array | None,
+    eps: float,
+    *,
+    stream: Any = None,
+) -> mx.array:
+    """As ``mlx.core.fast.layer_norm``."""
+    if _takes(stream, x) and _is_vector(weight) and _is_vector(bias):
+        made: mx.array = kernels.module().layer_norm(x, weight, bias, eps)
+        return made
+    return mx.fast.layer_norm(x, weight, bias, eps, stream=stream)
+
+
+def rope(
+    a: mx.array,
+    dims: int,
+    *,
+    traditional: bool,
+    base: float | None,
+    scale: float,
+    offset: int | mx.array,
+    freqs: mx.array | None = None,
+    stream: Any = None,
+) -> mx.array:
+    """As ``mlx.core.fast.rope``; layers that ask for the same angles share them."""
+    fits = a.ndim >= 3 and 0 < dims <= a.shape[-1] and dims % 2 == 0
+    if _takes(stream, a) and fits and (base is None) != (freqs is None):
+        turned = angles.shared(dims, base, freqs, scale).get(offset, a.shape[-2])
+        if turned.shape[0] in (1, a.shape[0]):
+            made: mx.array = kernels.module().rotate(a, turned, traditional=traditional)
+            return made
+    return mx.fast.rope(
+        a, dims, traditional=traditional, base=base, scale=scale, offset=offset, freqs=freqs,
+        stream=stream,
+    )  # fmt: skip
+
+
+def scaled_dot_product_attention(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    *,
+    scale: float,
+    mask: str | mx.array | None = None,
+    sinks: mx.array | None = None,
+    stream: Any = None,
+    **others: Any,
+) -> mx.array:
+    """As ``mlx.core.fast.scaled_dot_product_attention``."""
+    if not others and _takes(stream, q, k, v) and q.ndim == 4 and _is_mask(mask):
+        made: mx.array = kernels.module().attention(q, k, v, scale=scale, mask=mask, sinks=sinks)
+        return made
+    return mx.fast.scaled_dot_product_attention(
+        q, k, v, scale=scale, mask=mask, sinks=sinks, stream=stream, **others
+    )
+
+
+def takes_packed(queries: mx.array, bits: int, group_size: int) -> bool:
+    """Whether kernels attend to keys and values that are packed so."""
+    fits = bits in _PACKED_BITS and group_size % _PACKED_GROUP == 0
+    return fits and _takes(None, queries) and queries.ndim == 4
+
+
+def packed_attention(
+    queries: mx.array,
+    keys: tuple[mx.array, mx.array, mx.array],
+    values: tuple[mx.array, mx.array, mx.array],
+    scale: float,
+    mask: str | mx.array | None,
+    group_size: int,
+    bits: int,
+) -> mx.array:
+    """Attend to keys and values (weights, scales, biases) of mlx-lm's quantised caches."""
+    made: mx.array = kernels.module().attention_packed(
+        queries, keys, values, scale=scale, bits=bits, group=group_size, mask=mask
+    )
+    return made
+
+
+def gated(gate: mx.array, up: mx.array, activation: str) -> mx.array | None:
+    """Return activation(gate) * up, or None where kernels do not take them."""
+    if not _takes(None, gate, up) or gate.shape != up.shape or not gate.ndim:
+        return None
+    made: mx.array = kernels.module().gate(gate, up, activation=activation)
+    return made
+
+
+def _takes(stream: Any, *arrays: mx.array) -> bool:
+    """Whether the CPU computes, on its own stream, and kernels know the types."""
+    if stream is not None or mx.default_device().type != mx.cpu:
+        return False
+    return all(array.dtype in _FLOATS and array.ndim for array in arrays)
+
+
+def _is_vector(array: mx.array | None) -> bool:
+    return array is None or (array.ndim == 1 and array.dtype in _FLOATS)
+
+
+def _is_mask(mask: str | mx.array | None) -> bool:
+    if isinstance(mask, mx.array):
+        return mask.dtype == mx.bool_ or mask.dtype in _FLOATS
+    return mask in (None, "", "causal")

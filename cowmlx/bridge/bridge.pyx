@@ -1,0 +1,213 @@
+# cython: language_level=3
+"""Between C and the engine: unwrap a request, call the engine, map exceptions.
+
+The only Cython, and the project's single exception boundary. Runs on the
+dispatch thread, which holds the interpreter.
+"""
+
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from libc.math cimport NAN
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+import importlib
+
+from cowmlx.bridge.cow_mlx cimport *
+
+from cowmlx import failure_details, failures, resources
+from cowmlx.calls import ends_later
+from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument, OutOfRange
+from cowmlx.output import CapturedOutput
+
+cdef const cow_host* host = NULL
+cdef object engine = None
+cdef object output = CapturedOutput()
+cdef set kept = set()  # calls that end later
+
+
+include "values.pxi"
+include "operations.pxi"
+include "calls.pxi"
+include "blas.pxi"
+include "python.pxi"
+
+
+# ------------------------------------------------- Operations made by hand
+
+cdef void runtime_start(cow_request* r) except *:
+    cdef const cow_runtime_start_args* a = <const cow_runtime_start_args*> r.args
+    python_home = (<bytes> a.python_home).decode("utf-8", "replace")
+    if python_home:
+        output.install()
+    params = to_runtime_params(a.params)
+    log(r, COW_MLX_LOG_INFO, engine.start(params, python_home))
+
+
+cdef bint carry_out(HostCall call) except -1:
+    """Carry out a request; true if it is kept, and ended later."""
+    cdef cow_request* r = call.r
+    if r.op == COW_OP_RUNTIME_START:
+        runtime_start(r)
+        call.end(COW_MLX_OK)
+        return False
+    if r.op == COW_OP_RUNTIME_STOP:
+        engine.stop()
+        call.end(COW_MLX_OK)
+        return False
+    method = getattr(engine, METHODS[<int> r.op])
+    arguments = READERS[<int> r.op](r)
+    if ends_later(method):
+        method(call, *arguments)
+        return True
+    call.succeed(method(*arguments))
+    return False
+
+
+# Operations that refuse to begin where memory has all but ended: libraries below end the process
+# there. All others give memory back, or make do.
+cdef cbool[<int> COW_OP_COUNT] ALLOCATES
+ALLOCATES[<int> COW_OP_MODEL_LOAD] = True
+ALLOCATES[<int> COW_OP_MODEL_TOKENIZE] = True
+ALLOCATES[<int> COW_OP_MODEL_CHAT_PROMPT] = True
+ALLOCATES[<int> COW_OP_MODEL_EMBED] = True
+ALLOCATES[<int> COW_OP_ADAPTER_LOAD] = True
+ALLOCATES[<int> COW_OP_CONTEXT_CREATE] = True
+ALLOCATES[<int> COW_OP_CONTEXT_FORK] = True
+ALLOCATES[<int> COW_OP_CONTEXT_SAVE] = True
+ALLOCATES[<int> COW_OP_CONTEXT_LOAD] = True
+ALLOCATES[<int> COW_OP_CONTEXT_BEGIN] = True
+ALLOCATES[<int> COW_OP_CONTEXT_GENERATE] = True
+ALLOCATES[<int> COW_OP_CONTEXT_CHAT] = True
+
+
+# ------------------------------------------------------------ The table
+
+cdef cbool attach(const cow_host* services) noexcept:
+    """Serve a library; there can be one."""
+    global host
+    if host != NULL and host != services:
+        return False
+    host = services
+    return True
+
+
+cdef cbool run(cow_request* r) noexcept:
+    """Carry out one request. Every Python exception ends here, as a status."""
+    cdef HostCall call = None
+    bound_recursion()
+    try:
+        call = HostCall.keep(r)
+        ensure_engine()
+        if ALLOCATES[<int> r.op]:
+            resources.require_memory(resources.RESERVE, "a call")
+        if not carry_out(call):
+            return False
+        if call.r != NULL:
+            kept.add(call)
+        return True
+    except BaseException as error:
+        if call is None:
+            fail(r, error)
+        else:
+            call.fail(error)
+    return False
+
+
+cdef cbool step() noexcept:
+    """Do one unit of work. Units end their own calls; what raises here is a bug of ours."""
+    bound_recursion()
+    try:
+        return engine is not None and engine.step()
+    except BaseException as error:
+        give_up(error)
+        return False
+
+
+cdef void give_up(object error) noexcept:
+    """End every call and free every handle: nobody knows what state they are in.
+
+    The runtime goes on as if it had just been started.
+    """
+    try:
+        text = f"a step that was no single call's failed, and every handle is freed: {place(error)}"
+        output.write(text + "\n")  # the next call that ends brings it to the log
+        told = CowMlxError(text)
+    except BaseException:  # its own text fails, or there is no memory
+        told = CowMlxError()
+    try:
+        engine.free_all(told)
+    except BaseException:
+        pass
+    for call in list(kept):  # that the engine has lost sight of
+        (<HostCall> call).fail(told)
+
+
+cdef void rest() noexcept:
+    """Wait until mlx's threads have nothing to do. Errors of what has ended are dropped."""
+    try:
+        if engine is not None:
+            engine.rest()
+    except BaseException:
+        pass
+
+
+cdef ensure_engine():
+    global engine
+    if engine is None:
+        resources.ask(can_start_threads, can_map)
+        blas, problem = bring_blas()
+        try:
+            from cowmlx.engine import Engine
+        except ImportError as error:
+            importlib.invalidate_caches()  # it may be installed before the next try
+            raise failures.of_import(error, "mlx and mlx-lm") from error
+        engine = Engine(cancel_epoch, open_handle, close_handle, blas, problem, libpython())
+
+
+def cancel_epoch(cow_mlx_context context):
+    return host.cancel_epoch(context)
+
+
+def open_handle(cow_kind kind):
+    return host.open_handle(kind)
+
+
+def close_handle(int32_t handle):
+    host.close_handle(handle)
+
+
+def can_start_threads(int count):
+    return host.can_start_threads(count)
+
+
+def can_map(size_t size):
+    return host.can_map(size)
+
+
+ctypedef void (*exit_hook)() noexcept nogil
+
+
+def register_exit(capsule):
+    """Call a C function, given as a capsule, when the interpreter ends."""
+    import atexit
+
+    def leave():
+        cdef exit_hook hook = <exit_hook> PyCapsule_GetPointer(capsule, "cowmlx.at_exit")
+        with nogil:
+            hook()
+
+    atexit.register(leave)
+
+
+cdef cow_bridge TABLE
+TABLE.abi = COW_BRIDGE_ABI
+TABLE.attach = attach
+TABLE.run = run
+TABLE.step = step
+TABLE.rest = rest
+
+table = PyCapsule_New(&TABLE, COW_BRIDGE_CAPSULE, NULL)

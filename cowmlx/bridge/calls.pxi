@@ -1,0 +1,238 @@
+"""Included by bridge.pyx: ending a request, and requests that wait."""
+
+# ------------------------------------------------------- Ending a request
+
+cdef int status_of(object error):
+    return error.status if isinstance(error, CowMlxError) else COW_MLX_EINTERNAL
+
+
+cdef str describe(object error):
+    """The text of an error; of one that nobody foresaw, where it came from."""
+    return str(error) if isinstance(error, CowMlxError) else place(error)
+
+
+cdef str place(object error):
+    """The text of an error, its type, and where it came from."""
+    text = f"{type(error).__name__}: {error}"
+    trace = error.__traceback__
+    if trace is None:
+        return text
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{text} ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
+
+
+cdef void log(cow_request* r, int level, str message):
+    """Let the host's log function have a message when the call returns."""
+    cdef bytes text = message.encode("utf-8", "replace")
+    r.log_message = <char*> malloc(len(text) + 1)
+    if r.log_message != NULL:
+        memcpy(r.log_message, PyBytes_AS_STRING(text), len(text) + 1)
+        r.log_level = level
+
+
+cdef void end(cow_request* r, cow_mlx_status status) noexcept:
+    """The host's thread owns the request again, and must not be touched after this."""
+    try:
+        if output.text and r.log_message == NULL:
+            log(r, COW_MLX_LOG_WARNING, output.take())
+    except BaseException:  # there is no memory for it
+        pass
+    host.finish(r, status)
+
+
+cdef void fail(cow_request* r, object error) noexcept:
+    cdef int status = COW_MLX_ENOMEM
+    try:
+        status = tell(r, error)
+    except BaseException:
+        snprintf(r.message, COW_MESSAGE_SIZE, "%s: not enough memory", r.operation)
+        snprintf(
+            r.details, COW_DETAILS_SIZE,
+            '{"operation": "%s", "reason": "no_memory", "details": {}}', r.operation
+        )
+    end(r, status)
+
+
+cdef int tell(cow_request* r, object error) except? -1:
+    """Write the message and the details of an error; returns its status."""
+    cdef str operation = (<bytes> r.operation).decode()
+    cdef int status = COW_MLX_EINTERNAL
+    cdef bytes text
+    try:
+        error = failures.translate(error)
+        status = status_of(error)
+        text = f"{operation}: {describe(error)}".encode("utf-8", "replace")
+    except BaseException:  # its own text fails
+        text = f"{operation}: {type(error).__name__}".encode("utf-8", "replace")
+    text = text.replace(b"\0", b" ")
+    if len(text) >= COW_MESSAGE_SIZE:  # whole characters only
+        text = text[:COW_MESSAGE_SIZE - 1].decode("utf-8", "ignore").encode()
+    cdef str reason = failure_details.reason_of(error)
+    cdef dict details
+    cdef bytes known
+    try:
+        details = failure_details.details_of(error)
+        known, details = failure_details.encode(operation, reason, details, COW_DETAILS_SIZE - 1)
+    except BaseException:  # a value has no text
+        known, details = failure_details.encode(operation, reason, {}, COW_DETAILS_SIZE - 1)
+    memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
+    memcpy(r.details, PyBytes_AS_STRING(known), len(known) + 1)
+    try:
+        note_failure(r, status, text.decode(), reason, details)
+    except BaseException:  # the call has its message, and must end
+        pass
+    return status
+
+
+cdef note_failure(cow_request* r, int status, str message, str reason, dict details):
+    """Let context_info have a failure, for threads that did not make the call.
+
+    Left out is what says "once more" and no more, and what may be asked while a call runs.
+    """
+    if r.op in (COW_OP_CONTEXT_INFO, COW_OP_CONTEXT_TOKENS, COW_OP_CONTEXT_STATS):
+        return
+    if status == COW_MLX_EBUFFER or (r.op == COW_OP_CONTEXT_POLL and status == COW_MLX_ETIMEDOUT):
+        return
+    if engine is not None and r.context:
+        engine.note_failure(r.context, status, message, reason, details)
+
+
+cdef char* copied(bytes text) except NULL:
+    """A malloc'ed copy with a terminator."""
+    cdef size_t size = PyBytes_GET_SIZE(text) + 1
+    cdef char* copy = <char*> malloc(size)
+    if copy == NULL:
+        raise MemoryError
+    memcpy(copy, PyBytes_AS_STRING(text), size)
+    return copy
+
+
+cdef class HostCall:
+    """A request that waits: cowmlx.calls.Call.
+
+    Once it has ended, its request lies on no stack any more: whatever is asked then
+    is answered without it, and what is told is lost.
+    """
+
+    cdef cow_request* r  # NULL once it has ended
+    cdef readonly uint32_t cancel_epoch
+
+    @staticmethod
+    cdef HostCall keep(cow_request* r):
+        cdef HostCall call = HostCall.__new__(HostCall)
+        call.r = r
+        call.cancel_epoch = r.cancel_epoch
+        return call
+
+    cdef cow_request* give_up_request(self):
+        """The request, which this call no longer has."""
+        cdef cow_request* r = self.r
+        self.r = NULL
+        kept.discard(self)
+        return r
+
+    cdef void end(self, cow_mlx_status status):
+        cdef cow_request* r = self.give_up_request()
+        if r != NULL:
+            end(r, status)
+
+    cdef int post(self, cow_event* event, bytes text, bytes name=None) except -1:
+        """Hand over an event with its own copy of a text: the call may end before it is read."""
+        event.text = copied(text)
+        event.length = PyBytes_GET_SIZE(text)
+        event.name = NULL
+        if name is not None:
+            try:
+                event.name = copied(name)
+            except MemoryError:
+                free(event.text)
+                raise
+        host.post(self.r, event)
+        return 0
+
+    @property
+    def ready(self):
+        return self.r != NULL and host.can_post(self.r)
+
+    @property
+    def refused(self):
+        return self.r != NULL and host.refused(self.r)
+
+    def post_progress(self, float fraction, str stage):
+        if self.r == NULL or self.r.callbacks.progress == NULL:
+            return
+        cdef cow_event event
+        event.kind = COW_EVENT_PROGRESS
+        event.fraction = fraction
+        self.post(&event, stage.encode())
+
+    def post_prompt(self, size_t processed, size_t total):
+        if self.r == NULL or self.r.callbacks.prompt == NULL:
+            return
+        cdef cow_event event
+        event.kind = COW_EVENT_PROMPT
+        event.processed = processed
+        event.total = total
+        self.post(&event, b"")
+
+    def post_text(self, bytes text):
+        if self.r == NULL or self.r.callbacks.text == NULL:
+            return
+        cdef cow_event event
+        event.kind = COW_EVENT_TEXT
+        self.post(&event, text)
+
+    def post_chat(self, int kind, str text, str name, int finish):
+        if self.r == NULL or self.r.callbacks.event == NULL:
+            return
+        cdef cow_event event
+        event.kind = COW_EVENT_CHAT
+        event.chat_kind = kind
+        event.finish = finish
+        self.post(&event, text.encode("utf-8", "replace"), name.encode("utf-8", "replace"))
+
+    def note(self, str message):
+        if self.r != NULL and self.r.log_message == NULL:
+            log(self.r, COW_MLX_LOG_INFO, message)
+
+    def warn(self, str message):
+        if self.r != NULL and self.r.log_message == NULL:
+            log(self.r, COW_MLX_LOG_WARNING, message)
+
+    def succeed(self, value=None):
+        if self.r == NULL:
+            return False
+        try:
+            WRITERS[<int> self.r.op](self.r, value)
+        except BaseException as error:
+            self.fail(error)
+            return False
+        self.end(COW_MLX_OK)
+        return True
+
+    def done(self, value):
+        if self.r == NULL:
+            return
+        WRITERS[<int> self.r.op](self.r, value)
+        self.end(COW_MLX_DONE)
+
+    def answer_size(self, size_t size, size_t count):
+        if self.r == NULL:
+            return True
+        cdef cow_floats_out out = self.r.floats[0]
+        if out.buffer != NULL and 0 < size <= out.capacity:
+            return False
+        out.count[0] = count
+        if out.buffer != NULL and size > 0:
+            self.fail(
+                too_small(out.capacity, size, "there are {} values")
+            )
+        else:
+            self.end(COW_MLX_OK)
+        return True
+
+    def fail(self, error):
+        cdef cow_request* r = self.give_up_request()
+        if r != NULL:
+            fail(r, error)

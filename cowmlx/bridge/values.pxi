@@ -1,0 +1,159 @@
+"""Included by bridge.pyx: the host's values to Python's, and back."""
+
+# ---------------------------------------------------------------- From C
+
+cdef str to_text(cow_text text, str name):
+    """UTF-8 of the host's, which must be valid."""
+    if text.length == 0:
+        return ""
+    try:
+        return text.data[:text.length].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"{name} is not UTF-8: {error.reason} at byte {error.start}",
+            reason="invalid_utf8", argument=name, byte=error.start,
+        ) from None
+
+
+cdef str to_string(const char* text, str name):
+    """A NUL-terminated text; None for NULL."""
+    if text == NULL:
+        return None
+    cdef bytes raw = text
+    return to_text(cow_text(raw, len(raw)), name)
+
+
+cdef list to_tokens(cow_tokens tokens):
+    cdef size_t i
+    return [tokens.data[i] for i in range(tokens.count)]
+
+
+# More of them are taken for a mistake.
+cdef enum:
+    MAX_ITEMS = 1048576
+
+
+cdef int check_items(const void* items, size_t count, str name, str count_name) except -1:
+    if count > MAX_ITEMS:
+        raise OutOfRange(count_name, count, f"at most {<int> MAX_ITEMS}")
+    if count > 0 and items == NULL:
+        raise InvalidArgument(
+            f"{name} is NULL, but {count_name} is {count}", reason="null_argument", argument=name
+        )
+    return 0
+
+
+cdef list to_strings(const char* const* items, size_t count, str name, str count_name):
+    cdef size_t i
+    check_items(items, count, name, count_name)
+    for i in range(count):
+        if items[i] == NULL:
+            raise InvalidArgument(
+                f"{name}[{i}] is NULL", reason="null_argument", argument=f"{name}[{i}]"
+            )
+    return [to_string(items[i], f"{name}[{i}]") for i in range(count)]
+
+
+cdef list to_ints(const int32_t* items, size_t count, str name, str count_name):
+    cdef size_t i
+    check_items(items, count, name, count_name)
+    return [items[i] for i in range(count)]
+
+
+cdef list to_floats(const float* items, size_t count, str name, str count_name):
+    cdef size_t i
+    check_items(items, count, name, count_name)
+    return [items[i] for i in range(count)]
+
+
+cdef list to_texts(cow_texts all):
+    cdef size_t i
+    cdef const cow_mlx_text* texts = all.data
+    result = []
+    for i in range(all.count):
+        if texts[i].length == COW_MLX_NUL and texts[i].data != NULL:
+            result.append(to_string(texts[i].data, f"texts[{i}]"))
+        elif texts[i].data == NULL:
+            result.append("")
+        else:
+            result.append(to_text(cow_text(texts[i].data, texts[i].length), f"texts[{i}]"))
+    return result
+
+
+# ------------------------------------------------------------------ To C
+
+cdef object too_small(size_t capacity, size_t needed, str what):
+    return BufferTooSmall(
+        f"capacity is {capacity}, but {what.format(needed)}", needed=needed, capacity=capacity
+    )
+
+
+cdef int put_text(cow_text_out out, object value, bint may_query=True) except -1:
+    """Write a text, or JSON, to the host's buffer, with a terminator where there is room."""
+    cdef bytes text = to_bytes(value)
+    cdef size_t size = PyBytes_GET_SIZE(text)
+    if size > out.capacity or out.buffer == NULL:
+        out.length[0] = size
+        if size == 0 or (may_query and out.buffer == NULL):
+            return 0
+        raise too_small(out.capacity, size, "the text has {} bytes")
+    memcpy(out.buffer, PyBytes_AS_STRING(text), size)
+    if out.capacity > size:
+        out.buffer[size] = 0
+    out.length[0] = size
+    return 0
+
+
+cdef int put_tokens(cow_tokens_out out, list tokens) except -1:
+    """Write tokens to the host's buffer: all of them or, where one is no int32, none."""
+    cdef size_t size = len(tokens)
+    cdef size_t i
+    if size and not (INT32_MIN <= min(tokens) and max(tokens) <= INT32_MAX):
+        odd = next(token for token in tokens if not INT32_MIN <= token <= INT32_MAX)
+        raise BadFormat(
+            f"the model's tokenizer gives token {odd}; ids are within 0 to {INT32_MAX}",
+            reason="invalid_tokenizer",
+        )
+    if out.buffer != NULL and size <= out.capacity:
+        for i in range(size):
+            out.buffer[i] = tokens[i]
+    elif out.buffer != NULL:
+        out.count[0] = size
+        raise too_small(out.capacity, size, "there are {} tokens")
+    out.count[0] = size
+    return 0
+
+
+cdef int put_floats(cow_floats_out out, object value) except -1:
+    """Write float32 values: a list, an evaluated array, or that and the number the host is told."""
+    cdef Py_buffer view
+    array, count = value if isinstance(value, tuple) else (value, None)
+    if isinstance(array, list):
+        from array import array as make
+        array = make("f", array)
+    PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS)
+    try:
+        needed = view.len // sizeof(float)
+        if out.buffer != NULL and <size_t> view.len <= out.capacity * sizeof(float):
+            memcpy(out.buffer, view.buf, view.len)
+        elif out.buffer != NULL:
+            out.count[0] = needed if count is None else count
+            raise too_small(out.capacity, needed, "there are {} values")
+        out.count[0] = needed if count is None else count
+    finally:
+        PyBuffer_Release(&view)
+    return 0
+
+
+cdef bytes to_bytes(object value):
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, dict):
+        import json
+        value = json.dumps(value, ensure_ascii=False)
+    return value.encode("utf-8", "replace")
+
+
+cdef double to_real(object value) except? -1:
+    """A number; NaN for None."""
+    return NAN if value is None else value

@@ -1,0 +1,491 @@
+"""Writes a bundle: all of it, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from cowmlx import _constants as constants
+from cowmlx.commands import origin
+from cowmlx.commands.bundle import (
+    BundleError,
+    binaries,
+    bytecode,
+    interpreter,
+    licences,
+    manifest,
+    staging,
+    standard_library,
+)
+from cowmlx.commands.bundle.elf import Elf
+from cowmlx.commands.bundle.parts import FULL, NEVER, PARTS, Part, optional
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+MAC = sys.platform == "darwin"
+PACKAGE = Path(__file__).resolve().parent.parent.parent
+PRUNINGS = ("standard", "none")
+
+LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
+LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
+PROBE = PACKAGE / "lib" / "cowmlx-probe"
+# What of the package no host runs, and what is added by itself.
+_NO_ENGINE = frozenset(["__main__.py", "commands", "lib", "include"])
+
+
+@dataclass(frozen=True)
+class Options:
+    """What goes into a bundle.
+
+    Attributes:
+        without: names of parts to leave out.
+        full: with what the fallback route of models needs.
+        prune: "standard", or "none" for whole packages and the whole standard library.
+        model: a model folder to put in, or None.
+        replace: whether a bundle that is there already is replaced.
+    """
+
+    without: frozenset[str] = frozenset()
+    full: bool = False
+    prune: str = "standard"
+    model: Path | None = None
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        if unknown := self.without - optional().keys():
+            raise BundleError(
+                f"there is no part {', '.join(sorted(unknown))} to leave out; "
+                f"it can be {', '.join(optional())}"
+            )
+        if self.prune not in PRUNINGS:
+            raise BundleError(f"prune can be {' or '.join(PRUNINGS)}, not {self.prune}")
+        if self.model is not None and not (self.model / "config.json").is_file():
+            raise BundleError(f"{self.model} is no model folder: it has no config.json")
+
+
+def assemble(target: Path, options: Options) -> dict[str, Any]:
+    """Write a bundle and return its manifest. Whatever fails or is raised leaves nothing behind.
+
+    Raises:
+        BundleError: the place or the installation does not allow it, or the bundle does not start.
+    """
+    target = Path(os.path.abspath(target))
+    _check_place(target, options)
+    try:
+        with staging.beside(target) as place:
+            folder = place / target.name
+            folder.mkdir()
+            written = Bundle(folder, options).write()
+            _put_in_place(folder, target, place / staging.OLD)
+    except OSError as error:
+        raise BundleError(f"cannot write {target}: {error}") from error
+    return written
+
+
+def _put_in_place(folder: Path, target: Path, aside: Path) -> None:
+    """Rename a finished bundle; what was there before comes back if that fails."""
+    try:
+        if target.exists():
+            target.rename(aside)
+        folder.rename(target)
+    except BaseException:  # a signal's too
+        if aside.exists() and not target.exists():
+            aside.rename(target)
+        raise
+
+
+def _check_place(target: Path, options: Options) -> None:
+    if not target.parent.is_dir():
+        raise BundleError(f"{target.parent} is no folder")
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise BundleError(f"{target} exists and is no folder")
+    if target.resolve().is_relative_to(PACKAGE):
+        raise BundleError(f"{target} is inside of the package itself; name a folder elsewhere")
+    if not target.exists() or not any(target.iterdir()):
+        return
+    if not options.replace:
+        raise BundleError(f"{target} is not empty; name another folder, or --force a new bundle")
+    manifest.read(target)  # nothing else is ever replaced
+
+
+class Bundle:
+    """One bundle while it is written.
+
+    Attributes:
+        parts: what it holds so far: versions, licences and purposes by part.
+    """
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self._folder = folder
+        self._options = options
+        self._python = interpreter.find()
+        self._modules = folder / "python/lib" / interpreter.NAME
+        self._packages = self._modules / "site-packages"
+        self._pruned = options.prune == "standard"
+        self._part_of: dict[str, str] = {}
+        self._part = ""
+        self.parts: dict[str, dict[str, Any]] = {}
+
+    def write(self) -> dict[str, Any]:
+        """Write everything and return the manifest."""
+        with self._in_part("library", "the C ABI, its header, the engine"):
+            self._add_library()
+            self._add_engine()
+        with self._in_part("python", "the interpreter and its standard library"):
+            self._add_python()
+        for part in PARTS:
+            if part.name not in self._options.without and self._applies(part):
+                self._add_part(FULL if part.name == FULL.name and self._options.full else part)
+        if self._options.model is not None:
+            with self._in_part("model", f"the model {self._options.model.resolve().name}"):
+                self._add_model(self._options.model)
+        requires, stripped = self._finish_binaries()
+        self._check_start()
+        return self._write_manifest(requires, stripped)
+
+    # ---------------------------------------------------------------- Files
+
+    @contextlib.contextmanager
+    def _in_part(self, name: str, purpose: str) -> Iterator[None]:
+        self.parts[name] = {"purpose": purpose, "components": []}
+        self._part = name
+        yield
+
+    def _add(self, source: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755 if binaries.is_binary(target) else 0o644)
+        self._own(target)
+
+    def _own(self, target: Path) -> None:
+        self._part_of[target.relative_to(self._folder).as_posix()] = self._part
+
+    def _add_module(self, source: Path, target: Path, *, keep_source: bool) -> None:
+        """Add a module as bytecode; some packages bring files that only look like one."""
+        compiled = bytecode.beside(target) if keep_source else target.with_suffix(".pyc")
+        name = target.relative_to(self._modules).as_posix()
+        try:
+            bytecode.write(source, compiled, name, documented=keep_source)
+        except bytecode.NotAModule:
+            keep_source = True
+        else:
+            self._own(compiled)
+        if keep_source:
+            self._add(source, target)
+
+    def _add_outlined(self, source: Path, target: Path) -> None:
+        """Add a module as bytecode, with an outline of its source."""
+        compiled = bytecode.beside(target)
+        name = target.relative_to(self._modules).as_posix()
+        bytecode.write(source, compiled, name, documented=False)
+        self._own(compiled)
+        target.write_bytes(bytecode.outline(source))
+        self._own(target)
+
+    def _add_licences(self, component: str, texts: list[Path]) -> list[str]:
+        added = []
+        for text in texts:
+            target = self._folder / "licences" / component / text.name
+            self._add(text, target)
+            added.append(target.relative_to(self._folder).as_posix())
+        return added
+
+    def _tell(self, name: str, version: str, licence: str, texts: list[Path]) -> None:
+        self.parts[self._part]["components"].append(
+            {
+                "name": name,
+                "version": version,
+                "licence": licence,
+                "licence_files": self._add_licences(name, texts),
+            }
+        )
+
+    # ---------------------------------------------------------------- Parts
+
+    def _add_library(self) -> None:
+        source = PACKAGE / "lib" / LIBRARY
+        if not source.exists():
+            raise BundleError(f"{source} does not exist: {origin.again()}")
+        library = self._folder / "lib" / LIBRARY
+        self._add(source, library)
+        # Where the building machine had its Python: nothing of that machine is looked for.
+        prefix = sys.prefix.encode() + b"\0"
+        library.write_bytes(library.read_bytes().replace(prefix, b"\0" * len(prefix)))
+        (self._folder / "lib" / LINK).symlink_to(LIBRARY)
+        self._own(self._folder / "lib" / LINK)
+        include = next(
+            (
+                path
+                for path in (PACKAGE / "include", PACKAGE.parent / "include")
+                if (path / "cow_mlx.h").exists()
+            ),
+            None,
+        )
+        if include is None:
+            raise BundleError(f"no cow_mlx.h beside {PACKAGE}: {origin.again()}")
+        for header in sorted(include.rglob("*.h*")):
+            self._add(header, self._folder / "include" / header.relative_to(include))
+
+    def _add_engine(self) -> None:
+        for source in _modules(PACKAGE, _NO_ENGINE):
+            target = self._packages / "cowmlx" / source.relative_to(PACKAGE)
+            self._add_module(source, target, keep_source=not self._pruned)
+        bridge = PACKAGE / f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
+        if not bridge.exists():
+            raise BundleError(f"{bridge} does not exist: {origin.again()}")
+        self._add(bridge, self._packages / "cowmlx" / bridge.name)
+        kernels = PACKAGE / "accelerate" / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
+        if kernels.exists():  # where the library was built without them, mlx's own do
+            self._add(kernels, self._packages / "cowmlx/accelerate" / kernels.name)
+            texts = [licences.TEXTS / "nanobind.txt"]
+            self._tell("nanobind", _compiled_in(kernels), "BSD-3-Clause AND MIT", texts)
+        texts = [PACKAGE.parent / "LICENSE", PACKAGE / "LICENSE"]  # a source tree, make install
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            texts += licences.texts(metadata.distribution("cowmlx"))
+        found = [text for text in texts if text.is_file()]
+        self._tell("cowmlx", constants.VERSION, "MIT", found[:1])
+
+    def _add_python(self) -> None:
+        python = self._python
+        self._add(python.library, self._folder / "python/lib" / python.library_name)
+        whole = self._options.full or not self._pruned
+        kept = standard_library.kept()
+        for source in _tree(python.modules, standard_library.NEVER):
+            if source.suffix != ".py":
+                continue
+            path = source.relative_to(python.modules)
+            if whole or standard_library.is_kept(".".join(path.with_suffix("").parts), kept):
+                self._add_module(source, self._modules / path, keep_source=not self._pruned)
+        for source in sorted(python.extensions.iterdir()):
+            name = source.name.partition(".")[0]
+            never = any(fnmatch.fnmatch(name, pattern) for pattern in standard_library.NEVER)
+            if not binaries.is_binary(source) or never:
+                continue
+            if whole or name in standard_library.EXTENSIONS:
+                self._add(source, self._modules / "lib-dynload" / source.name)
+        self._tell("Python", platform.python_version(), "PSF-2.0", list(python.licences))
+
+    def _applies(self, part: Part) -> bool:
+        return not (part.name == "openblas" and MAC)
+
+    def _add_part(self, part: Part) -> None:
+        found = [_installed(part, names) for names in part.distributions]
+        if part is FULL:
+            known = {name for other in PARTS for names in other.distributions for name in (names,)}
+            found = _closure(found, known - {"mlx-lm"})
+        with self._in_part(part.name, part.purpose):
+            for distribution in found:
+                self._add_distribution(part, distribution)
+            if part.name == "openblas":
+                self._add_openblas()
+
+    def _add_distribution(self, part: Part, distribution: metadata.Distribution) -> None:
+        name = distribution.metadata["Name"]
+        if distribution.files is None:
+            raise BundleError(
+                f"{name} was not installed by pip and has no list of its files; install it into a "
+                "virtual environment"
+            )
+        for file in distribution.files:
+            path = str(file)
+            source = Path(str(distribution.locate_file(file)))
+            if path.startswith(("..", "/")) or not source.is_file():
+                continue  # a command line, or compiled since
+            if path.endswith(".dist-info/METADATA"):
+                self._add_metadata(distribution, self._packages / path)
+            elif self._is_wanted(part, path):
+                self._add_package_file(part, source, path)
+        licence, texts = licences.name(distribution), licences.texts(distribution)
+        self._tell(name, distribution.version, licence, texts)
+
+    def _add_metadata(self, distribution: metadata.Distribution, target: Path) -> None:
+        """Write what packages ask of themselves; licences are elsewhere, descriptions nowhere."""
+        told = distribution.metadata
+        lines = [f"{key}: {told[key]}" for key in ("Metadata-Version", "Name", "Version")]
+        lines += [f"Requires-Dist: {needed}" for needed in told.get_all("Requires-Dist") or []]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("\n".join(lines) + "\n")
+        self._own(target)
+
+    def _is_wanted(self, part: Part, path: str) -> bool:
+        if _matches(path, NEVER):
+            return False
+        if not self._pruned:
+            return True
+        return _matches(path, part.keep or ("*",)) and not _matches(path, part.drop)
+
+    def _add_package_file(self, part: Part, source: Path, path: str) -> None:
+        target = self._packages / path
+        if source.suffix != ".py":
+            self._add(source, target)
+        elif not self._pruned or part is FULL:  # transformers reads sources and docstrings
+            self._add_module(source, target, keep_source=True)
+        elif _matches(path, part.texts):
+            self._add(source, target)
+        elif _matches(path, part.outlines):
+            self._add_outlined(source, target)
+        else:
+            self._add_module(source, target, keep_source=False)
+
+    def _add_openblas(self) -> None:
+        """Bring what lends OpenBLAS to libmlx, and what takes the place of the reference."""
+        shim = PACKAGE / "lib" / "libcowmlx_blas.so"
+        self._add(shim, self._packages / "cowmlx/lib" / shim.name)
+        if not self._pruned:
+            return
+        if self._replace("liblapack*", "libcowmlx_lapack.so"):
+            for runtime in ("libgfortran*", "libquadmath*"):
+                for path in self._packages.glob(f"mlx_cpu.libs/{runtime}"):
+                    path.unlink()
+                    del self._part_of[path.relative_to(self._folder).as_posix()]
+            self._replace("libblas*", "libcowmlx_plain.so")
+
+    def _replace(self, pattern: str, name: str) -> bool:
+        """Put a library of ours in the place of mlx's, if it has all that libmlx asks of that."""
+        ours = PACKAGE / "lib" / name
+        theirs = next(self._packages.glob(f"mlx_cpu.libs/{pattern}"), None)
+        if theirs is None:
+            return False  # another build of mlx
+        mlx, given = Elf.read(self._packages / "mlx/lib/libmlx.so"), Elf.read(ours)
+        original = Elf.read(theirs)
+        if mlx is None or given is None or original is None:
+            return False
+        wanted = mlx.symbols(defined=False) & original.symbols(defined=True)
+        if not wanted <= given.symbols(defined=True):
+            return False
+        self._add(ours, theirs)
+        return True
+
+    def _add_model(self, model: Path) -> None:
+        for source in sorted(model.iterdir()):
+            if source.is_file() and not source.name.startswith("."):
+                self._add(source, self._folder / "models" / model.resolve().name / source.name)
+
+    # --------------------------------------------------------------- Finish
+
+    def _finish_binaries(self) -> tuple[dict[str, object], bool]:
+        found = [path for path in self._folder.rglob("*") if binaries.is_binary(path)]
+        paths = [path for path in found if not path.is_symlink()]
+        stripped = self._pruned and binaries.strip(paths)
+        binaries.detach(paths, self._folder / "python/lib")
+        self._part = "python"
+        for path in paths:
+            if path not in found:
+                self._own(path)
+        return binaries.requirements(paths), stripped
+
+    def _check_start(self) -> None:
+        """Start it as a host would, with nothing around it."""
+        command = [str(PROBE), str(self._folder / "lib" / LIBRARY)]
+        if self._options.model is not None:
+            command.append(str(next((self._folder / "models").iterdir())))
+        try:
+            done = subprocess.run(command, env={}, capture_output=True, text=True, timeout=300)
+        except OSError as error:
+            raise BundleError(f"cannot run {PROBE}: {error}; run make") from None
+        if done.returncode:
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            said = lines[-1] if lines else f"exit status {done.returncode}"
+            raise BundleError(f"the bundle was made but does not start: {said}")
+
+    def _write_manifest(self, requires: dict[str, object], stripped: bool) -> dict[str, Any]:
+        files = manifest.describe(self._folder, self._part_of)
+        for name, part in self.parts.items():
+            own = [file for file in files.values() if file["part"] == name]
+            part["files"] = len(own)
+            part["bytes"] = sum(file["bytes"] for file in own)
+        written = {
+            "cowmlx": constants.VERSION,
+            "abi": constants.ABI_VERSION,
+            "platform": sysconfig.get_platform(),
+            "python": platform.python_version(),
+            "requires": requires,
+            "options": {
+                "without": sorted(self._options.without),
+                "full": self._options.full,
+                "prune": self._options.prune,
+                "stripped": stripped,
+            },
+            "bytes": sum(file["bytes"] for file in files.values()),
+            "parts": self.parts,
+            "files": files,
+        }
+        manifest.write(self._folder, written)
+        return written
+
+
+def _compiled_in(kernels: Path) -> str:
+    """Return the version of nanobind that the kernels were made with."""
+    found = re.search(rb"nanobind-(\d+\.\d+\.\d+)\0", kernels.read_bytes())
+    return found[1].decode() if found else "unknown"
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatch(path, pattern) for pattern in patterns)
+
+
+def _tree(folder: Path, never: frozenset[str]) -> Iterator[Path]:
+    """Every file under a folder, but for names that match ``never``."""
+    for path in sorted(folder.iterdir()):
+        if any(fnmatch.fnmatch(path.name, pattern) for pattern in never):
+            continue
+        if path.is_dir():
+            yield from _tree(path, never)
+        else:
+            yield path
+
+
+def _modules(package: Path, never: frozenset[str]) -> Iterator[Path]:
+    """Every module of a package and of the packages in it, and nothing else that lies there."""
+    for path in sorted(package.iterdir()):
+        if path.name in never:
+            continue
+        if path.is_dir() and (path / "__init__.py").is_file():
+            yield from _modules(path, never)
+        elif path.suffix == ".py" and path.is_file():
+            yield path
+
+
+def _installed(part: Part, names: str) -> metadata.Distribution:
+    for name in names.split("|"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.distribution(name)
+    leave = f", or leave it out with --without {part.name}" if part.refused else ""
+    raise BundleError(f"{names.replace('|', ' or ')} is not installed; install it{leave}")
+
+
+def _closure(found: list[metadata.Distribution], known: set[str]) -> list[metadata.Distribution]:
+    """Add what distributions ask for, as far as it is installed and in no part of its own."""
+    named = {name for names in known for name in names.split("|")}
+    result = {_normal(distribution.metadata["Name"]): distribution for distribution in found}
+    waiting = list(found)
+    while waiting:
+        for line in waiting.pop().requires or ():
+            name = _normal(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0])
+            if _ELSEWHERE.search(line) or name in result or name in named:
+                continue
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                result[name] = metadata.distribution(name)
+                waiting.append(result[name])
+    return list(result.values())
+
+
+# Requirements of options that nobody asked for, and of Windows.
+_ELSEWHERE = re.compile(r"extra\s*==|==\s*[\"'](?:win32|Windows)[\"']")
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

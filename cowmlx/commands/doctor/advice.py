@@ -1,0 +1,116 @@
+"""What to do about the messages of a start that fails."""
+
+from __future__ import annotations
+
+import re
+
+from cowmlx.commands import origin
+
+REPORT = "report this with the whole output of the doctor"
+# What is known only when it is told.
+_AGAIN, _INSTALL, _REINSTALL = "{again}", "{install}", "{reinstall}"
+_COPY = "copy the bundle again from where it was made, or make it again"
+
+# The first pattern that is found in the message decides.
+_ADVICE = [
+    (
+        r"did not end within",
+        f"on a slow machine give it longer with --timeout SECONDS; if it hangs, {REPORT}",
+    ),
+    (
+        r"has ABI \d+",
+        f"the library and the bridge are of two builds: {_AGAIN}",
+    ),
+    (
+        r"COWMLX_PYTHON_HOME is",
+        "correct the variable COWMLX_PYTHON_HOME, or unset it: the library finds its own Python",
+    ),
+    (
+        r"no Python 3\.\d+ found",
+        f"if the Python that it was built for has gone or changed, {_AGAIN}; leave the library "
+        "inside its package or bundle, or set COWMLX_PYTHON_HOME",
+    ),
+    (
+        r"(GLIBC|GLIBCXX|CXXABI)_[\d.]+. not found",
+        "this system is older than the one that the binaries are made for: build on the oldest "
+        "system that you support",
+    ),
+    (
+        r"failed to map segment|Operation not permitted|cannot enable executable stack",
+        "the folder may not hold code that runs (a noexec mount, or a security policy): move it",
+    ),
+    (
+        r"image not found|code signature|not valid for use in process|incompatible architecture",
+        "the binary is signed wrongly or made for another processor: sign it again, or install "
+        "a Python and packages for this processor (arm64)",
+    ),
+    (
+        r"No module named 'cowmlx\._bridge'",
+        f"the bridge is missing or made for another Python: {_AGAIN}",
+    ),
+    (
+        r"No module named 'cowmlx'",
+        f"leave the library in the package's lib folder, or {_AGAIN}",
+    ),
+    (
+        r"has no package '(mlx|mlx_lm)'",
+        "install mlx and mlx-lm into the Python that is named, or correct COWMLX_PYTHON_HOME, or "
+        "unset it: the library finds its own Python",
+    ),
+    (
+        r"No module named '(mlx|mlx_lm)'|mlx-lm is not installed",
+        _INSTALL,
+    ),
+    (
+        r"lib(mlx|lapack|blas|gfortran|scipy_openblas)[^ ]*: cannot open shared object",
+        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}",
+    ),
+    (
+        r"ended by SIG(BUS|SEGV)|(No such file|cannot read|No module named).*[/']mlx(_lm)?[/.]",
+        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}",
+    ),
+    (
+        r"undefined symbol|symbol not found|cannot open shared object|ELF|too short|file data",
+        f"a file is missing, cut short, or of another build: {_AGAIN}",
+    ),
+    (
+        r"no such device|device",
+        "leave runtime_params.device at NULL, or name one that this machine has",
+    ),
+]
+
+
+def for_message(message: str, *, bundled: bool) -> str:
+    """Return what to do about a message of the library or of the dynamic linker.
+
+    Args:
+        message: as it was told.
+        bundled: whether it is about a bundle, into which nothing can be installed.
+    """
+    found = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), REPORT)
+    lacks = any(part in found for part in (_AGAIN, _INSTALL, _REINSTALL))
+    if bundled and lacks:
+        return _COPY
+    return found.format(again=origin.again(), install=_packages(), reinstall=_packages(anew=True))
+
+
+def _packages(*, anew: bool = False) -> str:
+    """How to install the packages where the start looked for them."""
+    python = origin.chosen_python()
+    versions = origin.pins()
+    options = []
+    if anew:
+        versions = {name: version for name, version in versions.items() if "mlx" in name}
+        options = ["--no-deps", "--force-reinstall"]
+    if versions:
+        told = f"run {origin.install(versions, python, *options)}"
+    else:
+        told = f"install the packages that pyproject.toml names{f' for {python}' if python else ''}"
+    return f"unset COWMLX_PYTHON_HOME, or {told}" if python else told
+
+
+def for_model(message: str, *, bundled: bool) -> str:
+    """Return what to do about the refusal of a model, whose message may name any path."""
+    if "cannot be imported" in message:
+        return _COPY if bundled else "the check 'packages' tells how to install it"
+    return "the message says what the folder lacks"

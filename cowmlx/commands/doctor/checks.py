@@ -1,0 +1,369 @@
+"""The checks, one after the other; later ones use what earlier ones found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+from cowmlx import _constants as constants
+from cowmlx.commands import origin
+from cowmlx.commands.bundle import BundleError, binaries, interpreter, manifest
+from cowmlx.commands.doctor import NOTE, OK, PROBLEM, Finding, advice
+from cowmlx.commands.doctor.probe import Probe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+PACKAGE = Path(__file__).resolve().parent.parent.parent
+MAC = sys.platform == "darwin"
+SETTING = "COWMLX_KERNELS"  # cowmlx.accelerate.kernels names it too, and needs mlx
+LIBRARY = PACKAGE / "lib" / ("libcowmlx.1.dylib" if MAC else "libcowmlx.so.1")
+DESCRIPTORS = 256  # what macOS gives; a weights file, a pipe or a socket takes one each
+
+
+class Doctor:
+    """Examines one installation.
+
+    Args:
+        library: the shared library; that of this package, or of a bundle.
+        model: a model folder to load, or None.
+        seconds: how long what may hang is waited for.
+        tell: is given what takes a while, before it does.
+
+    Attributes:
+        bundle: the folder of the bundle that the library is of, or None.
+        probe: what a start came to, once it has been tried.
+    """
+
+    def __init__(
+        self, library: Path, model: str | None, seconds: float, tell: Callable[[str], None]
+    ) -> None:
+        self._library = library
+        self._model = model
+        self._seconds = seconds
+        self._tell = tell
+        self.bundle = next(
+            (folder for folder in library.resolve().parents if (folder / manifest.NAME).is_file()),
+            None,
+        )
+        self.probe: Probe | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Make every check; each yields one finding or more."""
+        yield from self._machine()
+        yield from self._files()
+        if self._library.is_file():
+            tried = f", loading {self._model}" if self._model else ""
+            self._tell(f"starting the engine as a host does{tried}; at most {self._seconds:g} s")
+            self.probe = Probe(self._library, self._model, self._seconds)
+        yield from self._packages()  # before the start, which fails without them and says less
+        if self.probe is not None:
+            yield from self._opening(self.probe)
+            yield from self._start(self.probe)
+        if self.probe is not None and self.probe.info:
+            yield from self._device(self.probe)
+            yield from self._model_run(self.probe)
+        yield from self._surroundings()
+
+    # ---------------------------------------------------------------- Files
+
+    def _machine(self) -> Iterator[Finding]:
+        python = f"Python {platform.python_version()} at {sys.executable}"
+        yield Finding("machine", OK, f"{sysconfig.get_platform()}; this is {python}")
+        if MAC and platform.machine() != "arm64":
+            yield Finding(
+                "machine",
+                PROBLEM,
+                f"this Python runs as {platform.machine()}",
+                "mlx needs Apple Silicon: install a Python for arm64",
+            )
+
+    def _files(self) -> Iterator[Finding]:
+        if not self._library.is_file():
+            text = f"{self._library} does not exist"
+            yield Finding("library", PROBLEM, text, origin.again())
+        if self.bundle is not None:
+            yield from self._bundle_files(self.bundle)
+            return
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        bridge = PACKAGE / f"_bridge{suffix}"
+        others = [path.name for path in PACKAGE.glob("_bridge.*") if path.suffix in (".so",)]
+        if bridge.is_file():
+            yield Finding("bridge", OK, str(bridge))
+        elif others:
+            yield Finding(
+                "bridge",
+                PROBLEM,
+                f"there is {', '.join(others)}, but this Python needs {bridge.name}",
+                "run the doctor with the Python that the package was built for, or build it again",
+            )
+        else:
+            yield Finding("bridge", PROBLEM, f"{bridge} does not exist", origin.again())
+        yield from self._age()
+        yield from self._header()
+
+    def _bundle_files(self, bundle: Path) -> Iterator[Finding]:
+        self._tell(f"reading every file of {bundle}")
+        try:
+            problems = manifest.verify(bundle)
+        except BundleError as error:
+            problems = [str(error)]
+        if not problems:
+            yield Finding("bundle", OK, f"{bundle} is what was written")
+            return
+        text = "; ".join(problems[:5]) + (f" and {len(problems) - 5} more" * (len(problems) > 5))
+        yield Finding("bundle", PROBLEM, text, "copy the bundle again from where it was made")
+
+    def _age(self) -> Iterator[Finding]:
+        """In a source tree: whether what was built is older than what it was built from.
+
+        Every build makes the library, but the bridge only if its own sources have changed.
+        """
+        sources = [*PACKAGE.glob("*.px*"), *(PACKAGE.parent / "csrc").rglob("*.[ch]*")]
+        if not (PACKAGE.parent / "csrc").is_dir() or not self._library.is_file():
+            return
+        newest = max(sources, key=lambda path: path.stat().st_mtime)
+        if newest.stat().st_mtime > self._library.stat().st_mtime:
+            text = f"{self._library.name} is older than {newest.name}"
+            yield Finding("build", NOTE, text, "run make")
+
+    def _header(self) -> Iterator[Finding]:
+        folders = (PACKAGE / "include", PACKAGE.parent / "include")
+        header = next((f / "cow_mlx.h" for f in folders if (f / "cow_mlx.h").is_file()), None)
+        if header is None:
+            yield Finding("header", PROBLEM, f"no cow_mlx.h beside {PACKAGE}", origin.again())
+            return
+        found = re.search(r'#define COW_MLX_VERSION "([^"]+)"', header.read_text(errors="replace"))
+        version = found[1] if found else "no version"
+        if version == constants.VERSION:
+            yield Finding("header", OK, f"{header}, version {version}")
+        else:
+            text = f"{header} is of {version}, the package is {constants.VERSION}"
+            yield Finding("header", PROBLEM, text, origin.again())
+
+    # ---------------------------------------------------------------- Start
+
+    def _opening(self, probe: Probe) -> Iterator[Finding]:
+        step = probe.steps.get("open")
+        if step is None:
+            text = probe.failure or probe.errors
+            slow = "did not end within" in text
+            yield Finding("library", PROBLEM, text, self._advice(text) if slow else origin.again())
+        elif step.status != "OK":
+            yield Finding("library", PROBLEM, step.text, self._advice(step.text))
+        elif step.text != f"{constants.VERSION} {constants.ABI_VERSION}" and self.bundle is None:
+            version, _, abi = step.text.partition(" ")
+            text = f"{self._library} is {version} with ABI {abi}, the package is "
+            text += f"{constants.VERSION} with ABI {constants.ABI_VERSION}"
+            yield Finding("library", PROBLEM, text, origin.again())
+        else:
+            yield Finding("library", OK, f"{self._library}, version and ABI {step.text}")
+
+    def _start(self, probe: Probe) -> Iterator[Finding]:
+        opened = probe.steps.get("open")
+        if opened is None or opened.status != "OK":
+            return
+        step = probe.steps.get("start")
+        if step is None:
+            text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
+            yield Finding("start", PROBLEM, text, self._advice(text))
+        elif step.status != "OK":
+            text = f"{step.status}: {step.text}"
+            yield Finding("start", PROBLEM, text, self._advice(step.text))
+            yield from self._python()
+        else:
+            info = probe.info
+            text = f"Python {info['python']} in {info['python_home']}, {info['libpython']}"
+            yield Finding("start", OK, text)
+            yield Finding("mlx", OK, f"{info['mlx']} at {info['mlx_path']}")
+            yield Finding("mlx-lm", OK, f"{info['mlx_lm']} at {info['mlx_lm_path']}")
+
+    def _python(self) -> Iterator[Finding]:
+        """Whether the Python that runs this could be booted, and could import mlx."""
+        if self.bundle is not None:
+            return
+        try:
+            yield Finding("python", OK, f"its shared library is {interpreter.find().library}")
+        except BundleError as error:
+            yield Finding(
+                "python",
+                PROBLEM,
+                str(error),
+                "install one (Debian: libpython3-dev; pyenv: build with --enable-shared)",
+            )
+        command = [sys.executable, "-c", "import mlx.core as mx; print(mx.__version__)"]
+        self._tell(f"importing mlx.core; at most {self._seconds:g} s")
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=self._seconds)
+        except subprocess.TimeoutExpired:
+            text = f"import mlx.core did not end within {self._seconds:g} s"
+            yield Finding("mlx", PROBLEM, text, self._advice(text))
+            return
+        if done.returncode < 0:
+            text = f"import mlx.core was ended by {signal.Signals(-done.returncode).name}"
+            yield Finding("mlx", PROBLEM, text, self._advice(text))
+        elif done.returncode:
+            lines = done.stderr.strip().splitlines()
+            text = lines[-1] if lines else f"import mlx.core ended with {done.returncode}"
+            yield Finding("mlx", PROBLEM, text, self._advice(text))
+        else:
+            yield Finding("mlx", OK, f"this Python imports mlx {done.stdout.strip()}")
+
+    def _advice(self, message: str) -> str:
+        return advice.for_message(message, bundled=self.bundle is not None)
+
+    # ------------------------------------------------------------- Packages
+
+    def _packages(self) -> Iterator[Finding]:
+        """Compare what is installed with what the package was made with."""
+        if self.bundle is not None:
+            return
+        pins = origin.pins()
+        if not pins:
+            text = "cowmlx was copied here, so there is no telling which versions it wants"
+            yield Finding("packages", NOTE, text)
+            return
+        info = self.probe.info if self.probe is not None else {}
+        folders = [str(Path(info["mlx_lm_path"]).parent)] if info else sys.path
+        home = info.get("python_home")
+        python = "" if not home or Path(home).samefile(sys.prefix) else f"{home}/bin/python3"
+        installed = {
+            origin.normal(found.metadata["Name"]): found
+            for found in reversed(list(metadata.distributions(path=folders)))
+        }
+        wrong = {
+            name: f"{name} {installed[name].version} instead of {version}"
+            for name, version in pins.items()
+            if name in installed and installed[name].version != version
+        }
+        broken = {
+            name: lost
+            for name in pins
+            if name in installed and (lost := _lost(installed[name], sizes=not info))
+        }
+        missing = [f"{name}=={version}" for name, version in pins.items() if name not in installed]
+        if missing:
+            text = f"missing: {', '.join(missing)}"
+            versions = {name: pins[name] for name in pins if name not in installed}
+            yield Finding("packages", PROBLEM, text, f"run {origin.install(versions, python)}")
+        if broken:
+            told = (
+                f"{lost[0]}{f' and {len(lost) - 1} more' * (len(lost) > 1)}"
+                for lost in broken.values()
+            )
+            text = f"damaged: {', '.join(told)}"
+            versions = {name: installed[name].version for name in broken}
+            command = origin.install(versions, python, "--no-deps", "--force-reinstall")
+            yield Finding("packages", PROBLEM, text, f"run {command}")
+        if wrong:
+            text = f"other versions than it was tested with: {', '.join(wrong.values())}"
+            versions = {name: pins[name] for name in wrong}
+            yield Finding("packages", NOTE, text, f"run {origin.install(versions, python)}")
+        if not missing and not wrong and not broken:
+            yield Finding("packages", OK, ", ".join(f"{n} {v}" for n, v in pins.items()))
+
+    # --------------------------------------------------------------- Device
+
+    def _device(self, probe: Probe) -> Iterator[Finding]:
+        info = probe.info
+        if MAC and info["device"] != "gpu":
+            yield Finding(
+                "device", PROBLEM, "mlx sees no GPU", "check that mlx-metal is installed as mlx is"
+            )
+        elif info["device"] != "gpu" and shutil.which("nvidia-smi"):
+            text = "mlx computes on the CPU, and there is an NVIDIA GPU"
+            yield Finding("device", NOTE, text, "install mlx's CUDA build in the place of mlx-cpu")
+        else:
+            yield Finding("device", OK, info["device"])
+        if info["blas"] != "reference" or info["device"] == "gpu":
+            yield Finding("BLAS", OK, info["blas"])
+        elif os.environ.get("COWMLX_BLAS") == "reference":
+            text = "reference, as COWMLX_BLAS asks for"
+            yield Finding("BLAS", NOTE, text, "unset COWMLX_BLAS: prompts take many times longer")
+        else:
+            lack = (
+                "scipy-openblas32 is not installed",
+                "the check 'packages' tells how to install it",
+            )
+            if self.bundle is not None:
+                lack = "it is not in the bundle", "make the bundle without --without openblas"
+            reason = info.get("blas_problem") or lack[0]
+            text = f"reference: {reason}; prompts take many times longer than with OpenBLAS"
+            yield Finding("BLAS", NOTE, text, lack[1])
+
+        yield from self._kernels(info)
+
+    def _kernels(self, info: dict[str, Any]) -> Iterator[Finding]:
+        told = info["kernels"]
+        problem = told["problem"]
+        if not problem:
+            text = f"for {told['instruction_set']}, {told['threads']} threads"
+            yield Finding("kernels", OK, text)
+        elif info["device"] == "gpu":
+            yield Finding("kernels", OK, f"none for the CPU: {problem}")
+        else:
+            text = f"none: {problem}; models take many times longer"
+            advice_given = f"unset {SETTING}" if os.environ.get(SETTING) else origin.again()
+            yield Finding("kernels", NOTE, text, advice_given)
+
+    def _model_run(self, probe: Probe) -> Iterator[Finding]:
+        if self._model is None:
+            return
+        for name in ("load", "generate"):
+            step = probe.steps.get(name)
+            if step is None:
+                text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
+                yield Finding(name, PROBLEM, text, self._advice(text))
+                return
+            if step.status != "OK":
+                text = f"{step.status}: {step.text}"
+                bundled = self.bundle is not None
+                yield Finding(name, PROBLEM, text, advice.for_model(text, bundled=bundled))
+                return
+            yield Finding(name, OK, step.text or self._model)
+
+    # --------------------------------------------------------- Surroundings
+
+    def _surroundings(self) -> Iterator[Finding]:
+        for name in ("COWMLX_PYTHON_HOME", "COWMLX_BLAS", SETTING):
+            if value := os.environ.get(name):
+                yield Finding("environment", NOTE, f"{name} is {value}")
+        for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH"):
+            if value := os.environ.get(name):
+                text = f"{name} is {value}; other libraries than the installed ones may be loaded"
+                yield Finding("environment", NOTE, text, "try without it if something is wrong")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS:
+            yield Finding("descriptors", OK, f"{soft} files may be open")
+        else:
+            text = f"only {soft} files may be open (at most {hard})"
+            yield Finding("descriptors", NOTE, text, "raise it: ulimit -n 1024, or setrlimit()")
+        folder = self._library.parent
+        if folder.is_dir() and folder.stat().st_mode & 0o002:
+            text = f"every user may write into {folder}, and so into your program"
+            yield Finding("permissions", PROBLEM, text, f"chmod o-w {folder}")
+
+
+def _lost(distribution: metadata.Distribution, *, sizes: bool) -> list[str]:
+    """Return which modules of a package are gone, or not of the size that they had."""
+    lost = []
+    for file in distribution.files or ():
+        path = Path(str(distribution.locate_file(file)))
+        if not (file.suffix == ".py" or binaries.is_binary(path)) or "tests" in file.parts:
+            continue  # headers and texts may have been left out
+        if not path.is_file():
+            lost.append(f"{file} is missing")
+        elif sizes and file.size not in (None, path.stat().st_size):
+            lost.append(f"{file} has {path.stat().st_size} bytes instead of {file.size}")
+    return lost

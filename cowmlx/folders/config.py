@@ -1,0 +1,197 @@
+"""Reading a model folder's JSON files."""
+
+from __future__ import annotations
+
+import os
+
+from cowmlx import json_text
+from cowmlx.errors import BadFormat, InputOutput, NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# What is assumed of a model that names no limit, as recurrent ones do not.
+DEFAULT_CONTEXT_LENGTH = 32768
+_MAX_CONTEXT = 2**31 - 1  # tokens
+
+_CONTEXT_KEYS = (
+    # First: it is the size of a table of positions, beyond which mlx would read other memory.
+    "n_positions",
+    "max_position_embeddings",
+    "max_sequence_length",
+    "max_seq_len",
+    "max_seq_length",
+    "seq_length",
+    "model_max_length",
+    "n_ctx",
+    "ctx_len",
+)
+# The folder of named chat templates.
+TEMPLATES = "additional_chat_templates"
+# No tokenizer or config comes near this; files of weights may be larger.
+_MAX_TEXT = 1 << 29
+_LARGE = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".onnx", ".npz", ".h5", ".msgpack")
+
+_TEXT_PARTS = ("text_config", "language_config", "llm_config")
+_TAGGED_FLOATS = {
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+    "NaN": float("nan"),
+}
+
+
+def check_folder(path: str) -> None:
+    """Require an existing directory of ordinary files.
+
+    A pipe or device among them could keep its reader for ever.
+
+    Raises:
+        NotFound: there is none.
+        BadFormat: something in it is neither a file nor a directory, or a text too large.
+    """
+    if not os.path.isdir(path):
+        if os.path.exists(path):
+            raise NotFound(f"{path} is not a directory; pass the folder of the model", file=path)
+        raise NotFound(f"no such directory: {path}", file=path)
+    for folder in (path, os.path.join(path, TEMPLATES)):
+        if not os.path.isdir(folder):
+            continue
+        for entry in os.scandir(folder):
+            if entry.is_file():
+                if not entry.name.endswith(_LARGE) and entry.stat().st_size > _MAX_TEXT:
+                    raise BadFormat(
+                        f"{entry.path} is larger than {_MAX_TEXT} bytes",
+                        reason="limit_exceeded",
+                        file=entry.path,
+                        limit=_MAX_TEXT,
+                    )
+            elif not entry.is_dir() and os.path.exists(entry.path):
+                raise BadFormat(
+                    f"{entry.path} is neither a file nor a directory; remove it", file=entry.path
+                )
+
+
+def read_text(path: str) -> str:
+    """Read a UTF-8 file.
+
+    Raises:
+        NotFound, InputOutput, BadFormat: missing, unreadable, or no UTF-8.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        folder, name = os.path.split(path)
+        raise NotFound(f"{folder} has no {name}", file=name) from None
+    except UnicodeDecodeError as exc:
+        raise BadFormat(
+            f"{path} is not UTF-8 text: {exc.reason} at byte {exc.start}",
+            reason="invalid_utf8",
+            file=path,
+            byte=exc.start,
+        ) from exc
+    except OSError as exc:
+        raise InputOutput(f"cannot read {path}: {exc.strerror or exc}", file=path) from exc
+
+
+def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
+    """Read a JSON object; an absent optional file is an empty one.
+
+    Raises:
+        NotFound, InputOutput: as :func:`read_text`.
+        BadFormat: malformed JSON, with line and column, or no object.
+    """
+    if optional and not os.path.exists(path):
+        return {}
+    text = read_text(path)
+    try:
+        value = json_text.parse(text)
+    except json_text.Malformed as exc:
+        raise BadFormat(f"{path} is not JSON: {exc}", file=path, **exc.place) from exc
+    if not isinstance(value, dict):
+        raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}", file=path)
+    return value
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Read ``config.json`` as mlx-lm does: end tokens come from ``generation_config.json``.
+
+    Raises:
+        NotFound, InputOutput, BadFormat: as :func:`read_json`.
+    """
+    config: dict[str, Any] = _untag(read_json(os.path.join(path, "config.json")))
+    try:
+        generation = read_json(os.path.join(path, "generation_config.json"), optional=True)
+    except BadFormat:
+        # mlx-lm ignores a malformed one, and nothing else in it matters here.
+        generation = {}
+    if generation.get("eos_token_id"):
+        config["eos_token_id"] = generation["eos_token_id"]
+    if "quantization_config" not in config:
+        text = config.get("text_config")
+        if isinstance(text, dict) and "quantization_config" in text:
+            config["quantization_config"] = text["quantization_config"]
+        else:
+            separate = read_json(os.path.join(path, "hf_quant_config.json"), optional=True)
+            if separate:
+                config["quantization_config"] = separate
+    return config
+
+
+def end_tokens(config: dict[str, Any]) -> list[int] | None:
+    """Return the end tokens that the config names; None if it names none.
+
+    Raises:
+        BadFormat: ``eos_token_id`` is neither an integer nor a list of them.
+    """
+    value = config.get("eos_token_id")
+    if value is None:
+        return None
+    tokens = value if isinstance(value, list) else [value]
+    if any(isinstance(token, bool) or not isinstance(token, int) for token in tokens):
+        raise BadFormat(
+            f"config.json: eos_token_id must hold integers, not {value!r}",
+            reason="invalid_config",
+            file="config.json",
+            key="eos_token_id",
+        )
+    return list(tokens)
+
+
+def context_length(config: dict[str, Any], tokenizer_config: dict[str, Any]) -> int:
+    """Return how many tokens the model was made for.
+
+    The first positive integer among the usual keys of the config, of its text part, and of
+    the tokenizer's ``model_max_length``; :data:`DEFAULT_CONTEXT_LENGTH` if there is none.
+    """
+    parts = [config]
+    parts += [config[key] for key in _TEXT_PARTS if isinstance(config.get(key), dict)]
+    for part in parts:
+        for key in _CONTEXT_KEYS:
+            if _is_length(part.get(key)):
+                return int(part[key])
+    length = tokenizer_config.get("model_max_length")
+    # transformers writes 10**30 for "unknown".
+    if _is_length(length) and int(length or 0) < 10**9:
+        return int(length or 0)
+    return DEFAULT_CONTEXT_LENGTH
+
+
+def _is_length(value: object) -> bool:
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 1 <= value <= _MAX_CONTEXT
+    )
+
+
+def _untag(value: Any) -> Any:
+    """Turn transformers' tagged non-finite floats back into floats."""
+    if isinstance(value, dict):
+        if len(value) == 1 and value.get("__float__") in _TAGGED_FLOATS:
+            return _TAGGED_FLOATS[value["__float__"]]
+        return {key: _untag(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_untag(item) for item in value]
+    return value

@@ -1,0 +1,332 @@
+"""Weights: from shards on disk into a network, and their evaluation group by group."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+
+from cowmlx import failures, resources
+from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound, OutOfMemory
+from cowmlx.folders import config as config_files
+from cowmlx.folders import safetensors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    import mlx.core as mx
+    from mlx.nn.layers.base import Module
+
+# A load can be cancelled between two groups: no group holds more, one large tensor excepted.
+GROUP_BYTES = 128 * 1024 * 1024
+_NAMED = 5
+_BLOCK_AXES = 3  # of a weight in blocks, which are filled up behind its rows
+
+
+def shards(path: str) -> list[str]:
+    """List the folder's ``model*.safetensors``, checked by their headers.
+
+    Raises:
+        NotFound: there is none.
+        BadFormat: one is damaged.
+    """
+    files = sorted(
+        os.path.join(path, name)
+        for name in os.listdir(path)
+        if name.startswith("model") and name.endswith(".safetensors")
+    )
+    if not files:
+        raise NotFound(
+            f"{path} has no model*.safetensors; mlx_lm.convert makes them of other formats",
+            file="model*.safetensors",
+        )
+    for file in files:
+        safetensors.check_file(file)
+    return files
+
+
+def read(files: list[str]) -> dict[str, mx.array]:
+    """Map every tensor of the shards lazily; nothing is read but the headers.
+
+    Raises:
+        BadFormat, OutOfMemory: mlx refuses a file.
+    """
+    weights: dict[str, mx.array] = {}
+    for file in files:
+        try:
+            weights.update(safetensors.load(file))
+        except Exception as exc:
+            raise failure(exc, file) from exc
+    return weights
+
+
+def start_readers(files: list[str]) -> None:
+    """Let mlx start the threads that read large arrays, if some of these are.
+
+    Raises:
+        OutOfMemory: they cannot be started.
+    """
+    import mlx.core as mx
+
+    if resources.large_readers_run():
+        return
+    for file in files:
+        if os.path.getsize(file) < resources.LARGE_READ:
+            continue
+        large = [a for a in safetensors.load(file).values() if a.nbytes >= resources.LARGE_READ]
+        if large:
+            smallest = min(large, key=lambda array: array.nbytes)
+            resources.start_large_readers(partial(mx.eval, smallest))
+            return
+
+
+def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
+    """Put weights into a network; every name and shape must match.
+
+    Raises:
+        NotFound: weights are missing because a shard that the index names is.
+        BadFormat: weights are missing, left over, of another shape, or no floating-point numbers.
+    """
+    expected = flatten(network.parameters())
+    missing = sorted(expected.keys() - weights.keys())
+    if missing:
+        _require_indexed_shards(path)
+        raise BadFormat(
+            f"{path} lacks {_some(missing)}, which the config asks for",
+            reason="weights_mismatch",
+            file=path,
+        )
+    extra = sorted(weights.keys() - expected.keys())
+    if extra:
+        raise BadFormat(
+            f"{path} has {_some(extra)}, which the config has no place for",
+            reason="weights_mismatch",
+            file=path,
+        )
+    wrong = [
+        f"{name} is {_shape(weights[name])}, not {_shape(expected[name])}"
+        for name in sorted(expected)
+        if weights[name].shape != expected[name].shape
+    ]
+    if wrong:
+        shown = "; ".join(wrong[:_NAMED])
+        raise BadFormat(
+            f"{path}: {len(wrong)} weights have other shapes than the config gives them: {shown}",
+            reason="weights_mismatch",
+            file=path,
+        )
+    unusable = [
+        f"{name} is {_type(weights[name])}, not {_type(expected[name])}"
+        for name in sorted(expected)
+        if _is_float(weights[name]) != _is_float(expected[name])
+    ]
+    if unusable:
+        shown = "; ".join(unusable[:_NAMED])
+        raise BadFormat(
+            f"{path}: {len(unusable)} weights are of types that do not fit: {shown}",
+            reason="weights_mismatch",
+            file=path,
+        )
+    network.load_weights(list(weights.items()), strict=False)
+
+
+def evaluate(network: Module, path: str) -> Iterator[float]:
+    """Evaluate a network's parameters, yielding the fraction of bytes after each group.
+
+    Raises:
+        BadFormat, OutOfMemory: the evaluation failed.
+    """
+    import mlx.core as mx
+
+    named = list(flatten(network.parameters()).items())
+    total = sum(array.nbytes for _, array in named) or 1
+    done = 0
+    for group in _groups(named):
+        size = sum(array.nbytes for array in group)
+        resources.require_memory(size, f"a part of the weights of {path}")
+        try:
+            mx.eval(group)
+        except Exception as exc:
+            # What else fails there is of this group too, and no later work's.
+            with suppress(Exception):
+                mx.synchronize()
+            raise failure(exc, path) from exc
+        done += size
+        yield min(done / total, 1.0)
+
+
+class Unread:
+    """The weights of a network that were left on disk until they are first used.
+
+    Args:
+        network: whose they are.
+        files: the shards that hold them.
+        path: the folder, for messages.
+    """
+
+    def __init__(self, network: Module, files: list[str], path: str) -> None:
+        import mlx.core as mx
+
+        self._network: Module | None = network
+        self._sizes = {file: os.path.getsize(file) for file in files}
+        self._path = path
+        self._stream = mx.default_stream(mx.default_device())  # that they are read on
+        self._damage = ""
+
+    def read(self) -> None:
+        """Read them; nothing once they are read.
+
+        Raises:
+            InputOutput: they could not be read, by this call or an earlier one.
+            OutOfMemory: there is no memory for them now.
+        """
+        import mlx.core as mx
+
+        if self._damage:
+            raise InputOutput(f"{self._damage}; load the model again")
+        if self._network is None:
+            return
+        try:
+            with mx.stream(self._stream):
+                for _ in evaluate(self._network, self._path):
+                    pass
+        except OutOfMemory:
+            raise
+        except Exception as exc:
+            self._damage = self._reason(exc)
+            self.read()
+        self._network = None
+
+    def _reason(self, exc: Exception) -> str:
+        for file, size in self._sizes.items():
+            now = os.path.getsize(file) if os.path.exists(file) else 0
+            if now < size:
+                return f"{file} has {now} bytes, but had {size} when the model was loaded"
+        return f"the weights of {self._path} could not be read when they were first used ({exc})"
+
+
+def count(network: Module) -> int:
+    """Count parameters; a packed weight counts the numbers it stands for."""
+    total = 0
+    for module, name, array, size in _own_arrays(network):
+        bits = getattr(module, "bits", None)
+        if isinstance(bits, int) and "scales" in module:
+            if name == "weight":
+                total += size * 32 // bits
+            elif name == "bias":
+                total += array.size
+        else:
+            total += size
+    return total
+
+
+def nbytes(network: Module) -> int:
+    """Return the bytes of all parameters."""
+    return sum(size * array.itemsize for _, _, array, size in _own_arrays(network))
+
+
+def _own_arrays(network: Module) -> Iterator[tuple[Any, str, mx.array, int]]:
+    """Yield a network's parameters: their module, name, and how many numbers they have.
+
+    Those in blocks (``cowmlx.accelerate``) are filled up behind their rows, which does not count.
+    """
+    import mlx.core as mx
+
+    for _, module in network.named_modules():
+        rows = getattr(module, "rows", None)
+        own = {key: value for key, value in module.items() if not _holds_modules(value)}
+        for name, array in flatten(own).items():
+            if not isinstance(array, mx.array) or name.startswith("_"):
+                continue
+            filled = isinstance(rows, int) and array.ndim == _BLOCK_AXES
+            size = int(rows or 0) * array.shape[1] if filled else array.size
+            yield module, name, array, size
+
+
+def flatten(tree: Any) -> dict[str, mx.array]:
+    """Return the arrays of a tree of parameters by their full names."""
+    from mlx.utils import tree_flatten
+
+    return dict(tree_flatten(tree))
+
+
+def failure(exc: BaseException, where: str) -> CowMlxError:
+    """Turn what mlx or tokenizers raised while loading into an error of ours."""
+    found = failures.translate(exc)
+    if isinstance(found, CowMlxError):
+        return found
+    if isinstance(exc, RuntimeError) and "[read]" in str(exc):
+        return InputOutput(f"cannot read {where} ({exc})", file=where)
+    return BadFormat(f"cannot load {where} ({type(exc).__name__}: {exc})", file=where)
+
+
+def _groups(named: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
+    """Split parameters at layer borders, and within a layer at :data:`GROUP_BYTES`."""
+    group: list[mx.array] = []
+    size = 0
+    layer = ""
+    for name, array in named:
+        here = _layer(name)
+        if group and (here != layer or size + array.nbytes > GROUP_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(array)
+        size += array.nbytes
+        layer = here
+    if group:
+        yield group
+
+
+def _layer(name: str) -> str:
+    """Return a parameter's name up to its first index: ``model.layers.3``."""
+    parts = name.split(".")
+    for index, part in enumerate(parts):
+        if part.isdigit():
+            return ".".join(parts[: index + 1])
+    return ""
+
+
+def _holds_modules(value: Any) -> bool:
+    from mlx.nn.layers.base import Module
+
+    if isinstance(value, Module):
+        return True
+    if isinstance(value, dict):
+        return any(_holds_modules(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_holds_modules(item) for item in value)
+    return False
+
+
+def _require_indexed_shards(path: str) -> None:
+    index = os.path.join(path, "model.safetensors.index.json")
+    files = config_files.read_json(index, optional=True).get("weight_map")
+    if not isinstance(files, dict):
+        return
+    for name in sorted({value for value in files.values() if isinstance(value, str)}):
+        if not os.path.exists(os.path.join(path, name)):
+            raise NotFound(
+                f"{path} has no {name}, which model.safetensors.index.json names", file=name
+            )
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{len(names)} weights ({shown}{more})"
+
+
+def _is_float(array: mx.array) -> bool:
+    import mlx.core as mx
+
+    return mx.issubdtype(array.dtype, mx.floating)
+
+
+def _type(array: mx.array) -> str:
+    return str(array.dtype).rpartition(".")[2]
+
+
+def _shape(array: mx.array) -> str:
+    return "x".join(map(str, array.shape)) or "a scalar"

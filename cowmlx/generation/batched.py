@@ -1,0 +1,121 @@
+"""Passes of a network over the rows of a batch, and the proof that it takes them."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx import failures
+from cowmlx.cache.batch import Batch
+from cowmlx.errors import Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cowmlx.cache.layers import KVQuantization
+    from cowmlx.models.model import Model
+
+
+def feed(model: Model, batch: Batch, rows: list[Any], tokens: list[list[int]]) -> mx.array:
+    """Feed rows of a batch so many tokens each; returns logits (B, S, V), lazily."""
+    fed = [(row, ids) for row, ids in zip(rows, tokens, strict=True) if ids]
+    batch.begin_step([row for row, _ in fed], [len(ids) for _, ids in fed])
+    width = batch.rows.width
+    ids = [[0] * width for _ in batch.rows.all]
+    for row, own in fed:
+        ids[row.index][: len(own)] = own
+    logits = model.network(mx.array(ids, mx.int32), cache=batch.layers)
+    batch.end_step()
+    return logits
+
+
+def known_why_not(model: Model, kv: KVQuantization) -> str | None:
+    """Return why contexts of a model are not batched, as far as that is known, or None."""
+    why: str | None = model.remembered.get(("batched", kv.key, "steps"))
+    return why
+
+
+def why_not(model: Model, kv: KVQuantization) -> str | None:
+    """Return why a model cannot be batched, or None: two rows must give what they give alone."""
+    return _found_out(model, kv, "steps", _prove_steps)
+
+
+def why_no_prompts(model: Model, kv: KVQuantization) -> str | None:
+    """Return why prompts of several contexts cannot be processed as a batch, or None."""
+    return _found_out(model, kv, "prompts", _prove_prompts)
+
+
+def _found_out(
+    model: Model,
+    kv: KVQuantization,
+    what: str,
+    prove: Callable[[Model, Callable[[], list[Any]]], str | None],
+) -> str | None:
+    """Return why something cannot be batched, or None; found out once."""
+
+    def find() -> str | None:
+        try:
+            return prove(model, kv.maker(model))
+        except Exception as error:  # what an architecture makes of a batch it does not expect
+            failures.reraise_shortage(error)
+            reason = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}"
+            return f"its network does not take batches: {reason}"
+
+    why: str | None = model.remembered.once(("batched", kv.key, what), find)
+    return why
+
+
+def _prove_steps(model: Model, make_layers: Callable[[], list[Any]]) -> str | None:
+    """Step two rows of different length together and alone, and compare their logits."""
+    prompts = [[0, 1, 2], [1, 0]]
+    steps = [[3, 1], [2, 0]]
+    batch = Batch(make_layers(), mx.default_stream(mx.default_device()))
+    alone = []
+    for prompt in prompts:
+        layers = make_layers()
+        model.network(mx.array([prompt]), cache=layers)
+        batch.join(layers, len(prompt))
+        alone.append(layers)
+    for tokens in zip(*steps, strict=True):
+        batch.begin_step(batch.rows.all)
+        together = model.network(mx.array(tokens)[:, None], cache=batch.layers)[:, -1, :]
+        batch.end_step()
+        apart = mx.concatenate(
+            [
+                model.network(mx.array([[token]]), cache=layers)[:, -1, :]
+                for token, layers in zip(tokens, alone, strict=True)
+            ]
+        )
+        together, apart = together.astype(mx.float32), apart.astype(mx.float32)
+        scale = mx.maximum(mx.max(mx.abs(apart)), 1e-6)
+        worst = (mx.max(mx.abs(together - apart)) / scale).item()
+        if not worst < 0.02:  # type: ignore[operator]
+            return "its network gives other results in a batch"
+    return None
+
+
+def _prove_prompts(model: Model, make_layers: Callable[[], list[Any]]) -> str | None:
+    """Process two prompts of different length together and alone, behind tokens and behind none.
+
+    Returns:
+        None, or why prompts are not processed together.
+    """
+    batch = Batch(make_layers(), mx.default_stream(mx.default_device()))
+    held, prompts, steps = [[0, 1], []], [[2, 0], [1, 0, 2]], [[1], [3]]
+    alone = []
+    for before in held:
+        layers = make_layers()
+        if before:
+            model.network(mx.array([before]), cache=layers)
+        batch.join(layers, len(before))
+        alone.append(layers)
+    for tokens in (prompts, steps):
+        together = feed(model, batch, batch.rows.all, tokens)
+        for row, (layers, ids) in enumerate(zip(alone, tokens, strict=True)):
+            apart = model.network(mx.array([ids]), cache=layers)[0, -1].astype(mx.float32)
+            own = together[row, len(ids) - 1].astype(mx.float32)
+            scale = mx.maximum(mx.max(mx.abs(apart)), 1e-6)
+            if not (mx.max(mx.abs(own - apart)) / scale).item() < 0.02:  # type: ignore[operator]
+                return "its network gives other results for prompts in a batch"
+    return None

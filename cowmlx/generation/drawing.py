@@ -1,0 +1,104 @@
+"""Draws the tokens of a batch's rows together."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.generation import kernel_draw
+from cowmlx.generation.draw import Draw, DrawnRows
+from cowmlx.generation.logprobs import LogProbs
+from cowmlx.generation.sampling import RowSampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cowmlx.generation.draw import DrawInput
+    from cowmlx.generation.sampling import Sampler
+
+
+class Drawer:
+    """Draws for rows of logits, in one operation where the kernel for processors can be used.
+
+    Elsewhere the rows whose samplers are of one kind are drawn in the same operations of mlx, and
+    what the options of the same rows come to is kept from one draw to the next. A row gets the
+    same token either way, unless rounding decides between two.
+    """
+
+    def __init__(self) -> None:
+        self._samplers: dict[tuple[Sampler, ...], RowSampler] = {}
+
+    def draw(
+        self, inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int] | None = None
+    ) -> list[Draw]:
+        """Start computing a token for each input.
+
+        Args:
+            inputs: what tokens are drawn from, all of one model.
+            logits: (B, V).
+            rows: whose logits are whose; None: in order.
+        Returns:
+            the draws, in the order of their inputs; all are of the same rows.
+        """
+        rows = range(len(inputs)) if rows is None else rows
+        with_kernel = kernel_draw.usable(logits)
+        known, self._samplers = self._samplers, {}
+        order: list[int] = []
+        tokens = []
+        for places in _groups(inputs, _computing if with_kernel else _kind):
+            own, own_rows = [inputs[place] for place in places], [rows[place] for place in places]
+            if with_kernel:
+                tokens.append(kernel_draw.draw(own, logits, own_rows))
+            else:
+                samplers = tuple(each.sampler for each in own)
+                sample = known.get(samplers) or RowSampler(samplers)
+                self._samplers[samplers] = sample
+                tokens.append(sample(_taken(logits, own_rows), own))
+            order += places
+        together = tokens[0] if len(tokens) == 1 else mx.concatenate(tokens)
+        if order != sorted(order):
+            back = sorted(range(len(order)), key=order.__getitem__)
+            together = mx.take(together, mx.array(back), axis=0)
+        drawn = DrawnRows(together, _logprobs(inputs, logits, rows, together))
+        return [Draw(drawn, place, _taken(logits, [row])) for place, row in enumerate(rows)]
+
+
+def _kind(each: DrawInput) -> object:
+    """Return what inputs have in common that are drawn in the same operations."""
+    return each.sampler.kind, _computing(each), each.allowed is None
+
+
+def _computing(each: DrawInput) -> bool:
+    """Whether the token before is still computing."""
+    return isinstance(each.last, Draw)
+
+
+def _groups(inputs: Sequence[DrawInput], kind: Callable[[DrawInput], object]) -> list[list[int]]:
+    """Return the places of the inputs of each kind."""
+    groups: dict[object, list[int]] = {}
+    for place, each in enumerate(inputs):
+        groups.setdefault(kind(each), []).append(place)
+    return list(groups.values())
+
+
+def _taken(array: mx.array, rows: list[int]) -> mx.array:
+    """Return rows of an array, which is often all of it."""
+    if rows == list(range(array.shape[0])):
+        return array
+    if len(rows) == 1:
+        return array[rows[0] : rows[0] + 1]
+    return mx.take(array, mx.array(rows), axis=0)
+
+
+def _logprobs(
+    inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int], tokens: mx.array
+) -> dict[int, tuple[LogProbs, int]]:
+    """Return what is reported of inputs that want it, by place."""
+    found = {}
+    for places in _groups(inputs, lambda each: each.logprobs):
+        count = inputs[places[0]].logprobs
+        if count:
+            taken = _taken(logits, [rows[place] for place in places])
+            of_rows = LogProbs(taken, _taken(tokens, places), count)
+            found.update({place: (of_rows, index) for index, place in enumerate(places)})
+    return found

@@ -1,7 +1,0 @@
-"""Chat templates as bounded programs: jinja2's language, every operation of it counted.
-
-A template comes from an untrusted folder and renders on the thread that serves every context.
-Its code is therefore compiled so that whatever is not done in a fixed small time goes through
-this package, which charges a :class:`~cowmlx.models.templates.budget.Budget` before it does the
-work. Values are of a closed set of types; what is not known to be bounded cannot be called.
-"""

@@ -1,0 +1,194 @@
+"""The wiring of a model folder: read without its weights, and checked against them."""
+
+from __future__ import annotations
+
+import re
+
+from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
+from cowmlx.folders import config as config_files
+from cowmlx.folders import weights
+from cowmlx.models import network, quantization
+from cowmlx.networks import architectures, blocks
+from cowmlx.networks.architectures import xlstm
+from cowmlx.networks.wiring.declaration import BlockSpec, Wiring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import mlx.core as mx
+
+    from cowmlx.networks.blocks import Block
+
+_OF_BLOCK = re.compile(r"blocks\.([^.]+)\.(.+)", re.DOTALL)
+
+
+def read(path: str) -> Wiring:
+    """Read the wiring that a folder's ``config.json`` has or stands for.
+
+    Nothing else needs to be in the folder.
+
+    Raises:
+        NotFound, InputOutput, BadFormat: there is no config, or a bad one.
+        Unsupported: the model is of another kind.
+    """
+    config = _config(path)
+    try:
+        return _wiring(config)
+    except Exception as exc:
+        raise _unusable(exc, path) from exc
+
+
+def problems(path: str) -> list[str]:
+    """Check a folder's wiring, and names and shapes of its weights, which are not loaded.
+
+    Returns:
+        What is wrong, as far as it can be told at once: blocks before widths, and these before
+        weights. Nothing if the folder's network can be made.
+
+    Raises:
+        NotFound, InputOutput, BadFormat, Unsupported: as :func:`read`, where it is not the
+            wiring that is wrong.
+    """
+    config = _config(path)
+    found = _of_blocks(config)
+    if found:
+        return found
+    try:
+        wiring = _wiring(config)
+        found = _of_graph(wiring)
+        return found or _of_weights(path, config)
+    except Exception as exc:
+        return [str(_unusable(exc, path))]
+
+
+def _config(path: str) -> dict[str, Any]:
+    try:
+        config_files.check_folder(path)
+        config = config_files.read_config(path)
+        network.check_sizes(config)
+    except Exception as exc:
+        raise weights.failure(exc, path) from exc
+    kind = config.get("model_type")
+    if kind not in architectures.OWN or config.get("model_file"):
+        known = " and ".join(architectures.OWN)
+        raise Unsupported(
+            f"{path} has no wiring: its model_type is {repr(kind)[:60]}; those of {known} have one",
+            file=path,
+        )
+    return config
+
+
+def _wiring(config: dict[str, Any]) -> Wiring:
+    if config["model_type"] == "xlstm":
+        return xlstm.create_xlstm_wiring(config)
+    wiring: Wiring = architectures.load("mad").ModelArgs.from_dict(config).wiring
+    return wiring
+
+
+def _unusable(exc: Exception, path: str) -> CowMlxError:
+    if isinstance(exc, CowMlxError):
+        return exc
+    return BadFormat(
+        f"{path} has no usable wiring ({type(exc).__name__}: {exc})",
+        reason="invalid_wiring",
+        file=path,
+    )
+
+
+def _of_blocks(config: dict[str, Any]) -> list[str]:
+    """Tell of all declarations of blocks that are none."""
+    declared = config.get("wiring")
+    listed = declared.get("blocks") if isinstance(declared, dict) else None
+    if config["model_type"] != "mad" or not isinstance(listed, list):
+        return []
+    found = []
+    for block in listed:
+        try:
+            BlockSpec.from_json(block)
+        except CowMlxError as exc:
+            found.append(str(exc))
+    return found
+
+
+def _of_graph(wiring: Wiring) -> list[str]:
+    """Tell of all blocks that cannot be made, of the graph, and of all widths that do not fit."""
+    found = []
+    made: dict[str, Block] = {}
+    for spec in wiring.blocks:
+        try:
+            made[spec.name] = blocks.make(spec, wiring)
+        except CowMlxError as exc:
+            found.append(str(exc))
+    try:
+        wiring.validate()
+    except CowMlxError as exc:
+        found.append(str(exc))
+    return found or _of_widths(wiring, made)
+
+
+def _of_widths(wiring: Wiring, made: dict[str, Block]) -> list[str]:
+    try:
+        blocks.check_widths(wiring, made)
+        return []
+    except CowMlxError as exc:
+        found = [str(exc)]
+    # The rules tell of one misfit: they are asked again about every edge alone.
+    for (source, target), polarity in wiring.edges.items():
+        names = {wiring.input: None, source: None, target: None}
+        names |= dict.fromkeys(made[target].borrowed(wiring[target]))
+        part = Wiring()
+        for name in names:
+            part.add_block(name, wiring[name].type, **wiring[name].parameters)
+        part.connect(source, target, polarity)
+        try:
+            blocks.check_widths(part, {name: made[name] for name in names})
+        except CowMlxError as exc:
+            found.append(str(exc))
+    return list(dict.fromkeys(found))
+
+
+def _of_weights(path: str, config: dict[str, Any]) -> list[str]:
+    """Tell of all weights that are missing, left over, or of another shape."""
+    architecture = architectures.name(config)
+    if not quantization.is_light(config):
+        architectures.require_in_mlx_lm(architecture, config)
+    module = architectures.load(architecture)
+    net = module.Model(module.ModelArgs.from_dict(config))
+    # Both sides are lazy: only headers of files are read.
+    stored = weights.read(weights.shards(path))
+    if hasattr(net, "sanitize"):
+        stored = net.sanitize(stored)
+    quantization.apply(net, config, stored)
+    expected = weights.flatten(net.parameters())
+    found = []
+    for name in expected.keys() - stored.keys():
+        found.append(f"{_place(name, net.wiring)} is not among the stored weights")
+    for name in stored.keys() - expected.keys():
+        found.append(f"{_place(name, net.wiring)} is stored, but has no place in the wiring")
+    for name in expected.keys() & stored.keys():
+        if stored[name].shape != expected[name].shape:
+            found.append(
+                f"{_place(name, net.wiring)} is {_shape(stored[name])}, "
+                f"not {_shape(expected[name])}"
+            )
+    found.sort()
+    try:
+        weights.assign(net, stored, path)
+    except NotFound as exc:  # a whole shard is missing: that is why
+        found.insert(0, str(exc))
+    except CowMlxError as exc:
+        found = found or [str(exc)]
+    return found
+
+
+def _place(name: str, wiring: Wiring) -> str:
+    """Tell a weight's name by its block."""
+    match = _OF_BLOCK.fullmatch(name)
+    if match is None or match[1] not in wiring:
+        return f"the weight {name}"
+    return f"block {match[1]} ({wiring[match[1]].type}): {match[2]}"
+
+
+def _shape(array: mx.array) -> str:
+    return "x".join(map(str, array.shape)) or "a scalar"

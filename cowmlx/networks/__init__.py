@@ -1,0 +1,1 @@
+"""Where networks come from: mlx-lm's architectures, our own, blocks and wirings."""

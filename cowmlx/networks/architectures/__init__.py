@@ -1,0 +1,65 @@
+"""Which architecture a config asks for: one of ours, made of a wiring, or one of mlx-lm's.
+
+An architecture is a module with ``ModelArgs.from_dict`` and ``Model``, as mlx-lm has them.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from cowmlx.errors import Unsupported
+from cowmlx.networks import light_route
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+OWN = ("mad", "xlstm")
+
+
+def name(config: dict[str, Any]) -> str:
+    """Return the name of the architecture that a config's ``model_type`` asks for.
+
+    Raises:
+        BadFormat: ``model_type`` is missing or no string.
+        Unsupported: no such architecture; the message lists near names.
+    """
+    model_type = config.get("model_type")
+    return model_type if model_type in OWN else light_route.architecture_name(config, OWN)
+
+
+def is_light(architecture: str) -> bool:
+    """Tell whether an architecture imports without the whole of mlx-lm."""
+    return architecture in OWN or light_route.is_light(architecture)
+
+
+def load(architecture: str) -> ModuleType:
+    """Import an architecture's module.
+
+    Raises:
+        Unsupported: it cannot be imported here.
+    """
+    if architecture in OWN:
+        return importlib.import_module(f"{__name__}.{architecture}")
+    return light_route.import_module(f"models.{architecture}")
+
+
+def require_in_mlx_lm(architecture: str, config: dict[str, Any]) -> None:
+    """Refuse what only mlx-lm could load, but does not know.
+
+    Raises:
+        Unsupported: the architecture is ours.
+    """
+    if architecture in OWN:
+        method = config.get("quantization_config")
+        raise Unsupported(
+            f"{architecture} models are not loaded with quantization_config {method!r}; "
+            "mlx's own quantisation, config.json's \"quantization\", is supported",
+            value=architecture,
+        )
+
+
+def supported() -> list[str]:
+    """List every ``model_type``, sorted."""
+    return sorted({*OWN, *light_route.supported_architectures()})

@@ -1,0 +1,36 @@
+"""What was found out about an object, once."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from typing import Any
+
+
+class Remembered:
+    """Findings that belong to an object, and are gone with it: it owns this.
+
+    They must not refer to the object, or it would live until a collection of cycles.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, Any] = {}
+
+    def __contains__(self, what: Hashable) -> bool:
+        return what in self._found
+
+    def get(self, what: Hashable, default: Any = None) -> Any:
+        """Return what was found out, or ``default`` if that has not been tried."""
+        return self._found.get(what, default)
+
+    def keep(self, what: Hashable, found: Any) -> Any:
+        """Keep a finding; returns it."""
+        self._found[what] = found
+        return found
+
+    def once(self, what: Hashable, find: Callable[[], Any]) -> Any:
+        """Return what was found out, after finding it out; nothing is kept of what raises."""
+        if what not in self._found:
+            self._found[what] = find()
+        return self._found[what]

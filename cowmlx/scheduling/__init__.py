@@ -1,0 +1,1 @@
+"""Who steps when, and on which stream."""

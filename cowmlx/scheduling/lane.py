@@ -1,0 +1,304 @@
+"""Contexts that generate with the same weights, decoded as one batch."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import mlx.core as mx
+
+from cowmlx import failures
+from cowmlx.cache.batch import Batch
+from cowmlx.errors import Unsupported
+from cowmlx.generation.batched import why_no_prompts, why_not
+from cowmlx.generation.draw import stacked
+from cowmlx.generation.pace import PREFILL_CHUNK, SMALL_CHUNK, pace_of
+from cowmlx.scheduling import short_prompts
+from cowmlx.scheduling.row_draws import RowDraws
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx.cache.layers import KVQuantization
+    from cowmlx.generation.context import Context
+    from cowmlx.generation.draw import Draw, Step
+    from cowmlx.models.model import Model
+    from cowmlx.scheduling.scheduler import Scheduler
+    from cowmlx.scheduling.streams import StreamPool
+
+    # A model, how keys and values are stored, and whether it is background work.
+    Key = tuple[int, tuple[int, int], bool]
+
+AHEAD = 4  # tokens that may wait for a host in a batch: it joins steps that others ask for
+PATIENCE = 32  # steps of the batch that a row sits out before it has to leave
+
+
+class Lane:
+    """The contexts of one model and kind of cache, adapter included, that have work: a unit.
+
+    In its turn the one that has waited longest steps, and whoever can goes along: tokens are
+    generated, and short prompts processed, as one batch. A context joins the batch when another
+    one can step with it, and leaves when it has ended or wants its layers; what it does alone, it
+    does on its own stream. Joining and leaving copy its own row and nobody else's.
+
+    Args:
+        model: with or without an adapter.
+        kv: how its contexts store keys and values.
+        priority: below 0 for background work.
+        stream: of its own.
+
+    Attributes:
+        contexts: those that have waited longest first.
+    """
+
+    def __init__(self, model: Model, kv: KVQuantization, priority: int, stream: mx.Stream) -> None:
+        self.model = model
+        self.stream = stream
+        self.kv = kv
+        self.priority = priority
+        self.contexts: list[Context] = []
+        self._batch: Batch | None = None
+        self._draws = RowDraws()
+        self._missed: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
+
+    # ------------------------------------------------------------------ Turns
+
+    @property
+    def finished(self) -> bool:
+        """Whether nobody has work."""
+        return not self.contexts
+
+    def attend(self) -> None:
+        """See to everybody's cancel and deadline, without a step."""
+        for context in list(self.contexts):
+            context.attend()
+
+    def turn(self) -> bool:
+        """Let a context step, with all that can go along, or serve a call; false if none wants."""
+        return any(self._turn_of(context) for context in list(self.contexts))
+
+    def _turn_of(self, context: Context) -> bool:
+        """Serve a context's call, and let it step if it wants to; false if neither was done."""
+        try:
+            served = context.serve()
+            if not context.wants_step:
+                context.settle()
+                return served
+            together = self._step_together(context)
+            if not together:
+                undisturbed = len(self.contexts) == 1
+                context.step_alone(undisturbed=undisturbed, most=self._most(context))
+        except BaseException as error:  # ends this generation, and nothing else
+            context.fail(error)
+            together = []
+        stepped = together or [context]
+        behind = set(map(id, stepped))
+        self.contexts = [each for each in self.contexts if id(each) not in behind] + stepped
+        for each in stepped:
+            each.attend()
+        return True
+
+    def _step_together(self, context: Context) -> list[Context]:
+        """Step, or process a short prompt, together with others; returns whose step it was."""
+        if context.decodes:
+            return self.step(context)
+        return self.begin(context) if context.short_prompt else []
+
+    def _most(self, context: Context) -> int:
+        """Return how many tokens of a prompt to process in a turn at most."""
+        if context.alone is not None:  # the same whatever else runs
+            return PREFILL_CHUNK
+        crowded = any(other.decodes for other in self.contexts)
+        return SMALL_CHUNK if crowded else PREFILL_CHUNK
+
+    # ----------------------------------------------------------- Steps together
+
+    def step(self, context: Context) -> list[Context]:
+        """Take a step of a context and of all that can go along.
+
+        Returns:
+            whose step it was; none if the context has to step alone.
+        """
+        batched = [other for other in self.contexts if other.sequence.row is not None]
+        others = [
+            other
+            for other in self.contexts
+            if other is not context and other.decodes and other.goes_along(AHEAD)
+        ]
+        if not others and (context.sequence.row is None or len(batched) < 2):
+            context.sequence.leave_batch()
+            return []
+        with mx.stream(self.stream):
+            if why_not(self.model, self.kv) is not None:
+                return []
+            stepped = [other for other in (context, *others) if self._join(other)]
+            if context not in stepped:
+                return []
+            self._step(stepped)
+        self._dismiss(stepped)
+        return stepped
+
+    def begin(self, context: Context) -> list[Context]:
+        """Process a short prompt together with those of other contexts.
+
+        Returns:
+            whose prompts these were; none if the context has to process its own alone.
+        """
+        limit = min(self._most(context), pace_of(self.model).size(0))
+        chosen = short_prompts.others_for(self, context, limit)
+        if len(chosen) < 2:
+            return []
+        with mx.stream(self.stream):
+            if why_not(self.model, self.kv) or why_no_prompts(self.model, self.kv):
+                return []
+            together = [other for other in chosen if self._join(other)]
+            if context not in together:
+                return []
+            assert self._batch is not None
+            short_prompts.process(self, self._batch, together)
+        return together
+
+    def draw_first(self, contexts: list[Context], rows: list[int], logits: mx.array) -> None:
+        """Start drawing the first tokens behind prompts.
+
+        Args:
+            contexts: these.
+            rows: where each was in the batch.
+            logits: (B, V) behind the prompts.
+        """
+        self._draws.follow([(context, None) for context in contexts], rows, logits)
+
+    def _join(self, context: Context) -> bool:
+        """Give a context a row, if it has none; false if it does not fit."""
+        if context.sequence.row is not None:
+            return True
+        if self._batch is None or not self._batch.rows.all:
+            self._batch = Batch(context.sequence.make_layers(), self.stream)
+        if not self._batch.has_place(len(context.sequence.tokens)):
+            return False
+        try:
+            context.sequence.join(self._batch)
+        except Unsupported as error:
+            context.alone = str(error)
+        except Exception as error:  # what a cache makes of a batch it does not expect
+            failures.reraise_shortage(error)
+            context.alone = f"its cache does not take batches: {type(error).__name__}"
+        return context.alone is None
+
+    def _step(self, contexts: list[Context]) -> None:
+        """Start the steps after the pending tokens, then read these."""
+        batch = self._batch
+        assert batch is not None
+        taken: list[tuple[Context, Step]] = []
+        for context in contexts:
+            assert context.generation is not None
+            taken.append((context, context.generation.prepare()))
+            context.generation.batched += len(contexts) > 1
+        fed = [(context, step) for context, step in taken if step.feeds]
+        if fed:
+            # Rows move when one leaves, so where they stand is noted first.
+            rows = [context.sequence.row.index for context, _ in fed]  # type: ignore[union-attr]
+            try:
+                logits = self._forward(batch, fed)
+            except BaseException as error:  # the layers may be out of step
+                for context, _ in fed:
+                    context.fail(error)
+                fed, taken = [], [each for each in taken if not each[1].feeds]
+            else:
+                self._draws.follow(fed, rows, logits)
+        self._draws.match(taken)
+        for context, step in taken:
+            try:
+                if context.generation is not None and not context.generation.ended:
+                    context.generation.read(step)
+            except BaseException as error:  # ends this generation, and nothing else
+                context.fail(error)
+
+    def _forward(self, batch: Batch, fed: list[tuple[Context, Step]]) -> mx.array:
+        """Feed the pending tokens; returns logits (B, V), lazily."""
+        pending: dict[int, Draw] = {}
+        for context, step in fed:
+            row = context.sequence.row
+            assert row is not None
+            pending[row.index] = step.pending
+        batch.begin_step([context.sequence.row for context, _ in fed])  # type: ignore[misc]
+        ids = stacked([pending.get(index) for index in range(len(batch.rows.all))])
+        logits = self.model.network(ids[:, None], cache=batch.layers)[:, -1, :]
+        batch.end_step()
+        return logits
+
+    def _dismiss(self, stepped: list[Context]) -> None:
+        """Let rows go whose generations have ended, or whose hosts have long not come back."""
+        for context in list(self.contexts):
+            if context.sequence.row is None:
+                continue
+            missed = 0 if context in stepped else self._missed.get(context, 0) + 1
+            self._missed[context] = missed
+            if missed > PATIENCE or not context.decodes:
+                try:
+                    context.sequence.leave_batch()
+                except BaseException as error:  # of this one's layers
+                    context.fail(error)
+
+
+class Lanes:
+    """Where contexts work: each on a stream of its own, and in a lane with others of its kind.
+
+    A lane is for a model, adapter included, and a kind of cache. A context comes when it has work
+    and goes with it, so idle ones have no stream, which would be a thread, and no step looks at
+    them. Background work has lanes of its own.
+
+    Args:
+        streams: where contexts and lanes get theirs.
+        scheduler: gives lanes their turns.
+    """
+
+    def __init__(self, streams: StreamPool, scheduler: Scheduler) -> None:
+        self._streams = streams
+        self._scheduler = scheduler
+        self._lanes: dict[Key, Lane] = {}
+        self._of: dict[Context, Lane] = {}
+
+    @property
+    def idle_stream(self) -> mx.Stream:
+        """What is computed for contexts that have no stream, and waited for."""
+        return mx.default_stream(self._streams.device)
+
+    def enter(self, context: Context) -> mx.Stream:
+        """Let a context work, and be batched with others of its model; returns its stream.
+
+        Raises:
+            OutOfMemory: a stream's thread cannot be started; nothing has changed.
+        """
+        stream = self._streams.take()
+        try:
+            key = _key(context.model, context.params.kv, context)
+            if key not in self._lanes:
+                self._lanes[key] = Lane(
+                    context.model, context.params.kv, context.priority, self._streams.take()
+                )
+        except BaseException:
+            self._streams.give_back(stream)
+            raise
+        lane = self._of[context] = self._lanes[key]
+        lane.contexts.append(context)
+        self._scheduler.add(lane)
+        return stream
+
+    def exit(self, context: Context, stream: mx.Stream) -> None:
+        """Take a context's stream back, once its layers are in no batch."""
+        self._streams.give_back(stream)
+        lane = self._of.pop(context)
+        lane.contexts.remove(context)
+        if lane.finished:
+            self._scheduler.remove(lane)
+            self._streams.give_back(lane.stream)
+            # Not by its model: the weights may have another version by now.
+            self._lanes = {key: each for key, each in self._lanes.items() if each is not lane}
+
+    def lane_of(self, context: Context) -> Lane | None:
+        """Return where a context works; None for an idle one."""
+        return self._of.get(context)
+
+
+def _key(model: Model, kv: KVQuantization, context: Context) -> Key:
+    """Return what contexts have in common that share a lane."""
+    return model.weights_version, kv.key, context.priority < 0

@@ -1,0 +1,88 @@
+"""Who steps when."""
+
+from __future__ import annotations
+
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Unit(Protocol):
+        """Something that takes turns: contexts that generate, a model being loaded."""
+
+        @property
+        def priority(self) -> int:
+            """Below 0: has a turn only when nobody else wants one."""
+
+        @property
+        def finished(self) -> bool:
+            """Whether it never wants a turn again."""
+
+        def attend(self) -> object:
+            """See to a cancel or a deadline while others have the turns. Never raises."""
+
+        def turn(self) -> bool:
+            """Do one bounded piece of work; false if there is none now. Never raises."""
+
+
+class Scheduler:
+    """Gives units their turns, one after the other.
+
+    A step starts the next before it reads the last one, so those of different units overlap on
+    their streams. Nothing here starts a thread or takes a lock.
+    """
+
+    def __init__(self) -> None:
+        self._foreground: deque[Unit] = deque()
+        self._background: deque[Unit] = deque()
+        self._turning: Unit | None = None
+
+    @property
+    def units(self) -> list[Unit]:
+        """All that take turns, with one whose turn has raised."""
+        turning = [] if self._turning is None else [self._turning]
+        return [*turning, *self._foreground, *self._background]
+
+    def clear(self) -> None:
+        """Take every unit out."""
+        self._foreground.clear()
+        self._background.clear()
+        self._turning = None
+
+    def add(self, unit: Unit) -> None:
+        """Let a unit take turns until it is finished. Adding it again changes nothing."""
+        queue = self._background if unit.priority < 0 else self._foreground
+        if unit not in queue:
+            queue.append(unit)
+
+    def remove(self, unit: Unit) -> None:
+        """Take a unit out before it is finished, if it is in."""
+        for queue in (self._foreground, self._background):
+            if unit in queue:
+                queue.remove(unit)
+
+    def step(self) -> bool:
+        """Give one unit its turn; false if none wants one."""
+        if self._take_turn(self._foreground):
+            self._attend_background()
+            return True
+        return self._take_turn(self._background)
+
+    def _attend_background(self) -> None:
+        """See to cancels and deadlines behind the foreground; what has ended leaves."""
+        for unit in list(self._background):
+            unit.attend()
+            if unit.finished:
+                self.remove(unit)
+
+    def _take_turn(self, queue: deque[Unit]) -> bool:
+        for _ in range(len(queue)):
+            unit = self._turning = queue.popleft()
+            worked = unit.turn()
+            self._turning = None
+            if not unit.finished and unit not in queue:
+                queue.append(unit)
+            if worked:
+                return True
+        return False

@@ -1,0 +1,121 @@
+"""Long work for one call, a bounded step a turn: a unit of the scheduler."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import mlx.core as mx
+
+from cowmlx.errors import Canceled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from cowmlx.calls import Call
+
+
+class SteppedCall:
+    """Runs a generator, whose result ends the call, so that others step meanwhile.
+
+    Args:
+        call: ends with the work.
+        steps: does it; when closed early it leaves everything as it was.
+        stream: to compute on.
+        subject: what the work is on, and ends with; None for what nobody can free.
+    """
+
+    priority = 0
+
+    def __init__(
+        self,
+        call: Call,
+        steps: Generator[Any, None, Any],
+        stream: mx.Stream,
+        subject: object = None,
+    ) -> None:
+        self.subject = subject
+        self._call = call
+        self._steps = steps
+        self._stream = stream
+        self.finished = False
+
+    def turn(self) -> bool:
+        """Do one step; false if there is none now."""
+        if self.finished:
+            return False
+        try:
+            return self._turn()
+        except BaseException as error:  # ends this call, and nothing else
+            self._end_with(error)
+            return True
+
+    def _turn(self) -> bool:
+        if not self._may_step():
+            return False
+        if self._break_off():
+            return True
+        try:
+            with mx.stream(self._stream):
+                told = next(self._steps)
+        except StopIteration as stop:
+            self._end()
+            self._succeed(stop.value)
+        else:
+            self._tell(told)
+        return True
+
+    def attend(self) -> None:
+        """End here if that was asked for."""
+        if self.finished:
+            return
+        try:
+            self._break_off()
+        except BaseException as error:  # ends this call, and nothing else
+            self._end_with(error)
+
+    def abandon(self, error: BaseException) -> None:
+        """Stop, and end the call with an error; nothing happens if it has ended."""
+        if not self.finished:
+            self._end_with(error)
+
+    def _break_off(self) -> bool:
+        error = self._broken_off()
+        if error is not None:
+            self.abandon(error)
+        return error is not None
+
+    def _end_with(self, error: BaseException) -> None:
+        """End the call with an error, whatever else fails meanwhile."""
+        with suppress(BaseException):  # what cleaning up raises says less than the error
+            self._steps.close()
+        with suppress(BaseException):
+            self._end()
+        self._call.fail(error)
+
+    def _end(self) -> None:
+        """Give up what the work held, once."""
+        if not self.finished:
+            self.finished = True
+            self._release()
+
+    # What kinds of work differ in.
+
+    def _may_step(self) -> bool:
+        """Whether the host lets the work go on now."""
+        return True
+
+    def _broken_off(self) -> Canceled | None:
+        """Return why the work ends here, or None."""
+        return None
+
+    def _tell(self, told: Any) -> None:
+        """Let the host know what a step yielded."""
+
+    def _release(self) -> None:
+        """Give up what the work held; the call ends right after."""
+
+    def _succeed(self, result: Any) -> None:
+        """End the call with the work's result."""
+        self._call.succeed()

@@ -1,0 +1,75 @@
+"""mlx streams: one per context that has work.
+
+A stream belongs to the thread that made it and cannot be freed alone, so those
+of contexts that have no more work are used again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import mlx.core as mx
+
+from cowmlx import resources
+from cowmlx.branches import BRANCHES
+from cowmlx.errors import OutOfRange, Unsupported
+
+
+def choose_device(name: str | None) -> mx.Device:
+    """Return the device a host asked for: "gpu", "cpu", or None for the best.
+
+    Raises:
+        InvalidArgument: another name.
+        Unsupported: this machine, or this build of mlx, has no GPU.
+    """
+    has_gpu = mx.is_available(mx.gpu)
+    if name is None:
+        return mx.Device(mx.gpu if has_gpu else mx.cpu)
+    if name == "cpu":
+        return mx.Device(mx.cpu)
+    if name == "gpu":
+        if not has_gpu:
+            raise Unsupported(
+                'device is "gpu", but mlx finds none here; use "cpu" or NULL',
+                reason="device_missing",
+                argument="device",
+                value=name,
+            )
+        return mx.Device(mx.gpu)
+    raise OutOfRange("device", name, '"gpu", "cpu" or NULL')
+
+
+class StreamPool:
+    """Hands out streams of one device; every one is in the hands of one owner."""
+
+    def __init__(self, device: mx.Device) -> None:
+        self.device = device
+        self._free: list[mx.Stream] = []
+        self._all: list[mx.Stream] = []
+        self._unstarted: mx.Stream | None = None
+
+    def take(self) -> mx.Stream:
+        """Return a stream that nobody else uses.
+
+        Raises:
+            OutOfMemory: its thread cannot be started.
+        """
+        if self._free:
+            return self._free.pop()
+        stream = self._unstarted or mx.new_stream(self.device)
+        self._unstarted = stream  # a stream is never freed: the next try takes this one
+        resources.start(stream)
+        self._unstarted = None
+        self._all.append(stream)
+        return stream
+
+    def synchronize(self) -> None:
+        """Wait for what is under way on any stream, whether it fails or not."""
+        streams: list[mx.Stream | mx.ThreadLocalStream] = [*self._all, *BRANCHES.started]
+        for stream in streams:
+            with suppress(Exception):
+                mx.synchronize(stream)
+
+    def give_back(self, stream: mx.Stream) -> None:
+        """Take a stream back; what runs on it is left to finish first in line."""
+        self._free.append(stream)

@@ -1,0 +1,46 @@
+"""Conversations as hosts write them: JSON texts."""
+
+from __future__ import annotations
+
+from cowmlx.errors import InvalidArgument, Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.models.model import Model
+    from cowmlx.text.conversation import Conversation
+
+
+def read_conversation(model: Model, messages: str, options: str | None) -> Conversation:
+    """Read a conversation (JSON texts), and render it."""
+    from cowmlx.text.conversation import Conversation  # late: not every host chats
+
+    if model.chat_template is None:
+        raise Unsupported(
+            "this model has no chat template; write the prompt yourself and use model_tokenize"
+        )
+    parsed_messages = _parse_json("messages_json", messages, list)
+    parsed_options = _parse_json("options_json", options, dict) if options else {}
+    return Conversation(model, parsed_messages, parsed_options)
+
+
+def _parse_json(name: str, text: str, kind: type) -> Any:
+    from cowmlx import json_text
+    from cowmlx.text.chat_messages import json_type
+
+    try:
+        value = json_text.parse(text)
+    except json_text.Malformed as error:
+        raise InvalidArgument(
+            f"{name} is no JSON: {error}", reason="invalid_json", argument=name, **error.place
+        ) from None
+    if not isinstance(value, kind):
+        wanted = "an array" if kind is list else "an object"
+        raise InvalidArgument(
+            f"{name} must be {wanted}, but is {json_type(value)}",
+            reason="wrong_type",
+            argument=name,
+            accepted=wanted,
+        )
+    return value

@@ -1,0 +1,73 @@
+"""A model being loaded: a unit of the scheduler, so that others step meanwhile."""
+
+from __future__ import annotations
+
+from cowmlx.errors import Canceled
+from cowmlx.scheduling.stepped import SteppedCall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    import mlx.core as mx
+
+    from cowmlx.calls import Call
+    from cowmlx.models.model import Model
+
+
+class Loading(SteppedCall):
+    """Runs a loader, one weight group a turn, and tells its host how far it is.
+
+    Args:
+        call: ends with the model's handle.
+        loader: yields how far it is, and returns the model.
+        stream: to compute on.
+        on_end: told of the end, before the call is.
+        open_model: returns a handle.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        loader: Generator[tuple[float, str], None, Model],
+        stream: mx.Stream,
+        on_end: Callable[[], object],
+        open_model: Callable[[Model], int],
+    ) -> None:
+        super().__init__(call, loader, stream)
+        self._on_end = on_end
+        self._open_model = open_model
+
+    def _may_step(self) -> bool:
+        """Whether the host has seen the last step's progress."""
+        return self._call.ready or self._call.refused
+
+    def _broken_off(self) -> Canceled | None:
+        if not self._call.refused:
+            return None
+        refused = "the progress callback returned false; nothing was loaded"
+        return Canceled(refused, reason="callback_refused")
+
+    def _tell(self, told: Any) -> None:
+        fraction, stage = told
+        self._call.post_progress(fraction, stage)
+
+    def _release(self) -> None:
+        self._on_end()
+
+    def _succeed(self, result: Any) -> None:
+        try:
+            handle = self._open_model(result)
+        except BaseException as error:  # no handle is free
+            self._call.fail(error)
+        else:
+            loaded = f"model loaded: {result.summary}"
+            if result.form.is_slow:
+                self._call.warn(
+                    f"{loaded}; it is computed slowly: mlx multiplies weights of 16 bits number by "
+                    f"number on a CPU, and {result.form.why_not}"
+                )
+            else:
+                self._call.note(loaded)
+            self._call.succeed(handle)

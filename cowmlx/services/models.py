@@ -1,0 +1,199 @@
+"""The calls of models, and memory that is kept for them."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import mlx.core as mx
+
+from cowmlx import _constants as constants
+from cowmlx.accelerate import angles
+from cowmlx.cache.layers import can_quantize
+from cowmlx.cache.shared import SharedPrefixes
+from cowmlx.cache.trimming import can_trim_all
+from cowmlx.calls import keeps_call
+from cowmlx.errors import Canceled, InvalidArgument, OutOfRange
+from cowmlx.services.conversations import read_conversation
+from cowmlx.services.loading import Loading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from typing import Any
+
+    from cowmlx.calls import Call
+    from cowmlx.models.embedding import HiddenStates
+    from cowmlx.models.model import Model
+    from cowmlx.services.runtime import Runtime
+
+ACTIVATIONS = {
+    constants.ACTIVATIONS_DEFAULT: "default",
+    constants.ACTIVATIONS_EXACT: "exact",
+    constants.ACTIVATIONS_INT8: "int8",
+}
+
+
+class Models:
+    """Owns the open models, and what their contexts share.
+
+    Args:
+        runtime: what all calls work with.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._prefixes: WeakKeyDictionary[Model, SharedPrefixes] = WeakKeyDictionary()
+
+    def get(self, handle: int) -> Model:
+        """Return the model of an open handle.
+
+        Raises:
+            UnknownHandle: it is none.
+        """
+        return self._runtime.handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
+
+    def prefixes(self, model: Model) -> SharedPrefixes:
+        """Return the processed prompts that a model's contexts share."""
+        return self._prefixes[model]
+
+    def memory_trim(self) -> None:
+        """Give mlx's unused buffers back, and the prompts kept for new contexts."""
+        for prefixes in self._prefixes.values():
+            prefixes.clear()
+        angles.forget()
+        mx.clear_cache()
+
+    @keeps_call
+    def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:
+        """Start loading a model folder; the call ends with its handle."""
+        from cowmlx.models import registry  # late: a start needs none of it
+
+        activations = params["activations"]
+        if activations not in ACTIVATIONS:
+            known = ", ".join(f"{value} ({name})" for value, name in ACTIVATIONS.items())
+            raise OutOfRange("activations", activations, known)
+        loader = registry.load(
+            path,
+            adapter_path=params["adapter_path"],
+            lazy=params["lazy"],
+            trust_remote_code=params["trust_remote_code"],
+            activations=activations,
+        )
+        streams = self._runtime.streams
+        stream = streams.take()
+
+        def open_model(model: Model) -> int:
+            self._prefixes[model] = SharedPrefixes(params["prefix_cache_bytes"])
+            return self._runtime.handles.add(constants.KIND_MODEL, model)
+
+        loading = Loading(call, loader, stream, lambda: streams.give_back(stream), open_model)
+        self._runtime.scheduler.add(loading)
+
+    def model_free(self, handle: int) -> None:
+        """Close a model's handle; its contexts keep the model."""
+        model = self._runtime.handles.remove(constants.KIND_MODEL, handle)
+        self._runtime.abandon(Canceled("the model was freed", reason="freed"), model)
+        angles.forget()
+
+    def model_info(self, handle: int) -> dict[str, Any]:
+        """Return what ``model_info`` tells."""
+        model = self.get(handle)
+        trims = can_trim_all(model.make_cache())
+        cache = {
+            "trim_end": "in_place" if trims else "recomputed",
+            "trim_front": "recomputed",
+            "fork": "in_place",
+            "quantise": "in_place" if can_quantize(model) else "no",
+            "draft": "in_place" if trims else "no",
+        }
+        return {**model.info(), "cache": cache}
+
+    @keeps_call
+    def model_tokenize(self, call: Call, handle: int, text: str, flags: int) -> None:
+        """Turn text into tokens; the call ends with them."""
+        _check_flags(
+            flags, ADD_SPECIAL=constants.ADD_SPECIAL, PARSE_SPECIAL=constants.PARSE_SPECIAL
+        )
+        model = self.get(handle)
+        steps = model.tokenizer.encode_steps(
+            text,
+            add_special=bool(flags & constants.ADD_SPECIAL),
+            parse_special=bool(flags & constants.PARSE_SPECIAL),
+        )
+        self._run(call, model, steps)
+
+    @keeps_call
+    def model_detokenize(self, call: Call, handle: int, tokens: Sequence[int], flags: int) -> None:
+        """Turn tokens into text; the call ends with it."""
+        _check_flags(flags, SKIP_SPECIAL=constants.SKIP_SPECIAL)
+        model = self.get(handle)
+        skip = bool(flags & constants.SKIP_SPECIAL)
+        steps = model.tokenizer.decode_steps(tokens, skip_special=skip)
+        self._run(call, model, steps)
+
+    def _run(self, call: Call, model: Model, steps: Generator[None, None, Any]) -> None:
+        """Do the first step of work with a tokenizer now, and what is left in turns."""
+        try:
+            next(steps)
+        except StopIteration as stop:
+            call.succeed(stop.value)
+            return
+        from cowmlx.services.tokenizing import Tokenizing  # late: most texts are short
+
+        self._runtime.scheduler.add(Tokenizing(call, model, steps))
+
+    def model_is_end(self, handle: int, token: int) -> bool:
+        """Whether a token ends a generation."""
+        return token in self.get(handle).end_tokens
+
+    @keeps_call
+    def model_chat_prompt(
+        self, call: Call, handle: int, messages: str, options: str | None
+    ) -> None:
+        """Render a conversation (JSON texts); the call ends with its tokens."""
+        model = self.get(handle)
+        self._run(call, model, read_conversation(model, messages, options).prompt_steps())
+
+    @keeps_call
+    def model_embed(
+        self, call: Call, handle: int, texts: list[str], fields: dict[str, Any]
+    ) -> None:
+        """Start turning texts into vectors; the call ends with them."""
+        from cowmlx.services.embedding import Embedding, EmbeddingParams  # late: few hosts need it
+
+        model = self.get(handle)
+        model.read_weights()
+        params = EmbeddingParams(fields)
+        streams = self._runtime.streams
+        stream = streams.take()
+        try:
+            with mx.stream(stream):
+                hidden = self._hidden_states(model)
+        except BaseException:
+            streams.give_back(stream)
+            raise
+        if call.answer_size(len(texts) * hidden.dims, hidden.dims):
+            streams.give_back(stream)
+            return
+        unit = Embedding(
+            call, model, hidden, texts, params, stream, lambda: streams.give_back(stream)
+        )
+        self._runtime.scheduler.add(unit)
+
+    def _hidden_states(self, model: Model) -> HiddenStates:
+        from cowmlx.models.embedding import HiddenStates
+
+        found: HiddenStates = model.remembered.once("hidden states", lambda: HiddenStates(model))
+        return found
+
+
+def _check_flags(flags: int, **known: int) -> None:
+    rest = flags & ~sum(known.values())
+    if rest:
+        names = ", ".join(f"COW_MLX_{name} ({value})" for name, value in known.items())
+        raise InvalidArgument(
+            f"flags has the unknown bits {rest:#x}; it can have {names}",
+            reason="unknown_option",
+            argument="flags",
+            value=f"{rest:#x}",
+        )

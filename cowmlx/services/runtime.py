@@ -1,0 +1,141 @@
+"""The runtime: device and limits, and what all calls work with."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+import mlx.core as mx
+
+from cowmlx import _constants as constants
+from cowmlx import resources
+from cowmlx.accelerate import kernels
+from cowmlx.handles import NOUNS, HandleTable
+from cowmlx.scheduling.lane import Lanes
+from cowmlx.scheduling.scheduler import Scheduler
+from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.scheduling.streams import StreamPool, choose_device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
+
+
+class Runtime:
+    """Owns the handles, the scheduler and the streams between a start and its stop.
+
+    Args:
+        cancel_epoch: how often a context (its handle) has been cancelled.
+        open_handle, close_handle: give a handle of a kind, and take it back.
+        blas: what matrix products on the CPU are computed with.
+        blas_problem: why it is not the optimised one, if that was wanted.
+        libpython: the file that holds the interpreter's code, if it is known.
+    """
+
+    def __init__(
+        self,
+        cancel_epoch: Callable[[int], int],
+        open_handle: Callable[[int], int],
+        close_handle: Callable[[int], None],
+        blas: str,
+        blas_problem: str | None,
+        libpython: str | None,
+    ) -> None:
+        self.cancel_epoch = cancel_epoch
+        self.handles = HandleTable(open_handle, close_handle)
+        self.scheduler = Scheduler()
+        self.streams = StreamPool(mx.Device(mx.cpu))
+        self.lanes = Lanes(self.streams, self.scheduler)
+        self._blas = blas
+        self._blas_problem = blas_problem
+        self._libpython = libpython
+        self._python_home = ""
+        self._limits: tuple[int, int] | None = None  # mlx's own, restored at stop
+
+    def start(self, params: dict[str, Any], python_home: str) -> str:
+        """Choose the device and set limits. Returns a log message.
+
+        Args:
+            params: the fields of ``cow_mlx_runtime_params``.
+            python_home: that was booted; "" in a joined interpreter.
+        """
+        memory_limit, cache_limit = params["memory_limit"], params["cache_limit"]
+        chosen = choose_device(params["device"])
+        if self.streams.device != chosen:
+            self.streams = StreamPool(chosen)
+            self.lanes = Lanes(self.streams, self.scheduler)
+        if chosen.type == mx.cpu:
+            mx.disable_compile()  # it would run a compiler, in a folder others can guess
+        elif mx.metal.is_available():
+            mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        resources.start_default_stream()
+        resources.start_readers()
+        self._python_home = python_home
+        if memory_limit or cache_limit:
+            self._limits = (mx.get_memory_limit(), mx.set_cache_limit(cache_limit))
+            if not cache_limit:
+                mx.set_cache_limit(self._limits[1])
+            if memory_limit:
+                mx.set_memory_limit(memory_limit)
+        kernels.set_threads(params["threads"])
+        started = f"runtime started: mlx {MLX_VERSION} on {self._device_name}, BLAS {self._blas}"
+        if self._blas_problem:
+            started += f" ({self._blas_problem})"
+        return f"{started}, {_kernels_in_use()}" if chosen.type == mx.cpu else started
+
+    def stop(self) -> None:
+        """Give mlx its own limits back."""
+        if self._limits is not None:
+            mx.set_memory_limit(self._limits[0])
+            mx.set_cache_limit(self._limits[1])
+            self._limits = None
+
+    def abandon(self, error: BaseException, subject: object = None) -> None:
+        """End the calls of long work with an error: all, or those that work on ``subject``."""
+        for unit in self.scheduler.units:
+            if isinstance(unit, SteppedCall) and (subject is None or unit.subject is subject):
+                self.scheduler.remove(unit)
+                with suppress(BaseException):  # the other calls have to end too
+                    unit.abandon(error)
+
+    def runtime_info(self) -> dict[str, Any]:
+        """Return what ``runtime_info`` tells."""
+        from cowmlx.networks import architectures, light_route
+
+        return {
+            "library": constants.VERSION,
+            "abi": constants.ABI_VERSION,
+            "python": sys.version.split()[0],
+            "mlx": MLX_VERSION,
+            "mlx_lm": light_route.version(),
+            "interpreter": "booted" if self._python_home else "joined",
+            "python_home": self._python_home or None,
+            "libpython": self._libpython,
+            "mlx_path": mx.__file__,
+            "mlx_lm_path": light_route.package_folder(),
+            "device": self._device_name,
+            "blas": self._blas,
+            "blas_problem": self._blas_problem,
+            "kernels": kernels.info(),
+            "architectures": architectures.supported(),
+            "memory": {
+                "active": mx.get_active_memory(),
+                "cache": mx.get_cache_memory(),
+                "peak": mx.get_peak_memory(),
+                "limit": mx.get_memory_limit(),
+            },
+            "handles": {noun: len(self.handles.handles(kind)) for kind, noun in NOUNS.items()},
+        }
+
+    @property
+    def _device_name(self) -> str:
+        return "gpu" if self.streams.device.type == mx.gpu else "cpu"
+
+
+def _kernels_in_use() -> str:
+    if not kernels.available():
+        return f"no kernels ({kernels.reason()})"
+    return f"kernels for {kernels.instruction_set()} with {kernels.threads()} threads"

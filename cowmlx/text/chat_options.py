@@ -1,0 +1,211 @@
+"""The options of a chat: which there are, their types, and what they ask for."""
+
+from __future__ import annotations
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.text.chat_messages import check_objects, json_type
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Read by this library; every other option is a variable of the model's template.
+OPTIONS = (
+    "tools",
+    "tool_choice",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "parse_special",
+    "enable_thinking",
+)
+_SWITCHES = ("add_generation_prompt", "continue_final_message", "parse_special", "enable_thinking")
+_CHOICES = ("auto", "none", "required")
+
+
+class ChatOptions:
+    """What ``options_json`` says, checked as far as no model is needed.
+
+    Attributes:
+        template: what the template is rendered with: the tools only if they are offered.
+        tools: as the host gave them, or None.
+        choice: "auto", "none" or "required".
+        tool: the name of the tool that is to be called, or None for any.
+        enable_thinking: None if it was not given.
+
+    Raises:
+        InvalidArgument: an option is of another type, or options contradict each other.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._given = options
+        self.template = dict(options)
+        check_switches(options)
+        self.tools = check_objects("tools", options.get("tools"))
+        self.enable_thinking: bool | None = options.get("enable_thinking")
+        self.choice, self.tool = _tool_choice(options.get("tool_choice"))
+        if self.choice == "none":
+            self.template["tools"] = None
+        if self.choice != "required":
+            return
+        if not self.tools:
+            wanted = "required" if self.tool is None else repr(self.tool)
+            raise InvalidArgument(
+                f"tool_choice is {wanted}, but there are no tools",
+                reason="missing",
+                argument="tools",
+            )
+        names = [_name(tool) for tool in self.tools]
+        if self.tool is not None and self.tool not in names:
+            raise InvalidArgument(
+                f"tool_choice is {self.tool!r}, but the tools are {', '.join(map(repr, names))}",
+                argument="tool_choice",
+                value=self.tool,
+                accepted=", ".join(map(repr, names)),
+            )
+
+    @property
+    def continues(self) -> bool:
+        """Whether the answer goes on from what the host has begun."""
+        return bool(self._given.get("continue_final_message"))
+
+    @property
+    def asks_for_answer(self) -> bool:
+        """Whether the prompt ends where a fresh answer begins."""
+        given = self._given.get("add_generation_prompt")
+        return not self.continues and (given is None or bool(given))
+
+    def functions(self) -> list[dict[str, Any]] | None:
+        """Return the tools as parsers expect them: each a function with a name and parameters."""
+        if self.tools is None:
+            return None
+        return [
+            {
+                "type": "function",
+                "function": {**_function(tool), "parameters": _function(tool).get("parameters")},
+            }
+            for tool in self.tools
+            if isinstance(_name(tool), str)  # parsers rely on one
+        ]
+
+    def callable_tools(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return name and parameters, a JSON schema, of the tools of which one is to be called.
+
+        Raises:
+            InvalidArgument: a name is missing, or the parameters are no schema of an object.
+        """
+        found = []
+        for index, tool in enumerate(self.tools or []):
+            name, schema = _name(tool), _function(tool).get("parameters")
+            if not isinstance(name, str) or not name:
+                raise InvalidArgument(
+                    f"tools[{index}] has no name, so that it cannot be called",
+                    reason="missing",
+                    argument=f"tools[{index}]",
+                )
+            schema = {} if schema is None else schema
+            if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+                raise InvalidArgument(
+                    f"the parameters of tools[{index}] must be the JSON schema of an object",
+                    reason="wrong_type",
+                    argument=f"tools[{index}]",
+                    accepted="the JSON schema of an object",
+                )
+            if self.tool in (None, name):
+                found.append((name, {"type": "object", **schema}))
+        return found
+
+    def check_names(self, variables: frozenset[str] | None) -> None:
+        """Refuse what nobody reads.
+
+        Args:
+            variables: those that the template reads; None if that is unknown.
+
+        Raises:
+            InvalidArgument: an option is neither one of this library's nor of the template's.
+        """
+        if "messages" in self._given:
+            raise InvalidArgument(
+                "messages is no option: the conversation is given apart from them",
+                reason="unknown_option",
+                argument="messages",
+            )
+        if variables is None:
+            return
+        if self._given.get("documents") is not None and "documents" not in variables:
+            raise InvalidArgument(
+                "documents: this model's chat template does not read them",
+                reason="unknown_option",
+                argument="documents",
+            )
+        own = sorted(variables - _RESERVED)
+        for name in self._given:
+            if name not in OPTIONS and name not in own:
+                raise InvalidArgument(
+                    f"{name!r} is no option, and this model's chat template does not read it"
+                    f"{_nearest(name, [*OPTIONS, *own])}",
+                    reason="unknown_option",
+                    argument=name,
+                )
+
+
+# Variables that a template is always given, or finds in itself.
+_RESERVED = frozenset(("messages",))
+
+
+def check_switches(options: dict[str, Any]) -> None:
+    """Check the options that are switches.
+
+    Raises:
+        InvalidArgument: one is something else; ``continue_final_message`` may name a field.
+    """
+    for name in _SWITCHES:
+        value = options.get(name)
+        if value is None or isinstance(value, bool):
+            continue
+        if name == "continue_final_message" and isinstance(value, str):
+            continue
+        raise InvalidArgument(
+            f"{name} is {value!r}; it can be true or false",
+            argument=name,
+            value=value if isinstance(value, str | int) else None,
+            accepted="true or false",
+        )
+
+
+def _tool_choice(value: object) -> tuple[str, str | None]:
+    """Return what is chosen, and which tool."""
+    if value is None:
+        return "auto", None
+    if isinstance(value, str) and value:
+        return (value, None) if value in _CHOICES else ("required", value)
+    if isinstance(value, dict) and value.get("type") == "function":
+        function = value.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if isinstance(name, str) and name:
+            return "required", name
+    shown = json_type(value) if not isinstance(value, dict | str) else repr(value)
+    raise InvalidArgument(
+        f'tool_choice is {shown}; it can be "auto", "none", "required", the name of a tool, or '
+        '{"type": "function", "function": {"name": ...}}',
+        argument="tool_choice",
+        value=shown,
+    )
+
+
+def _function(tool: dict[str, Any]) -> dict[str, Any]:
+    inner = tool.get("function")
+    return inner if isinstance(inner, dict) else tool
+
+
+def _name(tool: dict[str, Any]) -> Any:
+    return _function(tool).get("name")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """Return words that tell the name that was probably meant, and all there are."""
+    from difflib import get_close_matches  # late: only for what is wrong
+
+    found = get_close_matches(name, known, 1)
+    meant = f"; did you mean {found[0]!r}?" if found else ""
+    return f"{meant} (accepted: {', '.join(known)})"

@@ -1,0 +1,324 @@
+"""Chat messages to the text and tokens of a model's own template."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from cowmlx.errors import BadFormat, InvalidArgument
+from cowmlx.folders import config as config_files
+from cowmlx.text import chat_messages, chat_options
+from cowmlx.text.tokenizer import PART, finished
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    from cowmlx.text.template_engine import Program
+    from cowmlx.text.tokenizer import Tokenizer
+
+# Around special-token text that is to stay text. Private use characters: no tokenizer has them
+# in a special token, and they are taken out of messages, as is what marks a continuation.
+_OPEN, _CLOSE = "\U000f0000", "\U000f0001"
+_MARKS = re.compile("[\U000f0000-\U000f0003]")
+_COST = 32  # characters that could be encoded while a piece is begun
+_OPTIONS = frozenset(
+    ("tools", "documents", "add_generation_prompt", "continue_final_message", "parse_special")
+)
+
+
+def read_sources(path: str, settings: dict[str, Any]) -> dict[str, str]:
+    """Collect a folder's chat templates by name; a single one is called "default".
+
+    Template files win over ``tokenizer_config.json``, that over ``chat_template.json``.
+
+    Raises:
+        BadFormat, InputOutput: malformed or unreadable.
+    """
+    found: dict[str, str] = {}
+    single = os.path.join(path, "chat_template.jinja")
+    if os.path.isfile(single):
+        found["default"] = config_files.read_text(single)
+    folder = os.path.join(path, config_files.TEMPLATES)
+    if os.path.isdir(folder):
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".jinja"):
+                found[name[:-6]] = config_files.read_text(os.path.join(folder, name))
+    if found:
+        return found
+    stored = settings.get("chat_template")
+    if stored is None:
+        separate = config_files.read_json(os.path.join(path, "chat_template.json"), optional=True)
+        stored = separate.get("chat_template")
+    if stored is None:
+        return {}
+    return named(stored)
+
+
+def named(stored: object) -> dict[str, str]:
+    """Turn the forms in which templates are stored into templates by name.
+
+    Raises:
+        BadFormat: it is none of them.
+    """
+    if isinstance(stored, str):
+        return {"default": stored}
+    if isinstance(stored, list) and all(isinstance(entry, dict) for entry in stored):
+        stored = {entry.get("name"): entry.get("template") for entry in stored}
+    if isinstance(stored, dict) and all(
+        isinstance(name, str) and isinstance(text, str) for name, text in stored.items()
+    ):
+        return dict(stored)
+    raise BadFormat(
+        "chat_template must be a string or a list of objects with name and template",
+        reason="invalid_template",
+    )
+
+
+class ChatTemplate:
+    """A model's chat template.
+
+    Args:
+        sources: templates by name; "tool_use" is taken when there are tools, else "default".
+        special_tokens: texts by attribute, which templates use as variables.
+        thinking: the default of ``enable_thinking``: whether the model marks its thinking.
+        renderer: renders instead of the sources, for models whose template is Python.
+    """
+
+    def __init__(
+        self,
+        sources: dict[str, str],
+        special_tokens: dict[str, str],
+        *,
+        thinking: bool,
+        renderer: Callable[..., str] | None = None,
+    ) -> None:
+        self.sources = sources
+        self._special_tokens = special_tokens
+        self._thinking = thinking
+        self._renderer = renderer
+        self._compiled: dict[str, Program | BadFormat] = {}
+        self._patterns: dict[str, re.Pattern[str] | None] = {}
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template renders tool definitions."""
+        return (
+            self._renderer is not None
+            or "tool_use" in self.sources
+            or any(re.search(r"\btools\b", text) for text in self.sources.values())
+        )
+
+    def variables(self, tools: list[Any] | None) -> frozenset[str] | None:
+        """Return the variables that the template for these tools reads; None if unknown.
+
+        Raises:
+            BadFormat: the template is none.
+        """
+        if self._renderer is not None:
+            from inspect import signature  # late: few models have one
+
+            found = signature(self._renderer).parameters.values()
+            if any(parameter.kind is parameter.VAR_KEYWORD for parameter in found):
+                return None
+            return frozenset(parameter.name for parameter in found)
+        return self._program(self._source(tools)).variables
+
+    def render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
+        """Render messages to text.
+
+        Args:
+            messages: objects with ``role`` and ``content`` and whatever else the template
+                reads. Keys whose value is null count as absent.
+            options: ``tools``, ``documents``, ``add_generation_prompt`` (true unless a message
+                is continued), ``continue_final_message`` (true, or the name of the field to
+                continue), and variables of the template.
+
+        Raises:
+            InvalidArgument: malformed messages or options, or the template refuses them.
+            BadFormat: the template is none.
+        """
+        return self._render(chat_messages.check(messages), options)
+
+    def prompt_tokens(
+        self, tokenizer: Tokenizer, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[int]:
+        """Render messages to tokens, all at once: see :meth:`prompt_steps`."""
+        return finished(self.prompt_steps(tokenizer, messages, options))
+
+    def prompt_steps(
+        self, tokenizer: Tokenizer, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> Generator[None, None, list[int]]:
+        """Render messages to tokens, yielding between the parts of a long text.
+
+        The template's special tokens are parsed. Their text inside messages that are not the
+        assistant's, inside tools, documents and variables stays text unless the option
+        ``parse_special`` is true. A special token that a template puts together from pieces of
+        its own and of a message, such as ``'<|' + role + '|>'``, is not recognised as foreign.
+
+        Raises:
+            InvalidArgument, BadFormat: as :meth:`render`.
+        """
+        chat_options.check_switches(options)
+        plain = chat_messages.check(messages)
+        pattern = None if options.get("parse_special") else self._control(tokenizer, options)
+        guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
+        foreign = [message for message in plain if message["role"] != "assistant"]
+        if pattern is not None and _holds([foreign, guarded], pattern):
+            marked = [_marked(m, pattern) if m["role"] != "assistant" else m for m in plain]
+            variables = {**options, **_marked(guarded, pattern)}
+            return (yield from _encode_marked(tokenizer, self._render(marked, variables)))
+        text = self._render(plain, options)
+        return (yield from tokenizer.encode_steps(text, add_special=False, parse_special=True))
+
+    def _render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
+        continued = options.get("continue_final_message") or False
+        generate = options.get("add_generation_prompt")
+        if generate is None:
+            generate = not continued
+        if continued and generate:
+            raise InvalidArgument(
+                "continue_final_message and add_generation_prompt exclude each other",
+                reason="conflict",
+                argument="continue_final_message",
+                other="add_generation_prompt",
+            )
+        tools = chat_messages.check_objects("tools", options.get("tools"))
+        documents = chat_messages.check_objects("documents", options.get("documents"))
+        variables = {key: value for key, value in options.items() if key not in _OPTIONS}
+        variables.setdefault("enable_thinking", self._thinking)
+        if self._renderer is not None:
+            return self._rendered_by_code(messages, tools, bool(generate), variables, continued)
+        source = self._source(tools)
+        messages = [chat_messages.with_reasoning(message) for message in messages]
+        tail = ""
+        if continued:
+            field = continued if isinstance(continued, str) else "content"
+            tail = chat_messages.mark_continuation(messages, field, source)
+        from cowmlx.text import template_engine
+
+        text = template_engine.render(
+            self._program(source),
+            {
+                **variables,
+                "messages": messages,
+                "tools": tools,
+                "documents": documents,
+                "add_generation_prompt": bool(generate),
+            },
+            defaults=self._special_tokens,
+        )
+        return chat_messages.cut_continuation(text, tail) if continued else text
+
+    def _rendered_by_code(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[Any] | None,
+        generate: bool,
+        variables: dict[str, Any],
+        continued: object,
+    ) -> str:
+        assert self._renderer is not None
+        variables.pop("tool_choice", None)
+        if continued:
+            variables["continue_final_message"] = True
+        try:
+            return self._renderer(
+                messages, tools=tools, add_generation_prompt=generate, **variables
+            )
+        except Exception as exc:
+            raise InvalidArgument(
+                f"the model's chat renderer failed ({type(exc).__name__}: {exc})",
+                reason="template_refused",
+            ) from exc
+
+    def _program(self, source: str) -> Program:
+        """Compile a template, once; one that is none fails at once from then on."""
+        found = self._compiled.get(source)
+        if found is None:
+            from cowmlx.text import template_engine
+
+            try:
+                found = template_engine.compile_template(source)
+            except BadFormat as exc:
+                # Without the frames that it came through.
+                found = BadFormat(str(exc), reason=exc.reason, **exc.details)
+            self._compiled[source] = found
+        if isinstance(found, BadFormat):
+            raise BadFormat(str(found), reason=found.reason, **found.details)
+        return found
+
+    def _source(self, tools: list[Any] | None) -> str:
+        if tools is not None and "tool_use" in self.sources:
+            return self.sources["tool_use"]
+        if "default" in self.sources:
+            return self.sources["default"]
+        raise InvalidArgument(
+            "the model has several chat templates and none is the default: "
+            + ", ".join(sorted(self.sources)),
+            reason="template_refused",
+        )
+
+    def _control(self, tokenizer: Tokenizer, options: dict[str, Any]) -> re.Pattern[str] | None:
+        """Match the tokens with which the template structures a chat.
+
+        These are the special tokens and those other added tokens that the template writes.
+        """
+        source = "" if self._renderer is not None else self._source(options.get("tools"))
+        if source not in self._patterns:
+            added = {index: text for index, text in tokenizer.added.items() if text}
+            texts = [text for index, text in added.items() if index in tokenizer.special_ids]
+            if source:
+                others = {text for text in added.values() if not text.isspace()}
+                texts += self._program(source).written(others.difference(texts))
+            texts.sort(key=len, reverse=True)
+            self._patterns[source] = re.compile("|".join(map(re.escape, texts))) if texts else None
+        return self._patterns[source]
+
+
+def _holds(value: Any, pattern: re.Pattern[str]) -> bool:
+    """Tell whether any string in a value has special-token text, marks left aside."""
+    if isinstance(value, str):
+        return pattern.search(_MARKS.sub("", value)) is not None
+    if isinstance(value, dict):
+        return any(_holds(item, pattern) for item in value.values())
+    return isinstance(value, list) and any(_holds(item, pattern) for item in value)
+
+
+def _marked(value: Any, pattern: re.Pattern[str]) -> Any:
+    """Enclose the special-token text in strings by marks."""
+    if isinstance(value, str):
+        return pattern.sub(_enclosed, _MARKS.sub("", value))
+    if isinstance(value, dict):
+        return {key: _marked(item, pattern) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item, pattern) for item in value]
+    return value
+
+
+def _enclosed(found: re.Match[str]) -> str:
+    return f"{_OPEN}{found.group()}{_CLOSE}"
+
+
+def _encode_marked(tokenizer: Tokenizer, text: str) -> Generator[None, None, list[int]]:
+    """Encode a rendered chat, what the marks enclose as plain text."""
+    tokens: list[int] = []
+    done = 0
+    for index, piece in enumerate(re.split(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})", text)):
+        enclosed = piece.startswith(_OPEN) and piece.endswith(_CLOSE) and len(piece) > 1
+        # A template may cut through the marks: lone ones only separate.
+        for part in filter(None, _MARKS.split(piece)):
+            if done > PART:
+                yield
+                done = 0
+            done += len(part) + _COST
+            if enclosed:
+                tokens += tokenizer.encode_plain(part)
+            elif index == 0 and not tokens:
+                tokens += yield from tokenizer.encode_steps(
+                    part, add_special=False, parse_special=True
+                )
+            else:
+                tokens += yield from tokenizer.encode_inner_steps(part)
+    return tokens

@@ -1,0 +1,229 @@
+"""The graph of a pattern: its atoms, and which may match next to each other."""
+
+from __future__ import annotations
+
+from cowmlx.text.patterns.characters import SAMPLES, Unreadable, Unsure, always, never
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Has = Callable[[str], bool]
+
+UNBOUNDED = 1 << 30
+_MAX_PARTS = 4096
+
+
+class Atom:
+    """One place of a pattern that a character may stand at.
+
+    Attributes:
+        has: whether a character may; raises Unsure.
+        wild: whether it looks at its surroundings in a way that is not followed up.
+    """
+
+    __slots__ = ("has", "wild")
+
+    def __init__(self, has: Has, *, wild: bool = False) -> None:
+        self.has = has
+        self.wild = wild
+
+
+class Node:
+    """A part of a pattern.
+
+    Attributes:
+        nullable: whether it may match nothing.
+        first, last: the atoms that a match may begin and end with.
+        alone: whether it surely matches where a character stands, whatever follows it.
+        void: whether it may match nothing, whatever stands around it.
+        skips: whether it may match nothing in front of a character.
+        varied: whether matches differ in length.
+        loops: the atoms that each of its endless repetitions begins with.
+        failing: those of the repetitions behind which the match may fail, which costs going back.
+        explodes: whether a text may go exponentially many ways through it, if all of them fail.
+        least: characters that every match has.
+    """
+
+    __slots__ = (
+        "alone",
+        "explodes",
+        "failing",
+        "first",
+        "last",
+        "least",
+        "loops",
+        "nullable",
+        "skips",
+        "varied",
+        "void",
+    )
+
+    def __init__(
+        self,
+        first: list[int],
+        last: list[int],
+        alone: Has,
+        *,
+        nullable: bool = False,
+        void: bool = False,
+        least: int = 1,
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.alone = alone
+        self.nullable = nullable
+        self.void = void
+        self.skips: Has = always if void else never
+        self.varied = False
+        self.explodes = False
+        self.loops: list[list[int]] = []
+        self.failing: list[list[int]] = []
+        self.least = least
+
+
+def empty(*, void: bool = True) -> Node:
+    """Return what matches nothing."""
+    return Node([], [], never, nullable=True, void=void, least=0)
+
+
+class Graph:
+    """What atoms there are, and which follow which.
+
+    Attributes:
+        opaque: whether the pattern looks back further than one character.
+        explosive: whether a text may go exponentially many ways through a repetition, and fail.
+
+    Args:
+        named: the characters that the pattern names.
+    """
+
+    def __init__(self, named: str) -> None:
+        self.named = named
+        self.atoms: list[Atom] = []
+        self.follow: list[list[int]] = []
+        self.opaque = False
+        self.explosive = False
+
+    def add(self, has: Has, *, wild: bool = False) -> int:
+        """Make an atom and return its number."""
+        if len(self.atoms) >= _MAX_PARTS:
+            raise Unreadable(f"it has more than {_MAX_PARTS} parts")
+        self.atoms.append(Atom(has, wild=wild))
+        self.follow.append([])
+        return len(self.atoms) - 1
+
+    def atom(self, at: int) -> Atom:
+        """Return an atom by its number."""
+        return self.atoms[at]
+
+    @property
+    def size(self) -> int:
+        """The number of atoms."""
+        return len(self.atoms)
+
+    def link(self, before: Iterable[int], after: list[int]) -> None:
+        """Let atoms follow others."""
+        for at in before:
+            self.follow[at].extend(after)
+
+    def ambiguous(self, atoms: Iterable[int]) -> bool:
+        """Whether some text may go several ways from one of these atoms to the next."""
+        return any(self.overlapping(self.follow[at]) for at in atoms)
+
+    def overlapping(self, atoms: list[int]) -> bool:
+        """Whether two of these atoms may take the same character."""
+        taken: set[str] = set()
+        for at in atoms:
+            if self.atoms[at].wild:
+                continue
+            own = {sample for sample in SAMPLES if _may(self.atoms[at].has, sample)}
+            own |= {sample for sample in self.named if _may(self.atoms[at].has, sample)}
+            if own & taken:
+                return True
+            taken |= own
+        return False
+
+    # ------------------------------------------------------------- Making nodes
+
+    def either(self, nodes: list[Node]) -> Node:
+        """Return what matches one of several parts."""
+        node = Node(
+            [at for node in nodes for at in node.first],
+            [at for node in nodes for at in node.last],
+            lambda c: any(node.alone(c) for node in nodes),
+            nullable=any(node.nullable for node in nodes),
+            void=any(node.void for node in nodes),
+            least=min(node.least for node in nodes),
+        )
+        node.skips = lambda c: any(node.skips(c) for node in nodes)
+        node.explodes = any(other.explodes for other in nodes)
+        node.loops = max((other.loops for other in nodes), key=len)
+        node.failing = max((other.failing for other in nodes), key=len)
+        node.varied = len({other.least for other in nodes}) > 1 or any(n.varied for n in nodes)
+        return node
+
+    def joined(self, left: Node, right: Node) -> Node:
+        """Return what matches one part after another."""
+        self.link(left.last, right.first)
+
+        def alone(c: str) -> bool:
+            return (right.void and left.alone(c)) or (left.skips(c) and right.alone(c))
+
+        node = Node(
+            left.first + right.first if left.nullable else left.first,
+            right.last + left.last if right.nullable else right.last,
+            alone,
+            nullable=left.nullable and right.nullable,
+            void=left.void and right.void,
+            least=left.least + right.least,
+        )
+        node.skips = lambda c: left.skips(c) and right.skips(c)
+        node.explodes = left.explodes or right.explodes
+        if left.explodes and not right.void:
+            self.explosive = True
+        node.loops = left.loops + right.loops
+        node.failing = (left.failing if right.void else left.loops) + right.failing
+        node.varied = left.varied or right.varied
+        return node
+
+    def looped(self, node: Node, own: list[int], least: int, most: int) -> Node:
+        """Return what matches a part again and again.
+
+        Args:
+            node: the part.
+            own: the atoms in it.
+            least: 0 or 1 times.
+            most: 1 or UNBOUNDED times.
+        """
+        looped = Node(
+            node.first,
+            node.last,
+            node.alone if most else never,
+            nullable=node.nullable or least == 0,
+            void=node.void or least == 0,
+            least=node.least if least else 0,
+        )
+        looped.skips = always if least == 0 else node.skips
+        looped.varied = node.varied or least != most
+        if most == UNBOUNDED:
+            self.link(node.last, node.first)
+            looped.explodes = node.nullable or self.ambiguous(own) or self.overlapping(node.first)
+        looped.explodes = looped.explodes or node.explodes
+        looped.loops, looped.failing = node.loops, node.failing
+        if most == UNBOUNDED and not node.loops:
+            looped.loops = [node.first]
+        return looped
+
+    def make_possessive(self, node: Node) -> None:
+        """What may be left out is left out only where it does not match."""
+        node.explodes, node.loops = False, []
+        skips, first = node.skips, [self.atom(at) for at in node.first]
+        node.skips = lambda c: skips(c) and not any(atom.wild or atom.has(c) for atom in first)
+
+
+def _may(has: Has, character: str) -> bool:
+    try:
+        return has(character)
+    except Unsure:
+        return True

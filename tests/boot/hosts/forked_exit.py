@@ -1,0 +1,58 @@
+"""Children forked while eight contexts generate end with sys.exit() and with C's exit().
+
+Arguments: the model.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+
+from support.library import Library, StatusError
+from support.signatures import ADD_SPECIAL, ECANCELED
+
+CONTEXTS, FORKS = 8, 50
+
+lib = Library()
+lib.start()
+model = lib.load(sys.argv[1])
+tokens = lib.tokenize(model, "Once upon a time", ADD_SPECIAL)
+started = threading.Barrier(CONTEXTS + 1)
+
+
+def generate() -> None:
+    """Generate until the runtime stops; meet the others once the first text is there."""
+    context = lib.context(model)
+    waiting = iter([started])
+    try:
+        while True:
+            lib.generate(context, tokens, lambda text: [one.wait() for one in waiting])
+            lib.reset(context)
+    except StatusError as error:
+        assert error.status == ECANCELED
+
+
+def leave(turn: int) -> None:
+    """End a child, in turns by Python's exit and by C's alone."""
+    signal.alarm(60)  # ends a child that hangs
+    print(turn, end=" ")
+    if turn % 2:
+        sys.exit(turn)
+    sys.stdout.flush()
+    ctypes.CDLL(None).exit(turn)
+
+
+threads = [threading.Thread(target=generate) for _ in range(CONTEXTS)]
+for thread in threads:
+    thread.start()
+started.wait()
+for turn in range(FORKS):
+    child = os.fork()
+    if child == 0:
+        leave(turn)
+    status = os.waitpid(child, 0)[1]
+    assert status == turn << 8, f"the child of status {turn} ended with {status:#x}"
+lib.stop()
+for thread in threads:
+    thread.join()

@@ -1,0 +1,103 @@
+"""Rows that are drawn together: each gets, to the last bit, the token that it gets alone."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import mlx.core as mx
+import pytest
+from support.draw_inputs import draw_input, parameters
+
+from cowmlx.accelerate import kernels
+from cowmlx.generation import kernel_draw
+from cowmlx.generation.draw import Draw, DrawInput, DrawnRows, stacked
+from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.filters import keep_top_k
+from cowmlx.generation.penalties import Penalties, RowPenalties
+
+SIZE = 600  # of the vocabulary
+
+
+@pytest.fixture(autouse=True, params=["kernel", "mlx"])
+def way(request, monkeypatch):
+    """With the kernel for processors, where it can be used, and with mlx's own operations."""
+    if request.param == "mlx":
+        monkeypatch.setattr(kernel_draw, "usable", lambda logits: False)
+    elif not kernels.available():
+        pytest.skip(f"there are no kernels: {kernels.reason()}")
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_together_are_rows_alone(seed, dtype):
+    """Whatever options they have: of one kind or of many, with rows between that are not drawn."""
+    random = Random(seed)
+    count = random.choice([2, 5, 9])
+    logits = (mx.random.normal((count + 2, SIZE), key=mx.random.key(seed)) * 3).astype(dtype)
+    rows = random.sample(range(count + 2), count)
+    lasts = [random.randrange(SIZE) for _ in rows]
+    inputs = [draw_input(random, SIZE, last) for last in lasts]
+    if seed % 2:  # as many of the same options, with other numbers
+        inputs = [
+            DrawInput(inputs[0].sampler, each.history, each.last, each.number, None, 3)
+            for each in inputs
+        ]
+    together = Drawer().draw(inputs, logits, rows)
+    for each, row, draw in zip(inputs, rows, together, strict=True):
+        (alone,) = Drawer().draw([each], logits[row : row + 1])
+        assert (draw.value(), draw.logprobs()) == (alone.value(), alone.logprobs())
+        assert mx.array_equal(draw.logits, logits[row : row + 1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tokens_before_may_still_be_computing(seed):
+    """Penalties look back on them too."""
+    random = Random(seed)
+    lasts = [random.randrange(SIZE) for _ in range(5)]
+    computing = DrawnRows(mx.array(lasts, mx.uint32), {})
+    logits = mx.random.normal((5, SIZE), key=mx.random.key(seed)) * 3
+    inputs = [draw_input(random, SIZE, last) for last in lasts]
+    known = [draw.value() for draw in Drawer().draw(inputs, logits)]
+    for place, each in enumerate(inputs):
+        each.last = Draw(computing, place, logits)
+    assert [draw.value() for draw in Drawer().draw(inputs, logits)] == known
+
+
+def test_penalties_of_rows_are_penalties_alone():
+    """To the last bit, with windows and histories of different length."""
+    logits = mx.random.normal((4, 50), key=mx.random.key(3)) * 4
+    settings = [
+        {"repetition_window": 3, "frequency_window": 30, "bias": {4: 1.0}},
+        {"repetition_window": 50, "frequency_window": 2, "bias": {4: -1.0, 7: 2.0, 9: -math.inf}},
+        {"repetition_window": 1, "frequency_window": 1, "bias": {9: 3.0}},
+        {"repetition_window": 2**64 - 1, "frequency_window": 9, "bias": {1: 3.0, 2: 1.0}},
+    ]
+    values = {"repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.3}
+    penalties = [Penalties(parameters(**values, **own)) for own in settings]
+    histories = [[4, 4, 5, 6, 4], [7] * 20, [], [1, 2, 3] * 9]
+    inputs = [DrawInput(None, history, 4, 0) for history in histories]
+    together = RowPenalties(penalties)(logits, inputs)
+    for row in range(4):
+        alone = RowPenalties(penalties[row : row + 1])(logits[row : row + 1], inputs[row : row + 1])
+        assert mx.array_equal(together[row : row + 1], alone)
+
+
+def test_among_equals_top_k_keeps_the_first():
+    logits = mx.array([[1.0, 3, 2, 3, 2, 2], [5, 5, 5, 5, 5, 5], [-math.inf, 1, 0, 1, 1, 1]])
+    kept = keep_top_k(logits, [3, 2, 9]) > -math.inf
+    expected = [[0, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 1, 1]]
+    assert kept.tolist() == [[bool(each) for each in row] for row in expected]
+
+
+def test_tokens_are_stacked_from_wherever_they_are():
+    logits = mx.zeros((1, 4))
+    some, other = (
+        DrawnRows(mx.array([7, 8, 9], mx.uint32), {}),
+        DrawnRows(mx.array([5], mx.uint32), {}),
+    )
+    in_place = [Draw(some, row, logits) for row in range(3)]
+    assert stacked(in_place) is some.tokens
+    assert stacked([in_place[2], None, in_place[0]]).tolist()[::2] == [9, 7]
+    assert stacked([None, Draw(other, 0, logits), in_place[1]]).tolist()[1:] == [5, 8]
+    assert stacked([None, None, None, in_place[2]]).tolist()[3] == 9

@@ -1,0 +1,147 @@
+"""Prompts are processed in chunks that a model's size and the time they take decide."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+
+import pytest
+from driver import greedy, prompt
+from support import tiny_models
+from support.library import StatusError
+from support.signatures import ECANCELED
+
+from cowmlx.generation import pace
+from cowmlx.generation.pace import BLAS, GROWTH, PREFILL_CHUNK, Pace, Speed
+
+# 21 million parameters: half a thousand tokens take too long at any speed assumed of a CPU.
+LARGER = {
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 5,
+    "max_position_embeddings": 2048,
+}
+LONG = prompt(1400)
+
+
+@pytest.fixture(scope="module")
+def larger(lib, tmp_path_factory):
+    folder = tiny_models.make(tmp_path_factory.mktemp("larger"), "llama", config=LARGER)
+    model = lib.load(folder)
+    yield model
+    lib.free_model(model)
+
+
+def steps(done):
+    """The sizes of chunks, of what a host is told to be processed."""
+    return [after - before for before, after in pairwise(done)]
+
+
+# ------------------------------------------------------------------ Through the ABI
+
+
+def test_a_larger_model_has_smaller_chunks(lib, larger, open_context):
+    done = []
+    lib.begin(open_context(larger), LONG, prompt_progress=lambda now, total: done.append(now))
+    assert done[0] == 0
+    assert done[-1] == len(LONG)
+    assert steps(done)[0] < PREFILL_CHUNK
+
+
+def test_a_small_model_has_the_largest_chunks(lib, folder, open_context):
+    model = lib.load(folder("llama-long"))
+    done = []
+    lib.begin(open_context(model), LONG, prompt_progress=lambda now, total: done.append(now))
+    assert steps(done)[0] == PREFILL_CHUNK
+    lib.free_model(model)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_after_a_cancel_no_chunk_begins(lib, larger, open_context, at):
+    """The one that computes when the cancel comes is all that is still processed."""
+    context = open_context(larger)
+    done = []
+
+    def progress(now, total):
+        done.append(now)
+        if len(done) == at + 1:
+            thread = threading.Thread(target=lib.cancel, args=(context,))
+            thread.start()
+            thread.join()
+
+    with pytest.raises(StatusError) as canceled:
+        lib.begin(context, LONG, prompt_progress=progress)
+    assert canceled.value.status == ECANCELED
+    held = lib.tokens(context)
+    assert held == LONG[: len(held)]
+    assert done[-1] <= len(held) <= done[-1] + GROWTH * max(steps(done))
+    fresh = open_context(larger)
+    assert greedy(lib, context, LONG) == greedy(lib, fresh, LONG)
+
+
+# --------------------------------------------------------------------- The plan
+
+M = 110_000_000
+
+
+@pytest.mark.parametrize(
+    ("parameters", "size"),
+    [(1, 512), (9_000_000, 512), (15_000_000, 256), (M, 32), (10**12, 16)],
+)
+def test_the_plan_follows_from_the_model_alone(parameters, size):
+    assert Pace(parameters, BLAS).size(0) == size
+    assert Pace(parameters, BLAS).size(10**6) == size
+
+
+def test_usual_times_leave_the_plan_as_it_is():
+    plan = Pace(M, BLAS)
+    for seconds in (0.04, 0.1, 0.14):
+        plan.observe(32, 0, seconds)
+        assert plan.size(0) == 32
+
+
+def test_slow_chunks_become_smaller_until_they_are_quick_enough():
+    plan = Pace(M, Speed(BLAS.rate, 1))
+    sizes = []
+    for _ in range(6):
+        size = plan.size(0)
+        sizes.append(size)
+        plan.observe(size, 0, size * 0.02)
+    assert sizes == [32, 8, 4, 4, 4, 4]
+
+
+def test_quick_chunks_become_larger_by_steps():
+    plan = Pace(M, BLAS)
+    sizes = []
+    for _ in range(4):
+        size = plan.size(0)
+        sizes.append(size)
+        plan.observe(size, 0, size * 0.0001)
+    assert sizes == [32, 128, 512, 512]
+
+
+def test_chunks_that_get_no_quicker_stay():
+    """Where reading the weights takes the time, smaller chunks would cost and not help."""
+    plan = Pace(M, BLAS)
+    sizes = []
+    for _ in range(4):
+        size = plan.size(0)
+        sizes.append(size)
+        plan.observe(size, 0, 0.3 + size * 0.0001)
+    assert sizes == [32, 16, 32, 32]
+
+
+def test_each_stretch_of_a_context_has_a_size_of_its_own():
+    plan = Pace(M, Speed(BLAS.rate, 1))
+    behind = 3 * pace.STRETCH
+    plan.observe(32, behind, 0.4)
+    assert plan.size(behind) == 8
+    assert plan.size(behind + 2 * pace.STRETCH) == 8
+    assert plan.size(behind - 1) == 32
+
+
+def test_nothing_is_learned_of_a_chunk_that_is_not_as_planned():
+    plan = Pace(M, BLAS)
+    plan.observe(7, 0, 5.0)
+    plan.observe(7, 0, 0.0001)
+    assert plan.size(0) == 32

@@ -1,0 +1,141 @@
+"""The kernel draws what mlx's own operations draw, with every instruction set of the machine."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from support.draw_inputs import Model, draw_input, parameters
+
+from cowmlx.accelerate import kernels
+from cowmlx.generation import kernel_draw
+from cowmlx.generation.draw import Draw, DrawInput, DrawnRows
+from cowmlx.generation.sampling import RowSampler, Sampler
+
+if not kernels.available():
+    pytest.skip(f"there are no kernels: {kernels.reason()}", allow_module_level=True)
+
+TYPES = [mx.float32, mx.float16, mx.bfloat16]
+WIDE = 128_003
+
+
+@pytest.fixture(autouse=True, params=kernels.module().instruction_sets())
+def instruction_set(request):
+    kernels.module().select(request.param)
+    yield request.param
+    kernels.module().select("")
+
+
+def plain(logits: mx.array, each: DrawInput) -> int:
+    return RowSampler([each.sampler])(logits, [each]).item()
+
+
+def drawn(logits: mx.array, inputs: list[DrawInput], rows=None) -> list[int]:
+    return kernel_draw.draw(inputs, logits, range(len(inputs)) if rows is None else rows).tolist()
+
+
+def sampler(size: int, **options) -> Sampler:
+    return Sampler(parameters(**options), Model(size))
+
+
+@pytest.mark.parametrize("size", [3, 16, 17, 33, 250, 1500, 5001])
+def test_it_draws_what_mlx_draws(size):
+    """Whatever the options, the type and the order of the rows."""
+    for seed in range(12):
+        random = Random(f"{size} {seed}")
+        dtype = random.choice(TYPES)
+        logits = mx.random.normal((7, size), key=mx.random.key(seed)) * random.choice([0.5, 3, 9])
+        logits = logits.astype(dtype)
+        inputs = [draw_input(random, size) for _ in range(5)]
+        rows = random.sample(range(7), 5)
+        expected = [
+            plain(logits[row : row + 1], each) for row, each in zip(rows, inputs, strict=True)
+        ]
+        assert drawn(logits, inputs, rows) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.8},
+        {"temperature": 0.8, "top_p": 0.9},
+        {"temperature": 0.8, "top_p": 1 - 1e-6},
+        {"temperature": 0.8, "top_p": 1e-45},
+        {"temperature": 0.8, "top_k": 40},
+        {"temperature": 0.8, "top_k": 100_000},
+        {"temperature": 0.8, "min_p": 0.05},
+        {"temperature": 0.8, "typical_p": 0.9},
+        {"temperature": 1e-45},
+        {"temperature": 3e38},
+        {"temperature": 0.8, "xtc_probability": 1.0, "xtc_threshold": 1e-5},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("spread", [0.0, 1.0, 4.0, 30.0])
+def test_it_draws_from_wide_vocabularies(options, spread):
+    """Flat, spread and peaked ones; all alike where the spread is 0."""
+    logits = mx.random.normal((1, WIDE), key=mx.random.key(9)) * spread
+    own = sampler(WIDE, **options, seed=5)
+    for number in range(2):
+        each = DrawInput(own, [], 0, number)
+        assert drawn(logits, [each]) == [plain(logits, each)]
+
+
+def test_among_equals_top_k_keeps_the_first():
+    """Numbers of 16 bits are often equal."""
+    logits = mx.round(mx.random.normal((1, 4000), key=mx.random.key(2)) * 2).astype(mx.bfloat16)
+    for top_k in (1, 7, 300, 2500):
+        for number in range(4):
+            own = sampler(4000, temperature=50.0, top_k=top_k)
+            each = DrawInput(own, [], 0, number)
+            assert drawn(logits, [each]) == [plain(logits, each)]
+
+
+def test_rows_may_lie_apart_and_last_tokens_be_computing():
+    logits = mx.random.normal((4, 3, 900), key=mx.random.key(3))[:, 1, :]
+    lasts = DrawnRows(mx.array([5, 6, 7, 8], mx.uint32) * 2, {})
+    own = sampler(900, temperature=1.0, presence_penalty=-9.0, presence_window=2)
+    inputs = [DrawInput(own, [row], Draw(lasts, row, logits), row) for row in range(4)]
+    known = [DrawInput(own, [row], 10 + 2 * row, row) for row in range(4)]
+    expected = [plain(logits[row : row + 1], known[row]) for row in range(4)]
+    assert drawn(logits, inputs) == drawn(logits, known) == expected
+
+
+def test_a_row_does_not_depend_on_the_others():
+    random = Random(1)
+    logits = mx.random.normal((9, 3000), key=mx.random.key(4)) * 3
+    inputs = [draw_input(random, 3000) for _ in range(9)]
+    alone = [drawn(logits, [each], [row]) for row, each in enumerate(inputs)]
+    assert [[token] for token in drawn(logits, inputs)] == alone
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("part", [0.01, 1.0])
+def test_logits_that_are_no_numbers_give_some_token(value, part):
+    values = np.random.default_rng(3).normal(size=(1, 2000)).astype(np.float32)
+    values[np.random.default_rng(4).random(values.shape) < part] = value
+    random = Random(2)
+    for _ in range(60):
+        (token,) = drawn(mx.array(values), [draw_input(random, 2000)])
+        assert 0 <= token < 2000
+
+
+@pytest.mark.parametrize(
+    ("logits", "given", "last", "named"),
+    [
+        (mx.zeros((4,)), [], None, "logits"),
+        (mx.zeros((2, 4), mx.int32), [], None, "logits"),
+        (mx.zeros((2, 4)), [(2, None)], None, "row"),
+        (mx.zeros((2, 4)), [(0, None)], mx.zeros((2,), mx.uint32), "last"),
+        (mx.zeros((2, 4)), [(0, mx.zeros((3,), mx.bool_))], None, "allowed"),
+        (mx.zeros((2, 4)), [(0, mx.zeros((4,)))], None, "allowed"),
+    ],
+)
+def test_what_does_not_fit_is_refused(logits, given, last, named):
+    own = kernel_draw.options(sampler(4))
+    with pytest.raises(ValueError, match=named):
+        kernels.module().draw(logits, [(row, own, 0, False, [], mask) for row, mask in given], last)

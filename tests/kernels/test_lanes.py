@@ -1,0 +1,51 @@
+"""The 16 lanes and the products of every instruction set that is here, without Python."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+from support.compiler import compile_c, run
+from support.paths import CSRC
+from support.sanitizers import build
+
+from cowmlx.accelerate import kernels
+from tools.packaging.kernels import EXACT, sets
+
+HERE = Path(__file__).parent
+KERNELS = CSRC / "kernels"
+CPP = {"compiler": "c++", "std": "c++20"}
+HEADERS = {"avx512vnni": "avx512"}  # others have the name of their set
+SETS = sets(platform.machine())
+# What a set's table calls of another's.
+BELOW = {"avx512vnni": ["avx512"]}
+STEP = 997  # every so many float32 are tried
+
+pytestmark = pytest.mark.xdist_group("lanes")
+
+
+@pytest.fixture(scope="module", params=kernels.module().instruction_sets())
+def name(request) -> str:
+    """An instruction set that this processor knows."""
+    return request.param
+
+
+def test_lanes(name, tmp_path):
+    header = f'-DSET="simd/{HEADERS.get(name, name)}.h"'
+    options = [header, f"-DSTEP={STEP}", f"-I{KERNELS}", *EXACT, *SETS[name]]
+    program = build([HERE / "lanes_checks.cpp"], tmp_path / "lanes", "address", *options, **CPP)
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_products(name, tmp_path):
+    objects = []
+    for part in [name, *BELOW.get(name, [])]:
+        objects.append(tmp_path / f"{part}.o")
+        options = ["-c", "-O1", *EXACT, *SETS[part]]
+        compile_c([KERNELS / f"isa_{part}.cpp"], objects[-1], *options, **CPP)
+    checks = [HERE / "product_checks.cpp", *objects]
+    options = [f"-DTABLE={name}_table", f"-I{KERNELS}"]
+    done = run(build(checks, tmp_path / "products", "address", *options, **CPP))
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,302 @@
+"""Fused layers against a network's own: tokens, logits and the state of every cache."""
+
+from __future__ import annotations
+
+import copy
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from support import tiny_models
+
+from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
+from cowmlx.accelerate import kernels
+from cowmlx.accelerate.fused import network as fused
+from cowmlx.accelerate.linear import InBlocks
+from cowmlx.cache.batch import Batch
+from cowmlx.cache.snapshot import share
+from cowmlx.cache.trimming import trim
+from cowmlx.models import registry
+from cowmlx.models.model import Model
+
+pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
+
+PROMPT = [3, 5, 7, 2, 9, 11, 4, 8, 1, 6, 12, 13]
+STEPS = 24  # beyond every window of the tiny models
+# Of the largest logit: float32 adds up the same numbers in another order.
+NEAR = 5e-5
+
+WHOLE = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2")
+WHOLE = (*WHOLE, "olmo3", "exaone4")
+HALVES = ("gpt_oss", "mixtral", "qwen3_moe")
+FOUR_BITS = {"group_size": 32, "bits": 4}
+
+
+def load(path: pathlib.Path, *, int8: bool = False) -> Model:
+    loading = registry.load(
+        str(path),
+        adapter_path=None,
+        lazy=False,
+        trust_remote_code=False,
+        activations=ACTIVATIONS_INT8 if int8 else ACTIVATIONS_EXACT,
+    )
+    while True:
+        try:
+            next(loading)
+        except StopIteration as end:
+            found: Model = end.value
+            return found
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[Model, Model]]]:
+    """A model with fused layers, and the same with layers of its own."""
+    made: dict[str, tuple[Model, Model]] = {}
+
+    def get(family: str, quantize: dict[str, Any] | None = None) -> tuple[Model, Model]:
+        key = f"{family} {quantize}"
+        if key not in made:
+            place = tmp_path_factory.mktemp("models") / str(len(made))
+            path = tiny_models.make(place, family, quantize=quantize)
+            with_kernels, plain = load(path), load(path)
+            fused.undo(plain.network)
+            made[key] = with_kernels, plain
+        return made[key]
+
+    device = mx.default_device()
+    mx.set_default_device(mx.cpu)
+    mx.disable_compile()
+    yield get
+    mx.enable_compile()
+    mx.set_default_device(device)
+
+
+def run(model: Model, caches: list[Any], tokens: list[int]) -> mx.array:
+    """Return logits (T, V) behind tokens."""
+    logits: mx.array = model.network(mx.array([tokens], mx.int32), cache=caches)[0]
+    mx.eval(logits, [cache.state for cache in caches])
+    return logits
+
+
+def assert_near(own: mx.array, expected: mx.array) -> None:
+    assert own.shape == expected.shape
+    scale = mx.maximum(mx.abs(expected).max(), 1e-3)
+    assert (mx.abs(own - expected).max() / scale).item() < NEAR
+
+
+def assert_same_state(own: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(own, expected, strict=True):
+        assert vars(one).keys() == vars(other).keys()
+        for name, value in vars(other).items():
+            if isinstance(value, mx.array):
+                assert getattr(one, name).dtype == value.dtype
+                assert_near(getattr(one, name), value)
+            else:
+                assert getattr(one, name) == value, name
+
+
+def follow(models: tuple[Model, Model], caches: tuple[list[Any], list[Any]], count: int) -> None:
+    """Take the best tokens of the plain model through both."""
+    token = PROMPT[-1]
+    for _ in range(count):
+        own, expected = (run(m, c, [token]) for m, c in zip(models, caches, strict=True))
+        assert_near(own, expected)
+        token = int(mx.argmax(expected[-1]).item())
+        assert token == int(mx.argmax(own[-1]).item())
+        assert_same_state(*caches)
+
+
+@pytest.mark.parametrize("family", WHOLE)
+def test_whole_networks_are_recognised(pair, family):
+    model, _ = pair(family)
+    layers = model.info()["kernels"]
+    assert layers["fused"] == layers["layers"] == model.config["num_hidden_layers"]
+    assert layers["whole"]
+    assert layers["why_not"] == []
+
+
+@pytest.mark.parametrize("family", HALVES)
+def test_the_attention_of_mixtures_of_experts_is_recognised(pair, family):
+    model, _ = pair(family)
+    layers = model.info()["kernels"]
+    assert layers["fused"] == layers["layers"]
+    assert not layers["whole"]
+
+
+@pytest.mark.parametrize("family", ["mamba", "gpt2", "deepseek_v3"])
+def test_others_stay_what_they_are_and_say_why(pair, family):
+    model, _ = pair(family)
+    layers = model.info()["kernels"]
+    assert layers["fused"] == 0
+    assert all(each["reason"] for each in layers["why_not"])
+    assert layers["why_not"]
+
+
+@pytest.mark.parametrize("quantize", [None, FOUR_BITS], ids=["float32", "4 bits"])
+@pytest.mark.parametrize("family", [*WHOLE, *HALVES])
+def test_prompts_and_steps(pair, family, quantize):
+    models = pair(family, quantize)
+    caches = tuple(model.make_cache() for model in models)
+    own, expected = (run(m, c, PROMPT[:-1]) for m, c in zip(models, caches, strict=True))
+    assert_near(own, expected)
+    assert_same_state(*caches)
+    follow(models, caches, STEPS)
+    own, expected = (run(m, c, PROMPT) for m, c in zip(models, caches, strict=True))
+    assert_near(own, expected)
+    assert_same_state(*caches)
+    follow(models, caches, 3)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_a_long_prompt_in_chunks(pair, family):
+    models = pair(family)
+    caches = tuple(model.make_cache() for model in models)
+    tokens = [(7 * i) % 300 for i in range(700)]
+    for chunk in (tokens[:300], tokens[300:302], tokens[302:]):
+        own, expected = (run(m, c, chunk) for m, c in zip(models, caches, strict=True))
+        assert_near(own, expected)
+    assert_same_state(*caches)
+    follow(models, caches, 3)
+
+
+@pytest.mark.parametrize("family", [*WHOLE, *HALVES])
+def test_forks_share_nothing_that_is_written(pair, family):
+    model, _ = pair(family)
+    caches = model.make_cache()
+    run(model, caches, PROMPT[:6])
+    kept = share(caches)
+    before = copy.deepcopy([vars(cache) for cache in kept])
+    first = run(model, caches, PROMPT[6:7])
+    run(model, caches, PROMPT[7:])
+    for cache, values in zip(kept, before, strict=True):
+        for name, value in values.items():
+            if isinstance(value, mx.array):
+                assert mx.array_equal(getattr(cache, name), value).item()
+    assert mx.array_equal(run(model, kept, PROMPT[6:7]), first).item()
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
+def test_trimmed_caches_go_on(pair, family):
+    models = pair(family)
+    caches = tuple(model.make_cache() for model in models)
+    for model, own in zip(models, caches, strict=True):
+        run(model, own, PROMPT[:6])
+        assert trim(own, 3)
+    follow(models, caches, 4)
+
+
+@pytest.mark.parametrize("family", [*WHOLE, *HALVES])
+def test_rows_of_a_batch_give_what_they_give_alone(pair, family):
+    model, _ = pair(family)
+    prompts = [PROMPT[:9], PROMPT[3:6], PROMPT[5:10]]
+    batch = Batch(model.make_cache(), mx.default_stream(mx.default_device()))
+    alone = []
+    for prompt in prompts:
+        caches = model.make_cache()
+        run(model, caches, prompt)
+        batch.join(share(caches), len(prompt))
+        alone.append(caches)
+    for step in range(STEPS):
+        tokens = [(step * 5 + row) % 300 for row in range(len(prompts))]
+        batch.begin_step(batch.rows.all)
+        together = model.network(mx.array(tokens, mx.int32)[:, None], cache=batch.layers)[:, -1]
+        batch.end_step()
+        mx.eval(together, batch.arrays)
+        for row, (token, caches) in enumerate(zip(tokens, alone, strict=True)):
+            assert_near(together[row : row + 1], run(model, caches, [token]))
+
+
+def test_a_prompt_whose_logits_nobody_wants_leaves_the_last_layer(pair):
+    model, plain = pair("llama")
+    caches = model.make_cache()
+    logits = model.network(mx.array([PROMPT]), cache=caches)
+    mx.eval([cache.state for cache in caches])
+    expected = plain.make_cache()
+    late = run(plain, expected, PROMPT)
+    assert_same_state(caches, expected)
+    assert_near(logits[0], late)  # and they can still be had
+
+
+def test_calls_of_other_kinds_are_the_networks_own(pair):
+    model, plain = pair("llama")
+    ids = mx.array([PROMPT])
+    assert_near(model.network(ids), plain.network(ids))  # without a cache
+    embeddings = plain.network.model.embed_tokens(ids)
+    caches = model.make_cache(), plain.make_cache()
+    own, expected = (
+        each.network(ids, cache=cache, input_embeddings=embeddings)
+        for each, cache in zip((model, plain), caches, strict=True)
+    )
+    assert_near(own, expected)
+    assert_same_state(*caches)
+    quantised = [cache.to_quantized(group_size=32, bits=8) for cache in model.make_cache()]
+    with pytest.raises(ValueError, match="32"):  # heads of 16, as without kernels
+        model.network(ids, cache=quantised)
+
+
+def test_sixteen_bits_keep_their_type_of_cache(tmp_path):
+    path = tiny_models.make(tmp_path / "model", "llama")
+    weights = mx.load(str(path / "model.safetensors"))
+    half = {name: array.astype(mx.bfloat16) for name, array in weights.items()}
+    mx.save_safetensors(str(path / "model.safetensors"), half)
+    model = load(path)
+    caches = model.make_cache()
+    logits = run(model, caches, PROMPT)
+    assert model.info()["kernels"]["whole"]
+    assert {cache.keys.dtype for cache in caches} == {mx.bfloat16}
+    model.network.set_dtype(mx.float32)
+    caches = model.make_cache()
+    assert mx.argmax(logits[-1]).item() == mx.argmax(run(model, caches, PROMPT)[-1]).item()
+
+
+def test_a_layer_that_computes_something_else_is_left_alone(tmp_path):
+    path = tiny_models.make(tmp_path / "model", "llama")
+    model = load(path)
+    fused.undo(model.network)
+    odd = model.network.model.layers[1]
+    plain = type(odd).__mro__[1]
+    changed = type("Odd", (plain,), {"__call__": lambda s, *a, **k: plain.__call__(s, *a, **k) * 2})
+    odd.__class__ = changed
+    report = fused.fuse(model.network, model.make_cache)
+    assert report.fused == report.layers - 1
+    assert not report.whole
+    assert any("differ" in reason for reason in report.reasons)
+    caches = model.make_cache()
+    own = run(model, caches, PROMPT)
+    fused.undo(model.network)
+    assert_near(own, run(model, model.make_cache(), PROMPT))
+
+
+def test_weights_are_held_once(pair):
+    model, _ = pair("llama", FOUR_BITS)
+    for _, module in model.network.named_modules():
+        if isinstance(module, InBlocks):
+            assert module["weight"].ndim == 3
+
+
+def test_gradients_pass_through_weights_in_blocks(pair):
+    for quantize in (None, FOUR_BITS):
+        model, _ = pair("llama", quantize)
+        layer = model.network.model.layers[0].mlp.down_proj
+        x = mx.random.normal((2, layer.columns), key=mx.random.key(1))
+        layer.train()
+        gradient = mx.grad(lambda x: layer(x).sum())(x)  # noqa: B023 called at once
+        own = layer(x)
+        layer.eval()
+        assert_near(layer(x), own)
+        assert gradient.shape == x.shape
+        assert mx.abs(gradient).max().item() > 0
+
+
+def test_rounded_activations_stay_near(tmp_path):
+    path = tiny_models.make(tmp_path / "model", "llama", quantize=FOUR_BITS)
+    exact, rounded = load(path), load(path, int8=True)
+    assert rounded.info()["kernels"]["whole"]
+    own, expected = (run(model, model.make_cache(), PROMPT) for model in (rounded, exact))
+    difference = mx.abs(own - expected).max() / mx.abs(expected).max()
+    assert 0 < difference.item() < 0.1
+    plain = run(rounded, rounded.make_cache(), PROMPT[:1])
+    fused.undo(rounded.network)  # single products round alike
+    assert_near(run(rounded, rounded.make_cache(), PROMPT[:1]), plain)

@@ -1,0 +1,205 @@
+"""Products, packing and rows of matrices as operations of mlx, against float64."""
+
+from __future__ import annotations
+
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cowmlx.accelerate import kernels
+
+MODULE = kernels.module()
+SETS = MODULE.instruction_sets()
+TYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+# Half of the distance between neighbouring numbers, and what sums of float32 add to it.
+PRECISION = {"float32": 2e-6, "float16": 2**-11 + 2e-6, "bfloat16": 2**-8 + 2e-6}
+MODES = [
+    *(("affine", bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)),
+    ("mxfp4", 4, 32),
+    ("nvfp4", 4, 16),
+    ("mxfp8", 8, 32),
+]
+
+
+@pytest.fixture(autouse=True, params=SETS)
+def instruction_set(request):
+    """Each that this processor knows; the best one again afterwards."""
+    MODULE.select(request.param)
+    yield request.param
+    MODULE.select("")
+
+
+def numbers(array: mx.array) -> np.ndarray:
+    return np.array(array.astype(mx.float32), dtype=np.float64)
+
+
+def is_product(y: mx.array, x: mx.array, weight: np.ndarray, bias: mx.array | None) -> bool:
+    """Whether ``y`` is x times the transpose of a matrix, up to rounding of each sum's terms."""
+    name = str(x.dtype).removeprefix("mlx.core.")
+    exact, scale = numbers(x) @ weight.T, np.abs(numbers(x)) @ np.abs(weight).T
+    if bias is not None:
+        exact, scale = exact + numbers(bias), scale + np.abs(numbers(bias))
+    assert y.shape == exact.shape
+    assert y.dtype == x.dtype
+    return bool(np.all(np.abs(numbers(y) - exact) <= PRECISION[name] * (scale + 1e-30)))
+
+
+def random(shape: tuple[int, ...], type_: str, seed: int = 0) -> mx.array:
+    return mx.random.normal(shape, key=mx.random.key(seed)).astype(TYPES[type_])
+
+
+LEADING = st.sampled_from([(), (1,), (3,), (16,), (17,), (2, 9), (2, 3, 4), (130,), (0,)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    leading=LEADING,
+    rows=st.integers(1, 70),
+    columns=st.integers(1, 200),
+    type_=st.sampled_from(list(TYPES)),
+    weight_type=st.sampled_from(list(TYPES)),
+    biased=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_dense_products(leading, rows, columns, type_, weight_type, biased, seed):
+    x, weight = random((*leading, columns), type_, seed), random((rows, columns), weight_type)
+    bias = random((rows,), "float32") if biased else None
+    y = MODULE.product(x, MODULE.pack(weight), bias=bias, rows=rows)
+    assert is_product(y, x, numbers(weight), bias)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    leading=LEADING,
+    rows=st.integers(1, 70),
+    groups=st.integers(1, 5),
+    mode=st.sampled_from(MODES),
+    type_=st.sampled_from(list(TYPES)),
+    biased=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_packed_products(leading, rows, groups, mode, type_, biased, seed):
+    name, bits, group = mode
+    columns = math.lcm(group, 32) * groups  # mlx packs multiples of 32
+    x, weight = random((*leading, columns), type_, seed), random((rows, columns), type_)
+    packed = mx.quantize(weight, group_size=group, bits=bits, mode=name)
+    exact = mx.dequantize(
+        *(part.astype(mx.float32) if part.dtype == weight.dtype else part for part in packed),
+        group_size=group, bits=bits, mode=name, dtype=mx.float32,
+    )  # fmt: skip
+    bias = random((rows,), "float32") if biased else None
+    y = MODULE.product(
+        x, *map(MODULE.pack, packed), bias=bias, rows=rows, mode=name, bits=bits, group=group
+    )
+    assert is_product(y, x, numbers(exact), bias)
+
+
+@pytest.mark.parametrize("view", ["transposed", "broadcast", "strided", "flipped"])
+def test_activations_of_any_strides(view):
+    base = random((40, 96), "float32")
+    x = {
+        "transposed": base.T,
+        "broadcast": mx.broadcast_to(base[:1], (5, 96)),
+        "strided": base[::3, ::2],
+        "flipped": base[::-1, ::-1],
+    }[view]
+    weight = random((33, x.shape[-1]), "float32")
+    y = MODULE.product(x, MODULE.pack(weight), rows=33)
+    assert is_product(y, x, numbers(weight), None)
+
+
+@pytest.mark.parametrize("mode", [("dense", 0, 0), *MODES], ids=str)
+def test_a_row_is_the_same_alone_and_beside_others(mode):
+    """However many they are, and however many threads compute."""
+    name, bits, group = mode
+    weight, x = random((50, 128), "float32"), random((70, 128), "float32")
+    parts = (weight,)
+    if name != "dense":
+        parts = mx.quantize(weight, group_size=group, bits=bits, mode=name)
+    parts = tuple(map(MODULE.pack, parts))
+
+    def product(rows: mx.array) -> mx.array:
+        return MODULE.product(rows, *parts, rows=50, mode=name, bits=bits, group=group)
+
+    few, many = product(x[:16]), product(x)
+    mx.eval(few, many)
+    for count in range(1, 16):
+        assert mx.array_equal(product(x[:count]), few[:count])
+    for count in (17, 32, 69):
+        assert mx.array_equal(product(x[:count]), many[:count])
+    MODULE.set_threads(1)
+    alone = product(x)
+    mx.eval(alone)
+    MODULE.set_threads(0)
+    assert mx.array_equal(alone, many)
+
+
+@pytest.mark.parametrize("mode", [("dense", 0, 0), *MODES], ids=str)
+@pytest.mark.parametrize("type_", TYPES)
+def test_rows_are_taken(mode, type_):
+    name, bits, group = mode
+    parts = (random((37, 128), "float32"),)
+    exact = parts[0]
+    if name != "dense":
+        parts = mx.quantize(parts[0], group_size=group, bits=bits, mode=name)
+        exact = mx.dequantize(*parts, group_size=group, bits=bits, mode=name, dtype=mx.float32)
+    indices = mx.array([[0, 36, 5], [-1, -37, 36]], dtype=mx.int64)
+    found = MODULE.take(
+        indices, *map(MODULE.pack, parts), rows=37, mode=name, bits=bits, group=group,
+        dtype=TYPES[type_],
+    )  # fmt: skip
+    wanted = numbers(exact)[np.array(indices)]
+    assert found.dtype == TYPES[type_]
+    assert np.allclose(numbers(found), wanted, rtol=PRECISION[type_], atol=1e-7)
+
+
+def test_rows_out_of_range_are_no_numbers():
+    table = MODULE.pack(random((5, 32), "float32"))
+    found = MODULE.take(mx.array([5, -6, 2**31 - 1, 1]), table, rows=5, dtype=mx.float32)
+    assert mx.isnan(found).all(axis=1).tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("dtype", [mx.uint8, mx.float16, mx.bfloat16, mx.float32, mx.uint32])
+@pytest.mark.parametrize("rows", [1, 15, 16, 33])
+def test_packing_is_rows_beside_each_other(dtype, rows):
+    matrix = mx.arange(rows * 7).reshape(rows, 7).astype(dtype)
+    blocks = -(-rows // 16)
+    filled = mx.pad(matrix, [(0, blocks * 16 - rows), (0, 0)])
+    wanted = filled.reshape(blocks, 16, 7).transpose(0, 2, 1)
+    assert mx.array_equal(MODULE.pack(matrix), wanted)
+    assert mx.array_equal(MODULE.pack(matrix[:, ::-1]), wanted[:, ::-1])
+
+
+X, MATRIX = mx.zeros((3, 64)), mx.zeros((3, 64, 16))
+WORDS, SCALES = mx.zeros((3, 8, 16), dtype=mx.uint32), mx.zeros((3, 1, 16))
+AFFINE = {"rows": 40, "mode": "affine", "bits": 4, "group": 64}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "why"),
+    [
+        ((X[:, :63], MATRIX), {"rows": 40}, "the last axis of x is 63 wide; the matrix takes 64"),
+        ((X, MATRIX), {"rows": 60}, r"weight has the shape \(3, 64, 16\); it must be \(4, words,"),
+        ((X, MATRIX), {"rows": 0}, "rows is 0"),
+        ((X, MATRIX), {"rows": 40, "mode": "foo"}, 'mode is "foo"; it can be dense, affine,'),
+        ((X.astype(mx.int32), MATRIX), {"rows": 40}, "x is int32; it can be float32"),
+        ((mx.array(1.0), MATRIX), {"rows": 40}, "at least one axis"),
+        ((X, MATRIX, SCALES), {"rows": 40}, "dense weights have no scales"),
+        ((X, MATRIX, None, None, mx.zeros(39)), {"rows": 40}, r"bias is float32 \(39\); it must"),
+        ((X, MATRIX, SCALES, SCALES), AFFINE, "weight is float32; packed weights are uint32"),
+        ((X, WORDS), AFFINE, "weights of mode affine need scales and biases"),
+        ((X, WORDS, SCALES), AFFINE, "weights of mode affine need scales and biases"),
+        ((X, WORDS, SCALES, SCALES), AFFINE | {"bits": 7}, "no kernel takes 7 bits in groups"),
+        ((X, WORDS, SCALES, SCALES), AFFINE | {"group": 128}, "8 words in a row, which is no"),
+        ((X, WORDS, SCALES[:, :, :8], SCALES), AFFINE, "scales has the shape"),
+        ((X, WORDS, SCALES, SCALES.astype(mx.float16)), AFFINE, "of different types"),
+        ((X, WORDS, *[SCALES.astype(mx.uint8)] * 2), AFFINE, "scales are uint8, not those of"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, options, why):
+    with pytest.raises(ValueError, match=why):
+        MODULE.product(*arguments, **options)

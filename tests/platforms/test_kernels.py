@@ -1,0 +1,44 @@
+"""The kernels compiled for other systems, without a word of the compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+from cross import ARM_OPTIONS, LINUX_ARM, MACS, Cross, headers_of_python
+from support.compiler import run
+from support.paths import ROOT
+
+from tools.packaging import kernels
+
+pytestmark = pytest.mark.xdist_group("kernels-elsewhere")
+
+# Those that say something of the system or of the processor; the others only of mlx.
+PARTS = {"pool", "processors", "select", "module"}
+NEON = kernels.ARM["neon"][0]
+MACHINES = {MACS[0]: "arm64", LINUX_ARM: "aarch64"}
+
+
+@pytest.mark.parametrize("triple", MACHINES)
+def test_kernels_compile(triple, tmp_path, monkeypatch):
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
+    cross = Cross(triple, headers_of_python(tmp_path), tmp_path)
+    cache = str(ROOT / "build/zig")
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", cache)
+    monkeypatch.setenv("ZIG_LOCAL_CACHE_DIR", cache)
+    monkeypatch.chdir(ROOT)
+    compiler = f"{sys.executable} -m ziglang c++ -target {triple}"
+    build = kernels.Build(
+        cross.target, compiler, tmp_path / "made", MACHINES[triple], str(cross.headers)
+    )
+    found = {one.source.stem: one for one in build.objects()}
+    sets = {name for name in found if name.startswith("isa_")}
+    assert sets == {"isa_portable", "isa_neon"}
+    for name in sorted(sets | PARTS):
+        command = found[name].command(compiler.split())
+        if name == "isa_neon":
+            command[command.index(NEON)] = ARM_OPTIONS[0]
+        done = run(command, timeout=600)
+        assert (done.returncode, done.stdout + done.stderr) == (0, ""), name

@@ -1,0 +1,60 @@
+"""The lanes and products of NEON, run in an emulator of such a processor."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+import pytest
+from cross import ARM_OPTIONS
+from support.compiler import require, run
+from support.paths import CSRC, ROOT
+
+from tools.packaging.kernels import EXACT
+
+pytestmark = pytest.mark.xdist_group("kernels-on-arm")
+
+KERNELS, CHECKS = CSRC / "kernels", ROOT / "tests/kernels"
+# A C library inside the program, since the emulator has no folders of that system.
+TRIPLE = "aarch64-linux-musl"
+STEP = 7919
+
+
+def zig(*arguments: str | os.PathLike) -> None:
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
+    cache = str(ROOT / "build/zig")
+    env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+    command = [sys.executable, "-m", "ziglang", *map(str, arguments)]
+    done = run(command, cwd=ROOT, env=env, timeout=900)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Compile sources, each with its options, and link them without C++'s own library."""
+
+    def link(sources: dict) -> list[str]:
+        objects = []
+        for source, options in sources.items():
+            objects.append(tmp_path / f"{source.stem}.o")
+            common = ["-std=c++20", "-O2", "-Wall", "-Wextra", f"-I{KERNELS}", *EXACT]
+            made = ["-c", source, "-o", objects[-1]]
+            zig("c++", "-target", TRIPLE, *common, *options, *made)
+        zig("cc", "-target", TRIPLE, "-static", *objects, "-lm", "-o", tmp_path / "checks")
+        return [require("qemu-aarch64"), str(tmp_path / "checks")]
+
+    return link
+
+
+def test_lanes(program):
+    options = ['-DSET="simd/neon.h"', f"-DSTEP={STEP}", *ARM_OPTIONS]
+    done = run(program({CHECKS / "lanes_checks.cpp": options}), timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_products(program):
+    table = {KERNELS / "isa_neon.cpp": ARM_OPTIONS}
+    done = run(program({CHECKS / "product_checks.cpp": ["-DTABLE=neon_table"], **table}))
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,81 @@
+"""Invented rows to draw from: any options, histories and masks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from cowmlx._defaults import GENERATION
+from cowmlx.generation.draw import Draw, DrawInput
+from cowmlx.generation.params import GenerationParams
+from cowmlx.generation.sampling import Sampler
+
+
+def parameters(**options: Any) -> GenerationParams:
+    """The options of a generation, with the defaults."""
+    bias = options.pop("bias", {})
+    lists = {"bias_tokens": list(bias), "bias_values": list(bias.values())}
+    return GenerationParams({**GENERATION, **lists, **options})
+
+
+class Model:
+    """What a sampler wants of one: XTC spares its end and its line break."""
+
+    class tokenizer:  # noqa: N801
+        @staticmethod
+        def encode_inner(text: str, *, parse_special: bool) -> list[int]:
+            return [10]
+
+    end_tokens = frozenset([2])
+
+    def __init__(self, size: int) -> None:
+        self.vocabulary_size = size
+
+
+def options(random: Random, size: int) -> dict[str, Any]:
+    """Any of the options that decide about a token."""
+    chosen: dict[str, Any] = {
+        "temperature": random.choice([0.0, 0.3, 0.8, 1.0, 3.0]),
+        "seed": random.getrandbits(64),
+    }
+    maybe: dict[str, Callable[[], Any]] = {
+        "top_p": lambda: random.choice([0.5, 0.9, 0.99]),
+        "min_p": lambda: random.choice([0.01, 0.2]),
+        "top_k": lambda: random.choice([1, 3, 40, 700]),
+        "repetition_penalty": lambda: random.choice([0.7, 1.3]),
+        "repetition_window": lambda: random.choice([1, 3, 20, 2**64 - 1]),
+        "presence_penalty": lambda: random.choice([-0.5, 0.8]),
+        "frequency_penalty": lambda: random.choice([-0.5, 0.8]),
+        "frequency_window": lambda: random.choice([1, 5, 20]),
+        "bias": lambda: {
+            random.randrange(1, size): random.choice([4.0, -math.inf]) for _ in range(size // 50)
+        },
+        "logprobs": lambda: random.choice([1, min(4, size), size]),
+    }
+    if chosen["temperature"]:
+        maybe["typical_p"] = lambda: random.choice([0.3, 0.9])
+        maybe["xtc_probability"] = lambda: random.choice([0.5, 1.0])
+    chosen |= {name: value() for name, value in maybe.items() if random.random() < 0.3}
+    if "xtc_probability" in chosen:
+        chosen["xtc_threshold"] = random.choice([0.01, 0.1])
+    return chosen
+
+
+def draw_input(random: Random, size: int, last: Draw | int | None = None) -> DrawInput:
+    """What a token of ``size`` is drawn from, behind a last one."""
+    params = parameters(**options(random, size))
+    history = [random.randrange(size) for _ in range(random.randrange(40))]
+    allowed = None
+    if random.random() < 0.3:
+        mask = np.random.default_rng(random.getrandbits(32)).random(size) < 0.2
+        mask[random.randrange(size)] = True
+        allowed = mx.array(mask)
+    if last is None:
+        last = random.randrange(size)
+    number = random.randrange(100)
+    return DrawInput(Sampler(params, Model(size)), history, last, number, allowed, params.logprobs)

@@ -1,0 +1,193 @@
+"""Writes the C side of the calls: operations, their typed arguments, bodies and defaults."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tools.bindings.calls import Call, Field, Role
+from tools.bindings.header import Type
+
+MEMBERS = {"string": "const char*", "text": "cow_text", "tokens": "cow_tokens"}
+MEMBERS |= {"texts": "cow_texts"}
+OUTPUTS = {"char": "cow_text_out", "int32_t": "cow_tokens_out", "float": "cow_floats_out"}
+
+
+def operations(calls: list[Call], by_hand: list[str], shared: str, generated: str) -> str:
+    """The text of operations.h; ``shared`` is all else that both sides of the bridge rely on."""
+    names = [f"COW_OP_{name.upper()}" for name in by_hand] + [call.op for call in calls]
+    body = [
+        "/* One operation per call that reaches the dispatch thread. */",
+        "typedef enum cow_op {",
+    ]
+    body += [f"  {name}," for name in names] + ["  COW_OP_COUNT", "} cow_op;", ""]
+    body += ["/* The arguments of each; a call without any has none. */"]
+    for call in calls:
+        if call.roles:
+            body += [f"typedef struct cow_{call.name}_args {{"]
+            body += [f"  {line};" for role in call.roles for line in members(role)]
+            body += [f"}} cow_{call.name}_args;", ""]
+    text = "\n".join(body)
+    digest = hashlib.sha256((text + shared).encode()).hexdigest()[:8]
+    return "\n".join(
+        [
+            f"/* {generated} */",
+            "/* clang-format off */",
+            "#ifndef COW_OPERATIONS_H",
+            "#define COW_OPERATIONS_H",
+            "",
+            '#include "arguments.h"',
+            "",
+            "/* Of this file, arguments.h and bridge.h; compared at start. */",
+            f"#define COW_BRIDGE_ABI {int(digest, 16) >> 1}",
+            "",
+            text,
+            "#endif",
+            "",
+        ]
+    )
+
+
+def members(role: Role) -> list[str]:
+    """The members of the typed arguments that a role has."""
+    if role.kind == "callback":
+        return []
+    if role.buffers:
+        return [f"{OUTPUTS[type_.name]} {name}" for name, type_ in role.buffers]
+    return [f"{MEMBERS.get(role.kind) or spell(role.type)} {role.name}"]
+
+
+def bodies(calls: list[Call], in_params: dict[str, list[tuple[str, str]]], generated: str) -> str:
+    """The text of calls.c."""
+    head = [
+        f"/* {generated} */",
+        "/* clang-format off */",
+        '#include "checks.h"',
+        '#include "deliver.h"',
+        '#include "params.h"',
+        '#include "runtime.h"',
+        "",
+        "/* Each checks its arguments, fills a request and waits. No policy. */",
+        "",
+    ]
+    return "\n".join(head + [line for call in calls for line in body(call, in_params)])
+
+
+def body(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
+    """One call."""
+    params = ", ".join(f"{spell(type_)} {name}" for name, type_ in call.function.signature.params)
+    lines = [f"cow_mlx_status {call.function.name}({params or 'void'}) {{", "  BEGIN_CALL;"]
+    lines += [f"  {check}" for role in call.roles for check in checks(role)]
+    for role in call.roles:
+        if role.kind == "params":
+            noun = role.type.name.removeprefix("cow_mlx_").removesuffix("_params")
+            lines.append(f"  {role.type.name} effective;")
+            lines.append(f"  TRY(COW_READ_PARAMS({noun}, OPERATION, {role.name}, &effective));")
+        elif role.kind == "struct_out":
+            lines.append(f"  {role.type.name} result = {{.struct_size = sizeof result}};")
+    request = [f".op = {call.op}", ".deliver = cow_deliver"]
+    filled = [value for role in call.roles for value in values(role)]
+    if filled:
+        lines += [
+            f"  cow_{call.name}_args args = {{",
+            *(f"      {line}," for line in filled),
+            "  };",
+        ]
+        request.append(".args = &args")
+    if call.context:
+        request.append(f".context = {call.context}")
+    if told := callbacks(call, in_params):
+        request.append(f".callbacks = {{{', '.join(told)}}}")
+    many = [name for role in call.outputs for name, type_ in role.buffers if type_.name == "float"]
+    if many:
+        request.append(f".floats = &args.{many[0]}")
+    lines += ["  cow_request r = {", *(f"      {line}," for line in request), "  };"]
+    written = [role for role in call.roles if role.kind == "struct_out"]
+    if not written:
+        return [*lines, "  return CALL(r);", "}", ""]
+    out = written[0].name
+    write = f"cow_params_write({out}, &result, sizeof result);"
+    guard = f"{out} && status >= COW_MLX_OK" if written[0].nullable else "status >= COW_MLX_OK"
+    lines += ["  cow_mlx_status status = CALL(r);", f"  if ({guard}) {write}"]
+    return [*lines, "  return status;", "}", ""]
+
+
+def checks(role: Role) -> list[str]:
+    """What is checked before anything else is done."""
+    match role.kind:
+        case "string" if not role.nullable:
+            return [f"REQUIRE({role.name});"]
+        case "text":
+            required = [] if role.nullable else [f"REQUIRE({role.name});"]
+            return [*required, f"REQUIRE_TEXT({', '.join(role.names)});"]
+        case "tokens":
+            return [f"REQUIRE_TOKENS({', '.join(role.names)});"]
+        case "texts":
+            return [f"REQUIRE_TEXTS({', '.join(role.names)});"]
+        case "buffers_out":
+            *buffers, capacity, size = role.names
+            lines = [f"REQUIRE_BUFFER({buffer}, {capacity});" for buffer in buffers]
+            return [*lines, f"REQUIRE({size});"]
+        case "value_out":
+            return [f"REQUIRE({role.name});"]
+        case "struct_out":
+            noun = role.type.name.removeprefix("cow_mlx_")
+            if role.nullable:
+                return [
+                    f'if ({role.name}) TRY(cow_params_check_out(OPERATION, "{noun}", {role.name}));'
+                ]
+            check = f'TRY(cow_params_check_out(OPERATION, "{noun}", {role.name}));'
+            return [f"REQUIRE({role.name});", check]
+    return []
+
+
+def values(role: Role) -> list[str]:
+    """The typed arguments of a role."""
+    match role.kind:
+        case "callback":
+            return []
+        case "params":
+            return [f".{role.name} = &effective"]
+        case "struct_out":
+            return [f".{role.name} = &result"]
+        case "text":
+            return [f".{role.name} = text_of({', '.join(role.names)})"]
+        case "tokens" | "texts":
+            return [f".{role.name} = {{{', '.join(role.names)}}}"]
+        case "buffers_out":
+            rest = ", ".join(role.names[-2:])
+            return [f".{name} = {{{name}, {rest}}}" for name, _ in role.buffers]
+    return [f".{role.name} = {role.name}"]
+
+
+def callbacks(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
+    """The callbacks of a call and of its params, by what they are told."""
+    told = []
+    for role in call.roles:
+        if role.kind == "callback":
+            what = role.type.name.removeprefix("cow_mlx_").removesuffix("_fn")
+            told += [f".{what} = {role.name}", f".{what}_data = {role.names[1]}"]
+        elif role.kind == "params":
+            for what, member in in_params[role.type.name]:
+                told += [f".{what} = effective.{member}", f".{what}_data = effective.user_data"]
+    return told
+
+
+def defaults(params: dict[str, list[Field]], generated: str) -> str:
+    """The text of defaults.c."""
+    lines = [f"/* {generated} */", "/* clang-format off */", '#include "params.h"', ""]
+    for noun, fields in params.items():
+        struct = f"cow_mlx_{noun}_params"
+        lines += [f"void {struct}_init({struct}* params, size_t size) {{"]
+        lines += [f"  static const {struct} defaults = {{", "      .struct_size = sizeof defaults,"]
+        lines += [f"      .{field.name} = {field.default}," for field in fields if field.default]
+        lines += ["  };", "  cow_params_init(params, size, &defaults, sizeof defaults);", "}", ""]
+    return "\n".join(lines)
+
+
+def spell(type_: Type) -> str:
+    """A type that is no function pointer."""
+    return (
+        ("const " if type_.const else "")
+        + type_.name.replace("_Bool", "bool")
+        + "".join(type_.pointers)
+    )

@@ -1,0 +1,205 @@
+"""Reads the C headers: what the generated files are made of."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pycparser import c_ast, c_parser
+
+from tools.bindings.header_text import text_of
+
+PRELUDE = """
+typedef unsigned long size_t; typedef _Bool bool;
+typedef int int32_t; typedef unsigned int uint32_t;
+typedef long int64_t; typedef unsigned long uint64_t;
+"""
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type as the emitters see it: a name, its constness and its stars.
+
+    Attributes:
+        name: a base type, or the name of a struct, enum or typedef.
+        pointers: "*" or "* const" for each pointer to it, the innermost first.
+        const: whether what the innermost pointer points to is const.
+        function: the signature, where the type is an unnamed function pointer.
+    """
+
+    name: str
+    pointers: tuple[str, ...] = ()
+    const: bool = False
+    function: Signature | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Result and parameters of a function or of a function pointer."""
+
+    result: Type
+    params: tuple[tuple[str, Type], ...]
+
+
+@dataclass(frozen=True)
+class Function:
+    """An exported function; ``summary`` is the first sentence of its comment."""
+
+    name: str
+    signature: Signature
+    summary: str
+
+
+@dataclass
+class Enum:
+    """Enumerators in order; ``name`` is empty for a list of constants."""
+
+    name: str
+    values: dict[str, int]
+
+
+@dataclass
+class Struct:
+    """A struct and its members in order; ``members`` is None for a forward one."""
+
+    name: str
+    members: tuple[tuple[str, Type], ...] | None
+    is_typedef: bool
+
+
+@dataclass
+class Alias:
+    """A typedef of a base type or of a function pointer."""
+
+    name: str
+    type: Type
+
+
+@dataclass
+class Header:
+    """What one header file declares, in its order."""
+
+    path: Path
+    declarations: list[Enum | Struct | Alias] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    macros: dict[str, int | str] = field(default_factory=dict)
+    statuses: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, list[str]] = field(default_factory=dict)  # the keys of their details
+
+    def enums(self) -> list[Enum]:
+        """The enums, those without a name included."""
+        return [d for d in self.declarations if isinstance(d, Enum)]
+
+
+def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> list[Header]:
+    """Parse headers that build on each other, in that order; ``texts`` of those not on disk."""
+    headers = {str(path): Header(path) for path in paths}
+    source = PRELUDE
+    for path in paths:
+        text = texts[path] if texts and path in texts else text_of(path)
+        read_macros(headers[str(path)], text)
+        text = re.sub(r"^#include.*$", "", text, flags=re.M)
+        source += f'#line 1 "{path}"\n{text}\n'
+    command = ["cc", "-E", "-x", "c", "-U__GNUC__", "-"]
+    done = subprocess.run(command, input=source, capture_output=True, text=True, check=True)
+    for node in c_parser.CParser().parse(done.stdout).ext:
+        header = headers.get(node.coord.file)
+        if header:
+            read_declaration(header, node)
+    return list(headers.values())
+
+
+def read_macros(header: Header, text: str) -> None:
+    """Read the statuses, the reasons, and macros that are a number or a text."""
+    for name, value in re.findall(r"^#define (COW_\w+) (\d+|\"[^\"]*\")$", text, flags=re.M):
+        header.macros[name] = value[1:-1] if value[0] == '"' else int(value)
+    header.statuses = {
+        name: int(value)
+        for name, value in re.findall(r"X\((\w+), (-?\d+),", listed("STATUSES", text))
+    }
+    header.reasons = {
+        name: keys.split(", ") if keys else []
+        for name, keys in re.findall(r"X\((\w+), \"([^\"]*)\",", listed("REASONS", text))
+    }
+
+
+def listed(name: str, text: str) -> str:
+    """What the list of that name lists."""
+    found = re.search(rf"#define COW_MLX_{name}\(X\)((?:.*\\\n)*.*)", text)
+    return found.group(1) if found else ""
+
+
+def read_declaration(header: Header, node: c_ast.Node) -> None:
+    """Add one top-level declaration to the header."""
+    inner = node.type
+    if isinstance(inner, c_ast.FuncDecl):
+        summary = summary_of(text_of(header.path), node.name)
+        header.functions.append(Function(node.name, signature_of(inner), summary))
+        return
+    is_typedef = isinstance(node, c_ast.Typedef)
+    if is_typedef and isinstance(inner, c_ast.TypeDecl):
+        inner = inner.type
+    if isinstance(inner, c_ast.Enum):
+        header.declarations.append(Enum(inner.name or "", values_of(inner)))
+    elif isinstance(inner, c_ast.Struct):
+        members = tuple((m.name, type_of(m.type)) for m in inner.decls) if inner.decls else None
+        header.declarations.append(Struct(inner.name, members, is_typedef))
+    else:
+        header.declarations.append(Alias(node.name, type_of(node.type)))
+
+
+def values_of(enum: c_ast.Enum) -> dict[str, int]:
+    """The values of an enum's enumerators, counted up where none is given."""
+    values: dict[str, int] = {}
+    following = 0
+    for enumerator in enum.values.enumerators:
+        if enumerator.value is not None:
+            following = integer_of(enumerator.value)
+        values[enumerator.name] = following
+        following += 1
+    return values
+
+
+def integer_of(node: c_ast.Node) -> int:
+    """The value of an integer constant with an optional sign."""
+    if isinstance(node, c_ast.UnaryOp) and node.op == "-":
+        return -integer_of(node.expr)
+    if isinstance(node, c_ast.Constant):
+        return int(node.value, 0)
+    raise ValueError(f"{node.coord}: only plain integers are read here")
+
+
+def type_of(node: c_ast.Node) -> Type:
+    """The type of a declaration."""
+    pointers: tuple[str, ...] = ()
+    while isinstance(node, c_ast.PtrDecl):
+        if isinstance(node.type, c_ast.FuncDecl):
+            return Type("", function=signature_of(node.type))
+        pointers = ("* const" if "const" in node.quals else "*", *pointers)
+        node = node.type
+    if not isinstance(node, c_ast.TypeDecl):
+        raise ValueError(f"{node.coord}: {type(node).__name__} is not read here")
+    base = node.type
+    name = base.name if isinstance(base, c_ast.Struct | c_ast.Enum) else " ".join(base.names)
+    return Type(name, pointers, "const" in node.quals)
+
+
+def signature_of(node: c_ast.FuncDecl) -> Signature:
+    """The signature of a function."""
+    params = tuple((p.name or "", type_of(p.type)) for p in node.args.params)
+    if params == (("", Type("void")),):
+        params = ()
+    return Signature(type_of(node.type), params)
+
+
+def summary_of(text: str, name: str) -> str:
+    """The first sentence of the comment above a function, or ""."""
+    found = re.search(rf"/\*\*((?:(?!\*/).)*)\*/\s*COW_MLX_API [^;/]*?\b{name}\(", text, flags=re.S)
+    if not found:
+        return ""
+    lines = [line.strip().removeprefix("*").strip() for line in found.group(1).splitlines()]
+    paragraph = " ".join(lines).strip()
+    sentence = re.match(r".*?[.;:](?=\s|$)", paragraph)
+    return sentence.group(0).rstrip(";:.") + "." if sentence else paragraph

@@ -1,0 +1,110 @@
+"""How the C sources are compiled and linked, for each system.
+
+``setup.py`` runs these commands with the compiler of this machine; tests run them with one that
+compiles for another.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.packaging.headers import FOLDERS
+
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+SHARED = ["-O2", "-fPIC", "-fvisibility=hidden"]
+
+# The oldest macOS that mlx has wheels for. MACOSX_DEPLOYMENT_TARGET precedes it.
+MACOS_MINIMUM = "14.0"
+
+
+@dataclass(frozen=True)
+class Python:
+    """The Python that a library is made for.
+
+    Attributes:
+        minor: of its version 3.
+        prefix: what is booted if nothing nearer is found, or "".
+        include: the folder of its Python.h.
+        multiarch: the folder below lib where Debian keeps libraries, or "".
+    """
+
+    minor: int
+    prefix: str
+    include: str
+    multiarch: str = ""
+
+    @classmethod
+    def running(cls, prefix: str = "") -> Python:
+        """Return the one that runs this."""
+        return cls(
+            minor=sys.version_info.minor,
+            prefix=prefix,
+            include=sysconfig.get_path("include"),
+            multiarch=sysconfig.get_config_var("MULTIARCH") or "",
+        )
+
+    def options(self) -> list[str]:
+        """Return what csrc/locate.c and csrc/bootstrap.c are told of it."""
+        macros = {
+            "COWMLX_BUILD_PREFIX": f'"{self.prefix}"',
+            "COWMLX_PYTHON_MINOR": str(self.minor),
+        }
+        if self.multiarch:
+            macros["COWMLX_MULTIARCH"] = f'"{self.multiarch}"'
+        return [*(f"-D{name}={value}" for name, value in macros.items()), f"-I{self.include}"]
+
+
+class Target:
+    """A system that the library is made for.
+
+    Args:
+        platform: as ``sys.platform`` names it.
+        macos: the oldest macOS that shall run it; "" if the environment tells the compiler.
+
+    Attributes:
+        library: the name of the shared library, which the loader looks for.
+        link: the name that linkers look for.
+        minimum: the compiler's options that say which version of the system shall run it.
+    """
+
+    def __init__(self, platform: str = sys.platform, macos: str = MACOS_MINIMUM) -> None:
+        self.is_mac = platform == "darwin"
+        self.is_linux = platform.startswith("linux")
+        self.library = "libcowmlx.1.dylib" if self.is_mac else "libcowmlx.so.1"
+        self.link = "libcowmlx.dylib" if self.is_mac else "libcowmlx.so"
+        self.minimum = [f"-mmacosx-version-min={macos}"] if self.is_mac and macos else []
+        self._dl = [] if self.is_mac else ["-ldl"]
+
+    def library_command(self, root: Path, output: Path, python: Python) -> list[str]:
+        """Return the arguments that make the shared library, which links no libpython."""
+        if self.is_mac:
+            kind = ["-dynamiclib", f"-Wl,-install_name,@rpath/{self.library}"]
+        else:
+            kind = ["-shared", f"-Wl,-soname,{self.library}", "-Wl,-z,defs", "-Wl,-z,nodelete"]
+        return [
+            *["-std=c11", "-g", *SHARED, "-pthread", *WARNINGS, *self.minimum],
+            *[f"-I{root / 'include'}", f"-I{root / 'csrc'}", *python.options()],
+            *[str(path) for path in sorted((root / "csrc").glob("*.c"))],
+            *[*kind, *self._dl, "-o", str(output)],
+        ]
+
+    def shared_command(self, source: Path, output: Path, *link: str) -> list[str]:
+        """Return the arguments that make a shared library of one file."""
+        return ["-std=c11", *SHARED, *WARNINGS, str(source), "-shared", *link, "-o", str(output)]
+
+    def probe_command(self, root: Path, output: Path) -> list[str]:
+        """Return the arguments that make the host of ``python -m cowmlx doctor``."""
+        return self.host_command(root, [root / "csrc/probe/probe.c"], output, *self._dl)
+
+    def host_command(
+        self, root: Path, sources: list[Path], output: Path, *link: str, std: str = "c11"
+    ) -> list[str]:
+        """Return the arguments that make a host."""
+        return [
+            *[f"-std={std}", "-O2", *WARNINGS, *self.minimum],
+            *(f"-I{root / folder}" for folder in FOLDERS),
+            *[*map(str, sources), *link, "-o", str(output)],
+        ]
