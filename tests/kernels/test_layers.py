@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from support import tiny_models
 
@@ -175,6 +176,58 @@ def test_forks_share_nothing_that_is_written(pair, family):
             if isinstance(value, mx.array):
                 assert mx.array_equal(getattr(cache, name), value).item()
     assert mx.array_equal(run(model, kept, PROMPT[6:7]), first).item()
+
+
+def address(array: mx.array) -> int:
+    """Where an array lies."""
+    return np.asarray(array).ctypes.data
+
+
+def keep_busy() -> None:
+    """Let the stream work for a while, so that what follows is queued and not yet computed."""
+    much = mx.full((1500, 1500), 0.5)
+    mx.async_eval(much @ much @ much)
+
+
+def step(model: Model, caches: list[Any], token: int) -> mx.array:
+    """Start a step and do not wait for it."""
+    logits: mx.array = model.network(mx.array([[token]], mx.int32), cache=caches)
+    mx.async_eval(logits)
+    return logits
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_steps_that_are_queued_copy_no_cache(pair, family):
+    model, plain = pair(family)
+    caches, expected = model.make_cache(), plain.make_cache()
+    run(model, caches, PROMPT[:4])
+    run(model, caches, PROMPT[4:5])  # rings have all their room now
+    places = [address(cache.keys) for cache in caches]
+    keep_busy()
+    for token in PROMPT[5:8]:
+        logits = step(model, caches, token)
+    run(plain, expected, PROMPT[:7])
+    assert_near(logits[0], run(plain, expected, PROMPT[7:8]))
+    assert [address(cache.keys) for cache in caches] == places
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_queued_steps_leave_what_others_see(pair, family):
+    model, _ = pair(family)
+    caches, others = model.make_cache(), model.make_cache()
+    for each in (caches, others):
+        run(model, each, PROMPT[:5])
+    keep_busy()
+    step(model, caches, 7)
+    views = [cache.keys[..., 4:8, :] for cache in caches]
+    mx.async_eval(views)  # in the same memory as the keys
+    kept = share(caches)
+    for token in (3, 4):
+        step(model, caches, token)
+    run(model, others, [7])
+    for view, other in zip(views, others, strict=True):
+        assert mx.array_equal(view, other.keys[..., 4:8, :]).item()
+    assert_same_state(kept, others)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
 
 #include "mlx/allocator.h"
 
@@ -13,6 +15,68 @@ namespace cowmlx {
 namespace {
 
 constexpr int64_t COPY_BYTES = 1 << 18; /* that a thread copies at a time */
+
+using Data = mx::array::Data;
+
+/* The memory of buffers that were taken over, by their addresses. */
+class Owners {
+ public:
+  Memory add(Data data) {
+    auto* owned = new Data(std::move(data));
+    Memory memory(owned, [this](const Data* last) {
+      remove(last);
+      delete last;
+    });
+    const std::lock_guard<std::mutex> held(lock_);
+    all_[owned->buffer().ptr()] = memory;
+    return memory;
+  }
+
+  /* Of data that lies in such a buffer, or nullptr. */
+  Memory find(const Data& data) {
+    const std::lock_guard<std::mutex> held(lock_);
+    const auto found = all_.find(data.buffer().ptr());
+    return found == all_.end() ? nullptr : found->second.lock();
+  }
+
+ private:
+  void remove(const Data* last) {
+    const std::lock_guard<std::mutex> held(lock_);
+    all_.erase(last->buffer().ptr());
+  }
+
+  std::mutex lock_;
+  std::unordered_map<const void*, std::weak_ptr<const Data>> all_;
+};
+
+Owners& owners() {
+  static auto* all = new Owners; /* tasks may run while the process ends */
+  return *all;
+}
+
+/* Whether an operation alone has the array that `in` is. */
+bool is_unshared(mx::array& in) {
+  mx::array same(in.shape(), in.dtype(), nullptr, {});
+  same.copy_shared_buffer(in);
+  in.set_data(mx::allocator::malloc(1)); /* is_donatable() asks whose the data are, too */
+  const bool unshared = in.is_donatable();
+  in.copy_shared_buffer(same);
+  return unshared;
+}
+
+/* The memory of an array that nobody else can see, or nullptr. */
+Memory taken(mx::array& in) {
+  if (!in.flags().row_contiguous) return nullptr;
+  if (in.is_donatable()) return owners().add(std::move(*in.data_shared_ptr()));
+  if (in.data_shared_ptr().use_count() != 1) return nullptr;
+  Memory memory = owners().find(*in.data_shared_ptr());
+  return memory && is_unshared(in) ? memory : nullptr;
+}
+
+/* Data in a buffer that others own. */
+Data part_of(const Memory& memory) {
+  return Data(memory->buffer(), [memory](mx::allocator::Buffer) {});
+}
 
 }  // namespace
 
@@ -53,13 +117,31 @@ void Copy::run() const {
   });
 }
 
-void take_over(const mx::array& in, mx::array& out, std::vector<Copy>& copies) {
-  if (in.is_donatable() && in.flags().row_contiguous) {
-    out.copy_shared_buffer(in);
+Takeover::Takeover(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs)
+    : outputs_(outputs) {
+  for (mx::array& output : outputs) {
+    if (&output.inputs() == &inputs) inputs_ = &output.inputs();
+    if (output.is_tracer()) return;
+  }
+  for (mx::array& output : outputs) {
+    output.set_siblings({}, 0);
+    if (&output.inputs() == &inputs) continue;
+    output.set_status(mx::array::Status::evaluated);
+    output.detach();
+  }
+}
+
+void Takeover::buffer(size_t in, size_t out) {
+  mx::array& from = (*inputs_)[in];
+  mx::array& to = outputs_[out];
+  if (Memory memory = taken(from)) {
+    to.set_data(part_of(memory), from.data_size(), from.strides(), from.flags(), from.offset());
+    memory_.push_back(std::move(memory));
     return;
   }
-  out.set_data(mx::allocator::malloc(out.nbytes()));
-  if (out.size() > 0) copies.push_back({Lines(in), out.data<char>()});
+  memory_.push_back(owners().add(mx::allocator::malloc(to.nbytes())));
+  to.set_data(part_of(memory_.back()));
+  if (to.size() > 0) copies_.push_back({Lines(from), to.data<char>()});
 }
 
 }  // namespace cowmlx

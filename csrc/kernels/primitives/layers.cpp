@@ -21,6 +21,7 @@ struct Work {
   std::vector<Angles> angles;
   std::vector<LayerCache> caches;
   std::vector<Copy> copies;
+  std::vector<Memory> memory;
   std::vector<Lines> tokens;            /* one, or */
   std::vector<Activations> activations; /* one */
   std::vector<int32_t> ids;
@@ -50,9 +51,7 @@ struct Work {
 }  // namespace
 
 void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  /* Every output lists the inputs; these are seen to be nobody else's where one output does. */
-  for (mx::array& output : outputs)
-    if (&output.inputs() != &inputs) output.inputs().clear();
+  Takeover takeover(inputs, outputs);
   auto& encoder = mx::cpu::get_command_encoder(stream());
   auto work = std::make_shared<Work>();
   work->held = held_;
@@ -81,12 +80,14 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     mx::array keys = writes ? outputs[out] : inputs[next];
     mx::array values = writes ? outputs[out + 1] : inputs[next + 1];
     if (writes) {
-      take_over(inputs[next], keys, work->copies);
-      take_over(inputs[next + 1], values, work->copies);
+      takeover.buffer(next, out);
+      takeover.buffer(next + 1, out + 1);
     }
     work->caches[layer] = {keys.data<void>(), values.data<void>(),
                            static_cast<int32_t>(keys.shape(2)), scalar_of(keys, "keys")};
   }
+  work->copies = takeover.copies();
+  work->memory = takeover.memory();
 
   mx::array& result = outputs[0];
   result.set_data(mx::allocator::malloc(result.nbytes()));
