@@ -230,6 +230,23 @@ def test_queued_steps_leave_what_others_see(pair, family):
     assert_same_state(kept, others)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_what_is_dropped_while_steps_are_queued_is_nobody_elses_yet(pair, family):
+    model, _ = pair(family)
+    caches, other = model.make_cache(), mx.new_stream(mx.cpu)
+    run(model, caches, PROMPT[:5])
+    keep_busy()
+    step(model, caches, 7)
+    model.network(mx.array([PROMPT], mx.int32), cache=caches)  # its logits are never computed
+    mx.async_eval([cache.state for cache in caches])
+    sizes = {cache.keys.size for cache in caches} | {len(PROMPT) * width for width in (32, 64, 128)}
+    del caches
+    made = [mx.full((size,), 7.0, stream=other) for size in sizes for _ in range(20)]
+    mx.eval(made)
+    mx.synchronize()
+    assert all(mx.array_equal(each, mx.full(each.shape, 7.0)).item() for each in made)
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
 def test_trimmed_caches_go_on(pair, family):
     models = pair(family)

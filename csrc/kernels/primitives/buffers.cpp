@@ -119,13 +119,21 @@ void Copy::run() const {
 
 Takeover::Takeover(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs)
     : outputs_(outputs) {
-  for (mx::array& output : outputs) {
-    if (&output.inputs() == &inputs) inputs_ = &output.inputs();
+  /* Every output lists the inputs; these are seen to be nobody else's where one output does. */
+  for (mx::array& output : outputs)
+    if (&output.inputs() == &inputs)
+      inputs_ = &output.inputs();
+    else
+      output.inputs().clear();
+}
+
+void Takeover::finish() {
+  for (const mx::array& output : outputs_)
     if (output.is_tracer()) return;
-  }
-  for (mx::array& output : outputs) {
+  for (mx::array& output : outputs_) {
     output.set_siblings({}, 0);
-    if (&output.inputs() == &inputs) continue;
+    if (&output.inputs() == inputs_) continue;
+    if (!owners().find(*output.data_shared_ptr())) memory_.push_back(output.data_shared_ptr());
     output.set_status(mx::array::Status::evaluated);
     output.detach();
   }

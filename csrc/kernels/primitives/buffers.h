@@ -55,6 +55,9 @@ class Takeover {
   /* `inputs`: what eval_cpu was given. The output that has them stays as it is. */
   Takeover(const std::vector<mlx::core::array>& inputs, std::vector<mlx::core::array>& outputs);
 
+  /* Once all outputs have data and nothing fails any more: they are evaluated. */
+  void finish();
+
   /* Let output `out` have the buffer of input `in`, which has its shape and type, or one of its own
    * and a copy to make. */
   void buffer(size_t in, size_t out);

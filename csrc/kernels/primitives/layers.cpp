@@ -87,7 +87,6 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                            static_cast<int32_t>(keys.shape(2)), scalar_of(keys, "keys")};
   }
   work->copies = takeover.copies();
-  work->memory = takeover.memory();
 
   mx::array& result = outputs[0];
   result.set_data(mx::allocator::malloc(result.nbytes()));
@@ -105,6 +104,8 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   auto begin = reinterpret_cast<uintptr_t>(temporary<char>(encoder, static_cast<int64_t>(bytes)));
   begin = (begin + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
   work->scratch = reinterpret_cast<char*>(begin);
+  takeover.finish();
+  work->memory = takeover.memory();
   encoder.dispatch([work] { work->run(); });
 }
 
