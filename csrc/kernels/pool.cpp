@@ -24,10 +24,12 @@ constexpr Nanoseconds MICROSECOND = 1000, SECOND = 1000 * 1000 * MICROSECOND;
 /* Regions of one layer follow each other faster than a thread can be woken. */
 constexpr Nanoseconds SPIN = 20 * MICROSECOND;
 
-/* A caller that waits this long for chunks under way has lost a worker to another program. */
-constexpr Nanoseconds STALL = 200 * MICROSECOND;
+/* What workers have won is remembered up to CREDIT; they rest once they have cost DEBT more than
+ * that, which is what other programs on the same processors make of them: a caller then waits for
+ * chunks of workers that do not run. */
+constexpr Nanoseconds CREDIT = 10 * 1000 * MICROSECOND, DEBT = 4 * 1000 * MICROSECOND;
 
-/* A stall costs at most this part of the time until the next one is risked. */
+/* What they have cost is at most this part of their rest. */
 constexpr int AMORTISED = 24;
 
 Nanoseconds now() {
@@ -69,12 +71,18 @@ int started = 0;
 /* When to compute alone, since another program needs the processors. */
 struct Patience {
   Nanoseconds alone_until = 0;
-  Nanoseconds penalty = 0;
+  Nanoseconds rest = 0;
+  Nanoseconds balance = 0;
 
-  void stalled(Nanoseconds at, Nanoseconds lost) {
-    const bool again = at - alone_until < penalty; /* sooner than the last penalty was long */
-    penalty = std::min(std::max(again ? 2 * penalty : 0, AMORTISED * lost), SECOND);
-    alone_until = at + penalty;
+  /* A region has ended that alone would have taken `won` longer, and without waiting `lost` less.
+   */
+  void account(Nanoseconds at, Nanoseconds won, Nanoseconds lost) {
+    balance = std::min(balance + won - lost, CREDIT);
+    if (balance == CREDIT) rest = 0;
+    if (balance > -DEBT) return;
+    rest = std::min(std::max(2 * rest, AMORTISED * -balance), SECOND);
+    alone_until = at + rest;
+    balance = 0;
   }
 } patience;
 
@@ -187,12 +195,11 @@ void together(int count, Chunk chunk, void* context, int helpers, Nanoseconds be
   region.left.store(count, std::memory_order_seq_cst);
   for (int index = 0; index < std::min(helpers, count - 1); index++) wake(workers[index]);
   const int own = work();
-  if (region.done.load(std::memory_order_acquire) == count) return;
+  if (own == count) return;
   const Nanoseconds claimed = now();
   finish(count);
-  const Nanoseconds ended = now(), waited = ended - claimed;
-  const Nanoseconds expected = 2 * (claimed - begun) / std::max(own, 1);
-  if (waited > STALL + expected) patience.stalled(ended, waited);
+  const Nanoseconds ended = now();
+  patience.account(ended, (claimed - begun) / std::max(own, 1) * (count - own), ended - claimed);
 }
 
 }  // namespace
