@@ -531,6 +531,10 @@ void cow_bootstrap_wait_parked(int seconds) {
   pthread_mutex_unlock(&dispatch.lock);
 }
 
+void cow_bootstrap_after_fork(void) {
+  if (bridge && dispatch.state != PARKED) bridge->keep_objects();
+}
+
 /* Before the first start has found Python, this thread may hold one all the
  * same, and must not wait for another thread that is starting while it does. */
 static void* release_unknown_interpreter(void) {

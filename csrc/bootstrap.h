@@ -13,6 +13,10 @@ cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_req
  * It stops serving when the queue is closed. */
 void cow_bootstrap_wait_parked(int seconds);
 
+/* A forked child frees nothing of mlx's if the dispatch thread was at work: its interpreter would
+ * wait, when it ends, for locks that threads of the parent held. Async-signal-safe. */
+void cow_bootstrap_after_fork(void);
+
 /* Let other Python threads run while this one waits in a call. NULL if the
  * thread does not hold the interpreter, which restore accepts. */
 void* cow_bootstrap_release_interpreter(void);

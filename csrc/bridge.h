@@ -117,6 +117,7 @@ typedef struct cow_bridge {
   bool (*run)(cow_request*);       /* ends the request, or keeps it (true) and ends it later */
   bool (*step)(void);              /* one unit of work; false when there is none */
   void (*rest)(void);              /* wait for what mlx computes: the process may end now */
+  void (*keep_objects)(void);      /* free none of mlx's objects any more; needs no Python */
 } cow_bridge;
 
 #endif

@@ -126,7 +126,10 @@ cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
 
 /* -------------------------------------------------------- Fork and exit */
 
-static void mark_forked(void) { atomic_store(&forked, true); }
+static void mark_forked(void) {
+  atomic_store(&forked, true);
+  cow_bootstrap_after_fork();
+}
 
 void cow_runtime_at_exit(void) {
   if (atomic_load(&forked)) return; /* the dispatch thread is not in this process */

@@ -68,7 +68,8 @@
  * exit(), whatever the parent was doing: what atexit() took after the first start
  * runs, stdio is flushed, and the process ends with the status given. On Linux it
  * ends there: exit handlers and static destructors from before the first start do
- * not run, since those of libraries below need what other threads held.
+ * not run, since those of libraries below need what other threads held. For the
+ * same reason such a child frees none of the mlx objects of a Python host.
  *
  * pthread_cancel() waits for the library: in a call, its callbacks included, the
  * thread cannot be cancelled, and it ends at its next cancellation point after it.

@@ -67,6 +67,13 @@ def set_threads(count: int) -> None:
         found.set_threads(min(count, 2**31 - 1))
 
 
+def mlx_types() -> tuple[type, ...]:
+    """Return the types of mlx's objects and of the kernels': their objects hold mlx's memory."""
+    modules = [mx, module()] if available() else [mx]
+    values = [value for found in modules for value in vars(found).values()]
+    return tuple(value for value in values if type(value) is type(mx.array))
+
+
 def info() -> dict[str, Any]:
     """Return what ``runtime_info`` tells of kernels."""
     return {

@@ -8,6 +8,7 @@ dispatch thread, which holds the interpreter.
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_INCREF, PyObject
 from libc.math cimport NAN
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t
 from libc.stdio cimport snprintf
@@ -34,6 +35,7 @@ include "operations.pxi"
 include "calls.pxi"
 include "blas.pxi"
 include "python.pxi"
+include "forked.pxi"
 
 
 # ------------------------------------------------- Operations made by hand
@@ -165,6 +167,7 @@ cdef ensure_engine():
         except ImportError as error:
             importlib.invalidate_caches()  # it may be installed before the next try
             raise failures.of_import(error, "mlx and mlx-lm") from error
+        note_kept_types()
         engine = Engine(cancel_epoch, open_handle, close_handle, blas, problem, libpython())
 
 
@@ -209,5 +212,6 @@ TABLE.attach = attach
 TABLE.run = run
 TABLE.step = step
 TABLE.rest = rest
+TABLE.keep_objects = keep_objects
 
 table = PyCapsule_New(&TABLE, COW_BRIDGE_CAPSULE, NULL)

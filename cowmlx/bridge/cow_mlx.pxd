@@ -517,3 +517,4 @@ cdef extern from "bridge.h" nogil:
         cbool (*run)(cow_request*) noexcept
         cbool (*step)() noexcept
         void (*rest)() noexcept
+        void (*keep_objects)() noexcept

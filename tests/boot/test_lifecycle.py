@@ -55,6 +55,14 @@ def test_children_of_a_python_host_exit(environment, model):
     assert done.stdout.split() == [str(turn) for turn in range(50)]
 
 
+def test_children_keep_arrays_unless_the_runtime_has_stopped(environment):
+    env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
+    done = run([sys.executable, ROOT / "tests/boot/hosts/forked_arrays.py"], env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    kept, freed = [False] * 3, [True] * 3
+    assert done.stdout.splitlines() == [f"running: {kept}", f"stopped: {freed}"]
+
+
 def test_every_function_knows_when_it_cannot_be_called(environment):
     env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
     done = run([sys.executable, ROOT / "tests/boot/hosts/states.py"], env=env)
