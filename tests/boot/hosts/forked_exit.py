@@ -10,7 +10,7 @@ import sys
 import threading
 
 from support.library import Library, StatusError
-from support.signatures import ADD_SPECIAL, ECANCELED
+from support.signatures import ADD_SPECIAL, ECANCELED, ESTATE
 
 CONTEXTS, FORKS = 8, 50
 
@@ -30,7 +30,8 @@ def generate() -> None:
             lib.generate(context, tokens, lambda text: [one.wait() for one in waiting])
             lib.reset(context)
     except StatusError as error:
-        assert error.status == ECANCELED
+        # The stop finds a thread in a call, or between two: then the next one is refused.
+        assert error.status in (ECANCELED, ESTATE)
 
 
 def leave(turn: int) -> None:
@@ -47,12 +48,16 @@ threads = [threading.Thread(target=generate) for _ in range(CONTEXTS)]
 for thread in threads:
     thread.start()
 started.wait()
+wrong = ""
 for turn in range(FORKS):
     child = os.fork()
     if child == 0:
         leave(turn)
     status = os.waitpid(child, 0)[1]
-    assert status == turn << 8, f"the child of status {turn} ended with {status:#x}"
-lib.stop()
+    if status != turn << 8:
+        wrong = f"the child of status {turn} ended with {status:#x}"
+        break
+lib.stop()  # or the other threads would keep the process
 for thread in threads:
     thread.join()
+assert not wrong, wrong
