@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from support.kernel_module import SETS
 
 from cowmlx.accelerate import kernels
 
 
-@pytest.fixture(params=kernels.module().instruction_sets())
+@pytest.fixture(params=SETS)
 def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each that this processor knows; the best one again afterwards."""
     module = kernels.module()

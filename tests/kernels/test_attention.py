@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbers_of_kernels import PRECISION, exact, random, types, viewed, views
-
-from cowmlx.accelerate import kernels
+from support.kernel_module import needed
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
-MODULE = kernels.module()
+MODULE = needed()
 SCALE = 0.3
 
 

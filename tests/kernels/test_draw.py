@@ -9,24 +9,17 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support.draw_inputs import Model, draw_input, parameters
+from support.kernel_module import needed
 
-from cowmlx.accelerate import kernels
 from cowmlx.generation import kernel_draw
 from cowmlx.generation.draw import Draw, DrawInput, DrawnRows
 from cowmlx.generation.sampling import RowSampler, Sampler
 
-if not kernels.available():
-    pytest.skip(f"there are no kernels: {kernels.reason()}", allow_module_level=True)
+pytestmark = pytest.mark.usefixtures("instruction_set")
 
+MODULE = needed()
 TYPES = [mx.float32, mx.float16, mx.bfloat16]
 WIDE = 128_003
-
-
-@pytest.fixture(autouse=True, params=kernels.module().instruction_sets())
-def instruction_set(request):
-    kernels.module().select(request.param)
-    yield request.param
-    kernels.module().select("")
 
 
 def plain(logits: mx.array, each: DrawInput) -> int:
@@ -138,4 +131,4 @@ def test_logits_that_are_no_numbers_give_some_token(value, part):
 def test_what_does_not_fit_is_refused(logits, given, last, named):
     own = kernel_draw.options(sampler(4))
     with pytest.raises(ValueError, match=named):
-        kernels.module().draw(logits, [(row, own, 0, False, [], mask) for row, mask in given], last)
+        MODULE.draw(logits, [(row, own, 0, False, [], mask) for row, mask in given], last)

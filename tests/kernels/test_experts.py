@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbers_of_kernels import PRECISION, exact, random, types
-
-from cowmlx.accelerate import kernels
+from support.kernel_module import needed
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
-MODULE = kernels.module()
+MODULE = needed()
 MODES = [("dense", 0, 0), ("affine", 4, 64), ("affine", 8, 32), ("mxfp4", 4, 32), ("mxfp8", 8, 32)]
 
 

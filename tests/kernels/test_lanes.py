@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.compiler import compile_c, run
+from support.kernel_module import SETS as USABLE
 from support.paths import CSRC
 from support.sanitizers import build
 
-from cowmlx.accelerate import kernels
 from tools.packaging.kernels import EXACT, sets
 
 HERE = Path(__file__).parent
@@ -25,7 +25,7 @@ STEP = 997  # every so many float32 are tried
 pytestmark = pytest.mark.xdist_group("lanes")
 
 
-@pytest.fixture(scope="module", params=kernels.module().instruction_sets())
+@pytest.fixture(scope="module", params=USABLE)
 def name(request) -> str:
     """An instruction set that this processor knows."""
     return request.param

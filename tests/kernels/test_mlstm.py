@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbers_of_kernels import exact, random
-
-from cowmlx.accelerate import kernels
+from support.kernel_module import needed
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
-MODULE = kernels.module()
+MODULE = needed()
 EPS = 1e-6
 
 

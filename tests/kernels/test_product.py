@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.kernel_module import needed
 
-from cowmlx.accelerate import kernels
-
-MODULE = kernels.module()
+MODULE = needed()
 SETS = MODULE.instruction_sets()
 TYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 # Half of the distance between neighbouring numbers, and what sums of float32 add to it.

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbers_of_kernels import PRECISION, exact, random, types, viewed, views
-
-from cowmlx.accelerate import kernels
+from support.kernel_module import needed
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
-MODULE = kernels.module()
+MODULE = needed()
 BASE = 10_000.0
 
 

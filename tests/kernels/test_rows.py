@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbers_of_kernels import close, exact, random, types, viewed, views
-
-from cowmlx.accelerate import kernels
+from support.kernel_module import needed
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
-MODULE = kernels.module()
+MODULE = needed()
 EPS = 1e-5
 SHAPES = st.tuples(
     st.sampled_from([(), (1,), (5,), (2, 3), (2, 3, 4), (0,), (300,)]),

@@ -12,12 +12,13 @@ import pytest
 from mlx.nn.utils import value_and_grad
 from numbers_of_kernels import random
 from support import tiny_models
+from support.kernel_module import needed
 
-from cowmlx.accelerate import angles, kernels, names, operations, single
+from cowmlx.accelerate import angles, names, operations, single
 from cowmlx.models import registry
 from cowmlx.networks import light_route
 
-MODULE = kernels.module()
+MODULE = needed()
 
 
 def same(a: mx.array, b: mx.array, tolerance: float = 1e-5) -> bool:
