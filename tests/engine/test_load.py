@@ -10,6 +10,7 @@ from support.library import StatusError
 from support.signatures import ECANCELED
 
 BIG = "llama-big"
+FREQUENCIES = 64  # bytes of a rotation's frequencies, which the process keeps
 
 
 def test_progress_rises_from_0_to_1(lib, folder):
@@ -41,7 +42,6 @@ def test_progress_is_that_of_weights_in_memory(lib, folder):
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 1.0])
 def test_false_cancels_at_once_and_nothing_stays(lib, folder, at):
-    lib.free_model(lib.load(folder(BIG)))  # the frequencies of its angles stay
     lib.trim_memory()
     before = lib.info()
     seen = []
@@ -58,7 +58,7 @@ def test_false_cancels_at_once_and_nothing_stays(lib, folder, at):
     lib.trim_memory()
     after = lib.info()
     assert after["handles"] == before["handles"]
-    assert after["memory"]["active"] <= before["memory"]["active"]
+    assert after["memory"]["active"] <= before["memory"]["active"] + FREQUENCIES
     assert after["memory"]["cache"] <= before["memory"]["cache"]
 
 

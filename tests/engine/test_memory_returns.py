@@ -94,8 +94,6 @@ def test_a_model_lives_until_its_last_context_is_freed(lib, folder):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reset_gives_the_cache_back(lib, tiny, open_context, kind):
     context = open_context(tiny(kind))
-    lib.begin(context, prompt(3), max_tokens=0)  # the angles of positions stay with their model
-    lib.reset(context)
     before = active(lib)
     lib.begin(context, prompt(100), max_tokens=0)
     assert lib.info(context)["bytes"] > 0

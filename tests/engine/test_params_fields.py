@@ -400,7 +400,13 @@ def test_context_params_are_reported(lib, tiny, open_context):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"device": "cpu"}, {"device": "tpu"}, {"memory_limit": 1 << 30}, {"threads": 1}],
+    [
+        {"device": "cpu"},
+        {"device": "tpu"},
+        {"memory_limit": 1 << 30},
+        {"cache_limit": 1 << 20},
+        {"threads": 1},
+    ],
     ids=str,
 )
 def test_another_start_with_other_params_is_refused(lib, changes):

@@ -10,12 +10,14 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
 import mlx.core as mx
 from mlx_lm import load, stream_generate
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import get_total_parameters, load_adapters, load_model
+from support.float64 import in_float64
 
 
 def answer(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
@@ -38,11 +40,16 @@ def answer(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
     else:
         steps = generate_step(mx.array(prompt), model, max_tokens=count)
         tokens = [int(token) for token, _ in steps]
-    mx.save_safetensors(str(place), {"logits": logits(model, prompt, tokens)})
+    parameters = get_total_parameters(model)
+    plain = logits(model, prompt, tokens)
+    with in_float64(model):
+        exact = logits(model, prompt, tokens)
+        error = (plain.astype(mx.float64) - exact).astype(mx.float32)
+    mx.save_safetensors(str(place), {"logits": plain, "error": error})
     return {
         "tokens": tokens,
         "end_tokens": sorted(tokenizer.eos_token_ids) if tokenizer is not None else None,
-        "parameters": get_total_parameters(model),
+        "parameters": parameters,
         "refusal": refusal,
         "logits": str(place),
     }

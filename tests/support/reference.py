@@ -7,8 +7,9 @@ and, if wanted, "repetition_penalty" and "repetition_window"; a result has "prom
 "tokens", "text" and "logprobs" of the first token. Everything is greedy. "kv_bits"
 and "kv_group_size" quantise keys and values from the first token on. "adapter" is the
 folder of one that goes with the model. A task with "embed", lists of tokens, has the pooled
-hidden states of each as its result: "mean", "last" and "cls". A task that fails has "error"
-alone.
+hidden states of each as its result, "vectors": "mean", "last" and "cls". A task with "logits" has
+the logits behind the prompt as its result. Both have "errors", too: how much these numbers are more
+than those of float64. A task that fails has "error" alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,11 @@ def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
     from mlx_lm.sample_utils import make_logits_processors
 
     if "embed" in task:
-        return {"vectors": [embed(model, tokens) for tokens in task["embed"]]}
+        pairs = [rounded(model, lambda each=each: embed(model, each)) for each in task["embed"]]
+        return {"vectors": [pair[0] for pair in pairs], "errors": [pair[1] for pair in pairs]}
+    if "logits" in task:
+        found, errors = rounded(model, lambda: {"logits": logits(model, task["prompt"])})
+        return {**found, "errors": errors["logits"]}
     processors = make_logits_processors(
         repetition_penalty=task.get("repetition_penalty"),
         repetition_context_size=task.get("repetition_window", 20),
@@ -111,7 +117,31 @@ def quantized_cache(model: Any, task: dict[str, Any]) -> list[Any]:
     ]
 
 
-def embed(model: Any, tokens: list[int]) -> dict[str, list[float]]:
+def rounded(model: Any, compute: Callable[[], dict[str, Any]]) -> list[dict[str, list[float]]]:
+    """What a model computes, by name, and how much that is more than in float64."""
+    import mlx.core as mx
+
+    from support.float64 import in_float64
+
+    found = compute()
+    mx.eval(found)
+    with in_float64(model):
+        exact = compute()
+        errors = {name: array.astype(mx.float64) - exact[name] for name, array in found.items()}
+        mx.eval(errors)
+        lists = [{name: array.tolist() for name, array in each.items()} for each in (found, errors)]
+    return lists
+
+
+def logits(model: Any, tokens: list[int]) -> Any:
+    """The logits behind tokens."""
+    import mlx.core as mx
+    from mlx_lm.models.cache import make_prompt_cache
+
+    return model(mx.array([tokens]), cache=make_prompt_cache(model))[0, -1]
+
+
+def embed(model: Any, tokens: list[int]) -> dict[str, Any]:
     """The hidden states of tokens before the head, pooled in each way."""
     import mlx.core as mx
     from mlx_lm.models.cache import make_prompt_cache
@@ -120,12 +150,10 @@ def embed(model: Any, tokens: list[int]) -> dict[str, list[float]]:
     inner = getattr(model, name)
     if hasattr(inner, "embed_out"):
         inner.embed_out = lambda hidden: hidden  # GPT-NeoX has its head inside
-    hidden = inner(mx.array([tokens]), cache=make_prompt_cache(model))[0].astype(mx.float32)
-    return {
-        "mean": hidden.mean(axis=0).tolist(),
-        "last": hidden[-1].tolist(),
-        "cls": hidden[0].tolist(),
-    }
+    hidden = inner(mx.array([tokens]), cache=make_prompt_cache(model))[0]
+    if hidden.dtype != mx.float64:
+        hidden = hidden.astype(mx.float32)
+    return {"mean": hidden.mean(axis=0), "last": hidden[-1], "cls": hidden[0]}
 
 
 def main(source: str, result: str) -> None:
@@ -146,4 +174,5 @@ def main(source: str, result: str) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[1]))
     main(*sys.argv[1:])
