@@ -9,6 +9,7 @@
 
 #include "bindings.h"
 #include "dispatch.h"
+#include "pages.h"
 #include "pool.h"
 #include "weights.h"
 
@@ -46,6 +47,7 @@ class Pack : public mx::UnaryPrimitive {
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     out.set_data(mx::allocator::malloc(out.nbytes()));
+    in_large_pages(out.data<void>(), out.nbytes());
     auto& encoder = mx::cpu::get_command_encoder(stream());
     encoder.set_input_array(inputs[0]);
     encoder.set_output_array(out);
