@@ -16,9 +16,9 @@ extern const Table neon_table;
 /* What may run here, best first, ended by null. */
 const Table* const* usable_tables();
 
-/* Use the kernels of that name from the next operation on; null or "": the best. "" is returned, or
- * why the name cannot be had, a sentence; nothing changes then. The text stays valid until the next
- * call. */
+/* Use the kernels of that name from the next operation on; null or "": the best. Operations that
+ * have begun end with the kernels that they began with. "" is returned, or why the name cannot be
+ * had, a sentence; nothing changes then. The text stays valid until the next call. */
 const char* select_table(const char* name);
 
 }  // namespace cowmlx

@@ -22,22 +22,22 @@ int longest(const Step& step, int place) {
 /* Norm and turn one head of the token at `position`, in place. */
 void finish_head(const Norm& norm, bool per_head, const Turn& turn, const Step& step, int position,
                  int dim, float* head) {
-  if (per_head && norm.kind != Norm::Kind::None) apply(norm, head, dim, head);
+  if (per_head && norm.kind != Norm::Kind::None) apply(*step.table, norm, head, dim, head);
   if (turn.table < 0) return;
   const Angles& angles = step.angles[turn.table];
   const int64_t at = int64_t{position} * angles.half;
-  table().rotate(head, angles.cosines + at, angles.sines + at, turn.dims, turn.traditional);
+  step.table->rotate(head, angles.cosines + at, angles.sines + at, turn.dims, turn.traditional);
 }
 
 }  // namespace
 
-void apply(const Norm& norm, const float* x, int n, float* y) {
+void apply(const Table& table, const Norm& norm, const float* x, int n, float* y) {
   switch (norm.kind) {
     case Norm::Kind::Rms:
-      table().rms_norm(x, norm.weight, 0, norm.eps, n, y);
+      table.rms_norm(x, norm.weight, 0, norm.eps, n, y);
       break;
     case Norm::Kind::Layer:
-      table().layer_norm(x, norm.weight, norm.bias, norm.eps, n, y);
+      table.layer_norm(x, norm.weight, norm.bias, norm.eps, n, y);
       break;
     case Norm::Kind::None:
       if (y != x) std::memcpy(y, x, sizeof(float) * n);
@@ -53,28 +53,28 @@ void store(const AttentionHalf& a, const Step& step, const LayerCache& cache, fl
     const int row = (begin + index) / step.tokens, token = (begin + index) % step.tokens;
     float* key = keys + int64_t{index} * key_width;
     const float* value = values + int64_t{index} * value_width;
-    if (!a.norm_per_head) apply(a.key_norm, key, key_width, key);
+    if (!a.norm_per_head) apply(*step.table, a.key_norm, key, key_width, key);
     for (int group = 0; group < a.groups; group++) {
       finish_head(a.key_norm, a.norm_per_head, a.turn, step, step.offsets[row] + token, a.key_dim,
                   key + group * a.key_dim);
       const int64_t line =
           (int64_t{row} * a.groups + group) * cache.capacity + place.columns[row] + token;
-      table().store(key + group * a.key_dim, a.key_dim,
-                    static_cast<char*>(cache.keys) + line * a.key_dim * size, cache.type);
-      table().store(value + group * a.value_dim, a.value_dim,
-                    static_cast<char*>(cache.values) + line * a.value_dim * size, cache.type);
+      step.table->store(key + group * a.key_dim, a.key_dim,
+                        static_cast<char*>(cache.keys) + line * a.key_dim * size, cache.type);
+      step.table->store(value + group * a.value_dim, a.value_dim,
+                        static_cast<char*>(cache.values) + line * a.value_dim * size, cache.type);
     }
   });
 }
 
-size_t attend_scratch(const AttentionHalf& a) {
-  return table().attention_size(a.key_dim, a.value_dim);
+size_t attend_scratch(const Table& table, const AttentionHalf& a) {
+  return table.attention_size(a.key_dim, a.value_dim);
 }
 
 void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, float* queries,
             float* out, float* scratch) {
   const Place& place = step.places[a.place];
-  const size_t size = size_of(cache.type), own = attend_scratch(a);
+  const size_t size = size_of(cache.type), own = attend_scratch(*step.table, a);
   const int width = a.heads * a.key_dim, out_width = a.heads * a.value_dim;
   const int each = a.heads / a.groups, blocks = (step.tokens + QUERIES - 1) / QUERIES;
   const int64_t work = int64_t{step.rows} * step.tokens * a.heads * longest(step, a.place) *
@@ -82,7 +82,7 @@ void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, f
   if (!a.norm_per_head)
     rowwise(step.rows * step.tokens, [&](int row) {
       float* query = queries + int64_t{row} * width;
-      apply(a.query_norm, query, width, query);
+      apply(*step.table, a.query_norm, query, width, query);
     });
   share(step.rows * a.groups * blocks, work < SMALL_WORK ? 1 : step.workers,
         [&](int index, int worker) {
@@ -122,7 +122,7 @@ void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, f
           attention.out = out + at * out_width + group * each * a.value_dim;
           attention.out_head_stride = a.value_dim;
           attention.out_stride = out_width;
-          table().attention(attention);
+          step.table->attention(attention);
         });
 }
 

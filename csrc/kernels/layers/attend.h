@@ -19,9 +19,9 @@ void attend(const AttentionHalf&, const Step&, const LayerCache&, float* queries
             float* scratch);
 
 /* Numbers of scratch that attend() takes for each thread. */
-size_t attend_scratch(const AttentionHalf&);
+size_t attend_scratch(const Table&, const AttentionHalf&);
 
 /* y = norm(x) of one row of n numbers; a copy without a norm. */
-void apply(const Norm&, const float* x, int n, float* y);
+void apply(const Table&, const Norm&, const float* x, int n, float* y);
 
 }  // namespace cowmlx

@@ -96,6 +96,7 @@ enum class Part : int32_t {
 };
 
 struct Step {
+  const Table* table;     /* of all of it, whatever is selected meanwhile */
   int32_t rows, tokens;   /* B, T */
   const int32_t* offsets; /* (B,) positions of the first token in its text */
   const int32_t* ids;     /* (B, T), or null where x is given */

@@ -19,7 +19,6 @@ size_t block_bytes(const Matrix& matrix) {
 
 void Preparing::reserve(Arena& arena, const Matrix* const* matrices, int count, int rows,
                         bool int8) {
-  const Table& t = table();
   size_ = 0;
   int parts = 1, part_rows = rows;
   if (rows > PART_ROWS) {
@@ -29,8 +28,8 @@ void Preparing::reserve(Arena& arena, const Matrix* const* matrices, int count, 
   }
   for (int i = 0; i < count; i++)
     if (matrices[i]->rows)
-      size_ =
-          std::max(size_, t.prepare_size(*matrices[i], part_rows, int8_for(*matrices[i], int8)));
+      size_ = std::max(size_,
+                       table_.prepare_size(*matrices[i], part_rows, int8_for(*matrices[i], int8)));
   size_ = (size_ + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
   for (auto& scratch : scratch_) scratch = arena.take<char>(size_ * parts);
 }

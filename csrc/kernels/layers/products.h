@@ -25,6 +25,8 @@ struct RowsOf {
 /* Scratch for one stage: prepared rows for each part of a slab and each kind of matrix. */
 class Preparing {
  public:
+  explicit Preparing(const Table& table) : table_(table) {}
+
   /* Reserve for the largest slab of `rows` rows and any of these matrices. */
   void reserve(Arena&, const Matrix* const* matrices, int count, int rows, bool int8);
 
@@ -32,7 +34,6 @@ class Preparing {
   template <class F>
   void prepare(const Slab& slab, const Product* products, int count, const RowsOf& rows, bool int8,
                F&& make) {
-    const Table& t = table();
     of_ = kinds(products, count, int8);
     int distinct = 0;
     for (int i = 0; i < count; i++) distinct = std::max(distinct, of_.kind[i] + 1);
@@ -41,8 +42,8 @@ class Preparing {
       for (int row = begin; row < end; row++) make(row);
       for (int kind = 0; kind < distinct; kind++) {
         const Matrix& like = *products[of_.first[kind]].matrix;
-        t.prepare(like, rows.x + begin * rows.stride, rows.stride, end - begin,
-                  int8_for(like, int8), scratch_[kind] + part * size_, &prepared_[kind][part]);
+        table_.prepare(like, rows.x + begin * rows.stride, rows.stride, end - begin,
+                       int8_for(like, int8), scratch_[kind] + part * size_, &prepared_[kind][part]);
       }
     });
   }
@@ -52,7 +53,6 @@ class Preparing {
    * `together`: then all have the same rows and are cut at the same blocks. */
   template <class F>
   void multiply(const Slab& slab, const Product* products, int count, bool together, F&& then) {
-    const Table& t = table();
     int total = 0;
     for (int i = 0; i < (together ? 1 : count); i++) total += products[i].matrix->blocks();
     const int chunk = blocks_per_task(slab, products, total);
@@ -72,8 +72,8 @@ class Preparing {
       const int to = std::min(products[i].matrix->blocks(), from + chunk);
       const int begin = slab.part(part), rows = slab.part(part + 1) - begin;
       for (int j = i; j < (together ? count : i + 1); j++)
-        t.product(*products[j].matrix, prepared_[of_.kind[j]][part], from, to, 0, rows,
-                  products[j].out + begin * products[j].stride, products[j].stride);
+        table_.product(*products[j].matrix, prepared_[of_.kind[j]][part], from, to, 0, rows,
+                       products[j].out + begin * products[j].stride, products[j].stride);
       then(from * LANES, std::min(products[i].matrix->rows, to * LANES), begin, begin + rows);
     };
     if (tasks * slab.parts == 1)
@@ -91,6 +91,7 @@ class Preparing {
   static int blocks_per_task(const Slab&, const Product* products, int total);
 
   static constexpr int MOST_PARTS = SLAB_ROWS / PART_ROWS;
+  const Table& table_;
   char* scratch_[MOST_MATRICES] = {};
   size_t size_ = 0; /* of one part's prepared rows */
   Prepared prepared_[MOST_MATRICES][MOST_PARTS];

@@ -18,7 +18,7 @@ struct Buffers {
   float* attention;
   Preparing preparing;
 
-  Buffers(Arena& arena, const Layers& net, const Step& step) {
+  Buffers(Arena& arena, const Layers& net, const Step& step) : preparing(*step.table) {
     const size_t rows = static_cast<size_t>(step.rows) * step.tokens;
     const size_t slab_rows = rows < SLAB_ROWS ? rows : SLAB_ROWS;
     size_t query = 0, out = 0, key = 0, value = 0, inner = 0, scratch = 0;
@@ -29,7 +29,7 @@ struct Buffers {
       out = std::max<size_t>(out, a.heads * a.value_dim);
       key = std::max<size_t>(key, a.groups * a.key_dim);
       value = std::max<size_t>(value, a.groups * a.value_dim);
-      scratch = std::max(scratch, attend_scratch(a));
+      scratch = std::max(scratch, attend_scratch(*step.table, a));
       for (const Matrix* matrix : {&a.query, &a.key, &a.value, &a.out}) matrices.push_back(matrix);
       if (!layer.has_perceptron) continue;
       const PerceptronHalf& p = layer.perceptron;
@@ -73,7 +73,7 @@ class Pass {
       }
     }
     if (net_.last.kind != Norm::Kind::None)
-      rowwise(rows_, [&](int row) { apply(net_.last, x(row), net_.width, x(row)); });
+      rowwise(rows_, [&](int row) { apply(*step_.table, net_.last, x(row), net_.width, x(row)); });
   }
 
  private:
@@ -81,7 +81,7 @@ class Pass {
 
   void embed() {
     rowwise(rows_, [&](int row) {
-      table().unpack_row(net_.embedding, step_.ids[row], x(row));
+      step_.table->unpack_row(net_.embedding, step_.ids[row], x(row));
       if (net_.input_scale != 1)
         for (int i = 0; i < net_.width; i++) x(row)[i] *= net_.input_scale;
     });
@@ -112,7 +112,8 @@ class Pass {
     const RowsOf rows{bare ? x(part.begin) : b_.normed, net_.width};
     b_.preparing.prepare(part, products, count, rows, net_.int8, [&](int row) {
       if (!bare)
-        apply(norm, x(part.begin + row), net_.width, b_.normed + int64_t{row} * net_.width);
+        apply(*step_.table, norm, x(part.begin + row), net_.width,
+              b_.normed + int64_t{row} * net_.width);
     });
     b_.preparing.multiply(part, products, count, together, then);
   }
@@ -130,14 +131,14 @@ class Pass {
     const int inner = p.gate.rows;
     const bool gated = p.up.rows != 0;
     const Product products[2] = {{&p.gate, b_.gate, inner}, {&p.up, b_.up, inner}};
-    normed_products(p.before, part, products, gated ? 2 : 1, true,
-                    [&](int from, int to, int row, int row_end) {
-                      for (; row < row_end; row++) {
-                        float* gate = b_.gate + int64_t{row} * inner + from;
-                        const float* up = b_.up + int64_t{row} * inner + from;
-                        table().gate(p.activation, gate, gated ? up : nullptr, to - from, gate);
-                      }
-                    });
+    normed_products(
+        p.before, part, products, gated ? 2 : 1, true, [&](int from, int to, int row, int row_end) {
+          for (; row < row_end; row++) {
+            float* gate = b_.gate + int64_t{row} * inner + from;
+            const float* up = b_.up + int64_t{row} * inner + from;
+            step_.table->gate(p.activation, gate, gated ? up : nullptr, to - from, gate);
+          }
+        });
     const Product product{&p.down, b_.added, net_.width};
     b_.preparing.prepare(part, &product, 1, {b_.gate, inner}, net_.int8, [](int) {});
     b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
@@ -148,9 +149,9 @@ class Pass {
   void add(const Norm& norm, float residual, const Slab& part) {
     rowwise(part.rows, [&](int row) {
       float* added = b_.added + int64_t{row} * net_.width;
-      if (norm.kind != Norm::Kind::None) apply(norm, added, net_.width, added);
+      if (norm.kind != Norm::Kind::None) apply(*step_.table, norm, added, net_.width, added);
       float* sum = x(part.begin + row);
-      table().add(sum, added, residual, net_.width, sum);
+      step_.table->add(sum, added, residual, net_.width, sum);
     });
   }
 

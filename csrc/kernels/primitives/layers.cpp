@@ -39,12 +39,12 @@ struct Work {
       for (int32_t& id : ids) id = std::clamp(id, 0, layers.embedding.rows - 1);
       step.ids = ids.data();
     }
-    for (const Activations& x : activations) x.read(table(), 0, rows, step.x);
+    for (const Activations& x : activations) x.read(*step.table, 0, rows, step.x);
     cowmlx::run(layers, step, scratch);
     if (out == Scalar::Float32) return;
     for (int64_t row = 0; row < rows; row++)
-      table().store(step.x + row * layers.width, layers.width,
-                    static_cast<uint16_t*>(result) + row * layers.width, out);
+      step.table->store(step.x + row * layers.width, layers.width,
+                        static_cast<uint16_t*>(result) + row * layers.width, out);
   }
 };
 
@@ -61,6 +61,7 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 
   const mx::array& first = inputs[0];
   Step& step = work->step;
+  step.table = &table();
   step.rows = first.shape(0);
   step.tokens = first.shape(1);
   if (first.ndim() == 2) {

@@ -49,6 +49,7 @@ struct Cut {
 
 /* What one evaluation of a product reads and writes. */
 struct Job {
+  const Table* table; /* by which scratch was measured */
   Matrix matrix;
   Activations x;
   bool int8;
@@ -64,42 +65,41 @@ struct Job {
     return static_cast<int>(std::min<int64_t>(cut.tile, x.rows() - int64_t{tile} * cut.tile));
   }
 
-  void prepare(const Table& table, int tile) const {
+  void prepare(int tile) const {
     const int64_t first = int64_t{tile} * cut.tile;
     const float* from = x.direct() ? x.data() + first * x.columns() : nullptr;
     if (from == nullptr) {
       float* copy = values + first * x.columns();
-      x.read(table, first, rows_of(tile), copy);
+      x.read(*table, first, rows_of(tile), copy);
       from = copy;
     }
-    table.prepare(matrix, from, x.columns(), rows_of(tile), int8, scratch + tile * part,
-                  prepared + tile);
+    table->prepare(matrix, from, x.columns(), rows_of(tile), int8, scratch + tile * part,
+                   prepared + tile);
   }
 
-  void compute(const Table& table, int tile, int group) const {
+  void compute(int tile, int group) const {
     const int from = group * cut.group, to = std::min(from + cut.group, matrix.blocks());
     const int rows = rows_of(tile);
     const int64_t first = int64_t{tile} * cut.tile, stride = matrix.rows;
     if (out_type == Scalar::Float32) {
-      table.product(matrix, prepared[tile], from, to, 0, rows,
-                    static_cast<float*>(out) + first * stride, stride);
+      table->product(matrix, prepared[tile], from, to, 0, rows,
+                     static_cast<float*>(out) + first * stride, stride);
       return;
     }
     alignas(64) float block[TILE * MAX_GROUP * LANES];
     const int width = cut.group * LANES, column = from * LANES;
     const int count = std::min(matrix.rows, to * LANES) - column;
-    table.product(matrix, prepared[tile], from, to, 0, rows, block - column, width);
+    table->product(matrix, prepared[tile], from, to, 0, rows, block - column, width);
     for (int row = 0; row < rows; row++) {
       auto* place = static_cast<uint16_t*>(out) + (first + row) * stride + column;
-      table.store(block + int64_t{row} * width, count, place, out_type);
+      table->store(block + int64_t{row} * width, count, place, out_type);
     }
   }
 
   void operator()() const {
-    const Table& used = table();
-    parallel(cut.tiles, [&](int tile) { prepare(used, tile); });
+    parallel(cut.tiles, [&](int tile) { prepare(tile); });
     parallel(cut.tiles * cut.groups,
-             [&](int index) { compute(used, index % cut.tiles, index / cut.tiles); });
+             [&](int index) { compute(index % cut.tiles, index / cut.tiles); });
   }
 };
 
@@ -118,13 +118,14 @@ class Product : public mx::UnaryPrimitive {
     const Scalar type = scalar_of(out, "x");
     const Activations x(inputs[0]);
     const Cut cut(matrix, x.rows(), type != Scalar::Float32);
-    const int64_t size = table().prepare_size(matrix, cut.tile, int8_);
+    const Table& used = table();
+    const int64_t size = used.prepare_size(matrix, cut.tile, int8_);
     const int64_t part = (size + 63) / 64 * 64;
     auto* values = x.direct() ? nullptr : temporary<float>(encoder, x.rows() * x.columns());
     auto* scratch = temporary<char>(encoder, part * cut.tiles);
     auto* prepared = temporary<Prepared>(encoder, cut.tiles);
     encoder.dispatch(
-        Job{matrix, x, int8_, values, scratch, part, prepared, out.data<void>(), type, cut});
+        Job{&used, matrix, x, int8_, values, scratch, part, prepared, out.data<void>(), type, cut});
   }
 
   void eval_gpu(const Arrays&, mx::array&) override {
