@@ -154,6 +154,30 @@ void selections() {
   }
 }
 
+/* Beside what is no number, the highest of the others may be lost: they are far above `best` then,
+ * and their distances far below 0. */
+void no_numbers(const Table& table) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (int place = 0; place < 256; place++) {
+    std::vector<float> logits(256, 0.0f);
+    logits[16] = 1e6f;
+    logits[static_cast<size_t>(place)] = nan;
+    DrawOptions options;
+    options.samples = true;
+    options.scale = 1;
+    for (int filter = 0; filter < 4; filter++) {
+      options.top_p = filter == 0 ? 0.9 : 1;
+      options.typical_p = filter == 1 ? 0.9 : 1;
+      options.top_k = filter == 2 ? 5 : 0;
+      options.has_min_p = filter == 3;
+      options.log_min_p = -3;
+      const DrawRow row{&options, engine(), false, nullptr, 0, nullptr};
+      const int32_t token = draw(table, row, logits);
+      EXPECT(token >= 0 && token < 256);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -161,5 +185,6 @@ int main() {
   any_options(table);
   filters(table);
   selections();
+  no_numbers(table);
   return 0;
 }

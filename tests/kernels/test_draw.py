@@ -118,6 +118,20 @@ def test_logits_that_are_no_numbers_give_some_token(value, part):
 
 
 @pytest.mark.parametrize(
+    "options", [{"top_p": 0.9}, {"typical_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}]
+)
+@pytest.mark.parametrize("place", [0, 15, 17, 80, 255])
+def test_a_logit_far_above_beside_one_that_is_no_number(options, place):
+    """The highest may be lost then, so that distances from it are below 0."""
+    values = np.zeros((1, 256), np.float32)
+    values[0, 16] = 1e6
+    values[0, place] = math.nan
+    own = sampler(256, temperature=1.0, **options)
+    (token,) = drawn(mx.array(values), [DrawInput(own, [], 0, 0)])
+    assert 0 <= token < 256
+
+
+@pytest.mark.parametrize(
     ("logits", "given", "last", "named"),
     [
         (mx.zeros((4,)), [], None, "logits"),
