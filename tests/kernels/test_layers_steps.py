@@ -1,0 +1,23 @@
+"""Steps over decoder layers, without Python, under the sanitizers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.compiler import run
+from support.paths import CSRC
+from support.sanitizers import SANITIZERS, build
+
+HERE, KERNELS = Path(__file__).parent, CSRC / "kernels"
+SOURCES = [HERE / "layers_scenarios.cpp", KERNELS / "isa_portable.cpp"]
+SOURCES += [KERNELS / f"layers/{part}.cpp" for part in ("attend", "products", "run")]
+SOURCES += [KERNELS / f"{part}.cpp" for part in ("pool", "processors")]
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_the_same_step_gives_the_same_however_it_is_cut(sanitizer, tmp_path):
+    options = [f"-I{KERNELS}", "-Wno-psabi", "-ffp-contract=off"]
+    program = build(SOURCES, tmp_path / "steps", sanitizer, *options, compiler="c++", std="c++20")
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
