@@ -28,6 +28,7 @@ FLOORS = {
         ["models"],
         ["accelerate"],
         ["text", "networks"],
+        ["programs"],
         ["folders"],
         # Small parts, which stand on nothing but each other.
         [
@@ -53,6 +54,7 @@ FLOORS = {
     "cowmlx.text": [["*"], ["templates", "patterns"]],
     "cowmlx.networks": [["architectures"], ["wiring"], ["blocks"], ["light_route"]],
     "cowmlx.accelerate": [["device"], ["fused"], ["*"]],
+    "cowmlx.programs": [["operations"], ["dimensions"]],
     "cowmlx.commands": [["info", "uninstall", "wiring"], ["doctor"], ["bundle"], ["*"]],
 }
 # Floors whose parts may import each other: files without an order among them.

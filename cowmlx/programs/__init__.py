@@ -1,0 +1,1 @@
+"""Programs: computations as data, checked once and run many times."""

@@ -1,0 +1,125 @@
+"""The one table of operations that programs and ``array_apply`` take theirs from.
+
+A row (:class:`~cowmlx.programs.operations.row.Operation`) says all about an operation: its inputs
+and attributes, the shapes and dtypes of its results, how mlx computes it, what of it can be
+differentiated and vectorised. Names and attributes are mlx's; other systems' names are aliases.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from cowmlx.programs.operations import (
+    arithmetic,
+    creation,
+    indexing,
+    linear_algebra,
+    losses,
+    random,
+    reductions,
+    shapes,
+)
+from cowmlx.programs.operations.row import REQUIRED, UNKNOWN, Attribute, Operation, OperationError
+
+FAMILIES: dict[str, tuple[Operation, ...]] = {
+    "arithmetic": arithmetic.ROWS,
+    "reductions": reductions.ROWS,
+    "shapes": shapes.ROWS,
+    "creation": creation.ROWS,
+    "indexing": indexing.ROWS,
+    "linear algebra": linear_algebra.ROWS,
+    "random": random.ROWS,
+    "losses": losses.ROWS,
+}
+"""The rows, in the order of the docs' page."""
+
+ROWS: tuple[Operation, ...] = tuple(row for rows in FAMILIES.values() for row in rows)
+
+
+def _by_name() -> dict[str, Operation]:
+    found: dict[str, Operation] = {}
+    for row in ROWS:
+        for name in (row.name, *row.aliases):
+            if name in found:
+                raise ValueError(f"{found[name].name} and {row.name} are both called {name}")
+            found[name] = row
+    return found
+
+
+OPERATIONS: dict[str, Operation] = _by_name()
+"""Rows by name and alias."""
+
+
+def find(name: str) -> Operation:
+    """Return the operation of a name or alias.
+
+    Raises:
+        OperationError: there is none; the message has names that are near.
+    """
+    found = OPERATIONS.get(name)
+    if found is not None:
+        return found
+    shown = name[:64]
+    near = difflib.get_close_matches(shown.lower(), OPERATIONS, n=3, cutoff=0.6)
+    hint = f", is it {' or '.join(near)}?" if near else ""
+    raise OperationError(
+        UNKNOWN,
+        f"there is no operation {shown!r}{hint}",
+        argument="op",
+        value=shown,
+        accepted=", ".join(near) or None,
+    )
+
+
+def table() -> list[dict[str, Any]]:
+    """Return the table as JSON has it, for ``operations_info`` and all that is generated of it."""
+    return [
+        {
+            "name": row.name,
+            "aliases": list(row.aliases),
+            "family": family,
+            "summary": row.summary,
+            "formula": row.formula,
+            "source": row.source,
+            "inputs": [
+                {
+                    "name": place.name,
+                    "optional": place.optional,
+                    "variadic": place.variadic,
+                    "differentiable": place.name in row.differentiable,
+                    "about": place.about,
+                }
+                for place in row.inputs
+            ],
+            "attributes": [_attribute(attribute) for attribute in row.attributes],
+            "outputs": list(row.outputs),
+            "outputs_vary": row.outputs_vary,
+            "vectorisable": row.vectorisable,
+            "cpu_only": row.cpu_only,
+            "examples": [
+                {"inputs": list(each.inputs), "attributes": each.attributes}
+                for each in row.examples
+            ],
+        }
+        for family, rows in FAMILIES.items()
+        for row in rows
+    ]
+
+
+def _attribute(attribute: Attribute) -> dict[str, Any]:
+    required = attribute.default is REQUIRED
+    found: dict[str, Any] = {
+        "name": attribute.name,
+        "kind": attribute.kind,
+        "required": required,
+        "about": attribute.about,
+    }
+    if not required:
+        found["default"] = attribute.default
+    if attribute.choices:
+        found["choices"] = list(attribute.choices)
+    for name, bound in (("low", attribute.low), ("high", attribute.high)):
+        if bound is not None:
+            found[name] = bound
+    return found

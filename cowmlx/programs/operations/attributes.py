@@ -1,0 +1,326 @@
+"""Attributes of a node, from JSON: types, ranges, defaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from cowmlx.programs import dimensions
+from cowmlx.programs.dimensions import Dim, DimensionError
+from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
+from cowmlx.programs.operations.row import (
+    REQUIRED,
+    UNKNOWN,
+    Attribute,
+    Attributes,
+    Operation,
+    OperationError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx._reasons import Reason
+
+MAX_INT = 2**31 - 1
+"""mlx takes axes, shapes and counts as int32."""
+MAX_SEED = 2**63 - 1
+MAX_LIST = 64
+MAX_CHARACTERS = 256
+
+
+def attributes_of(operation: Operation, given: Mapping[str, Any]) -> Attributes:
+    """Return all attributes of an operation, checked, with defaults for those not given.
+
+    Kinds give: int → int; float → float; number → int or float, as written; bool → bool; text and
+    choice → str; axis → int; axes → tuple of int; "axis or axes" → int or tuple of int; shape →
+    tuple of dimensions (-1 where the operation finds one out); dtype → its name; ints → tuple of
+    int; "int or ints" → int or tuple of int; pairs → int or tuple of pairs of int. Null is None,
+    taken where it is the default.
+
+    Args:
+        operation: whose they are.
+        given: what JSON has.
+
+    Raises:
+        OperationError: an unknown one, one of the wrong type or range, or a missing one.
+    """
+    known = {attribute.name: attribute for attribute in operation.attributes}
+    for name in given:
+        if name not in known:
+            accepted = ", ".join(known) or "none"
+            raise OperationError(
+                UNKNOWN,
+                f"{operation.name} has no attribute {name[:80]!r}, must be one of: {accepted}"
+                if known
+                else f"{operation.name} has no attributes, but {name[:80]!r} is given",
+                op=operation.name,
+                argument=name[:80],
+                accepted=accepted,
+            )
+    found: Attributes = {}
+    for name, attribute in known.items():
+        if name in given:
+            found[name] = _checked(operation, attribute, given[name])
+        elif attribute.default is REQUIRED:
+            raise OperationError(
+                "missing",
+                f"{operation.name} needs the attribute {name!r}: {_accepted(attribute)}",
+                op=operation.name,
+                argument=name,
+                accepted=_accepted(attribute),
+            )
+        else:
+            found[name] = attribute.default
+    return found
+
+
+def concrete_attributes(
+    operation: Operation, attributes: Attributes, values: Mapping[str, int]
+) -> Attributes:
+    """Return attributes with the dimensions of shapes as numbers, for the values of names."""
+    found = dict(attributes)
+    for attribute in operation.attributes:
+        if attribute.kind == "shape" and found[attribute.name] is not None:
+            found[attribute.name] = tuple(
+                dimension if isinstance(dimension, int) else dimensions.evaluate(dimension, values)
+                for dimension in found[attribute.name]
+            )
+    return found
+
+
+def names_in(operation: Operation, attributes: Attributes) -> set[str]:
+    """Return the names of dimensions that attributes have."""
+    shapes = [each.name for each in operation.attributes if each.kind == "shape"]
+    return set().union(*(dimensions.names_of(attributes[name] or ()) for name in shapes))
+
+
+def _checked(operation: Operation, attribute: Attribute, value: object) -> Any:
+    if value is None and attribute.default is None:
+        return None
+    try:
+        return _KINDS[attribute.kind](attribute, value)
+    except _Refused as refused:
+        reason: Reason = refused.reason
+        shown = _shown(value)
+        raise OperationError(
+            reason,
+            f"{operation.name}: {attribute.name} is {shown}, must be {_accepted(attribute)}"
+            + (f" ({refused.why})" if refused.why else ""),
+            op=operation.name,
+            argument=attribute.name,
+            value=shown,
+            accepted=_accepted(attribute),
+        ) from None
+
+
+class _Refused(Exception):
+    """A value that an attribute does not take."""
+
+    def __init__(self, reason: Reason = "wrong_type", why: str = "") -> None:
+        super().__init__(why)
+        self.reason: Reason = reason
+        self.why = why
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 2**64 else "a huge number"
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _accepted(attribute: Attribute) -> str:
+    if attribute.kind == "choice":
+        accepted = " or ".join(repr(choice) for choice in attribute.choices)
+    else:
+        accepted = _WORDS[attribute.kind]
+        low, high = attribute.low, attribute.high
+        if low is not None and high is not None:
+            accepted += f" from {low:g} to {high:g}"
+        elif low is not None:
+            accepted += f" from {low:g}"
+        elif high is not None:
+            accepted += f" of at most {high:g}"
+    return accepted + (" or null" if attribute.default is None else "")
+
+
+def _in_range(attribute: Attribute, value: float) -> None:
+    low, high = attribute.low, attribute.high
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise _Refused("out_of_range")
+
+
+def _whole(value: object, limit: int = MAX_INT) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _Refused
+    if not -limit - 1 <= value <= limit:
+        raise _Refused(
+            "out_of_range", f"it does not fit {'int32' if limit == MAX_INT else 'int64'}"
+        )
+    return value
+
+
+def _int(attribute: Attribute, value: object) -> int:
+    number = _whole(value, MAX_SEED if (attribute.high or 0) > MAX_INT else MAX_INT)
+    _in_range(attribute, number)
+    return number
+
+
+def _finite(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _Refused
+    if isinstance(value, int) and abs(value) > MAX_SEED:
+        raise _Refused("out_of_range", "it does not fit int64")
+    return value
+
+
+def _float(attribute: Attribute, value: object) -> float:
+    if isinstance(value, str) and value in _NOT_FINITE:
+        value = float(value)
+    number = float(_finite(value))
+    if math.isnan(number) and (attribute.low is not None or attribute.high is not None):
+        raise _Refused("out_of_range")
+    _in_range(attribute, number)
+    return number
+
+
+def _number(attribute: Attribute, value: object) -> int | float | bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return float(value)
+    number = _finite(value)
+    _in_range(attribute, number)
+    return number
+
+
+def _bool(attribute: Attribute, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _Refused
+    return value
+
+
+def _text(attribute: Attribute, value: object) -> str:
+    if not isinstance(value, str):
+        raise _Refused
+    if len(value) > MAX_CHARACTERS:
+        raise _Refused("limit_exceeded", f"at most {MAX_CHARACTERS} characters")
+    return value
+
+
+def _choice(attribute: Attribute, value: object) -> str:
+    if not isinstance(value, str):
+        raise _Refused
+    if value not in attribute.choices:
+        raise _Refused("out_of_range")
+    return value
+
+
+def _listed(value: object) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise _Refused
+    if len(value) > MAX_LIST:
+        raise _Refused("limit_exceeded", f"at most {MAX_LIST} elements")
+    return list(value)
+
+
+def _axis(attribute: Attribute, value: object) -> int:
+    return _whole(value)
+
+
+def _axes(attribute: Attribute, value: object) -> tuple[int, ...]:
+    return tuple(_whole(each) for each in _listed(value))
+
+
+def _axis_or_axes(attribute: Attribute, value: object) -> int | tuple[int, ...]:
+    return _axes(attribute, value) if isinstance(value, list | tuple) else _whole(value)
+
+
+def _ints(attribute: Attribute, value: object) -> tuple[int, ...]:
+    return tuple(_int(attribute, each) for each in _listed(value))
+
+
+def _int_or_ints(attribute: Attribute, value: object) -> int | tuple[int, ...]:
+    if isinstance(value, list | tuple):
+        return _ints(attribute, value)
+    return _int(attribute, value)
+
+
+def _pairs(attribute: Attribute, value: object) -> int | tuple[tuple[int, int], ...]:
+    if not isinstance(value, list | tuple):
+        return _int(attribute, value)
+    pairs = []
+    for each in _listed(value):
+        pair = _ints(attribute, each)
+        if len(pair) != 2:
+            raise _Refused("out_of_range", "each pair is [before, after]")
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)
+
+
+def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
+    found: list[Dim] = []
+    for each in _listed(value):
+        if isinstance(each, str):
+            try:
+                found.append(dimensions.parse(each))
+            except DimensionError as error:
+                raise _Refused(error.reason, str(error)) from None
+        elif isinstance(each, dimensions.Symbolic):
+            found.append(each)
+        else:
+            number = _whole(each)
+            if number < (-1 if attribute.low == -1 else 0):
+                raise _Refused("out_of_range", f"it has a dimension of {number}")
+            found.append(number)
+    try:
+        dimensions.check_shape(tuple(each for each in found if each != -1))
+    except DimensionError as error:
+        raise _Refused(error.reason, str(error)) from None
+    return tuple(found)
+
+
+def _dtype(attribute: Attribute, value: object) -> str:
+    if not isinstance(value, str):
+        raise _Refused
+    if value not in ALL_DTYPES:
+        raise _Refused("out_of_range")
+    return value
+
+
+_NOT_FINITE = ("nan", "inf", "-inf")
+_KINDS: dict[str, Callable[[Attribute, object], Any]] = {
+    "int": _int,
+    "float": _float,
+    "number": _number,
+    "bool": _bool,
+    "text": _text,
+    "choice": _choice,
+    "axis": _axis,
+    "axes": _axes,
+    "axis or axes": _axis_or_axes,
+    "shape": _shape,
+    "dtype": _dtype,
+    "ints": _ints,
+    "int or ints": _int_or_ints,
+    "pairs": _pairs,
+}
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "number": "a number, true or false",
+    "bool": "true or false",
+    "text": "a text",
+    "axis": "an axis (an integer)",
+    "axes": "a list of axes (integers)",
+    "axis or axes": "an axis or a list of axes (integers)",
+    "shape": "a list of dimensions (numbers or names)",
+    "dtype": f"one of {', '.join(ALL_DTYPES)}",
+    "ints": "a list of integers",
+    "int or ints": "an integer or a list of integers",
+    "pairs": "an integer or a list of [before, after]",
+}
+
+
+def refuse(operation: str, sentence: str, **details: Any) -> NoReturn:
+    """Raise an error about the value of an attribute that only shapes can tell."""
+    raise OperationError("out_of_range", f"{operation}: {sentence}", op=operation, **details)

@@ -1,0 +1,150 @@
+"""Indices that come from outside: made safe before mlx sees them, and told about after the run.
+
+mlx reads and writes foreign memory for an index out of range. So ``compute`` always gives it
+indices of :func:`safe`, and the row's ``checks`` says which were out of range. A check is an array
+like every other: it comes out of a traced function beside its results, through mlx's compile,
+gradient (as an auxiliary value) and vmap, and :meth:`Check.look` reads it after the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.operations.promotion import INTEGERS
+from cowmlx.programs.operations.row import (
+    DTYPES,
+    VALUE,
+    Attribute,
+    Attributes,
+    OperationError,
+    Spec,
+)
+
+INDICES = Attribute(
+    "indices",
+    "choice",
+    "check",
+    "What happens to an index out of range: the run fails and names it, or it is clamped.",
+    choices=("check", "clamp"),
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something to look at once a run is through.
+
+    Args:
+        found: int64 of shape (3,), or (…, 3) once vectorised: how many are bad, where the first
+            is in row-major order, and its value.
+        operation: whose.
+        argument: the input that it is about.
+        low: the least value that is accepted.
+        high: the greatest.
+    """
+
+    found: mx.array
+    operation: str
+    argument: str
+    low: int
+    high: int
+
+    def look(self, found: mx.array | None = None) -> OperationError | None:
+        """Return the error that a run has to report, or None.
+
+        Args:
+            found: the evaluated array, if it is not :attr:`found`, as after a trace.
+        """
+        rows: Any = (self.found if found is None else found).reshape(-1, 3).tolist()
+        for count, place, value in rows:
+            if count:
+                others = f" ({count} such values)" if count > 1 else ""
+                return OperationError(
+                    VALUE,
+                    f"{self.operation}: {self.argument} has {value} at position {place}{others}, "
+                    f"must be {self.low} to {self.high}",
+                    op=self.operation,
+                    argument=self.argument,
+                    value=value,
+                    position=place,
+                    accepted=f"{self.low} to {self.high}",
+                )
+        return None
+
+
+def require_indices(operation: str, argument: str, spec: Spec) -> None:
+    """Check that an input's dtype can index.
+
+    Raises:
+        OperationError: it is no integer.
+    """
+    if spec.dtype not in INTEGERS:
+        raise OperationError(
+            DTYPES,
+            f"{operation}: {argument} is {spec.dtype}, must be an integer dtype",
+            op=operation,
+            argument=argument,
+            dtypes=spec.dtype,
+            accepted=", ".join(INTEGERS),
+        )
+
+
+def safe(indices: mx.array, size: int, *, negative: bool = True) -> mx.array:
+    """Return indices as int32 within 0 to size - 1: negative ones count from the end.
+
+    Args:
+        indices: of any integer dtype.
+        size: of the axis, above 0.
+        negative: whether those from -size are accepted; if not, they are clamped to 0.
+    """
+    wide = _wide(indices)
+    if wide.dtype not in (mx.uint32, mx.uint64):
+        if negative:
+            wide = mx.where(wide < 0, wide + _scalar(size, wide), wide)
+        wide = mx.maximum(wide, _scalar(0, wide))
+    return mx.minimum(wide, _scalar(size - 1, wide)).astype(mx.int32)
+
+
+def check_range(
+    operation: str, argument: str, indices: mx.array, low: int, high: int
+) -> list[Check]:
+    """Return the check that all indices are within low and high; none for no indices."""
+    if indices.size == 0:
+        return []
+    wide = _wide(mx.stop_gradient(indices))
+    bad = wide > _scalar(high, wide)
+    if wide.dtype not in (mx.uint32, mx.uint64):
+        bad = bad | (wide < _scalar(low, wide))
+    bad = bad.reshape(-1)
+    place = mx.argmax(bad.astype(mx.int32))
+    value = mx.take(wide.reshape(-1), place)
+    found = mx.stack([bad.sum().astype(mx.int64), place.astype(mx.int64), value.astype(mx.int64)])
+    return [Check(found, operation, argument, low, high)]
+
+
+def checks_of(
+    operation: str,
+    argument: str,
+    indices: mx.array,
+    size: int,
+    attributes: Attributes,
+    *,
+    negative: bool = True,
+) -> list[Check]:
+    """Return the checks of indices into an axis; none if they are clamped."""
+    if attributes["indices"] == "clamp":
+        return []
+    return check_range(operation, argument, indices, -size if negative else 0, size - 1)
+
+
+def _wide(indices: mx.array) -> mx.array:
+    """Small dtypes could not hold an axis' size."""
+    small = indices.dtype in (mx.int8, mx.int16, mx.uint8, mx.uint16)
+    return indices.astype(mx.int32) if small else indices
+
+
+def _scalar(value: int, like: mx.array) -> mx.array:
+    """A number of an array's dtype."""
+    return mx.array(value, dtype=like.dtype)

@@ -1,0 +1,194 @@
+"""Short ways to write rows: an operation on elements, on pairs of them, along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
+from cowmlx.programs.operations.promotion import inexact, mlx_dtype, promote
+from cowmlx.programs.operations.row import (
+    Attribute,
+    Attributes,
+    Checks,
+    Compute,
+    Example,
+    Infer,
+    Input,
+    Operation,
+    Spec,
+)
+from cowmlx.programs.operations.rules import broadcast, require_dtype, spec
+
+Result = Callable[[str], str]
+"""The dtype of a result, for that in which the inputs meet."""
+
+
+def same(dtype: str) -> str:
+    """Return the dtype of the inputs."""
+    return dtype
+
+
+def truth(dtype: str) -> str:
+    """Return bool."""
+    return "bool"
+
+
+def magnitude(dtype: str) -> str:
+    """Return the dtype of an absolute value or a part of a complex number."""
+    return "float32" if dtype == "complex64" else dtype
+
+
+def row(
+    name: str,
+    inputs: Sequence[str | Input],
+    infer: Infer,
+    compute: Compute,
+    summary: str,
+    formula: str,
+    examples: Sequence[Example],
+    *,
+    aliases: Sequence[str] = (),
+    attributes: Sequence[Attribute] = (),
+    outputs: Sequence[str] = ("out",),
+    differentiable: Sequence[str] = (),
+    vectorisable: bool = True,
+    source: str = "",
+    checks: Checks | None = None,
+    outputs_vary: bool = False,
+    cpu_only: bool = False,
+    multiplications: Callable[[list[Any], Attributes], Any] | None = None,
+) -> Operation:
+    """Return a row; inputs that are texts are needed, and those ending in ``?`` optional."""
+    places = tuple(
+        each
+        if isinstance(each, Input)
+        else Input(each.removesuffix("?"), optional=each.endswith("?"))
+        for each in inputs
+    )
+    return Operation(
+        name=name,
+        aliases=tuple(aliases),
+        inputs=places,
+        attributes=tuple(attributes),
+        outputs=tuple(outputs),
+        infer=infer,
+        compute=compute,
+        differentiable=tuple(differentiable),
+        vectorisable=vectorisable,
+        summary=summary,
+        formula=formula,
+        source=source,
+        examples=tuple(examples),
+        checks=checks,
+        outputs_vary=outputs_vary,
+        cpu_only=cpu_only,
+        multiplications=multiplications,
+    )
+
+
+def example(*inputs: str | None, **attributes: Any) -> Example:
+    """Return an example: a text for each input, then attributes."""
+    return Example(inputs, attributes)
+
+
+def constant(value: float, like: mx.array) -> mx.array:
+    """Return a number in an array's dtype, so that a result keeps it."""
+    return mx.array(value, dtype=like.dtype)
+
+
+def cast(arrays: Sequence[mx.array]) -> list[mx.array]:
+    """Return arrays in the dtype in which they meet."""
+    return [array.astype(_common(arrays)) for array in arrays]
+
+
+def _common(arrays: Sequence[mx.array]) -> mx.Dtype:
+    found = arrays[0].dtype
+    for array in arrays[1:]:
+        found = mx.result_type(found, array.dtype)
+    return found
+
+
+def elementwise(
+    name: str,
+    function: Callable[..., mx.array],
+    summary: str,
+    formula: str,
+    *,
+    places: Sequence[str] = ("a",),
+    result: Result = same,
+    accepted: Sequence[str] = ALL_DTYPES,
+    examples: Sequence[Example] | None = None,
+    values: str = "",
+    aliases: Sequence[str] = (),
+    attributes: Sequence[Attribute] = (),
+    differentiable: bool | Sequence[str] = False,
+    source: str = "",
+) -> Operation:
+    """Return the row of a function of elements: inputs are broadcast, and meet in one dtype.
+
+    Args:
+        name: the row's.
+        function: takes the arrays, then attributes by name.
+        summary: one sentence.
+        formula: what it computes.
+        places: the names of its inputs.
+        result: the result's dtype, for that in which inputs meet.
+        accepted: the dtypes that each input may have.
+        examples: if not those of two or three shapes.
+        values: the range of the examples' inputs, such as ``" 0.1..0.9"``.
+        aliases: other names.
+        attributes: its keyword arguments.
+        differentiable: whether all inputs can be differentiated, or which.
+        source: of the formula.
+    """
+
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        for place, given in zip(places, inputs, strict=True):
+            require_dtype(name, place, given, accepted)
+        dtype = result(promote(name, [given.dtype for given in inputs]))
+        return [spec(name, broadcast(name, [given.shape for given in inputs]), dtype)]
+
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        return [function(*arrays, **attributes)]
+
+    if examples is None:
+        kind = "float32" if "float32" in accepted else "int32" if "int32" in accepted else "bool"
+        shapes = [("[2,3]",) * len(places)]
+        if len(places) > 1:
+            shapes += [("[4,1,3]", "[2,1]", "[3]")[: len(places)], ("[]",) * len(places)]
+            shapes += [("[0,3]", "[3]", "[1,1]")[: len(places)]]
+        else:
+            shapes += [("[]",), ("[0]",)]
+        examples = [example(*(f"{kind}{shape}{values}" for shape in each)) for each in shapes]
+    if isinstance(differentiable, bool):
+        differentiable = tuple(places) if differentiable else ()
+    return row(
+        name,
+        places,
+        infer,
+        compute,
+        summary,
+        formula,
+        examples,
+        aliases=aliases,
+        attributes=attributes,
+        differentiable=differentiable,
+        source=source,
+    )
+
+
+__all__ = [
+    "cast",
+    "constant",
+    "elementwise",
+    "example",
+    "inexact",
+    "magnitude",
+    "mlx_dtype",
+    "row",
+    "same",
+    "truth",
+]

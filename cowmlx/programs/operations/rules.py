@@ -1,0 +1,226 @@
+"""Rules of shapes and dtypes that rows share: broadcasting, axes, elements, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cowmlx.programs import dimensions
+from cowmlx.programs.dimensions import Dim, DimensionError, Shape, compare, text_of
+from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
+from cowmlx.programs.operations.promotion import FLOATS, INTEGERS, SIGNED
+from cowmlx.programs.operations.row import (
+    DTYPES,
+    SHAPES,
+    VALUE,
+    OperationError,
+    Spec,
+)
+
+REAL = tuple(dtype for dtype in ALL_DTYPES if dtype != "complex64")
+NUMBERS = tuple(dtype for dtype in ALL_DTYPES if dtype != "bool")
+INEXACT = (*FLOATS, "complex64")
+REAL_NUMBERS = (*INTEGERS, *FLOATS)
+BITS_OR_BOOL = ("bool", *INTEGERS)
+SIGNED_NUMBERS = (*SIGNED, *INEXACT)
+
+
+def spec(operation: str, shape: Iterable[Dim], dtype: str) -> Spec:
+    """Return a result's spec, within the bounds of arrays.
+
+    Raises:
+        OperationError: too many dimensions or elements.
+    """
+    found = Spec(tuple(shape), dtype)
+    try:
+        dimensions.check_shape(found.shape)
+    except DimensionError as error:
+        raise OperationError(
+            error.reason, f"{operation}: {error}", op=operation, **error.details
+        ) from None
+    return found
+
+
+def shapes_refused(operation: str, shapes: Sequence[Shape], why: str) -> OperationError:
+    """Return the error of shapes that cannot meet."""
+    shown = " and ".join(text_of(shape) for shape in shapes)
+    return OperationError(
+        SHAPES,
+        f"{operation} cannot take {shown}: {why}",
+        op=operation,
+        shapes=shown,
+        accepted=why,
+    )
+
+
+def broadcast(operation: str, shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that all meet in: dimensions are equal, or one of them is 1.
+
+    Raises:
+        OperationError: dimensions that differ, or that cannot be proved to be equal.
+    """
+    rank = max((len(shape) for shape in shapes), default=0)
+    found: list[Dim] = []
+    for at in range(rank):
+        here: Dim = 1
+        for shape in shapes:
+            place = at - (rank - len(shape))
+            other = shape[place] if place >= 0 else 1
+            if other == 1:
+                continue
+            if here == 1:
+                here = other
+                continue
+            same = compare(here, other)
+            if not same:
+                known = "differ" if same is False else "are not known to be equal"
+                raise shapes_refused(
+                    operation,
+                    shapes,
+                    f"dimensions {here} and {other} {known}, must be equal or 1",
+                )
+        found.append(here)
+    return tuple(found)
+
+
+def require_same(operation: str, names: Sequence[str], shapes: Sequence[Shape]) -> None:
+    """Check that shapes are equal, without broadcasting.
+
+    Raises:
+        OperationError: they are not, or that cannot be proved.
+    """
+    first = shapes[0]
+    for shape in shapes[1:]:
+        if len(shape) != len(first) or not all(map(equal, first, shape)):
+            raise shapes_refused(
+                operation, shapes, f"the shapes of {' and '.join(names)} must be equal"
+            )
+
+
+def equal(left: Dim, right: Dim) -> bool:
+    """Return whether two dimensions are proved to be equal."""
+    return compare(left, right) is True
+
+
+def axis_of(operation: str, axis: int, rank: int, name: str = "axis") -> int:
+    """Return an axis counted from 0.
+
+    Raises:
+        OperationError: it is not there.
+    """
+    if not -rank <= axis < rank:
+        accepted = f"{-rank} to {rank - 1}" if rank else "nothing: a 0-d array has no axes"
+        raise OperationError(
+            VALUE,
+            f"{operation}: {name} is {axis}, must be {accepted}",
+            op=operation,
+            argument=name,
+            value=axis,
+            accepted=accepted,
+        )
+    return axis % rank
+
+
+def axes_of(
+    operation: str, axes: int | tuple[int, ...] | None, rank: int, name: str = "axis"
+) -> tuple[int, ...]:
+    """Return axes counted from 0, all for None.
+
+    Raises:
+        OperationError: one is not there, or there twice.
+    """
+    if axes is None:
+        return tuple(range(rank))
+    listed = axes if isinstance(axes, tuple) else (axes,)
+    found = tuple(axis_of(operation, axis, rank, name) for axis in listed)
+    if len(set(found)) < len(found):
+        raise OperationError(
+            VALUE,
+            f"{operation}: {name} is {list(listed)}, which has an axis twice",
+            op=operation,
+            argument=name,
+            value=str(list(listed)),
+            accepted="axes that differ",
+        )
+    return found
+
+
+def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
+    """Return a shape without axes, or with 1 in their places."""
+    if keepdims:
+        return tuple(1 if at in axes else each for at, each in enumerate(shape))
+    return tuple(each for at, each in enumerate(shape) if at not in axes)
+
+
+def require_dtype(operation: str, name: str, given: Spec, accepted: Sequence[str]) -> None:
+    """Check an input's dtype.
+
+    Raises:
+        OperationError: it is none of those accepted.
+    """
+    if given.dtype not in accepted:
+        raise OperationError(
+            DTYPES,
+            f"{operation}: {name} is {given.dtype}, must be {', '.join(accepted)}",
+            op=operation,
+            argument=name,
+            dtypes=given.dtype,
+            accepted=", ".join(accepted),
+        )
+
+
+def require_rank(operation: str, name: str, given: Spec, low: int, high: int | None = None) -> None:
+    """Check how many dimensions an input has.
+
+    Raises:
+        OperationError: fewer than low, or more than high.
+    """
+    rank = len(given.shape)
+    if rank < low or (high is not None and rank > high):
+        accepted = (
+            f"{low}" if high == low else f"{low} or more" if high is None else f"{low} to {high}"
+        )
+        raise OperationError(
+            SHAPES,
+            f"{operation}: {name} has {rank} dimensions {text_of(given.shape)}, "
+            f"must have {accepted}",
+            op=operation,
+            argument=name,
+            shapes=text_of(given.shape),
+            accepted=f"{accepted} dimensions",
+        )
+
+
+def require_elements(operation: str, given: Spec, axes: Sequence[int]) -> None:
+    """Check that there is something along axes, where it is known: nothing has no maximum.
+
+    Raises:
+        OperationError: an axis has no elements.
+    """
+    for axis in axes:
+        if given.shape[axis] == 0:
+            raise shapes_refused(
+                operation, [given.shape], f"axis {axis} is empty, must have an element or more"
+            )
+
+
+def value_refused(operation: str, name: str, value: Any, accepted: str) -> OperationError:
+    """Return the error of an attribute that does not fit its inputs."""
+    return OperationError(
+        VALUE,
+        f"{operation}: {name} is {value}, must be {accepted}",
+        op=operation,
+        argument=name,
+        value=value if isinstance(value, int | float | str) else str(value),
+        accepted=accepted,
+    )
+
+
+def without(shape: Shape, axis: int) -> Shape:
+    """Return a shape without one axis."""
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def replaced(shape: Shape, axis: int, dimension: Dim) -> Shape:
+    """Return a shape with another dimension at an axis."""
+    return (*shape[:axis], dimension, *shape[axis + 1 :])
