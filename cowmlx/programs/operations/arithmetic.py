@@ -1,12 +1,101 @@
-"""Sums, products, quotients and powers of elements."""
+"""Sums, products, quotients, powers, roundings and bounds of elements."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 
-from cowmlx.programs.operations.making import elementwise
+from cowmlx.programs.operations.making import (
+    PAIR,
+    cast,
+    elementwise,
+    example,
+    inexact,
+    magnitude,
+    row,
+)
+from cowmlx.programs.operations.promotion import promote
+from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import (
+    INEXACT,
+    NUMBERS,
+    REAL,
+    broadcast,
+    fits,
+    require_dtype,
+    spec,
+    value_refused,
+)
 
-PAIR = ("a", "b")
+_SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
+
+
+def floor_divide(a: mx.array, b: mx.array) -> mx.array:
+    """Divide and round down, also where integers overflow.
+
+    The least integer divided by -1 has no quotient, and its division ends the process on x86.
+    mlx rounds integer quotients towards 0, so those of different signs are corrected.
+    """
+    a, b = cast([a, b])
+    if a.dtype not in _SIGNED:
+        return mx.floor_divide(a, b)
+    by_minus_one = b == -1
+    divisor = mx.where(by_minus_one, mx.ones_like(b), b)
+    quotient = mx.floor_divide(a, divisor)
+    rest = a - quotient * divisor
+    down = (rest != 0) & ((rest < 0) != (divisor < 0)) & (divisor != 0)
+    quotient = mx.where(down, quotient - 1, quotient)
+    return mx.where(by_minus_one, -a, quotient)
+
+
+def remainder(a: mx.array, b: mx.array) -> mx.array:
+    """Return what a division that rounds down leaves; see :func:`floor_divide`."""
+    a, b = cast([a, b])
+    if a.dtype not in _SIGNED:
+        return mx.remainder(a, b)
+    by_minus_one = b == -1
+    divisor = mx.where(by_minus_one, mx.ones_like(b), b)
+    return mx.where(by_minus_one, mx.zeros_like(a), mx.remainder(a, divisor))
+
+
+def _divmod(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    for place, given in zip(PAIR, inputs, strict=True):
+        require_dtype("divmod", place, given, REAL)
+    dtype = promote("divmod", [given.dtype for given in inputs])
+    found = spec("divmod", broadcast("divmod", [given.shape for given in inputs]), dtype)
+    return [found, found]
+
+
+def _clip(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    (given,) = inputs
+    require_dtype("clip", "a", given, REAL)
+    low, high = attributes["a_min"], attributes["a_max"]
+    if low is None and high is None:
+        raise value_refused("clip", "a_min", "null, as is a_max", "a number, or a_max must be one")
+    for name in ("a_min", "a_max"):
+        fits("clip", name, attributes[name], given.dtype)
+    return [spec("clip", given.shape, given.dtype)]
+
+
+def _clip_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    (found,) = arrays
+    dtype = found.dtype
+    if attributes["a_min"] is not None:
+        found = mx.maximum(found, mx.array(attributes["a_min"], dtype=dtype))
+    if attributes["a_max"] is not None:
+        found = mx.minimum(found, mx.array(attributes["a_max"], dtype=dtype))
+    return [found]
+
+
+def _nan_to_num(a: mx.array, nan: float, posinf: float | None, neginf: float | None) -> mx.array:
+    most = mx.finfo(a.dtype).max
+    above = mx.array(most if posinf is None else posinf, dtype=a.dtype)
+    below = mx.array(-most if neginf is None else neginf, dtype=a.dtype)
+    found = mx.where(mx.isnan(a), mx.array(nan, dtype=a.dtype), a)
+    found = mx.where(mx.isposinf(found), above, found)
+    return mx.where(mx.isneginf(found), below, found)
+
 
 ROWS = (
     elementwise(
@@ -15,6 +104,242 @@ ROWS = (
         "The sum of two arrays; of bools it is their or.",
         "a + b",
         places=PAIR,
+        differentiable=True,
+    ),
+    elementwise(
+        "subtract",
+        mx.subtract,
+        "The difference of two arrays.",
+        "a - b",
+        places=PAIR,
+        accepted=NUMBERS,
+        aliases=("sub",),
+        differentiable=True,
+    ),
+    elementwise(
+        "multiply",
+        mx.multiply,
+        "The product of two arrays; of bools it is their and.",
+        "a b",
+        places=PAIR,
+        aliases=("mul",),
+        differentiable=True,
+    ),
+    elementwise(
+        "divide",
+        mx.divide,
+        "The quotient of two arrays; integers and bools become float32.",
+        "a / b",
+        places=PAIR,
+        result=inexact,
+        values=" 0.5..2",
+        aliases=("div", "true_divide"),
+        differentiable=True,
+    ),
+    elementwise(
+        "floor_divide",
+        floor_divide,
+        "The quotient of two arrays, rounded down; of integers and 0 it is 0.",
+        "floor(a / b)",
+        places=PAIR,
+        accepted=REAL,
+        values=" 0.5..2",
+        aliases=("floordiv",),
+    ),
+    elementwise(
+        "remainder",
+        remainder,
+        "What a division that is rounded down leaves, with the divisor's sign; integers with 0 "
+        "stay.",
+        "a - b floor(a / b)",
+        places=PAIR,
+        accepted=REAL,
+        values=" 0.5..2",
+        aliases=("mod", "rem"),
+        differentiable=True,
+    ),
+    row(
+        "divmod",
+        PAIR,
+        _divmod,
+        lambda arrays, attributes: [floor_divide(*arrays), remainder(*arrays)],
+        "floor_divide and remainder at once.",
+        "quotient = floor(a / b), remainder = a - b quotient",
+        [example("float32[2,3] 0.5..2", "float32[3] 0.5..2"), example("int32[3] 1..9", "int32[]")],
+        outputs=("quotient", "remainder"),
+        differentiable=PAIR,
+    ),
+    elementwise(
+        "power",
+        mx.power,
+        "An array to the power of another; of integers and a negative power it is 0.",
+        "a^b",
+        places=PAIR,
+        values=" 0.5..2",
+        aliases=("pow",),
+        differentiable=True,
+    ),
+    elementwise(
+        "negative",
+        mx.negative,
+        "An array with the other sign; unsigned integers wrap.",
+        "-a",
+        accepted=NUMBERS,
+        aliases=("negate", "neg"),
+        differentiable=True,
+    ),
+    elementwise(
+        "positive", lambda a: a, "The array itself.", "a", aliases=("copy",), differentiable=True
+    ),
+    elementwise(
+        "abs",
+        mx.abs,
+        "The absolute value; of complex numbers float32.",
+        "|a|",
+        result=magnitude,
+        aliases=("absolute", "fabs"),
+        differentiable=True,
+    ),
+    elementwise(
+        "sign",
+        mx.sign,
+        "-1, 0 or 1; of a complex number the number over its absolute value.",
+        "a / |a|, 0 of 0",
+    ),
+    elementwise("square", mx.square, "The square.", "a^2", differentiable=True),
+    elementwise(
+        "sqrt",
+        mx.sqrt,
+        "The square root.",
+        "a^(1/2)",
+        result=inexact,
+        values=" 0.5..2",
+        differentiable=True,
+    ),
+    elementwise(
+        "rsqrt",
+        mx.rsqrt,
+        "One over the square root.",
+        "a^(-1/2)",
+        result=inexact,
+        values=" 0.5..2",
+        differentiable=True,
+    ),
+    elementwise(
+        "reciprocal",
+        mx.reciprocal,
+        "One over the array.",
+        "1 / a",
+        result=inexact,
+        values=" 0.5..2",
+        aliases=("recip",),
+        differentiable=True,
+    ),
+    elementwise(
+        "maximum",
+        mx.maximum,
+        "The larger of two elements; nan if one is nan.",
+        "max(a, b)",
+        places=PAIR,
+        aliases=("max_elementwise",),
+        differentiable=True,
+    ),
+    elementwise(
+        "minimum",
+        mx.minimum,
+        "The smaller of two elements; nan if one is nan.",
+        "min(a, b)",
+        places=PAIR,
+        aliases=("min_elementwise",),
+        differentiable=True,
+    ),
+    elementwise("floor", mx.floor, "The next integer below.", "floor(a)", accepted=REAL),
+    elementwise("ceil", mx.ceil, "The next integer above.", "ceil(a)", accepted=REAL),
+    elementwise(
+        "trunc",
+        mx.trunc,
+        "The next integer towards 0.",
+        "sign(a) floor(|a|)",
+        accepted=REAL,
+        aliases=("fix",),
+    ),
+    elementwise(
+        "round",
+        mx.round,
+        "The nearest number with so many decimals, halves to the even one.",
+        "round(a 10^d) / 10^d",
+        accepted=REAL,
+        aliases=("rint", "round_nearest_even"),
+        attributes=(
+            Attribute("decimals", "int", 0, "How many digits after the point.", low=-9, high=9),
+        ),
+    ),
+    row(
+        "clip",
+        ("a",),
+        _clip,
+        _clip_arrays,
+        "Elements below a_min become it, elements above a_max that.",
+        "min(max(a, a_min), a_max)",
+        [
+            example("float32[2,3]", a_min=-0.5, a_max=0.5),
+            example("int32[4] -3..3", a_min=0),
+            example("float32[]", a_max=0.25),
+        ],
+        aliases=("clamp",),
+        attributes=(
+            Attribute("a_min", "number", None, "The least value; null is none."),
+            Attribute("a_max", "number", None, "The greatest value; null is none."),
+        ),
+        differentiable=("a",),
+    ),
+    elementwise(
+        "nan_to_num",
+        _nan_to_num,
+        "Numbers in place of nan and infinities.",
+        "nan, inf and -inf become numbers, others stay",
+        accepted=INEXACT[:-1],
+        attributes=(
+            Attribute("nan", "float", 0.0, "In place of nan."),
+            Attribute("posinf", "float", None, "In place of inf; null is the greatest number."),
+            Attribute("neginf", "float", None, "In place of -inf; null is the least number."),
+        ),
+        differentiable=True,
+    ),
+    elementwise(
+        "degrees",
+        mx.degrees,
+        "Radians as degrees.",
+        "a 180 / pi",
+        result=inexact,
+        aliases=("rad2deg",),
+        differentiable=True,
+    ),
+    elementwise(
+        "radians",
+        mx.radians,
+        "Degrees as radians.",
+        "a pi / 180",
+        result=inexact,
+        aliases=("deg2rad",),
+        differentiable=True,
+    ),
+    elementwise("real", mx.real, "The real part.", "Re a", result=magnitude, differentiable=True),
+    elementwise(
+        "imag",
+        mx.imag,
+        "The imaginary part.",
+        "Im a",
+        result=magnitude,
+        accepted=("complex64",),
+        examples=[example("complex64[2,3]"), example("complex64[]")],
+    ),
+    elementwise(
+        "conjugate",
+        mx.conjugate,
+        "The complex conjugate; real numbers stay.",
+        "Re a - i Im a",
+        aliases=("conj",),
         differentiable=True,
     ),
 )

@@ -96,7 +96,7 @@ def names_in(operation: Operation, attributes: Attributes) -> set[str]:
 
 
 def _checked(operation: Operation, attribute: Attribute, value: object) -> Any:
-    if value is None and attribute.default is None:
+    if value is None and attribute.takes_null:
         return None
     try:
         return _KINDS[attribute.kind](attribute, value)
@@ -140,7 +140,7 @@ def _accepted(attribute: Attribute) -> str:
             accepted += f" from {low:g}"
         elif high is not None:
             accepted += f" of at most {high:g}"
-    return accepted + (" or null" if attribute.default is None else "")
+    return accepted + (" or null" if attribute.takes_null else "")
 
 
 def _in_range(attribute: Attribute, value: float) -> None:

@@ -43,13 +43,15 @@ class Check:
         argument: the input that it is about.
         low: the least value that is accepted.
         high: the greatest.
+        problem: what is wrong, where it is no index: then the place is that of a matrix.
     """
 
     found: mx.array
     operation: str
     argument: str
-    low: int
-    high: int
+    low: int = 0
+    high: int = 0
+    problem: str = ""
 
     def look(self, found: mx.array | None = None) -> OperationError | None:
         """Return the error that a run has to report, or None.
@@ -59,6 +61,15 @@ class Check:
         """
         rows: Any = (self.found if found is None else found).reshape(-1, 3).tolist()
         for count, place, value in rows:
+            if count and self.problem:
+                return OperationError(
+                    VALUE,
+                    f"{self.operation}: {self.argument} {self.problem} (matrix {place})",
+                    op=self.operation,
+                    argument=self.argument,
+                    position=place,
+                    accepted=self.problem.replace("is not", "is", 1),
+                )
             if count:
                 others = f" ({count} such values)" if count > 1 else ""
                 return OperationError(
@@ -107,6 +118,18 @@ def safe(indices: mx.array, size: int, *, negative: bool = True) -> mx.array:
     return mx.minimum(wide, _scalar(size - 1, wide)).astype(mx.int32)
 
 
+def taken(array: mx.array, indices: mx.array, axis: int) -> mx.array:
+    """Take safe indices along an axis, which a gradient goes through.
+
+    mlx's gradient of taking from or to nothing ends the process, so that is not taken at all.
+    """
+    axis %= array.ndim
+    if array.size == 0 or indices.size == 0:
+        shape = (*array.shape[:axis], *indices.shape, *array.shape[axis + 1 :])
+        return mx.zeros(shape, dtype=array.dtype)
+    return mx.take(array, indices, axis=axis)
+
+
 def check_range(
     operation: str, argument: str, indices: mx.array, low: int, high: int
 ) -> list[Check]:
@@ -117,11 +140,29 @@ def check_range(
     bad = wide > _scalar(high, wide)
     if wide.dtype not in (mx.uint32, mx.uint64):
         bad = bad | (wide < _scalar(low, wide))
+    return [Check(_found(bad, wide), operation, argument, low, high)]
+
+
+def check_that(operation: str, argument: str, good: mx.array, problem: str) -> list[Check]:
+    """Return the check that all of some bools are true; none for none.
+
+    Args:
+        operation: whose.
+        argument: the input that it is about.
+        good: a bool for each matrix.
+        problem: what it is if not: ``"is not finite"``.
+    """
+    if good.size == 0:
+        return []
+    good = mx.stop_gradient(good)
+    return [Check(_found(~good, good.astype(mx.int32)), operation, argument, problem=problem)]
+
+
+def _found(bad: mx.array, values: mx.array) -> mx.array:
     bad = bad.reshape(-1)
     place = mx.argmax(bad.astype(mx.int32))
-    value = mx.take(wide.reshape(-1), place)
-    found = mx.stack([bad.sum().astype(mx.int64), place.astype(mx.int64), value.astype(mx.int64)])
-    return [Check(found, operation, argument, low, high)]
+    value = mx.take(values.reshape(-1), place)
+    return mx.stack([bad.sum().astype(mx.int64), place.astype(mx.int64), value.astype(mx.int64)])
 
 
 def checks_of(

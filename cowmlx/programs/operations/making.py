@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.dimensions import Shape
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.promotion import inexact, mlx_dtype, promote
 from cowmlx.programs.operations.row import (
@@ -21,6 +22,9 @@ from cowmlx.programs.operations.row import (
     Spec,
 )
 from cowmlx.programs.operations.rules import broadcast, require_dtype, spec
+
+PAIR = ("a", "b")
+"""The names of two inputs."""
 
 Result = Callable[[str], str]
 """The dtype of a result, for that in which the inputs meet."""
@@ -180,7 +184,40 @@ def elementwise(
     )
 
 
+def moving(
+    name: str,
+    rule: Callable[[Shape, Attributes], Shape],
+    function: Callable[..., mx.array],
+    summary: str,
+    formula: str,
+    examples: Sequence[Example],
+    **more: Any,
+) -> Operation:
+    """Return the row of an operation that moves elements: any dtype, and it stays.
+
+    Args:
+        name: the row's.
+        rule: the result's shape, for the input's and attributes.
+        function: takes the array, then attributes by name.
+        summary: one sentence.
+        formula: what it computes.
+        examples: inputs that it takes.
+        more: as :func:`row` takes it.
+    """
+
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        (given,) = inputs
+        return [spec(name, rule(given.shape, attributes), given.dtype)]
+
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        return [function(*arrays, **attributes)]
+
+    more.setdefault("differentiable", ("a",))
+    return row(name, ("a",), infer, compute, summary, formula, examples, **more)
+
+
 __all__ = [
+    "PAIR",
     "cast",
     "constant",
     "elementwise",
@@ -188,6 +225,7 @@ __all__ = [
     "inexact",
     "magnitude",
     "mlx_dtype",
+    "moving",
     "row",
     "same",
     "truth",

@@ -117,6 +117,7 @@ class Attribute:
         choices: the texts that a choice takes.
         low: the least number that it takes.
         high: the greatest.
+        nullable: whether null is taken where it is not the default.
     """
 
     name: str
@@ -126,6 +127,12 @@ class Attribute:
     choices: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    nullable: bool = False
+
+    @property
+    def takes_null(self) -> bool:
+        """Whether null is a value of it."""
+        return self.nullable or self.default is None
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cowmlx.programs import dimensions
 from cowmlx.programs.dimensions import Dim, DimensionError, Shape, compare, text_of
+from cowmlx.programs.operations.promotion import BITS, FLOATS, INTEGERS, SIGNED
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.promotion import FLOATS, INTEGERS, SIGNED
 from cowmlx.programs.operations.row import (
     DTYPES,
     SHAPES,
@@ -224,3 +225,33 @@ def without(shape: Shape, axis: int) -> Shape:
 def replaced(shape: Shape, axis: int, dimension: Dim) -> Shape:
     """Return a shape with another dimension at an axis."""
     return (*shape[:axis], dimension, *shape[axis + 1 :])
+
+
+def fits(operation: str, name: str, value: float | None, dtype: str) -> None:
+    """Check that a number is one of a dtype.
+
+    Raises:
+        OperationError: a fraction, or a number out of range, for integers or bool.
+    """
+    if value is None or dtype in INEXACT:
+        return
+    if dtype == "bool":
+        low, high = 0, 1
+    elif dtype in SIGNED:
+        low, high = -(2 ** (BITS[dtype] - 1)), 2 ** (BITS[dtype] - 1) - 1
+    else:
+        low, high = 0, 2 ** BITS[dtype] - 1
+    if not (math.isfinite(value) and value == int(value) and low <= value <= high):
+        raise value_refused(operation, name, value, f"a whole number of {low} to {high} ({dtype})")
+
+
+def dtypes_refused(operation: str, name: str, given: Spec, accepted: str) -> OperationError:
+    """Return the error of an input whose dtype does not fit the others."""
+    return OperationError(
+        DTYPES,
+        f"{operation}: {name} is {given.dtype}, must be {accepted}",
+        op=operation,
+        argument=name,
+        dtypes=given.dtype,
+        accepted=accepted,
+    )

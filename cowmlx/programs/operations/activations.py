@@ -1,0 +1,298 @@
+"""Activations of networks, after ``mlx.nn``, written out so that they need no compiler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.dimensions import divided
+from cowmlx.programs.operations.making import elementwise, example, row
+from cowmlx.programs.operations.promotion import FLOATS, promote
+from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
+from cowmlx.programs.operations.rules import (
+    axis_of,
+    broadcast,
+    replaced,
+    require_dtype,
+    shapes_refused,
+    spec,
+)
+
+_ALPHA = Attribute("alpha", "float", 1.0, "The scale below 0.", low=1e-6)
+
+
+def _activation(
+    name: str,
+    function: Callable[..., mx.array],
+    summary: str,
+    formula: str,
+    attributes: Sequence[Attribute] = (),
+    **more: Any,
+) -> Operation:
+    more.setdefault("differentiable", True)
+    return elementwise(
+        name,
+        function,
+        summary,
+        formula,
+        accepted=FLOATS,
+        attributes=attributes,
+        places=("x",),
+        **more,
+    )
+
+
+def _log_sigmoid(x: mx.array) -> mx.array:
+    return -mx.logaddexp(-x, mx.zeros_like(x))
+
+
+def _softplus(x: mx.array) -> mx.array:
+    return mx.logaddexp(x, mx.zeros_like(x))
+
+
+def _elu(x: mx.array, alpha: float) -> mx.array:
+    return mx.where(x > 0, x, alpha * mx.expm1(mx.minimum(x, 0)))
+
+
+def _celu(x: mx.array, alpha: float) -> mx.array:
+    return mx.maximum(x, 0) + alpha * mx.expm1(mx.minimum(x, 0) / alpha)
+
+
+def _gelu(x: mx.array) -> mx.array:
+    return x * (1 + mx.erf(x / math.sqrt(2))) / 2
+
+
+def _gelu_approx(x: mx.array) -> mx.array:
+    return 0.5 * x * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def _selu(x: mx.array) -> mx.array:
+    return 1.0507009873554805 * _elu(x, 1.6732632423543772)
+
+
+def _soft_shrink(x: mx.array, lambd: float) -> mx.array:
+    return mx.where(x > lambd, x - lambd, mx.where(x < -lambd, x + lambd, mx.zeros_like(x)))
+
+
+def _hard_shrink(x: mx.array, lambd: float) -> mx.array:
+    return mx.where(mx.abs(x) > lambd, x, mx.zeros_like(x))
+
+
+def _step(x: mx.array, threshold: float) -> mx.array:
+    return (x > threshold).astype(x.dtype)
+
+
+def _hard_tanh(x: mx.array, min_val: float, max_val: float) -> mx.array:
+    return mx.minimum(mx.maximum(x, min_val), max_val)
+
+
+def _hard_swish(x: mx.array) -> mx.array:
+    return x * mx.minimum(mx.maximum(x + 3, 0), 6) / 6
+
+
+def _prelu(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    for place, given in zip(("x", "alpha"), inputs, strict=True):
+        require_dtype("prelu", place, given, FLOATS)
+    dtype = promote("prelu", [given.dtype for given in inputs])
+    return [spec("prelu", broadcast("prelu", [given.shape for given in inputs]), dtype)]
+
+
+def _prelu_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, alpha = arrays
+    return [mx.maximum(x, 0) + alpha * mx.minimum(x, 0)]
+
+
+def _glu(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    (given,) = inputs
+    require_dtype("glu", "x", given, FLOATS)
+    axis = axis_of("glu", attributes["axis"], len(given.shape))
+    half = divided(given.shape[axis], 2)
+    if half is None:
+        raise shapes_refused("glu", [given.shape], f"axis {axis} must have an even length")
+    return [spec("glu", replaced(given.shape, axis, half), given.dtype)]
+
+
+def _glu_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    left, right = mx.split(arrays[0], 2, attributes["axis"])
+    return [left * mx.sigmoid(right)]
+
+
+_LAMBDA = Attribute("lambd", "float", 0.5, "Where it begins.", low=0)
+
+ROWS = (
+    elementwise(
+        "sigmoid",
+        mx.sigmoid,
+        "The logistic function; integers and bools become float32.",
+        "1 / (1 + e^-x)",
+        places=("x",),
+        accepted=(
+            *FLOATS,
+            "bool",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+        ),
+        result=lambda dtype: dtype if dtype in FLOATS else "float32",
+        aliases=("logistic",),
+        differentiable=True,
+    ),
+    _activation(
+        "log_sigmoid", _log_sigmoid, "The logarithm of the logistic function.", "-ln(1 + e^-x)"
+    ),
+    _activation("relu", lambda x: mx.maximum(x, 0), "What is above 0.", "max(x, 0)"),
+    _activation(
+        "relu2",
+        lambda x: mx.square(mx.maximum(x, 0)),
+        "The square of what is above 0.",
+        "max(x, 0)^2",
+    ),
+    _activation(
+        "relu6",
+        lambda x: mx.minimum(mx.maximum(x, 0), 6),
+        "What is above 0, at most 6.",
+        "min(max(x, 0), 6)",
+    ),
+    _activation(
+        "leaky_relu",
+        lambda x, negative_slope: mx.maximum(x, 0) + negative_slope * mx.minimum(x, 0),
+        "What is above 0, and a part of what is below.",
+        "max(x, 0) + negative_slope min(x, 0)",
+        (Attribute("negative_slope", "float", 0.01, "The slope below 0."),),
+    ),
+    row(
+        "prelu",
+        ("x", "alpha"),
+        _prelu,
+        _prelu_arrays,
+        "What is above 0, and learned parts of what is below.",
+        "max(x, 0) + alpha min(x, 0)",
+        [example("float32[2,3]", "float32[3]"), example("float32[2,3]", "float32[]")],
+        differentiable=("x", "alpha"),
+    ),
+    _activation(
+        "elu",
+        _elu,
+        "Exponential below 0.",
+        "x if x > 0, else alpha (e^x - 1)",
+        (_ALPHA,),
+        source="arXiv 1511.07289",
+    ),
+    _activation(
+        "celu",
+        _celu,
+        "Exponential below 0, with a smooth slope.",
+        "max(x, 0) + min(0, alpha (e^(x / alpha) - 1))",
+        (_ALPHA,),
+        source="arXiv 1704.07483",
+    ),
+    _activation(
+        "selu",
+        _selu,
+        "The self-normalising elu.",
+        "1.0507 elu(x, alpha = 1.6733)",
+        source="arXiv 1706.02515",
+    ),
+    _activation(
+        "gelu",
+        _gelu,
+        "The Gaussian error linear unit.",
+        "x (1 + erf(x / sqrt(2))) / 2",
+        source="arXiv 1606.08415",
+    ),
+    _activation(
+        "gelu_approx",
+        _gelu_approx,
+        "The gelu with a tanh in place of erf.",
+        "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2",
+        aliases=("gelu_tanh",),
+        source="arXiv 1606.08415",
+    ),
+    _activation(
+        "gelu_fast_approx",
+        lambda x: x * mx.sigmoid(1.702 * x),
+        "The gelu with a sigmoid in place of erf.",
+        "x sigmoid(1.702 x)",
+        source="arXiv 1606.08415",
+    ),
+    _activation(
+        "silu",
+        lambda x: x * mx.sigmoid(x),
+        "The sigmoid linear unit.",
+        "x sigmoid(x)",
+        aliases=("swish",),
+        source="arXiv 1606.08415",
+    ),
+    _activation(
+        "mish",
+        lambda x: x * mx.tanh(_softplus(x)),
+        "A smooth unit.",
+        "x tanh(softplus(x))",
+        source="arXiv 1908.08681",
+    ),
+    _activation(
+        "hardswish",
+        _hard_swish,
+        "The silu of straight lines.",
+        "x min(max(x + 3, 0), 6) / 6",
+        aliases=("hard_swish",),
+        source="arXiv 1905.02244",
+    ),
+    _activation(
+        "hard_tanh",
+        _hard_tanh,
+        "The tanh of straight lines.",
+        "min(max(x, min_val), max_val)",
+        (
+            Attribute("min_val", "float", -1.0, "The least value."),
+            Attribute("max_val", "float", 1.0, "The greatest value."),
+        ),
+        aliases=("hardtanh",),
+    ),
+    _activation(
+        "hard_shrink",
+        _hard_shrink,
+        "0 near 0.",
+        "x if |x| > lambd, else 0",
+        (_LAMBDA,),
+        aliases=("hardshrink",),
+    ),
+    _activation(
+        "softshrink",
+        _soft_shrink,
+        "Closer to 0 by lambd, and 0 near 0.",
+        "sign(x) max(|x| - lambd, 0)",
+        (_LAMBDA,),
+    ),
+    _activation("softplus", _softplus, "A smooth relu.", "ln(1 + e^x)"),
+    _activation("softsign", lambda x: x / (1 + mx.abs(x)), "Between -1 and 1.", "x / (1 + |x|)"),
+    _activation(
+        "step",
+        _step,
+        "1 above a threshold, 0 elsewhere.",
+        "1 if x > threshold, else 0",
+        (Attribute("threshold", "float", 0.0, "The threshold."),),
+        differentiable=False,
+        aliases=("heaviside",),
+    ),
+    row(
+        "glu",
+        ("x",),
+        _glu,
+        _glu_arrays,
+        "One half of an axis, gated by the other.",
+        "left sigmoid(right)",
+        [example("float32[2,6]"), example("float32[4,3]", axis=0)],
+        attributes=(Attribute("axis", "axis", -1, "The axis that is halved."),),
+        differentiable=("x",),
+        source="arXiv 1612.08083",
+    ),
+)

@@ -1,0 +1,219 @@
+"""Comparisons, truth, bits and choice of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.operations.making import PAIR, elementwise, example, row, truth
+from cowmlx.programs.operations.promotion import INTEGERS, promote
+from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
+from cowmlx.programs.operations.rules import (
+    BITS_OR_BOOL,
+    REAL,
+    broadcast,
+    spec,
+)
+
+_RTOL = Attribute("rtol", "float", 1e-5, "What may differ, relative to b.", low=0)
+_ATOL = Attribute("atol", "float", 1e-8, "What may differ besides.", low=0)
+_EQUAL_NAN = Attribute("equal_nan", "bool", False, "Whether nan equals nan.")
+
+
+def _compared(
+    name: str, function: Callable[..., mx.array], summary: str, formula: str, **more: Any
+) -> Operation:
+    return elementwise(name, function, summary, formula, places=PAIR, result=truth, **more)
+
+
+def _tested(name: str, function: Callable[..., mx.array], summary: str, **more: Any) -> Operation:
+    return elementwise(name, function, summary, f"{name}(a)", result=truth, **more)
+
+
+def _shifted(left: bool) -> Callable[[mx.array, mx.array], mx.array]:
+    """Shift by bits; by as many as there are, or by fewer than none, nothing is left."""
+    shift = mx.left_shift if left else mx.right_shift
+
+    def function(a: mx.array, b: mx.array) -> mx.array:
+        dtype = mx.result_type(a, b)
+        a, b = a.astype(dtype), b.astype(dtype)
+        bits = 8 * dtype.size
+        outside = (b < 0) | (b >= bits)
+        found = shift(a, mx.where(outside, mx.zeros_like(b), b))
+        if left:
+            return mx.where(outside, mx.zeros_like(found), found)
+        return mx.where(outside, mx.where(a < 0, -mx.ones_like(a), mx.zeros_like(a)), found)
+
+    return function
+
+
+def _where(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    dtype = promote("where", [given.dtype for given in inputs[1:]])
+    return [spec("where", broadcast("where", [given.shape for given in inputs]), dtype)]
+
+
+def _array_equal(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    promote("array_equal", [given.dtype for given in inputs])
+    return [spec("array_equal", (), "bool")]
+
+
+def _array_equal_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    a, b = arrays
+    return [mx.array_equal(a, b, equal_nan=attributes["equal_nan"])]
+
+
+def _allclose(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    promote("allclose", [given.dtype for given in inputs])
+    broadcast("allclose", [given.shape for given in inputs])
+    return [spec("allclose", (), "bool")]
+
+
+ROWS = (
+    _compared("equal", mx.equal, "Whether elements are equal.", "a = b", aliases=("eq",)),
+    _compared("not_equal", mx.not_equal, "Whether elements differ.", "a != b", aliases=("ne",)),
+    _compared(
+        "greater", mx.greater, "Whether a is above b.", "a > b", accepted=REAL, aliases=("gt",)
+    ),
+    _compared(
+        "greater_equal",
+        mx.greater_equal,
+        "Whether a is b or above.",
+        "a >= b",
+        accepted=REAL,
+        aliases=("ge",),
+    ),
+    _compared("less", mx.less, "Whether a is below b.", "a < b", accepted=REAL, aliases=("lt",)),
+    _compared(
+        "less_equal",
+        mx.less_equal,
+        "Whether a is b or below.",
+        "a <= b",
+        accepted=REAL,
+        aliases=("le",),
+    ),
+    _compared(
+        "isclose",
+        mx.isclose,
+        "Whether elements are nearly equal.",
+        "|a - b| <= atol + rtol |b|",
+        attributes=(_RTOL, _ATOL, _EQUAL_NAN),
+    ),
+    row(
+        "allclose",
+        PAIR,
+        _allclose,
+        lambda arrays, attributes: [mx.allclose(*arrays, **attributes)],
+        "Whether all elements are nearly equal.",
+        "all of |a - b| <= atol + rtol |b|",
+        [example("float32[2,3]", "float32[2,3]"), example("float32[0]", "float32[]")],
+        attributes=(_RTOL, _ATOL, _EQUAL_NAN),
+    ),
+    row(
+        "array_equal",
+        PAIR,
+        _array_equal,
+        _array_equal_arrays,
+        "Whether two arrays have one shape and equal elements.",
+        "all of a = b",
+        [example("float32[2,3]", "float32[2,3]"), example("float32[2]", "float32[3]")],
+        attributes=(_EQUAL_NAN,),
+    ),
+    _compared(
+        "logical_and",
+        mx.logical_and,
+        "Whether both are true; a number other than 0 is true.",
+        "a and b",
+    ),
+    _compared("logical_or", mx.logical_or, "Whether one or both are true.", "a or b"),
+    _compared(
+        "logical_xor",
+        lambda a, b: mx.not_equal(a.astype(mx.bool_), b.astype(mx.bool_)),
+        "Whether one of both is true.",
+        "a xor b",
+    ),
+    _tested("logical_not", mx.logical_not, "Whether an element is false."),
+    _tested("isnan", mx.isnan, "Whether an element is nan."),
+    _tested("isinf", mx.isinf, "Whether an element is infinite."),
+    _tested(
+        "isfinite",
+        mx.isfinite,
+        "Whether an element is neither infinite nor nan.",
+        aliases=("is_finite",),
+    ),
+    _tested("isposinf", mx.isposinf, "Whether an element is inf.", accepted=REAL),
+    _tested("isneginf", mx.isneginf, "Whether an element is -inf.", accepted=REAL),
+    elementwise(
+        "bitwise_and",
+        mx.bitwise_and,
+        "The and of bits.",
+        "a & b",
+        places=PAIR,
+        accepted=BITS_OR_BOOL,
+        values=" 0..9",
+    ),
+    elementwise(
+        "bitwise_or",
+        mx.bitwise_or,
+        "The or of bits.",
+        "a | b",
+        places=PAIR,
+        accepted=BITS_OR_BOOL,
+        values=" 0..9",
+    ),
+    elementwise(
+        "bitwise_xor",
+        mx.bitwise_xor,
+        "The exclusive or of bits.",
+        "a ^ b",
+        places=PAIR,
+        accepted=BITS_OR_BOOL,
+        values=" 0..9",
+    ),
+    elementwise(
+        "bitwise_invert",
+        mx.bitwise_invert,
+        "All bits inverted.",
+        "~a",
+        accepted=BITS_OR_BOOL,
+        values=" 0..9",
+        aliases=("bitwise_not", "invert"),
+    ),
+    elementwise(
+        "left_shift",
+        _shifted(left=True),
+        "Bits moved up by b places; 0 for places that the dtype lacks.",
+        "a 2^b",
+        places=PAIR,
+        accepted=INTEGERS,
+        values=" 0..5",
+        aliases=("bitwise_left_shift", "shift_left"),
+    ),
+    elementwise(
+        "right_shift",
+        _shifted(left=False),
+        "Bits moved down by b places; 0, or -1 of negative numbers, for places that the dtype "
+        "lacks.",
+        "floor(a / 2^b)",
+        places=PAIR,
+        accepted=INTEGERS,
+        values=" 0..5",
+        aliases=("bitwise_right_shift", "shift_right"),
+    ),
+    row(
+        "where",
+        ("condition", "x", "y"),
+        _where,
+        lambda arrays, attributes: [mx.where(*arrays)],
+        "An element of x where the condition is true, of y elsewhere.",
+        "x if condition else y",
+        [
+            example("bool[2,3]", "float32[2,3]", "float32[2,3]"),
+            example("bool[2,1]", "float32[3]", "float32[]"),
+            example("int32[3] 0..1", "float32[0,3]", "float32[1]"),
+        ],
+        aliases=("select",),
+        differentiable=("x", "y"),
+    ),
+)
