@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -14,9 +16,9 @@ from cowmlx.programs.operations.indices import (
     require_indices,
     safe,
 )
-from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.operations.making import cast, constant, example, row
 from cowmlx.programs.operations.promotion import FLOATS, promote
-from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import (
     axis_of,
     require_dtype,
@@ -75,9 +77,20 @@ def _cross_entropy(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return reduced_spec(name, Spec(shape, dtype), attributes)
 
 
+def _common(arrays: list[Any]) -> mx.Dtype:
+    """Return the dtype in which the floats of a loss meet."""
+    floats = [
+        each for each in arrays if each is not None and mx.issubdtype(each.dtype, mx.floating)
+    ]
+    return cast(floats)[0].dtype
+
+
 def _cross_entropy_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     logits, targets, weights = arrays
     axis, smoothing = attributes["axis"], attributes["label_smoothing"]
+    if logits.size == 0:
+        shape = [each for at, each in enumerate(logits.shape) if at != axis % logits.ndim]
+        return reduce_losses(mx.zeros(shape, dtype=_common(arrays)), attributes)
     logits = logits - mx.stop_gradient(mx.max(logits, axis=axis, keepdims=True))
     if targets.ndim == logits.ndim:
         score = mx.sum(logits * targets, axis=axis)
@@ -102,6 +115,166 @@ def _class_checks(name: str) -> Any:
 
     return checks
 
+
+def _met(inputs: list[Any], places: Sequence[str], name: str) -> Spec:
+    """Check inputs of one shape; return the spec of a loss for each of their elements."""
+    for place, given in zip(places, inputs, strict=True):
+        require_dtype(name, place, given, FLOATS)
+    require_same(name, places, [given.shape for given in inputs])
+    return Spec(inputs[0].shape, promote(name, [given.dtype for given in inputs]))
+
+
+def _loss(
+    name: str,
+    places: Sequence[str],
+    function: Callable[..., mx.array],
+    summary: str,
+    formula: str,
+    *,
+    default: str = "none",
+    attributes: Sequence[Attribute] = (),
+    axis: int | None = None,
+    examples: Sequence[Example] | None = None,
+    aliases: Sequence[str] = (),
+    source: str = "",
+    values: str = "",
+    differentiable: Sequence[str] | None = None,
+) -> Operation:
+    """Return the row of a loss of inputs of one shape.
+
+    Args:
+        name: the row's.
+        places: the names of its inputs.
+        function: takes the arrays, then attributes by name but for ``reduction``.
+        summary: one sentence.
+        formula: what it computes.
+        default: of ``reduction``.
+        attributes: beside ``reduction``.
+        axis: the axis that it sums over by default; None for a loss of each element.
+        examples: if not the usual ones.
+        aliases: other names.
+        source: of the formula.
+        values: the range of the examples' inputs.
+        differentiable: the inputs that a gradient goes through; all if None.
+    """
+    along = () if axis is None else (Attribute("axis", "axis", axis, "The axis of vectors."),)
+
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        found = _met(inputs, places, name)
+        if axis is not None:
+            at = axis_of(name, attributes["axis"], len(found.shape))
+            found = Spec(without(found.shape, at), found.dtype)
+        return reduced_spec(name, found, attributes)
+
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        given = {key: value for key, value in attributes.items() if key != "reduction"}
+        return reduce_losses(function(*cast(arrays), **given), attributes)
+
+    if examples is None:
+        one = f"float32[4,3]{values}"
+        examples = [example(*[one] * len(places), reduction=way) for way in ("none", "mean", "sum")]
+    return row(
+        name,
+        places,
+        infer,
+        compute,
+        summary,
+        formula,
+        examples,
+        attributes=(*along, *attributes, reduction_of(default)),
+        differentiable=places if differentiable is None else differentiable,
+        aliases=aliases,
+        source=source or f"mlx.nn.losses.{name}",
+    )
+
+
+def _binary(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "binary_cross_entropy"
+    given = [each for each in inputs if each is not None]
+    return reduced_spec(
+        name, _met(given, ("inputs", "targets", "weights")[: len(given)], name), attributes
+    )
+
+
+def _binary_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    inputs, targets, *weights = cast([each for each in arrays if each is not None])
+    if attributes["with_logits"]:
+        losses = mx.logaddexp(inputs, mx.zeros_like(inputs)) - inputs * targets
+    else:
+        hit = mx.maximum(mx.log(inputs), -100)
+        miss = mx.maximum(mx.log(1 - inputs), -100)
+        losses = -(targets * hit + (1 - targets) * miss)
+    return reduce_losses(losses * weights[0] if weights else losses, attributes)
+
+
+def _nll(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "nll_loss"
+    scores, targets = inputs
+    require_dtype(name, "inputs", scores, FLOATS)
+    require_indices(name, "targets", targets)
+    axis = axis_of(name, attributes["axis"], len(scores.shape))
+    shape = without(scores.shape, axis)
+    require_same(name, ("inputs without its axis", "targets"), [shape, targets.shape])
+    require_some(name, scores.shape, scores.shape[axis], targets.shape)
+    return reduced_spec(name, Spec(shape, scores.dtype), attributes)
+
+
+def _nll_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    scores, targets = arrays
+    axis = attributes["axis"]
+    if targets.size == 0:
+        return reduce_losses(mx.zeros(targets.shape, dtype=scores.dtype), attributes)
+    ids = mx.expand_dims(safe(targets, max(scores.shape[axis], 1), negative=False), axis)
+    return reduce_losses(-mx.take_along_axis(scores, ids, axis).squeeze(axis), attributes)
+
+
+def _gaussian(
+    inputs: mx.array,
+    targets: mx.array,
+    vars: mx.array,
+    full: bool,
+    eps: float,
+) -> mx.array:
+    spread = mx.maximum(vars, constant(eps, vars))
+    losses = 0.5 * (mx.log(spread) + mx.square(targets - inputs) / spread)
+    return losses + constant(0.5 * math.log(2 * math.pi), losses) if full else losses
+
+
+def _huber(inputs: mx.array, targets: mx.array, delta: float) -> mx.array:
+    errors = mx.abs(inputs - targets)
+    near = mx.minimum(errors, constant(delta, errors))
+    return 0.5 * mx.square(near) + constant(delta, errors) * (errors - near)
+
+
+def _smooth_l1(predictions: mx.array, targets: mx.array, beta: float) -> mx.array:
+    errors = mx.abs(predictions - targets)
+    near = 0.5 * mx.square(errors) / constant(beta, errors)
+    return mx.where(errors < beta, near, errors - constant(0.5 * beta, errors))
+
+
+def _cosine(x1: mx.array, x2: mx.array, axis: int, eps: float) -> mx.array:
+    lengths = [mx.sqrt(mx.sum(mx.square(each), axis=axis)) for each in (x1, x2)]
+    return mx.sum(x1 * x2, axis=axis) / mx.maximum(lengths[0] * lengths[1], constant(eps, x1))
+
+
+def _triplet(
+    anchors: mx.array,
+    positives: mx.array,
+    negatives: mx.array,
+    axis: int,
+    p: float,
+    margin: float,
+    eps: float,
+) -> mx.array:
+    def distance(others: mx.array) -> mx.array:
+        total = mx.sum(mx.power(mx.abs(anchors - others), constant(p, anchors)), axis=axis)
+        return mx.power(total + constant(eps, anchors), constant(1 / p, anchors))
+
+    return mx.maximum(distance(positives) - distance(negatives) + constant(margin, anchors), 0)
+
+
+_TWO = ("predictions", "targets")
+_IN = ("inputs", "targets")
 
 ROWS = (
     row(
@@ -133,8 +306,155 @@ ROWS = (
             reduction_of("none"),
             INDICES,
         ),
-        differentiable=("logits",),
+        differentiable=("logits", "targets", "weights"),
         source="mlx.nn.losses.cross_entropy; label smoothing: arXiv 1512.00567, section 7",
         checks=_class_checks("cross_entropy"),
+    ),
+    row(
+        "binary_cross_entropy",
+        ("inputs", "targets", "weights?"),
+        _binary,
+        _binary_arrays,
+        "The cross entropy of probabilities, or of their logits, with targets of 0 to 1.",
+        "-(t ln(p) + (1 - t) ln(1 - p)), p = sigmoid(inputs) with logits; logarithms are -100 at "
+        "least",
+        [
+            example("float32[4]", "float32[4] 0..1"),
+            example("float32[4] 0.1..0.9", "float32[4] 0..1", with_logits=False, reduction="none"),
+            example("float32[4]", "float32[4] 0..1", "float32[4] 0..1", reduction="sum"),
+        ],
+        attributes=(
+            Attribute("with_logits", "bool", True, "Whether inputs are logits."),
+            reduction_of("mean"),
+        ),
+        differentiable=("inputs", "targets", "weights"),
+        source="mlx.nn.losses.binary_cross_entropy",
+    ),
+    row(
+        "nll_loss",
+        _IN,
+        _nll,
+        _nll_arrays,
+        "The negative of the log probabilities at class ids.",
+        "-inputs[targets]",
+        [
+            example("float32[4,3]", "int32[4] 0..2", reduction="mean"),
+            example("float32[3,4]", "uint8[4] 0..2", axis=0),
+        ],
+        attributes=(
+            Attribute("axis", "axis", -1, "The axis of the classes."),
+            reduction_of("none"),
+            INDICES,
+        ),
+        differentiable=("inputs",),
+        source="mlx.nn.losses.nll_loss",
+        checks=_class_checks("nll_loss"),
+    ),
+    _loss(
+        "l1_loss",
+        _TWO,
+        lambda predictions, targets: mx.abs(predictions - targets),
+        "The absolute differences.",
+        "|p - t|",
+        default="mean",
+        aliases=("mae_loss",),
+    ),
+    _loss(
+        "mse_loss",
+        _TWO,
+        lambda predictions, targets: mx.square(predictions - targets),
+        "The squared differences.",
+        "(p - t)^2",
+        default="mean",
+        aliases=("mean_squared_error",),
+    ),
+    _loss(
+        "smooth_l1_loss",
+        _TWO,
+        _smooth_l1,
+        "The absolute differences, squared where they are small.",
+        "(p - t)^2 / (2 beta) if |p - t| < beta, else |p - t| - beta / 2",
+        default="mean",
+        attributes=(Attribute("beta", "float", 1.0, "Where it begins.", low=1e-9),),
+    ),
+    _loss(
+        "huber_loss",
+        _IN,
+        _huber,
+        "The squared differences, straight where they are large.",
+        "a^2 / 2 if a <= delta, else delta (a - delta / 2), a = |inputs - targets|",
+        attributes=(Attribute("delta", "float", 1.0, "Where it ends.", low=1e-9),),
+    ),
+    _loss(
+        "log_cosh_loss",
+        _IN,
+        lambda inputs, targets: (
+            mx.logaddexp(inputs - targets, targets - inputs) - constant(math.log(2), inputs)
+        ),
+        "The logarithms of the hyperbolic cosines of differences.",
+        "ln cosh(inputs - targets)",
+    ),
+    _loss(
+        "hinge_loss",
+        _IN,
+        lambda inputs, targets: mx.maximum(1 - inputs * targets, 0),
+        "How far predictions are from the margin of their targets, -1 or 1.",
+        "max(0, 1 - inputs targets)",
+    ),
+    _loss(
+        "kl_div_loss",
+        _IN,
+        lambda inputs, targets, axis: mx.sum(mx.exp(targets) * (targets - inputs), axis=axis),
+        "The Kullback-Leibler divergence of two distributions, both as logarithms.",
+        "sum over axis of e^targets (targets - inputs)",
+        axis=-1,
+    ),
+    _loss(
+        "gaussian_nll_loss",
+        ("inputs", "targets", "vars"),
+        _gaussian,
+        "The negative log likelihood of targets in normal distributions.",
+        "(ln v + (targets - inputs)^2 / v) / 2, v = max(vars, eps), + ln(2 pi) / 2 if full",
+        default="mean",
+        attributes=(
+            Attribute("full", "bool", False, "Whether the constant is added."),
+            Attribute("eps", "float", 1e-6, "The least variance.", low=0),
+        ),
+        examples=[
+            example("float32[4]", "float32[4]", "float32[4] 0.5..2"),
+            example("float32[4]", "float32[4]", "float32[4] 0.5..2", full=True, reduction="none"),
+        ],
+    ),
+    _loss(
+        "cosine_similarity_loss",
+        ("x1", "x2"),
+        _cosine,
+        "The cosines of the angles between vectors.",
+        "sum(x1 x2) / max(|x1| |x2|, eps)",
+        axis=1,
+        attributes=(Attribute("eps", "float", 1e-8, "The least divisor.", low=0),),
+    ),
+    _loss(
+        "margin_ranking_loss",
+        ("inputs1", "inputs2", "targets"),
+        lambda inputs1, inputs2, targets, margin: mx.maximum(
+            constant(margin, targets) - targets * (inputs1 - inputs2), 0
+        ),
+        "How far pairs are from the order that targets, 1 or -1, say.",
+        "max(0, margin - targets (inputs1 - inputs2))",
+        attributes=(Attribute("margin", "float", 0.0, "The least distance."),),
+    ),
+    _loss(
+        "triplet_loss",
+        ("anchors", "positives", "negatives"),
+        _triplet,
+        "How much farther anchors are from positives than from negatives.",
+        "max(0, |a - p| - |a - n| + margin), |x| = (sum(|x|^p) + eps)^(1/p)",
+        axis=-1,
+        attributes=(
+            Attribute("p", "float", 2.0, "The power of the norm.", low=1),
+            Attribute("margin", "float", 1.0, "The least difference."),
+            Attribute("eps", "float", 1e-6, "Added to the sum.", low=0),
+        ),
     ),
 )

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.programs.operations.creation import SHAPE
+from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, mlx_dtype, row
-from cowmlx.programs.operations.promotion import FLOATS
-from cowmlx.programs.operations.row import Attribute, Attributes, Input, Spec
-from cowmlx.programs.operations.rules import require_dtype, shapes_refused, spec, value_refused
+from cowmlx.programs.operations.promotion import FLOATS, INTEGERS
+from cowmlx.programs.operations.row import (
+    REQUIRED,
+    Attribute,
+    Attributes,
+    Input,
+    Operation,
+    Spec,
+)
+from cowmlx.programs.operations.rules import (
+    axis_of,
+    equal,
+    fits,
+    require_dtype,
+    require_elements,
+    require_rank,
+    shapes_refused,
+    spec,
+    value_refused,
+    without,
+)
 
 KEY = Input("key", about="A random key: uint32 of shape (2,), from random_key or random_split.")
 DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype, a float.")
@@ -33,46 +54,355 @@ def require_float(operation: str, attributes: Attributes) -> None:
         raise value_refused(operation, "dtype", attributes["dtype"], ", ".join(FLOATS))
 
 
-def _drawn(name: str) -> Any:
+def _drawn(
+    name: str,
+    function: Callable[..., mx.array],
+    summary: str,
+    formula: str,
+    attributes: Sequence[Attribute] = (),
+    *,
+    options: Sequence[dict[str, Any]] = ({},),
+    limits: Callable[[Attributes], None] | None = None,
+    aliases: Sequence[str] = (),
+) -> Operation:
+    """Return the row of floats that are drawn alone.
+
+    Args:
+        name: the row's.
+        function: takes shape, dtype and key, then attributes by name.
+        summary: one sentence.
+        formula: their distribution.
+        attributes: beside shape and dtype.
+        options: attributes of examples.
+        limits: refuses attributes that do not go together.
+        aliases: other names.
+    """
+
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         require_key(name, inputs[0])
         require_float(name, attributes)
+        if limits is not None:
+            limits(attributes)
         return [spec(name, attributes["shape"], attributes["dtype"])]
 
-    return infer
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        dtype = mlx_dtype(attributes["dtype"])
+        # mlx draws no float64 of its own.
+        drawn = mx.float32 if dtype == mx.float64 else dtype
+        given = {**attributes, "dtype": drawn}
+        return [function(**given, key=arrays[0]).astype(dtype)]
+
+    return row(
+        name,
+        (KEY,),
+        infer,
+        compute,
+        summary,
+        formula,
+        [
+            example("uint32[2]", shape=[2, 3]),
+            *(example("uint32[2]", shape=[5], dtype="float16", **each) for each in options),
+            example("uint32[2]", shape=[0]),
+        ],
+        aliases=aliases,
+        attributes=(SHAPE, DTYPE, *attributes),
+    )
 
 
-def _normal(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    return [
-        mx.random.normal(
-            attributes["shape"],
-            mlx_dtype(attributes["dtype"]),
-            attributes["loc"],
-            attributes["scale"],
-            key=arrays[0],
+def _in_order(name: str, low: str, high: str, *, equal: bool = False) -> Any:
+    def limits(attributes: Attributes) -> None:
+        least, most = attributes[low], attributes[high]
+        if not (least <= most if equal else least < most):
+            raise value_refused(name, low, least, f"below {high} ({most})")
+
+    return limits
+
+
+def _random_key(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    return [Spec((2,), "uint32")]
+
+
+def _random_split(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    require_key("random_split", inputs[0])
+    return [spec("random_split", (attributes["num"], 2), "uint32")]
+
+
+def _bits(key: mx.array, count: int) -> mx.array:
+    """Return (count, 2) random uint32: new keys are nothing else."""
+    return mx.random.split(key, count) if count else mx.zeros((0, 2), mx.uint32)
+
+
+def _wide(value: int) -> mx.array:
+    """Return a uint64, which mlx takes from Python only below 2**63."""
+    high = mx.array(value >> 32, dtype=mx.uint64) << mx.array(32, dtype=mx.uint64)
+    return high | mx.array(value % 2**32, dtype=mx.uint64)
+
+
+def _integers(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "random_randint"
+    require_key(name, inputs[0])
+    if attributes["dtype"] not in INTEGERS:
+        raise value_refused(name, "dtype", attributes["dtype"], ", ".join(INTEGERS))
+    _in_order(name, "low", "high")(attributes)
+    fits(name, "low", attributes["low"], attributes["dtype"])
+    fits(name, "high", attributes["high"] - 1, attributes["dtype"])
+    return [spec(name, attributes["shape"], attributes["dtype"])]
+
+
+def _integers_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    """Mlx draws floats and rounds them, so a wide range would miss numbers; bits miss none."""
+    low, high = attributes["low"], attributes["high"]
+    shape, dtype = attributes["shape"], mlx_dtype(attributes["dtype"])
+    pairs = _bits(arrays[0], math.prod(shape)).astype(mx.uint64)
+    bits = (pairs[:, 0] << mx.array(32, mx.uint64)) | pairs[:, 1]
+    drawn = bits % _wide(high - low)
+    return [(drawn + _wide(low % 2**64)).astype(dtype).reshape(shape)]
+
+
+def _bernoulli(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    require_key("random_bernoulli", inputs[0])
+    return [spec("random_bernoulli", attributes["shape"], "bool")]
+
+
+def _bernoulli_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    return [mx.random.bernoulli(attributes["p"], attributes["shape"], key=arrays[0])]
+
+
+def _categorical(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "random_categorical"
+    logits, key = inputs
+    require_key(name, key)
+    require_dtype(name, "logits", logits, FLOATS)
+    axis = axis_of(name, attributes["axis"], len(logits.shape))
+    require_elements(name, logits, range(len(logits.shape)))
+    shape = without(logits.shape, axis)
+    many = attributes["num_samples"]
+    return [spec(name, shape if many is None else (*shape, many), "uint32")]
+
+
+def _categorical_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    """The place of the largest sum of a logit and Gumbel noise."""
+    logits, key = arrays
+    axis, many = attributes["axis"] % logits.ndim, attributes["num_samples"]
+    line = mx.moveaxis(logits, axis, -1)
+    if many is not None:
+        line = mx.broadcast_to(line[..., None, :], (*line.shape[:-1], many, line.shape[-1]))
+    if line.size == 0:
+        return [mx.zeros(line.shape[:-1], mx.uint32)]
+    noise = mx.random.gumbel(line.shape, key=key)
+    return [mx.argmax(line + noise.astype(line.dtype), axis=-1)]
+
+
+def _permutation(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "random_permutation"
+    given, key = inputs
+    require_key(name, key)
+    axis_of(name, attributes["axis"], len(given.shape))
+    return [given]
+
+
+def _permutation_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    given, key = arrays
+    axis = attributes["axis"] % given.ndim
+    if given.size == 0:
+        return [given]
+    order = mx.argsort(_bits(key, given.shape[axis])[:, 0])
+    return [mx.take(given, order, axis)]
+
+
+def _multivariate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "random_multivariate_normal"
+    mean, cov, key = inputs
+    require_key(name, key)
+    for place, given in (("mean", mean), ("cov", cov)):
+        require_dtype(name, place, given, ("float32",))
+    require_rank(name, "mean", mean, 1, 1)
+    require_rank(name, "cov", cov, 2, 2)
+    size = mean.shape[0]
+    if not (equal(cov.shape[0], size) and equal(cov.shape[1], size)) or size == 0:
+        raise shapes_refused(
+            name, [mean.shape, cov.shape], f"cov must be ({size}, {size}), with elements"
         )
-    ]
+    return [spec(name, (*attributes["shape"], size), "float32")]
 
+
+def _factor(cov: mx.array) -> mx.array:
+    good = mx.all(mx.isfinite(mx.stop_gradient(cov)))
+    held = mx.where(good, cov, mx.eye(cov.shape[0], dtype=cov.dtype))
+    values, vectors = mx.linalg.eigh(mx.stop_gradient(held), stream=mx.cpu)
+    return vectors * mx.sqrt(mx.maximum(values, 0))
+
+
+def _multivariate_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    mean, cov, key = arrays
+    drawn = mx.random.normal((*attributes["shape"], mean.shape[0]), key=key)
+    return [mean + drawn @ _factor(cov).T]
+
+
+def _multivariate_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    good = mx.all(mx.isfinite(mx.stop_gradient(arrays[1])))
+    return check_that("random_multivariate_normal", "cov", good, "is not finite")
+
+
+def _key(seed: int) -> list[mx.array]:
+    return [mx.array([(seed >> 32) % 2**32, seed % 2**32], dtype=mx.uint32)]
+
+
+_SEED = Attribute("seed", "int", REQUIRED, "Any integer.", low=0, high=2**63 - 1)
+_LOC = Attribute("loc", "float", 0.0, "The mean.")
 
 ROWS = (
     row(
-        "random_normal",
+        "random_key",
+        (),
+        _random_key,
+        lambda arrays, attributes: _key(attributes["seed"]),
+        "The key of a seed.",
+        "out = (high bits, low bits)",
+        [example(seed=7), example(seed=2**40 + 1)],
+        aliases=("key", "PRNGKey"),
+        attributes=(_SEED,),
+    ),
+    row(
+        "random_split",
         (KEY,),
-        _drawn("random_normal"),
-        _normal,
+        _random_split,
+        lambda arrays, attributes: [mx.random.split(arrays[0], attributes["num"])],
+        "New keys of one.",
+        "out[i] is the key of (key, i)",
+        [example("uint32[2]"), example("uint32[2]", num=5)],
+        attributes=(Attribute("num", "int", 2, "How many.", low=1, high=2**20),),
+        source="Threefry, Salmon et al. 2011",
+    ),
+    _drawn(
+        "random_uniform",
+        mx.random.uniform,
+        "Numbers evenly from low up to high, without it.",
+        "out ~ U(low, high)",
+        (
+            Attribute("low", "float", 0.0, "The least."),
+            Attribute("high", "float", 1.0, "The greatest, which is not there."),
+        ),
+        options=({"low": -1.0, "high": 3.0},),
+        limits=_in_order("random_uniform", "low", "high"),
+        aliases=("uniform", "rand"),
+    ),
+    _drawn(
+        "random_normal",
+        mx.random.normal,
         "Numbers of a normal distribution.",
         "out ~ N(loc, scale^2)",
-        [
-            example("uint32[2]", shape=[2, 3]),
-            example("uint32[2]", shape=[], loc=3.0, scale=0.5, dtype="float16"),
-            example("uint32[2]", shape=[0]),
-        ],
+        (_LOC, Attribute("scale", "float", 1.0, "The standard deviation.", low=0)),
+        options=({"loc": 3.0, "scale": 0.5},),
         aliases=("normal", "randn"),
+    ),
+    _drawn(
+        "random_truncated_normal",
+        lambda lower, upper, **more: mx.random.truncated_normal(lower, upper, **more),
+        "Numbers of a normal distribution between two bounds.",
+        "out ~ N(0, 1), lower <= out <= upper",
+        (
+            Attribute("lower", "float", -2.0, "The lower bound."),
+            Attribute("upper", "float", 2.0, "The upper bound."),
+        ),
+        limits=_in_order("random_truncated_normal", "lower", "upper"),
+        aliases=("truncated_normal",),
+    ),
+    _drawn(
+        "random_gumbel",
+        mx.random.gumbel,
+        "Numbers of a Gumbel distribution.",
+        "out = -ln(-ln(u)), u ~ U(0, 1)",
+        aliases=("gumbel",),
+    ),
+    _drawn(
+        "random_laplace",
+        mx.random.laplace,
+        "Numbers of a Laplace distribution.",
+        "out ~ e^(-|out - loc| / scale) / (2 scale)",
+        (_LOC, Attribute("scale", "float", 1.0, "The mean distance from loc.", low=0)),
+        aliases=("laplace",),
+    ),
+    row(
+        "random_randint",
+        (KEY,),
+        _integers,
+        _integers_array,
+        "Integers evenly from low up to high, without it.",
+        "out = low + 64 random bits mod (high - low)",
+        [
+            example("uint32[2]", shape=[2, 3], low=0, high=10),
+            example("uint32[2]", shape=[5], low=-(2**62), high=2**62, dtype="int64"),
+            example("uint32[2]", shape=[0], low=0, high=1, dtype="uint8"),
+        ],
+        aliases=("randint", "random_integers"),
         attributes=(
             SHAPE,
-            DTYPE,
-            Attribute("loc", "float", 0.0, "The mean."),
-            Attribute("scale", "float", 1.0, "The standard deviation."),
+            Attribute("low", "int", REQUIRED, "The least.", low=-(2**63), high=2**63 - 1),
+            Attribute(
+                "high",
+                "int",
+                REQUIRED,
+                "The greatest, which is not there.",
+                low=-(2**63),
+                high=2**63 - 1,
+            ),
+            Attribute("dtype", "dtype", "int32", "The result's dtype, an integer."),
         ),
+    ),
+    row(
+        "random_bernoulli",
+        (KEY,),
+        _bernoulli,
+        _bernoulli_array,
+        "True with a probability.",
+        "out ~ u < p, u ~ U(0, 1)",
+        [example("uint32[2]", shape=[2, 3]), example("uint32[2]", shape=[4], p=1.0)],
+        aliases=("bernoulli",),
+        attributes=(SHAPE, Attribute("p", "float", 0.5, "The probability.", low=0, high=1)),
+    ),
+    row(
+        "random_categorical",
+        ("logits", KEY),
+        _categorical,
+        _categorical_array,
+        "Classes, as uint32, drawn with the probabilities softmax(logits).",
+        "out = argmax(logits + Gumbel noise)",
+        [
+            example("float32[4,3]", "uint32[2]"),
+            example("float32[3,4]", "uint32[2]", axis=0, num_samples=5),
+            example("float32[3]", "uint32[2]"),
+        ],
+        aliases=("categorical", "multinomial"),
+        attributes=(
+            Attribute("axis", "axis", -1, "The axis of the classes."),
+            Attribute("num_samples", "int", None, "How many; null is one, without an axis.", low=0),
+        ),
+    ),
+    row(
+        "random_permutation",
+        ("x", KEY),
+        _permutation,
+        _permutation_array,
+        "The elements along an axis in a random order.",
+        "out = take(x, a random order)",
+        [example("float32[5,2]", "uint32[2]"), example("int32[2,5] 0..9", "uint32[2]", axis=1)],
+        aliases=("permutation", "shuffle"),
+        differentiable=("x",),
+        attributes=(Attribute("axis", "axis", 0, "The axis."),),
+    ),
+    row(
+        "random_multivariate_normal",
+        ("mean", "cov", KEY),
+        _multivariate,
+        _multivariate_array,
+        "Vectors of a normal distribution with a covariance.",
+        "out ~ N(mean, cov)",
+        [example("float32[3]", "float32[3,3] definite", "uint32[2]", shape=[4])],
+        aliases=("multivariate_normal",),
+        differentiable=("mean",),
+        attributes=(Attribute("shape", "shape", (), "How many vectors."),),
+        checks=_multivariate_checks,
+        cpu_only=True,
     ),
 )

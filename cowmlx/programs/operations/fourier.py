@@ -1,0 +1,209 @@
+"""Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.dimensions import Dim, Shape
+from cowmlx.programs.operations.making import example, moving, row
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
+from cowmlx.programs.operations.rules import (
+    axes_of,
+    axis_of,
+    replaced,
+    require_dtype,
+    shapes_refused,
+    spec,
+    value_refused,
+)
+
+ACCEPTED = ("float32", "complex64")
+MAX_LENGTH = 2**26
+_N = Attribute(
+    "n",
+    "int",
+    None,
+    "The length to which the axis is cut or filled up with zeros; null is its own.",
+    low=1,
+    high=MAX_LENGTH,
+)
+_NORM = Attribute(
+    "norm",
+    "choice",
+    "backward",
+    "Whether 1 / n is the inverse's factor, or its root that of both, or it is the other's.",
+    choices=("backward", "ortho", "forward"),
+)
+_S = Attribute(
+    "s", "ints", None, "As n, for each of axes; null is their own.", low=1, high=MAX_LENGTH
+)
+
+
+def _kinds(name: str) -> tuple[bool, bool]:
+    """Return whether a transform takes real numbers, and whether it gives them."""
+    return name.startswith("rfft"), name.startswith("irfft")
+
+
+def _result(
+    name: str, given: Spec, axes: tuple[int, ...], lengths: tuple[int, ...] | None
+) -> list[Spec]:
+    real_in, real_out = _kinds(name)
+    require_dtype(name, "a", given, ("float32",) if real_in else ACCEPTED)
+    if not axes:
+        raise value_refused(name, "axes", "empty", "one axis or more")
+    if lengths is not None and len(lengths) != len(axes):
+        raise value_refused(name, "s", list(lengths), f"{len(axes)} lengths, one per axis")
+    shape: Shape = given.shape
+    for at, axis in enumerate(axes):
+        length: Dim = shape[axis] if lengths is None else lengths[at]
+        if at == len(axes) - 1 and real_out and lengths is None:
+            length = (length - 1) * 2
+        if length == 0:
+            raise shapes_refused(name, [given.shape], f"axis {axis} must have elements")
+        if at == len(axes) - 1 and real_in:
+            length = length // 2 + 1
+        shape = replaced(shape, axis, length)
+    if lengths is not None and any(given.shape[axis] == 0 for axis in axes):
+        raise shapes_refused(name, [given.shape], "the axes must have elements")
+    return [spec(name, shape, "float32" if real_out else "complex64")]
+
+
+def _one(name: str, function: Callable[..., mx.array], summary: str, formula: str) -> Operation:
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        (given,) = inputs
+        axis = axis_of(name, attributes["axis"], len(given.shape))
+        n = attributes["n"]
+        return _result(name, given, (axis,), None if n is None else (n,))
+
+    kind = "float32" if _kinds(name)[0] else "complex64"
+    return row(
+        name,
+        ("a",),
+        infer,
+        lambda arrays, attributes: [function(*arrays, **attributes)],
+        summary,
+        formula,
+        [
+            example(f"{kind}[2,6]"),
+            example(f"{kind}[5,2]", axis=0, norm="ortho"),
+            example(f"{kind}[2,6]", n=4),
+            example(f"{kind}[2,6]", n=9, norm="forward"),
+        ],
+        attributes=(_N, Attribute("axis", "axis", -1, "The axis."), _NORM),
+        differentiable=("a",),
+    )
+
+
+def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operation:
+    def given_axes(rank: int, attributes: Attributes) -> tuple[int, ...]:
+        axes, lengths = attributes["axes"], attributes["s"]
+        if axes is None and lengths is not None and not name.endswith("2"):
+            if len(lengths) > rank:
+                raise value_refused(name, "s", list(lengths), f"{rank} lengths at most")
+            axes = tuple(range(rank - len(lengths), rank))
+        return axes_of(name, axes, rank, "axes")
+
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        (given,) = inputs
+        axes = given_axes(len(given.shape), attributes)
+        return _result(name, given, axes, attributes["s"])
+
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        (a,) = arrays
+        axes = list(given_axes(a.ndim, attributes))
+        lengths = attributes["s"]
+        return [function(a, s=lengths, axes=axes, norm=attributes["norm"])]
+
+    kind = "float32" if _kinds(name)[0] else "complex64"
+    axes = (-2, -1) if name.endswith("2") else None
+    return row(
+        name,
+        ("a",),
+        infer,
+        compute,
+        summary,
+        "the transform of each axis after the other",
+        [
+            example(f"{kind}[2,4,6]"),
+            example(f"{kind}[3,4]", s=[2, 6], axes=[0, 1], norm="ortho"),
+        ],
+        attributes=(
+            _S,
+            Attribute("axes", "axes", axes, "The axes" + ("." if axes else "; null is all.")),
+            _NORM,
+        ),
+        differentiable=("a",),
+    )
+
+
+def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Operation:
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        n = attributes["n"]
+        if attributes["d"] == 0:
+            raise value_refused(name, "d", 0, "a number that is not 0")
+        return [spec(name, (n // 2 + 1 if real else n,), "float32")]
+
+    return row(
+        name,
+        (),
+        infer,
+        lambda arrays, attributes: [function(attributes["n"], attributes["d"])],
+        f"The frequencies of the results of {'rfft' if real else 'fft'}.",
+        "out[i] = i / (n d)" + ("" if real else ", those from n / 2 on less 1 / d"),
+        [example(n=6), example(n=5, d=0.5)],
+        attributes=(
+            Attribute("n", "int", REQUIRED, "The length of what is transformed.", low=1),
+            Attribute("d", "float", 1.0, "The time between two samples."),
+        ),
+    )
+
+
+def _shift(name: str, where: str) -> Operation:
+    def rule(shape: Shape, attributes: Attributes) -> Shape:
+        axes_of(name, attributes["axes"], len(shape), "axes")
+        return shape
+
+    def compute(a: mx.array, axes: Any) -> mx.array:
+        given = range(a.ndim) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+        if a.size == 0:
+            return a
+        for axis in given:
+            half = a.shape[axis] // 2
+            a = mx.roll(a, half if name == "fftshift" else -half, axis)
+        return a
+
+    return moving(
+        name,
+        rule,
+        compute,
+        f"The frequency 0 {where}.",
+        "out = roll(a, half the length)",
+        [example("float32[5]"), example("float32[2,6]", axes=[1])],
+        attributes=(Attribute("axes", "axis or axes", None, "The axes; null is all."),),
+    )
+
+
+_FORWARD = "out[k] = sum over j of a[j] e^(-2 pi i j k / n)"
+_BACKWARD = "out[j] = 1 / n sum over k of a[k] e^(2 pi i j k / n)"
+
+ROWS = (
+    _one("fft", mx.fft.fft, "The Fourier transform along an axis.", _FORWARD),
+    _one("ifft", mx.fft.ifft, "The inverse Fourier transform along an axis.", _BACKWARD),
+    _one("rfft", mx.fft.rfft, "The first half of the Fourier transform of real numbers.", _FORWARD),
+    _one("irfft", mx.fft.irfft, "The inverse of rfft: real numbers.", _BACKWARD),
+    _many("fft2", mx.fft.fft2, "The Fourier transform along two axes."),
+    _many("ifft2", mx.fft.ifft2, "The inverse Fourier transform along two axes."),
+    _many("rfft2", mx.fft.rfft2, "The Fourier transform of real numbers along two axes."),
+    _many("irfft2", mx.fft.irfft2, "The inverse of rfft2: real numbers."),
+    _many("fftn", mx.fft.fftn, "The Fourier transform along axes."),
+    _many("ifftn", mx.fft.ifftn, "The inverse Fourier transform along axes."),
+    _many("rfftn", mx.fft.rfftn, "The Fourier transform of real numbers along axes."),
+    _many("irfftn", mx.fft.irfftn, "The inverse of rfftn: real numbers."),
+    _frequencies("fftfreq", mx.fft.fftfreq, False),
+    _frequencies("rfftfreq", mx.fft.rfftfreq, True),
+    _shift("fftshift", "in the middle"),
+    _shift("ifftshift", "back at the beginning"),
+)

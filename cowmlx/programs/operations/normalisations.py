@@ -1,0 +1,397 @@
+"""Normalisations, rotary positions, attention and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.dimensions import at_least, divided
+from cowmlx.programs.operations.making import cast, example, row
+from cowmlx.programs.operations.promotion import FLOATS, promote
+from cowmlx.programs.operations.random import KEY, require_key
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import (
+    broadcast,
+    dtypes_refused,
+    equal,
+    require_dtype,
+    require_rank,
+    shapes_refused,
+    spec,
+    value_refused,
+)
+
+EPS = Attribute("eps", "float", 1e-5, "What is added to the variance.", low=0)
+
+
+def _scaled(name: str, x: Spec, parts: list[tuple[str, Spec | None]]) -> list[Spec]:
+    """Check vectors of the last axis' length; return the result's spec, in the input's dtype."""
+    require_dtype(name, "x", x, FLOATS)
+    require_rank(name, "x", x, 1)
+    for place, given in parts:
+        if given is None:
+            continue
+        require_dtype(name, place, given, FLOATS)
+        if len(given.shape) != 1 or not equal(given.shape[0], x.shape[-1]):
+            raise shapes_refused(
+                name, [x.shape, given.shape], f"{place} must have the shape ({x.shape[-1]})"
+            )
+    dtype = promote(name, [x.dtype, *(given.dtype for _, given in parts if given is not None)])
+    return [spec(name, x.shape, dtype)]
+
+
+def _rms_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    return _scaled("rms_norm", inputs[0], [("weight", inputs[1])])
+
+
+def _layer_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    return _scaled("layer_norm", inputs[0], [("weight", inputs[1]), ("bias", inputs[2])])
+
+
+def _met(arrays: list[Any]) -> list[Any]:
+    """Return arrays in the dtype in which those that are there meet."""
+    there = iter(cast([array for array in arrays if array is not None]))
+    return [None if array is None else next(there) for array in arrays]
+
+
+def _rms_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, weight = _met(arrays)
+    return [mx.fast.rms_norm(x, weight, attributes["eps"])]
+
+
+def _layer_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, weight, bias = _met(arrays)
+    return [mx.fast.layer_norm(x, weight, bias, attributes["eps"])]
+
+
+def _group_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "group_norm"
+    x, weight, bias = inputs
+    require_rank(name, "x", x, 2)
+    if divided(x.shape[-1], attributes["num_groups"]) is None:
+        raise shapes_refused(
+            name, [x.shape], f"its last axis is no multiple of {attributes['num_groups']} groups"
+        )
+    return _scaled(name, x, [("weight", weight), ("bias", bias)])
+
+
+def _normalised(x: mx.array, axes: tuple[int, ...], eps: float) -> mx.array:
+    mean = mx.mean(x, axis=axes, keepdims=True)
+    spread = mx.mean(mx.square(x - mean), axis=axes, keepdims=True)
+    return (x - mean) * mx.rsqrt(spread + mx.array(eps, dtype=x.dtype))
+
+
+def _applied(x: mx.array, weight: mx.array | None, bias: mx.array | None) -> list[mx.array]:
+    x = x if weight is None else x * weight
+    return [x if bias is None else x + bias]
+
+
+def _group_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    """Groups of channels that follow each other, as PyTorch has them."""
+    x, weight, bias = arrays
+    groups = attributes["num_groups"]
+    parts = x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups) if x.size else x
+    if x.size:
+        axes = (*range(1, x.ndim - 1), x.ndim)
+        x = _normalised(parts, axes, attributes["eps"]).reshape(x.shape)
+    return _applied(x, weight, bias)
+
+
+def _instance_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    x, weight, bias = inputs
+    require_rank("instance_norm", "x", x, 3)
+    return _scaled("instance_norm", x, [("weight", weight), ("bias", bias)])
+
+
+def _instance_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, weight, bias = arrays
+    x = _normalised(x, tuple(range(1, x.ndim - 1)), attributes["eps"])
+    return _applied(x, weight, bias)
+
+
+def _batch_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    x, mean, var, weight, bias = inputs
+    require_rank("batch_norm", "x", x, 2)
+    if (mean is None) != (var is None):
+        raise value_refused("batch_norm", "mean", "given alone", "given with var, or neither")
+    parts = [("mean", mean), ("var", var), ("weight", weight), ("bias", bias)]
+    return _scaled("batch_norm", x, parts)
+
+
+def _batch_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, mean, var, weight, bias = arrays
+    if mean is None:
+        return _applied(_normalised(x, tuple(range(x.ndim - 1)), attributes["eps"]), weight, bias)
+    scale = mx.rsqrt(var + mx.array(attributes["eps"], dtype=var.dtype))
+    return _applied((x - mean) * scale, weight, bias)
+
+
+def _rope(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "rope"
+    a, freqs = inputs
+    require_dtype(name, "a", a, ("float16", "bfloat16", "float32"))
+    require_rank(name, "a", a, 3)
+    dims = attributes["dims"]
+    if dims % 2 or at_least(a.shape[-1], dims) is False:
+        raise value_refused(name, "dims", dims, f"an even number up to {a.shape[-1]}")
+    if (attributes["base"] is None) == (freqs is None):
+        raise value_refused(
+            name, "base", attributes["base"], "a number without freqs, or null with them"
+        )
+    if freqs is not None:
+        require_dtype(name, "freqs", freqs, ("float32",))
+        if freqs.shape != (dims // 2,):
+            raise shapes_refused(name, [freqs.shape], f"freqs must have the shape ({dims // 2},)")
+    return [a]
+
+
+def _rope_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    a, freqs = arrays
+    return [mx.fast.rope(a, **attributes, freqs=freqs)]
+
+
+def _attention(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "scaled_dot_product_attention"
+    q, k, v, mask = inputs
+    for place, given in zip("qkv", (q, k, v), strict=True):
+        require_dtype(name, place, given, FLOATS)
+        require_rank(name, place, given, 4, 4)
+    shapes = [q.shape, k.shape, v.shape]
+    if not (equal(q.shape[0], k.shape[0]) and equal(q.shape[0], v.shape[0])):
+        raise shapes_refused(name, shapes, "the batches must be as long")
+    if not (equal(k.shape[1], v.shape[1]) and equal(k.shape[2], v.shape[2])):
+        raise shapes_refused(name, shapes, "keys and values must have as many heads and positions")
+    if not equal(q.shape[3], k.shape[3]):
+        raise shapes_refused(name, shapes, "queries and keys must have as many features")
+    if k.shape[1] == 0 or divided(q.shape[1], k.shape[1]) is None:
+        raise shapes_refused(name, shapes, "the heads of queries must be a multiple of the keys'")
+    dtype = promote(name, [q.dtype, k.dtype, v.dtype])
+    if mask is not None:
+        if attributes["causal"]:
+            raise value_refused(name, "causal", "true with a mask", "one of them")
+        if mask.dtype not in ("bool", dtype):
+            raise dtypes_refused(name, "mask", mask, f"bool or {dtype}")
+        scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        both = broadcast(name, [mask.shape, scores])
+        if len(both) != 4 or not all(map(equal, both, scores)):
+            raise shapes_refused(name, [mask.shape, scores], "the mask must broadcast to scores")
+    return [spec(name, (*q.shape[:3], v.shape[3]), dtype)]
+
+
+def _attention_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    q, k, v, mask = arrays
+    dtype = mx.result_type(mx.result_type(q, k), v)
+    q, k, v = (each.astype(dtype) for each in (q, k, v))
+    scale = attributes["scale"]
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if k.shape[2] == 0 or 0 in q.shape:
+        return [mx.zeros((*q.shape[:3], v.shape[3]), dtype=dtype)]
+    kind = "causal" if attributes["causal"] else mask
+    return [mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)]
+
+
+def _dropout(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    x, key = inputs
+    require_dtype("dropout", "x", x, FLOATS)
+    require_key("dropout", key)
+    return [x]
+
+
+def _dropout_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, key = arrays
+    kept = 1 - attributes["p"]
+    if kept == 0:
+        return [mx.zeros_like(x)]
+    mask = mx.random.bernoulli(kept, x.shape, key=key)
+    return [mx.where(mask, x / mx.array(kept, dtype=x.dtype), mx.zeros_like(x))]
+
+
+def _linear(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "linear"
+    x, weight, bias = inputs
+    for place, given in (("x", x), ("weight", weight)):
+        require_dtype(name, place, given, FLOATS)
+    require_rank(name, "x", x, 1)
+    require_rank(name, "weight", weight, 2, 2)
+    if not equal(x.shape[-1], weight.shape[1]):
+        raise shapes_refused(
+            name, [x.shape, weight.shape], "the last axes must be as long: weight is (out, in)"
+        )
+    dtypes = [x.dtype, weight.dtype]
+    if bias is not None:
+        require_dtype(name, "bias", bias, FLOATS)
+        if len(bias.shape) != 1 or not equal(bias.shape[0], weight.shape[0]):
+            raise shapes_refused(
+                name, [weight.shape, bias.shape], f"bias must have the shape ({weight.shape[0]})"
+            )
+        dtypes.append(bias.dtype)
+    return [spec(name, (*x.shape[:-1], weight.shape[0]), promote(name, dtypes))]
+
+
+def _linear_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, weight, bias = arrays
+    dtype = mx.result_type(x, weight)
+    found = mx.matmul(x.astype(dtype), weight.astype(dtype).T)
+    return [found if bias is None else found + bias]
+
+
+_GROUPS = Attribute("num_groups", "int", REQUIRED, "How many groups of channels.", low=1)
+_NORM = ("x", "weight?", "bias?")
+_NORM_INPUTS = ("x", "weight", "bias")
+
+ROWS = (
+    row(
+        "linear",
+        ("x", "weight", "bias?"),
+        _linear,
+        _linear_arrays,
+        "A product with a matrix of weights (out, in), and a bias.",
+        "x weight^T + bias",
+        [
+            example("float32[2,3]", "float32[4,3]", "float32[4]"),
+            example("float32[3]", "float32[4,3]"),
+        ],
+        differentiable=("x", "weight", "bias"),
+    ),
+    row(
+        "rms_norm",
+        ("x", "weight?"),
+        _rms_norm,
+        _rms_norm_arrays,
+        "The last axis divided by its root mean square.",
+        "x / sqrt(mean(x^2) + eps) weight",
+        [example("float32[2,4]", "float32[4]"), example("float32[2,3,4]")],
+        attributes=(EPS,),
+        differentiable=("x", "weight"),
+        source="arXiv 1910.07467",
+    ),
+    row(
+        "layer_norm",
+        _NORM,
+        _layer_norm,
+        _layer_norm_arrays,
+        "The last axis with mean 0 and variance 1.",
+        "(x - mean(x)) / sqrt(var(x) + eps) weight + bias",
+        [
+            example("float32[2,4]", "float32[4]", "float32[4]"),
+            example("float32[2,3,4]"),
+            example("float32[2,4]", None, "float32[4]"),
+        ],
+        attributes=(EPS,),
+        differentiable=_NORM_INPUTS,
+        source="arXiv 1607.06450",
+    ),
+    row(
+        "group_norm",
+        _NORM,
+        _group_norm,
+        _group_norm_arrays,
+        "Groups of channels, which are last, with mean 0 and variance 1 over all positions; "
+        "groups are channels that follow each other.",
+        "(x - mean) / sqrt(var + eps) weight + bias",
+        [
+            example("float32[2,3,4]", "float32[4]", "float32[4]", num_groups=2),
+            example("float32[2,6]", num_groups=3),
+        ],
+        attributes=(_GROUPS, EPS),
+        differentiable=_NORM_INPUTS,
+        source="arXiv 1803.08494",
+    ),
+    row(
+        "instance_norm",
+        _NORM,
+        _instance_norm,
+        _instance_norm_arrays,
+        "Each channel of each element of the batch with mean 0 and variance 1 over all positions.",
+        "(x - mean) / sqrt(var + eps) weight + bias",
+        [example("float32[2,5,4]", "float32[4]", "float32[4]"), example("float32[2,3,3,2]")],
+        attributes=(EPS,),
+        differentiable=_NORM_INPUTS,
+        source="arXiv 1607.08022",
+    ),
+    row(
+        "batch_norm",
+        ("x", "mean?", "var?", "weight?", "bias?"),
+        _batch_norm,
+        _batch_norm_arrays,
+        "Each channel with the mean and variance given, or with its own over batch and positions.",
+        "(x - mean) / sqrt(var + eps) weight + bias",
+        [
+            example("float32[4,3]"),
+            example("float32[4,3]", "float32[3]", "float32[3] 0.5..2", "float32[3]", "float32[3]"),
+            example("float32[4,2,3]", None, None, "float32[3]"),
+        ],
+        attributes=(EPS,),
+        differentiable=("x", "mean", "var", "weight", "bias"),
+        source="arXiv 1502.03167",
+    ),
+    row(
+        "rope",
+        ("a", "freqs?"),
+        _rope,
+        _rope_arrays,
+        "Pairs of features rotated by angles that grow with their position: the last axis but one.",
+        "(x, y) rotated by (offset + position) scale base^(-2 i / dims)",
+        [
+            example("float32[1,2,3,8]", dims=8),
+            example("float32[2,1,5,8]", dims=4, traditional=True, offset=3),
+            example("float32[2,3,4]", "float32[2] 1..4", dims=4, base=None),
+        ],
+        attributes=(
+            Attribute("dims", "int", REQUIRED, "How many features are rotated.", low=2),
+            Attribute("traditional", "bool", False, "Whether pairs are neighbours, not halves."),
+            Attribute(
+                "base",
+                "float",
+                10000.0,
+                "The base of angles; null with freqs.",
+                low=1e-6,
+                nullable=True,
+            ),
+            Attribute("scale", "float", 1.0, "A factor of positions."),
+            Attribute("offset", "int", 0, "The first position."),
+        ),
+        differentiable=("a",),
+        source="arXiv 2104.09864",
+    ),
+    row(
+        "scaled_dot_product_attention",
+        ("q", "k", "v", "mask?"),
+        _attention,
+        _attention_arrays,
+        "Attention of several heads: all are (batch, heads, positions, features), and each head of "
+        "keys serves as many heads of queries.",
+        "softmax(q k^T scale + mask) v",
+        [
+            example("float32[1,2,3,4]", "float32[1,2,5,4]", "float32[1,2,5,4]"),
+            example("float32[1,4,3,4]", "float32[1,2,3,4]", "float32[1,2,3,4]", causal=True),
+            example(
+                "float32[2,2,3,4]",
+                "float32[2,2,5,4]",
+                "float32[2,2,5,6]",
+                "float32[3,5]",
+                scale=0.5,
+            ),
+        ],
+        aliases=("attention", "sdpa"),
+        attributes=(
+            Attribute("scale", "float", None, "A factor of scores; null is 1 / sqrt(features)."),
+            Attribute("causal", "bool", False, "Whether queries see no later keys."),
+        ),
+        differentiable=("q", "k", "v", "mask"),
+        source="arXiv 1706.03762",
+    ),
+    row(
+        "dropout",
+        ("x", KEY),
+        _dropout,
+        _dropout_arrays,
+        "Elements become 0 with a probability; the others grow so that the mean stays.",
+        "out = x / (1 - p) with probability 1 - p, else 0",
+        [example("float32[2,3]", "uint32[2]"), example("float32[4]", "uint32[2]", p=0.0)],
+        attributes=(Attribute("p", "float", 0.5, "The probability of 0.", low=0, high=1),),
+        differentiable=("x",),
+        source="mlx.nn.Dropout",
+    ),
+)

@@ -1,0 +1,349 @@
+"""Weights in few bits, and products with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.dimensions import Dim, Shape, count, divided
+from cowmlx.programs.operations.indexing import require_some
+from cowmlx.programs.operations.indices import (
+    INDICES,
+    Check,
+    checks_of,
+    require_indices,
+    safe,
+)
+from cowmlx.programs.operations.making import example, mlx_dtype, row
+from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import (
+    broadcast,
+    equal,
+    require_dtype,
+    require_rank,
+    shapes_refused,
+    spec,
+    value_refused,
+)
+
+FLOATS = ("float16", "bfloat16", "float32")
+_MODES = {
+    "affine": ((32, 64, 128), (2, 3, 4, 5, 6, 8), 64, 4),
+    "mxfp4": ((32,), (4,), 32, 4),
+    "mxfp8": ((32,), (8,), 32, 8),
+    "nvfp4": ((16,), (4,), 16, 4),
+}
+"""For each mode its group sizes, bits, and the defaults of both."""
+_MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", choices=tuple(_MODES))
+_ATTRIBUTES = (
+    Attribute("group_size", "int", None, "How many share a scale; null is the mode's own.", low=1),
+    Attribute("bits", "int", None, "The bits of an element; null is the mode's own.", low=1),
+    _MODE,
+)
+_TRANSPOSE = Attribute("transpose", "bool", True, "Whether rows of w are outputs.")
+
+
+def _format(name: str, attributes: Attributes) -> tuple[int, int]:
+    """Return group size and bits."""
+    groups, bits, group, bit = _MODES[attributes["mode"]]
+    size = group if attributes["group_size"] is None else attributes["group_size"]
+    many = bit if attributes["bits"] is None else attributes["bits"]
+    if size not in groups:
+        raise value_refused(name, "group_size", size, " or ".join(map(str, groups)))
+    if many not in bits:
+        raise value_refused(name, "bits", many, " or ".join(map(str, bits)))
+    return size, many
+
+
+def _given(name: str, attributes: Attributes) -> Any:
+    size, bits = _format(name, attributes)
+    return {"group_size": size, "bits": bits, "mode": attributes["mode"]}
+
+
+def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "quantize"
+    (w,) = inputs
+    require_dtype(name, "w", w, FLOATS)
+    require_rank(name, "w", w, 2)
+    size, bits = _format(name, attributes)
+    groups = divided(w.shape[-1], size)
+    if groups is None or count(w.shape) == 0:
+        raise shapes_refused(
+            name, [w.shape], f"its last axis must be a multiple of {size}, with elements"
+        )
+    words = divided(w.shape[-1] * bits, 32)
+    assert words is not None, "a group has whole words"
+    packed = spec(name, (*w.shape[:-1], words), "uint32")
+    scales = (*w.shape[:-1], groups)
+    if attributes["mode"] != "affine":
+        return [packed, Spec(scales, "uint8")]
+    return [packed, Spec(scales, w.dtype), Spec(scales, w.dtype)]
+
+
+def _quantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    return list(mx.quantize(arrays[0], **_given("quantize", attributes)))
+
+
+def _unpacked(
+    name: str, w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes
+) -> Shape:
+    """Check a quantised matrix; return the shape of what it stands for."""
+    size, bits = _format(name, attributes)
+    affine = attributes["mode"] == "affine"
+    require_dtype(name, "w", w, ("uint32",))
+    require_rank(name, "w", w, 2)
+    require_dtype(name, "scales", scales, FLOATS if affine else ("uint8",))
+    if affine != (biases is not None):
+        raise value_refused(
+            name, "biases", "missing" if affine else "given", "given with affine, and else missing"
+        )
+    columns = divided(w.shape[-1] * 32, bits)
+    groups = None if columns is None else divided(columns, size)
+    for place, given in (("scales", scales), ("biases", biases)):
+        if given is None:
+            continue
+        wanted = None if groups is None else (*w.shape[:-1], groups)
+        fits = wanted is not None and len(given.shape) == len(wanted)
+        if not fits or not all(map(equal, given.shape, wanted or ())):
+            raise shapes_refused(
+                name, [w.shape, given.shape], f"{place} must have one for {size} elements of w"
+            )
+    if biases is not None and biases.dtype != scales.dtype:
+        raise value_refused(name, "biases", biases.dtype, f"{scales.dtype}, as scales are")
+    assert columns is not None
+    return (*w.shape[:-1], columns)
+
+
+def _dequantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "dequantize"
+    w, scales, biases = inputs
+    shape = _unpacked(name, w, scales, biases, attributes)
+    wanted = attributes["dtype"]
+    if wanted is not None and wanted not in FLOATS:
+        raise value_refused(name, "dtype", wanted, ", ".join(FLOATS))
+    own = scales.dtype if scales.dtype in FLOATS else "bfloat16"
+    return [spec(name, shape, wanted or own)]
+
+
+def _dequantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    wanted = attributes["dtype"]
+    dtype = None if wanted is None else mlx_dtype(wanted)
+    w, scales, biases = arrays
+    options = _given("dequantize", attributes)
+    return [mx.dequantize(w, scales, biases, **options, dtype=dtype)]
+
+
+def _product(name: str, x: Spec, shape: Shape, scales: Spec, attributes: Attributes) -> Dim:
+    """Check a product's dtypes and inner axes; return its columns."""
+    require_dtype(name, "x", x, FLOATS)
+    require_rank(name, "x", x, 1 if name == "quantized_matmul" else 2)
+    if scales.dtype in FLOATS and scales.dtype != x.dtype:
+        raise value_refused(name, "scales", scales.dtype, f"{x.dtype}, as x is")
+    inner, columns = (shape[-1], shape[-2]) if attributes["transpose"] else shape[-2:]
+    if not equal(x.shape[-1], inner):
+        raise shapes_refused(name, [x.shape, shape], f"the last axis of x must be {inner}")
+    return columns
+
+
+def _quantized_matmul(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "quantized_matmul"
+    x, w, scales, biases = inputs
+    shape = _unpacked(name, w, scales, biases, attributes)
+    if len(shape) != 2:
+        raise shapes_refused(name, [shape], "w must have 2 dimensions; see gather_qmm for more")
+    columns = _product(name, x, shape, scales, attributes)
+    return [spec(name, (*x.shape[:-1], columns), x.dtype)]
+
+
+def _quantized_matmul_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, w, scales, biases = arrays
+    options = _given("quantized_matmul", attributes)
+    transpose = attributes["transpose"]
+    return [mx.quantized_matmul(x, w, scales, biases, transpose=transpose, **options)]
+
+
+def _gather_qmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "gather_qmm"
+    x, w, scales, biases, left, right = inputs
+    shape = _unpacked(name, w, scales, biases, attributes)
+    columns = _product(name, x, shape, scales, attributes)
+    picked = []
+    for place, batch, indices in (
+        ("lhs_indices", x.shape[:-2], left),
+        ("rhs_indices", shape[:-2], right),
+    ):
+        if indices is not None:
+            require_indices(name, place, indices)
+            require_some(name, batch, count(batch), indices.shape)
+        picked.append(batch if indices is None else indices.shape)
+    both = broadcast(name, picked)
+    return [spec(name, (*both, x.shape[-2], columns), x.dtype)]
+
+
+def _gather_qmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    x, w, scales, biases, left, right = arrays
+    options = _given("gather_qmm", attributes)
+    where: list[Any] = [
+        None if indices is None else safe(indices, max(_matrices(array), 1), negative=False)
+        for array, indices in ((x, left), (w, right))
+    ]
+    if where[0] is not None and where[1] is not None:
+        where = list(mx.broadcast_arrays(*where))
+    unsigned = [None if each is None else each.astype(mx.uint32) for each in where]
+    transpose = attributes["transpose"]
+    return [
+        mx.gather_qmm(
+            x,
+            w,
+            scales,
+            biases,
+            lhs_indices=unsigned[0],
+            rhs_indices=unsigned[1],
+            transpose=transpose,
+            **options,
+        )
+    ]
+
+
+def _matrices(array: mx.array) -> int:
+    found = 1
+    for each in array.shape[:-2]:
+        found *= each
+    return found
+
+
+def _gather_qmm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    x, w, _, _, left, right = arrays
+    found = []
+    for place, array, indices in (("lhs_indices", x, left), ("rhs_indices", w, right)):
+        if indices is not None:
+            size = _matrices(array)
+            found += checks_of("gather_qmm", place, indices, size, attributes, negative=False)
+    return found
+
+
+def _to_fp8(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    require_dtype("to_fp8", "x", inputs[0], FLOATS)
+    return [Spec(inputs[0].shape, "uint8")]
+
+
+def _from_fp8(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    require_dtype("from_fp8", "x", inputs[0], ("uint8",))
+    if attributes["dtype"] not in FLOATS:
+        raise value_refused("from_fp8", "dtype", attributes["dtype"], ", ".join(FLOATS))
+    return [Spec(inputs[0].shape, attributes["dtype"])]
+
+
+ROWS = (
+    row(
+        "quantize",
+        ("w",),
+        _quantize,
+        _quantize_arrays,
+        "Matrices in few bits, with a scale (and a bias, if affine) for each group of a row.",
+        "w = scales w_q + biases, in groups",
+        [
+            example("float32[4,64]", group_size=32, bits=4),
+            example("float32[2,128]", bits=8),
+            example("float32[2,64]", mode="mxfp4"),
+            example("float32[2,32]", mode="nvfp4"),
+        ],
+        attributes=_ATTRIBUTES,
+        outputs=("w_q", "scales", "biases"),
+        outputs_vary=True,
+        vectorisable=False,
+    ),
+    row(
+        "dequantize",
+        ("w", "scales", "biases?"),
+        _dequantize,
+        _dequantize_arrays,
+        "What quantised matrices stand for.",
+        "out = scales w + biases, in groups",
+        [
+            example("uint32[4,8] bits", "float32[4,2]", "float32[4,2]", group_size=32, bits=4),
+            example("uint32[2,8] bits", "uint8[2,2] 100..130", mode="mxfp4"),
+        ],
+        attributes=(
+            *_ATTRIBUTES,
+            Attribute("dtype", "dtype", None, "The result's dtype; null is that of scales."),
+        ),
+    ),
+    row(
+        "quantized_matmul",
+        ("x", "w", "scales", "biases?"),
+        _quantized_matmul,
+        _quantized_matmul_arrays,
+        "The product with a quantised matrix.",
+        "x (scales w + biases)^T, or without ^T",
+        [
+            example("float32[3,64]", "uint32[4,8] bits", "float32[4,1]", "float32[4,1]"),
+            example(
+                "float32[3,4]",
+                "uint32[4,8] bits",
+                "float32[4,2]",
+                "float32[4,2]",
+                transpose=False,
+                group_size=32,
+            ),
+        ],
+        attributes=(_TRANSPOSE, *_ATTRIBUTES),
+        differentiable=("x",),
+        vectorisable=False,
+        multiplications=lambda inputs, attributes: (
+            count(_quantized_matmul(inputs, attributes)[0].shape) * inputs[0].shape[-1]
+        ),
+    ),
+    row(
+        "gather_qmm",
+        ("x", "w", "scales", "biases?", "lhs_indices?", "rhs_indices?"),
+        _gather_qmm,
+        _gather_qmm_arrays,
+        "Products with the quantised matrices at flat indices along the axes before them.",
+        "out[i] = x[lhs_indices[i]] (scales w + biases)[rhs_indices[i]]^T",
+        [
+            example(
+                "float32[3,2,64]",
+                "uint32[5,4,8] bits",
+                "float32[5,4,1]",
+                "float32[5,4,1]",
+                "int32[3] 0..2",
+                "int32[3] 0..4",
+            ),
+            example(
+                "float32[2,64]",
+                "uint32[5,4,8] bits",
+                "float32[5,4,1]",
+                "float32[5,4,1]",
+                None,
+                "uint8[2] 0..4",
+            ),
+        ],
+        attributes=(_TRANSPOSE, *_ATTRIBUTES, INDICES),
+        differentiable=("x",),
+        vectorisable=False,
+        checks=_gather_qmm_checks,
+    ),
+    row(
+        "to_fp8",
+        ("x",),
+        _to_fp8,
+        lambda arrays, attributes: [mx.to_fp8(arrays[0])],
+        "The bits of 8-bit floats (e4m3); what is too large becomes the largest.",
+        "bits of the nearest e4m3",
+        [example("float32[2,3]"), example("float32[]")],
+        vectorisable=False,
+    ),
+    row(
+        "from_fp8",
+        ("x",),
+        _from_fp8,
+        lambda arrays, attributes: [mx.from_fp8(arrays[0], mlx_dtype(attributes["dtype"]))],
+        "The numbers that 8-bit floats (e4m3) are.",
+        "the e4m3 with these bits",
+        [example("uint8[2,3] 0..100"), example("uint8[3] 0..100", dtype="float32")],
+        attributes=(Attribute("dtype", "dtype", "bfloat16", "The result's dtype."),),
+        vectorisable=False,
+    ),
+)
