@@ -11,26 +11,56 @@ import difflib
 from typing import Any
 
 from cowmlx.programs.operations import (
+    activations,
     arithmetic,
+    convolutions,
     creation,
+    diagonals,
+    exponentials,
+    fourier,
     indexing,
+    joining,
     linear_algebra,
+    logic,
     losses,
+    normalisations,
+    products,
+    quantised,
     random,
     reductions,
+    scans,
+    scatter,
     shapes,
+    slicing,
+    sorting,
+    trigonometry,
 )
 from cowmlx.programs.operations.row import REQUIRED, UNKNOWN, Attribute, Operation, OperationError
 
 FAMILIES: dict[str, tuple[Operation, ...]] = {
     "arithmetic": arithmetic.ROWS,
+    "exponentials and logarithms": exponentials.ROWS,
+    "trigonometry": trigonometry.ROWS,
+    "comparison and logic": logic.ROWS,
     "reductions": reductions.ROWS,
+    "scans": scans.ROWS,
+    "sorting": sorting.ROWS,
     "shapes": shapes.ROWS,
-    "creation": creation.ROWS,
+    "joining, parting and padding": joining.ROWS,
+    "diagonals": diagonals.ROWS,
+    "slices": slicing.ROWS,
     "indexing": indexing.ROWS,
+    "scatter": scatter.ROWS,
+    "creation": creation.ROWS,
+    "products": products.ROWS,
     "linear algebra": linear_algebra.ROWS,
-    "random": random.ROWS,
+    "convolutions and pooling": convolutions.ROWS,
+    "Fourier transforms": fourier.ROWS,
+    "random numbers": random.ROWS,
+    "normalisations and attention": normalisations.ROWS,
+    "activations": activations.ROWS,
     "losses": losses.ROWS,
+    "quantised weights": quantised.ROWS,
 }
 """The rows, in the order of the docs' page."""
 
@@ -117,6 +147,8 @@ def _attribute(attribute: Attribute) -> dict[str, Any]:
     }
     if not required:
         found["default"] = attribute.default
+    if attribute.takes_null:
+        found["nullable"] = True
     if attribute.choices:
         found["choices"] = list(attribute.choices)
     for name, bound in (("low", attribute.low), ("high", attribute.high)):

@@ -13,10 +13,20 @@ from cowmlx.programs.operations.indices import (
     checks_of,
     require_indices,
     safe,
+    taken,
 )
-from cowmlx.programs.operations.making import example, row
-from cowmlx.programs.operations.row import Attribute, Attributes, Spec
-from cowmlx.programs.operations.rules import axis_of, shapes_refused, spec
+from cowmlx.programs.operations.making import example, mlx_dtype, row
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import (
+    axis_of,
+    broadcast,
+    dtypes_refused,
+    equal,
+    replaced,
+    require_rank,
+    shapes_refused,
+    spec,
+)
 
 
 def require_some(operation: str, shape: Shape, length: Dim, indices: Shape) -> None:
@@ -52,12 +62,142 @@ def _take_length(array: mx.array, attributes: Attributes) -> int:
 def _take_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     array, indices = arrays
     length = _take_length(array, attributes)
-    return [mx.take(array, safe(indices, max(length, 1)), axis=attributes["axis"])]
+    where = safe(indices, max(length, 1))
+    axis = attributes["axis"]
+    return [taken(array.reshape(-1), where, 0) if axis is None else taken(array, where, axis)]
 
 
 def _take_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     array, indices = arrays
     return checks_of("take", "indices", indices, _take_length(array, attributes), attributes)
+
+
+def _along(name: str, given: Spec, indices: Spec, axis: int | None) -> Shape:
+    """Check indices that stand beside an array's elements; return their shape."""
+    require_indices(name, "indices", indices)
+    if axis is None:
+        require_rank(name, "indices", indices, 1, 1)
+        require_some(name, given.shape, count(given.shape), indices.shape)
+        return indices.shape
+    axis = axis_of(name, axis, len(given.shape))
+    require_some(name, given.shape, given.shape[axis], indices.shape)
+    if len(indices.shape) != len(given.shape):
+        raise shapes_refused(
+            name, [given.shape, indices.shape], "both must have as many dimensions"
+        )
+    beside = broadcast(name, [replaced(each.shape, axis, 1) for each in (given, indices)])
+    return replaced(beside, axis, indices.shape[axis])
+
+
+def _take_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    given, indices = inputs
+    shape = _along("take_along_axis", given, indices, attributes["axis"])
+    return [spec("take_along_axis", shape, given.dtype)]
+
+
+def _take_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    array, indices = arrays
+    axis = attributes["axis"]
+    where = safe(indices, max(_take_length(array, attributes), 1))
+    if axis is None:
+        return [taken(array.reshape(-1), where, 0)]
+    axis %= array.ndim
+    beside = mx.broadcast_shapes(
+        *((*each.shape[:axis], 1, *each.shape[axis + 1 :]) for each in (array, indices))
+    )
+    if array.size == 0 or where.size == 0:
+        shape = (*beside[:axis], where.shape[axis], *beside[axis + 1 :])
+        return [mx.zeros(shape, dtype=array.dtype)]
+    array = mx.broadcast_to(array, (*beside[:axis], array.shape[axis], *beside[axis + 1 :]))
+    where = mx.broadcast_to(where, (*beside[:axis], where.shape[axis], *beside[axis + 1 :]))
+    return [mx.take_along_axis(array, where, axis)]
+
+
+def _put_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "put_along_axis"
+    given, indices, values = inputs
+    if values.dtype != given.dtype:
+        raise dtypes_refused(name, "values", values, f"{given.dtype}, as a is")
+    shape = _along(name, given, indices, attributes["axis"])
+    axis = attributes["axis"]
+    if axis is not None:
+        axis = axis_of(name, axis, len(given.shape))
+        if not all(map(equal, replaced(shape, axis, 1), replaced(given.shape, axis, 1))):
+            raise shapes_refused(
+                name, [given.shape, indices.shape], "indices must not be longer beside the axis"
+            )
+    if len(broadcast(name, [shape, values.shape])) != len(shape) or not all(
+        map(equal, broadcast(name, [shape, values.shape]), shape)
+    ):
+        raise shapes_refused(name, [shape, values.shape], "values must broadcast to indices")
+    return [given]
+
+
+def _put_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    array, indices, values = arrays
+    axis = attributes["axis"]
+    line = array.reshape(-1) if axis is None else array
+    at = 0 if axis is None else axis % array.ndim
+    where = safe(indices, max(line.shape[at], 1))
+    shape = (*line.shape[:at], where.shape[at], *line.shape[at + 1 :])
+    where = mx.broadcast_to(where, shape)
+    if where.size == 0:
+        return [array]
+    found = mx.put_along_axis(line, where, mx.broadcast_to(values, shape), at)
+    return [found.reshape(array.shape)]
+
+
+def _length_checks(name: str) -> Any:
+    def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+        array, indices = arrays[:2]
+        return checks_of(name, "indices", indices, _take_length(array, attributes), attributes)
+
+    return checks
+
+
+def _embedding(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    weight, indices = inputs
+    require_rank("embedding", "weight", weight, 2, 2)
+    require_indices("embedding", "indices", indices)
+    require_some("embedding", weight.shape, weight.shape[0], indices.shape)
+    return [spec("embedding", (*indices.shape, weight.shape[1]), weight.dtype)]
+
+
+def _embedding_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    weight, indices = arrays
+    return [taken(weight, safe(indices, max(weight.shape[0], 1), negative=False), 0)]
+
+
+def _embedding_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    weight, indices = arrays
+    size = weight.shape[0]
+    return checks_of("embedding", "indices", indices, size, attributes, negative=False)
+
+
+def _one_hot(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    (indices,) = inputs
+    require_indices("one_hot", "indices", indices)
+    shape = (*indices.shape, attributes["num_classes"])
+    return [spec("one_hot", shape, attributes["dtype"])]
+
+
+def _one_hot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    (indices,) = arrays
+    classes = attributes["num_classes"]
+    if classes == 0:
+        return [mx.zeros((*indices.shape, 0), mlx_dtype(attributes["dtype"]))]
+    # Out of range becomes the class behind the last, which no column is of.
+    inside = indices <= min(classes - 1, 2 ** (8 * indices.dtype.size - 1) - 1)
+    if mx.issubdtype(indices.dtype, mx.signedinteger):
+        inside = inside & (indices >= 0)
+    where = mx.where(inside, safe(indices, classes, negative=False), classes)
+    found = where[..., None] == mx.arange(classes, dtype=mx.int32)
+    return [found.astype(mlx_dtype(attributes["dtype"]))]
+
+
+def _one_hot_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    classes = attributes["num_classes"]
+    return checks_of("one_hot", "indices", arrays[0], classes, attributes, negative=False)
 
 
 ROWS = (
@@ -82,5 +222,75 @@ ROWS = (
         ),
         differentiable=("a",),
         checks=_take_checks,
+    ),
+    row(
+        "take_along_axis",
+        ("a", "indices"),
+        _take_along,
+        _take_along_arrays,
+        "The elements at indices that stand beside those of an array.",
+        "out[i, j] = a[i, indices[i, j]] along the last axis",
+        [
+            example("float32[3,4]", "int32[3,2] 0..3"),
+            example("float32[3,4]", "int32[1,4] -3..2", axis=0),
+            example("float32[3,4]", "uint8[5] 0..11", axis=None),
+            example("float32[3,4]", "int64[3,0] 0..0", axis=1),
+        ],
+        aliases=("take_along_dim",),
+        attributes=(
+            Attribute(
+                "axis", "axis", -1, "The axis; null takes from the flattened array.", nullable=True
+            ),
+            INDICES,
+        ),
+        differentiable=("a",),
+        checks=_length_checks("take_along_axis"),
+    ),
+    row(
+        "put_along_axis",
+        ("a", "indices", "values"),
+        _put_along,
+        _put_along_arrays,
+        "An array with values at indices that stand beside its elements; of equal indices any one "
+        "counts.",
+        "out[i, indices[i, j]] = values[i, j] along the last axis, a elsewhere",
+        [
+            example("float32[3,4]", "int32[3,1] 0..3", "float32[3,1]", axis=-1),
+            example("float32[3,4]", "int32[1,4] 0..2", "float32[]", axis=0),
+            example("float32[3,4]", "int32[1] 0..11", "float32[1]"),
+        ],
+        attributes=(
+            Attribute("axis", "axis", None, "The axis; null puts into the flattened array."),
+            INDICES,
+        ),
+        differentiable=("a", "values"),
+        checks=_length_checks("put_along_axis"),
+    ),
+    row(
+        "embedding",
+        ("weight", "indices"),
+        _embedding,
+        _embedding_arrays,
+        "The rows of a table at indices.",
+        "out[…, j] = weight[indices[…], j]",
+        [example("float32[5,3]", "int32[2,2] 0..4"), example("float32[5,3]", "uint8[] 0..4")],
+        attributes=(INDICES,),
+        differentiable=("weight",),
+        checks=_embedding_checks,
+    ),
+    row(
+        "one_hot",
+        ("indices",),
+        _one_hot,
+        _one_hot_arrays,
+        "1 at each index, 0 elsewhere, along a new last axis; clamped indices have no 1.",
+        "out[…, j] = 1 if indices[…] = j, else 0",
+        [example("int32[4] 0..2", num_classes=3), example("uint8[] 0..4", num_classes=5)],
+        attributes=(
+            Attribute("num_classes", "int", REQUIRED, "How long the new axis is.", low=0),
+            Attribute("dtype", "dtype", "float32", "The result's dtype."),
+            INDICES,
+        ),
+        checks=_one_hot_checks,
     ),
 )

@@ -1,78 +1,538 @@
-"""Products of vectors and matrices."""
+"""Decompositions and equations of matrices, computed on the CPU.
+
+mlx fails at the evaluation of a singular inverse, ends the process for a matrix of no rows, and
+returns garbage for a Cholesky of a matrix that is not positive definite; LAPACK prints where it
+finds nan. So matrices that mlx cannot take are replaced by the identity before, and a check says
+which they were.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.dimensions import Dim, Shape, count
-from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.dimensions import Dim, Shape, at_least
+from cowmlx.programs.operations.indices import Check, check_that
+from cowmlx.programs.operations.making import cast, example, row
+from cowmlx.programs.operations.matrices import (
+    CPU,
+    definite,
+    determinant,
+    finite,
+    inverse,
+    log_determinant,
+    regular,
+    triangular,
+    where_good,
+)
 from cowmlx.programs.operations.promotion import promote
-from cowmlx.programs.operations.row import Attributes, Spec
+from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import (
-    INEXACT,
-    broadcast,
+    axes_of,
     equal,
+    reduced,
     require_dtype,
+    require_elements,
     require_rank,
     shapes_refused,
     spec,
 )
 
+DTYPES = ("float32", "float64")
+"""What LAPACK takes here."""
+_UPPER = Attribute("upper", "bool", False, "Whether the triangle is the upper one.")
+_NOT_FINITE = "is not finite"
 
-def product_shape(operation: str, left: Shape, right: Shape) -> Shape:
-    """Return the shape of a matrix product; vectors lose their axis, as in numpy."""
-    rows, inner = ((1, *left) if len(left) == 1 else left)[-2:]
-    other, columns = ((*right, 1) if len(right) == 1 else right)[-2:]
-    if not equal(inner, other):
+
+def _square(name: str, given: Spec, place: str = "a") -> None:
+    """Check that an input is a matrix, or a stack of them, of as many rows as columns."""
+    require_dtype(name, place, given, DTYPES)
+    require_rank(name, place, given, 2)
+    if not equal(given.shape[-1], given.shape[-2]):
+        raise shapes_refused(name, [given.shape], "the last two axes must be as long")
+    if given.shape[-1] == 0:
+        raise shapes_refused(name, [given.shape], "the matrices must have a row or more")
+
+
+def _matrices(name: str, given: Spec) -> None:
+    require_dtype(name, "a", given, DTYPES)
+    require_rank(name, "a", given, 2)
+    if 0 in given.shape[-2:]:
+        raise shapes_refused(name, [given.shape], "the matrices must have elements")
+
+
+def _eye_less(a: mx.array, attributes: Attributes) -> mx.array:
+    return finite(a)
+
+
+Good = Callable[[mx.array, Attributes], mx.array]
+
+
+def _decomposed(
+    name: str,
+    shapes: Callable[[Shape, Attributes], Sequence[tuple[Sequence[Dim], str | None]]],
+    function: Callable[[mx.array, Attributes], Sequence[mx.array]],
+    summary: str,
+    formula: str,
+    outputs: Sequence[str],
+    examples: Sequence[Example],
+    *,
+    square: bool = True,
+    good: Good = _eye_less,
+    problem: str = _NOT_FINITE,
+    **more: Any,
+) -> Operation:
+    """Return the row of a function of matrices.
+
+    Args:
+        name: the row's.
+        shapes: the shape of each result, and its dtype if it is not the input's.
+        function: of matrices that it can take.
+        summary: one sentence.
+        formula: what it computes.
+        outputs: the names of its results.
+        examples: inputs that it takes.
+        square: whether matrices have as many rows as columns.
+        good: for each matrix whether it can be taken.
+        problem: what the others are.
+        more: as ``row`` takes it.
+    """
+
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        (given,) = inputs
+        (_square if square else _matrices)(name, given)
+        return [
+            spec(name, shape, dtype or given.dtype)
+            for shape, dtype in shapes(given.shape, attributes)
+        ]
+
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        (a,) = arrays
+        return list(function(where_good(a, good(a, attributes)), attributes))
+
+    def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+        (a,) = arrays
+        return check_that(name, "a", good(a, attributes), problem)
+
+    return row(
+        name,
+        ("a",),
+        infer,
+        compute,
+        summary,
+        formula,
+        examples,
+        outputs=outputs,
+        checks=checks,
+        cpu_only=True,
+        **more,
+    )
+
+
+def _least(shape: Shape, name: str) -> Dim:
+    """Return the shorter of the last two axes."""
+    rows, columns = shape[-2:]
+    if at_least(rows, columns):
+        return columns
+    if at_least(columns, rows):
+        return rows
+    raise shapes_refused(name, [shape], f"it must be known which of {rows} and {columns} is less")
+
+
+def _same(shape: Shape, attributes: Attributes) -> list[tuple[Shape, None]]:
+    return [(shape, None)]
+
+
+def _regular(a: mx.array, attributes: Attributes) -> mx.array:
+    return regular(a)
+
+
+def _definite(a: mx.array, attributes: Attributes) -> mx.array:
+    return definite(a, attributes["upper"])
+
+
+def _triangular(a: mx.array, attributes: Attributes) -> mx.array:
+    return triangular(a)
+
+
+def _upper_of(a: mx.array, attributes: Attributes) -> mx.array:
+    return mx.triu(a) if attributes["upper"] else mx.tril(a)
+
+
+def _svd_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], None]]:
+    rows, columns = shape[-2:]
+    values = ((*shape[:-2], _least(shape, "svd")), None)
+    if not attributes["compute_uv"]:
+        return [values]
+    return [((*shape[:-2], rows, rows), None), values, ((*shape[:-2], columns, columns), None)]
+
+
+def _svd(a: mx.array, attributes: Attributes) -> Sequence[mx.array]:
+    found = mx.linalg.svd(a, compute_uv=attributes["compute_uv"], stream=CPU)
+    return [found] if isinstance(found, mx.array) else list(found)
+
+
+def _qr_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], None]]:
+    rows, columns = shape[-2:]
+    least = _least(shape, "qr")
+    return [((*shape[:-2], rows, least), None), ((*shape[:-2], least, columns), None)]
+
+
+def _lu_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], str | None]]:
+    rows, columns = shape[-2:]
+    least = _least(shape, "lu")
+    return [
+        ((*shape[:-2], rows), "uint32"),
+        ((*shape[:-2], rows, least), None),
+        ((*shape[:-2], least, columns), None),
+    ]
+
+
+def _lu_factor_shapes(
+    shape: Shape, attributes: Attributes
+) -> list[tuple[Sequence[Dim], str | None]]:
+    return [(shape, None), ((*shape[:-2], _least(shape, "lu_factor")), "uint32")]
+
+
+def _eigen_shapes(dtype: str | None, vectors: bool) -> Any:
+    def shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], str | None]]:
+        return [(shape[:-1], dtype), *([(shape, dtype)] if vectors else [])]
+
+    return shapes
+
+
+def _solve_shape(name: str, inputs: list[Any]) -> Spec:
+    a, b = inputs
+    _square(name, a)
+    require_dtype(name, "b", b, DTYPES)
+    require_rank(name, "b", b, 1)
+    dtype = promote(name, [a.dtype, b.dtype])
+    rows = b.shape[-1] if len(b.shape) == 1 else b.shape[-2]
+    if not equal(rows, a.shape[-1]):
         raise shapes_refused(
-            operation,
-            [left, right],
-            f"the last axis of the first ({inner}) must be as long as the last but one of the "
-            f"second ({other})",
+            name, [a.shape, b.shape], f"b must have a row for each of a's {a.shape[-1]}"
         )
-    batch = broadcast(operation, [left[:-2], right[:-2]])
-    found: tuple[Dim, ...] = batch
-    if len(left) > 1:
-        found += (rows,)
-    if len(right) > 1:
-        found += (columns,)
-    return found
+    if len(b.shape) == 1:
+        return spec(name, a.shape[:-1], dtype)
+    if len(a.shape) != len(b.shape) or not all(map(equal, a.shape[:-2], b.shape[:-2])):
+        raise shapes_refused(name, [a.shape, b.shape], "the axes before matrices must be equal")
+    return spec(name, b.shape, dtype)
 
 
-def _matmul(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    left, right = inputs
-    for name, given in zip(("a", "b"), inputs, strict=True):
-        require_dtype("matmul", name, given, INEXACT)
-        require_rank("matmul", name, given, 1)
-    dtype = promote("matmul", [left.dtype, right.dtype])
-    return [spec("matmul", product_shape("matmul", left.shape, right.shape), dtype)]
+def _solved(
+    name: str,
+    function: Callable[[mx.array, mx.array, Attributes], mx.array],
+    good: Good,
+    summary: str,
+    examples: Sequence[Example],
+    attributes: Sequence[Attribute] = (),
+    *,
+    vectorisable: bool,
+) -> Operation:
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        a, b = cast(arrays)
+        a = where_good(a, good(a, attributes))
+        if b.ndim == 1:
+            b = mx.broadcast_to(b, a.shape[:-1])[..., None]
+            return [function(a, b, attributes)[..., 0]]
+        return [function(a, b, attributes)]
+
+    def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+        a = cast(arrays)[0]
+        return check_that(name, "a", good(a, attributes), "is not regular")
+
+    return row(
+        name,
+        ("a", "b"),
+        lambda inputs, attributes: [_solve_shape(name, inputs)],
+        compute,
+        summary,
+        "a out = b",
+        examples,
+        attributes=attributes,
+        checks=checks,
+        cpu_only=True,
+        vectorisable=vectorisable,
+        differentiable=("a", "b"),
+    )
 
 
-def _matmul_cost(inputs: list[Any], attributes: Attributes) -> Dim:
-    return count(_matmul(inputs, attributes)[0].shape) * inputs[0].shape[-1]
+def _solve(a: mx.array, b: mx.array, attributes: Attributes) -> mx.array:
+    return mx.matmul(inverse(a), b)
 
+
+def _solve_triangular(a: mx.array, b: mx.array, attributes: Attributes) -> mx.array:
+    return mx.matmul(inverse(_upper_of(a, attributes)), b)
+
+
+def _norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    (given,) = inputs
+    require_dtype("norm", "a", given, ("float16", "bfloat16", *DTYPES))
+    axes = axes_of("norm", attributes["axis"], len(given.shape))
+    if attributes["ord"] == float("inf"):
+        require_elements("norm", given, axes)
+    return [spec("norm", reduced(given.shape, axes, attributes["keepdims"]), given.dtype)]
+
+
+def norm(a: mx.array, ord: float | None, axis: Any, keepdims: bool) -> mx.array:
+    """Return the norms of vectors, which may lie along several axes."""
+    size = mx.abs(a)
+    if ord is None or ord == 2:
+        return mx.sqrt(mx.sum(mx.square(size), axis=axis, keepdims=keepdims))
+    if ord == float("inf"):
+        return mx.max(size, axis=axis, keepdims=keepdims)
+    if ord == 0:
+        return mx.sum((size != 0).astype(a.dtype), axis=axis, keepdims=keepdims)
+    if ord == 1:
+        return mx.sum(size, axis=axis, keepdims=keepdims)
+    power = mx.array(ord, dtype=a.dtype)
+    return mx.power(mx.sum(mx.power(size, power), axis=axis, keepdims=keepdims), 1 / power)
+
+
+def _det(a: mx.array, attributes: Attributes) -> Sequence[mx.array]:
+    return [determinant(a)]
+
+
+def _slogdet(a: mx.array, attributes: Attributes) -> Sequence[mx.array]:
+    return list(log_determinant(a))
+
+
+def _matrix_values(shape: Shape, attributes: Attributes) -> list[tuple[Shape, None]]:
+    return [(shape[:-2], None)]
+
+
+_SQUARE = [
+    example("float32[3,3] regular"),
+    example("float32[4,4] regular"),
+    example("float32[2,3,3] regular"),
+]
+_DEFINITE = [
+    example("float32[3,3] definite"),
+    example("float32[2,2,2] definite", upper=True),
+]
+_TRIANGULAR = [
+    example("float32[3,3] lower"),
+    example("float32[2,2,2] upper", upper=True),
+]
+_ANY = [example("float32[3,3]"), example("float32[2,4,3]"), example("float32[2,3]")]
+_SYMMETRIC = [example("float32[3,3] definite"), example("float32[2,2,2] definite", UPLO="U")]
+_UPLO = Attribute("UPLO", "choice", "L", "The triangle that is read.", choices=("L", "U"))
 
 ROWS = (
-    row(
-        "matmul",
-        ("a", "b"),
-        _matmul,
-        lambda arrays, attributes: [mx.matmul(*arrays)],
-        "The product of matrices, or of stacks of them; a vector is a row on the left and a "
-        "column on the right.",
-        "out[…, i, j] = sum over k of a[…, i, k] b[…, k, j]",
-        [
-            example("float32[2,3]", "float32[3,4]"),
-            example("float32[3]", "float32[3]"),
-            example("float32[2,1,4,3]", "float32[5,3,2]"),
-            example("float32[2,3]", "float32[3]"),
-            example("float32[0,3]", "float32[3,2]"),
-            example("float32[2,0]", "float32[0,2]"),
+    _decomposed(
+        "inv",
+        _same,
+        lambda a, attributes: [inverse(a)],
+        "The inverses of matrices.",
+        "a out = identity",
+        ("out",),
+        _SQUARE,
+        good=_regular,
+        problem="is not regular",
+        aliases=("inverse", "matrix_inverse"),
+        differentiable=("a",),
+        vectorisable=False,
+    ),
+    _decomposed(
+        "tri_inv",
+        _same,
+        lambda a, attributes: [
+            mx.linalg.tri_inv(_upper_of(a, attributes), upper=attributes["upper"], stream=CPU)
         ],
-        aliases=("dot", "dot_general", "mm", "bmm"),
-        differentiable=("a", "b"),
-        multiplications=_matmul_cost,
+        "The inverses of triangular matrices; the other triangle is not read.",
+        "a out = identity",
+        ("out",),
+        _TRIANGULAR,
+        good=_triangular,
+        problem="is not regular",
+        attributes=(_UPPER,),
+    ),
+    _decomposed(
+        "cholesky",
+        _same,
+        lambda a, attributes: [mx.linalg.cholesky(a, upper=attributes["upper"], stream=CPU)],
+        "The triangular factors of symmetric matrices that are positive definite.",
+        "a = out out^T, or out^T out with upper",
+        ("out",),
+        _DEFINITE,
+        good=_definite,
+        problem="is not positive definite",
+        attributes=(_UPPER,),
+    ),
+    _decomposed(
+        "cholesky_inv",
+        _same,
+        lambda a, attributes: [mx.linalg.cholesky_inv(a, upper=attributes["upper"], stream=CPU)],
+        "The inverse of the matrix of which a is a Cholesky factor.",
+        "out = inv(a a^T), or inv(a^T a) with upper",
+        ("out",),
+        _TRIANGULAR,
+        good=_triangular,
+        problem="is not regular",
+        attributes=(_UPPER,),
+    ),
+    _decomposed(
+        "qr",
+        _qr_shapes,
+        lambda a, attributes: mx.linalg.qr(a, stream=CPU),
+        "Matrices as a product of orthonormal columns and an upper triangle.",
+        "a = q r",
+        ("q", "r"),
+        _ANY,
+        square=False,
+        vectorisable=False,
+    ),
+    _decomposed(
+        "svd",
+        _svd_shapes,
+        _svd,
+        "The singular values of matrices, and the rotations before and behind them.",
+        "a = u diag(s) vt",
+        ("u", "s", "vt"),
+        [*_ANY, example("float32[2,3]", compute_uv=False)],
+        square=False,
+        attributes=(
+            Attribute("compute_uv", "bool", True, "Whether u and vt are wanted, too; if not, s."),
+        ),
+        outputs_vary=True,
+    ),
+    _decomposed(
+        "eigh",
+        _eigen_shapes(None, True),
+        lambda a, attributes: mx.linalg.eigh(a, attributes["UPLO"], stream=CPU),
+        "The eigenvalues, in ascending order, and eigenvectors of symmetric matrices.",
+        "a vectors = vectors diag(values)",
+        ("values", "vectors"),
+        _SYMMETRIC,
+        attributes=(_UPLO,),
+    ),
+    _decomposed(
+        "eigvalsh",
+        _eigen_shapes(None, False),
+        lambda a, attributes: [mx.linalg.eigvalsh(a, attributes["UPLO"], stream=CPU)],
+        "The eigenvalues, in ascending order, of symmetric matrices.",
+        "det(a - out identity) = 0",
+        ("out",),
+        _SYMMETRIC,
+        attributes=(_UPLO,),
+    ),
+    _decomposed(
+        "eig",
+        _eigen_shapes("complex64", True),
+        lambda a, attributes: mx.linalg.eig(a, stream=CPU),
+        "The eigenvalues and eigenvectors of matrices, complex.",
+        "a vectors = vectors diag(values)",
+        ("values", "vectors"),
+        _SQUARE,
+    ),
+    _decomposed(
+        "eigvals",
+        _eigen_shapes("complex64", False),
+        lambda a, attributes: [mx.linalg.eigvals(a, stream=CPU)],
+        "The eigenvalues of matrices, complex.",
+        "det(a - out identity) = 0",
+        ("out",),
+        _SQUARE,
+    ),
+    _decomposed(
+        "pinv",
+        lambda shape, attributes: [((*shape[:-2], shape[-1], shape[-2]), None)],
+        lambda a, attributes: [mx.linalg.pinv(a, stream=CPU)],
+        "The pseudo-inverses of matrices.",
+        "a out a = a",
+        ("out",),
+        _ANY,
+        square=False,
+    ),
+    _decomposed(
+        "lu",
+        _lu_shapes,
+        lambda a, attributes: mx.linalg.lu(a, stream=CPU),
+        "Matrices as a product of a lower and an upper triangle, with rows in another order.",
+        "a = l[p] u",
+        ("p", "l", "u"),
+        _ANY,
+        square=False,
+        vectorisable=False,
+    ),
+    _decomposed(
+        "lu_factor",
+        _lu_factor_shapes,
+        lambda a, attributes: mx.linalg.lu_factor(a, stream=CPU),
+        "Both triangles of lu in one matrix, and which rows were swapped.",
+        "lu = l - identity + u",
+        ("lu", "pivots"),
+        _ANY,
+        square=False,
+        vectorisable=False,
+    ),
+    _decomposed(
+        "det",
+        _matrix_values,
+        _det,
+        "The determinants of matrices.",
+        "det a",
+        ("out",),
+        _SQUARE,
+        differentiable=("a",),
+        vectorisable=False,
+    ),
+    _decomposed(
+        "slogdet",
+        lambda shape, attributes: [(shape[:-2], None)] * 2,
+        _slogdet,
+        "The signs of determinants, and the logarithms of their absolute values.",
+        "det a = sign e^logdet",
+        ("sign", "logdet"),
+        _SQUARE,
+        differentiable=("a",),
+        vectorisable=False,
+    ),
+    _solved(
+        "solve",
+        _solve,
+        _regular,
+        "The solutions of systems of linear equations.",
+        [
+            example("float32[3,3] regular", "float32[3]"),
+            example("float32[2,3,3] regular", "float32[2,3,2]"),
+        ],
+        vectorisable=False,
+    ),
+    _solved(
+        "solve_triangular",
+        _solve_triangular,
+        _triangular,
+        "The solutions of systems of linear equations whose matrices are triangular.",
+        [
+            example("float32[3,3] lower", "float32[3]"),
+            example("float32[3,3] upper", "float32[3,2]", upper=True),
+        ],
+        attributes=(_UPPER,),
+        vectorisable=True,
+    ),
+    row(
+        "norm",
+        ("a",),
+        _norm,
+        lambda arrays, attributes: [norm(*arrays, **attributes)],
+        "The norms of vectors along axes.",
+        "out = (sum over axes of |a|^ord)^(1/ord)",
+        [
+            example("float32[2,3]", axis=-1),
+            example("float32[2,3]"),
+            example("float32[2,3]", ord=1.0, axis=0, keepdims=True),
+            example("float32[2,3]", ord=3.0, axis=1),
+            example("float32[2,3]", ord="inf", axis=1),
+            example("float32[2,3]", ord=0.0, axis=1),
+        ],
+        attributes=(
+            Attribute("ord", "float", None, 'The power; null is 2, "inf" the largest.', low=0),
+            Attribute("axis", "axis or axes", None, "The axes; null is all."),
+            Attribute("keepdims", "bool", False, "Whether reduced axes stay, with length 1."),
+        ),
+        differentiable=("a",),
     ),
 )

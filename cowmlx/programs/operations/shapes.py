@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.dimensions import Dim, Shape, compare, count, divided, text_of
-from cowmlx.programs.operations.making import cast, example, row
-from cowmlx.programs.operations.promotion import promote
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
+from cowmlx.programs.dimensions import Shape, compare, count, divided, text_of
+from cowmlx.programs.operations.making import example, mlx_dtype, moving, row
+from cowmlx.programs.operations.promotion import BITS
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import (
+    axes_of,
     axis_of,
+    broadcast,
     equal,
+    reduced,
     replaced,
     require_rank,
     shapes_refused,
     spec,
     value_refused,
 )
-
-AXIS_0 = Attribute("axis", "axis", 0, "The axis.")
 
 
 def filled(operation: str, shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
@@ -58,77 +58,146 @@ def filled(operation: str, shape: Shape, wanted: Shape, name: str = "shape") -> 
     return wanted
 
 
-def _reshape(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
-    return [spec("reshape", filled("reshape", given.shape, attributes["shape"]), given.dtype)]
-
-
-def _concatenate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    first = inputs[0]
-    for at, each in enumerate(inputs):
-        require_rank("concatenate", f"arrays[{at}]", each, 1)
-    axis = axis_of("concatenate", attributes["axis"], len(first.shape))
-    length: Dim = 0
-    for each in inputs:
-        fits = len(each.shape) == len(first.shape) and all(
-            at == axis or equal(here, there)
-            for at, (here, there) in enumerate(zip(each.shape, first.shape, strict=True))
+def _flatten(shape: Shape, attributes: Attributes) -> Shape:
+    if not shape:
+        return (1,)
+    first = axis_of("flatten", attributes["start_axis"], len(shape), "start_axis")
+    last = axis_of("flatten", attributes["end_axis"], len(shape), "end_axis")
+    if first > last:
+        raise value_refused(
+            "flatten", "start_axis", attributes["start_axis"], "an axis up to end_axis"
         )
-        if not fits:
-            raise shapes_refused(
-                "concatenate",
-                [first.shape, each.shape],
-                f"all axes but axis {axis} must be equal",
-            )
-        length = length + each.shape[axis]
-    dtype = promote("concatenate", [each.dtype for each in inputs])
-    return [spec("concatenate", replaced(first.shape, axis, length), dtype)]
+    return (*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :])
 
 
-def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
-    """Return the lengths of the parts of an axis."""
-    cuts = attributes["indices_or_sections"]
-    if isinstance(cuts, int):
-        part = divided(length, cuts) if cuts > 0 else None
-        if part is None:
-            raise shapes_refused(
-                "split", [shape], f"an axis of {length} has no {cuts} parts of one length"
-            )
-        return [part] * cuts
-    places: list[Dim] = [0, *cuts, length]
-    found: list[Dim] = []
-    for before, after in itertools.pairwise(places):
-        part = after - before
-        if isinstance(part, int) and part < 0:
-            raise value_refused(
-                "split",
-                "indices_or_sections",
-                list(cuts),
-                f"places in order, from 0 to the axis' length {length}",
-            )
-        found.append(part)
-    return found
+def _unflatten(shape: Shape, attributes: Attributes) -> Shape:
+    axis = axis_of("unflatten", attributes["axis"], len(shape))
+    if not attributes["shape"]:
+        raise value_refused("unflatten", "shape", "empty", "a shape of one dimension or more")
+    parts = filled("unflatten", shape[axis : axis + 1], attributes["shape"])
+    return (*shape[:axis], *parts, *shape[axis + 1 :])
 
 
-def _split(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _squeeze(shape: Shape, attributes: Attributes) -> Shape:
+    axis = attributes["axis"]
+    if axis is None:
+        # A name may be 1 in one run and not in another, so it stays.
+        return tuple(each for each in shape if each != 1)
+    axes = axes_of("squeeze", axis, len(shape))
+    for each in axes:
+        if shape[each] != 1:
+            raise shapes_refused("squeeze", [shape], f"axis {each} is {shape[each]}, must be 1")
+    return reduced(shape, axes, keepdims=False)
+
+
+def _squeeze_array(a: mx.array, axis: Any) -> mx.array:
+    if axis is None or axis == ():
+        return a if axis == () or 1 not in a.shape else mx.squeeze(a)
+    return mx.squeeze(a, axis)
+
+
+def _expand(shape: Shape, attributes: Attributes) -> Shape:
+    axis = attributes["axis"]
+    new = len(axis) if isinstance(axis, tuple) else 1
+    axes = axes_of("expand_dims", axis, len(shape) + new)
+    rest = iter(shape)
+    return tuple(1 if at in axes else next(rest) for at in range(len(shape) + new))
+
+
+def _broadcast_to(shape: Shape, attributes: Attributes) -> Shape:
+    wanted: Shape = attributes["shape"]
+    found = broadcast("broadcast_to", [shape, wanted])
+    if len(found) != len(wanted) or not all(map(equal, found, wanted)):
+        raise shapes_refused("broadcast_to", [shape], f"it does not broadcast to {text_of(wanted)}")
+    return wanted
+
+
+def _transpose(shape: Shape, attributes: Attributes) -> Shape:
+    axes = attributes["axes"]
+    if axes is None:
+        return shape[::-1]
+    order = axes_of("transpose", axes, len(shape), "axes")
+    if len(order) != len(shape):
+        raise value_refused("transpose", "axes", list(axes), f"all of the {len(shape)} axes")
+    return tuple(shape[axis] for axis in order)
+
+
+def _swapped(shape: Shape, attributes: Attributes) -> Shape:
+    one = axis_of("swapaxes", attributes["axis1"], len(shape), "axis1")
+    other = axis_of("swapaxes", attributes["axis2"], len(shape), "axis2")
+    found = list(shape)
+    found[one], found[other] = found[other], found[one]
+    return tuple(found)
+
+
+def _moved(shape: Shape, attributes: Attributes) -> Shape:
+    source = axis_of("moveaxis", attributes["source"], len(shape), "source")
+    destination = axis_of("moveaxis", attributes["destination"], len(shape), "destination")
+    found = [*shape[:source], *shape[source + 1 :]]
+    found.insert(destination, shape[source])
+    return tuple(found)
+
+
+def _matrix_transposed(shape: Shape, attributes: Attributes) -> Shape:
+    if len(shape) < 2:
+        raise shapes_refused("matrix_transpose", [shape], "it must have 2 dimensions or more")
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def _flipped(shape: Shape, attributes: Attributes) -> Shape:
+    axes_of("flip", attributes["axis"], len(shape))
+    return shape
+
+
+def _flip(a: mx.array, axis: Any) -> mx.array:
+    if a.ndim == 0 or axis == ():
+        return a
+    axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    backwards = {each % a.ndim for each in axes}
+    return a[tuple(slice(None, None, -1 if at in backwards else 1) for at in range(a.ndim))]
+
+
+def _at_least(rank: int) -> Any:
+    def rule(shape: Shape, attributes: Attributes) -> Shape:
+        if len(shape) >= rank:
+            return shape
+        if rank == 3 and len(shape) == 2:
+            return (*shape, 1)
+        if rank == 3 and len(shape) == 1:
+            return (1, *shape, 1)
+        return (*(1,) * (rank - len(shape)), *shape)
+
+    return rule
+
+
+def _astype(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    return [Spec(inputs[0].shape, attributes["dtype"])]
+
+
+def _view(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    axis = axis_of("split", attributes["axis"], len(given.shape))
-    lengths = _parts(given.shape[axis], attributes, given.shape)
-    return [spec("split", replaced(given.shape, axis, each), given.dtype) for each in lengths]
+    dtype = attributes["dtype"]
+    if "bool" in (dtype, given.dtype) and dtype != given.dtype:
+        raise value_refused("view", "dtype", dtype, f"a dtype whose bits are all values ({given})")
+    before, after = BITS[given.dtype], BITS[dtype]
+    if before == after:
+        return [Spec(given.shape, dtype)]
+    require_rank("view", "a", given, 1)
+    length = divided(given.shape[-1] * before, after)
+    if length is None:
+        raise shapes_refused(
+            "view", [given.shape], f"its last axis must be a multiple of {after // before}"
+        )
+    return [spec("view", (*given.shape[:-1], length), dtype)]
 
 
-def _split_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    cuts = attributes["indices_or_sections"]
-    cuts = cuts if isinstance(cuts, int) else list(cuts)
-    return list(mx.split(arrays[0], cuts, attributes["axis"]))
-
+_PLAIN = [example("float32[2,3,4]"), example("float32[3]"), example("float32[]")]
 
 ROWS = (
-    row(
+    moving(
         "reshape",
-        ("a",),
-        _reshape,
-        lambda arrays, attributes: [mx.reshape(arrays[0], attributes["shape"])],
+        lambda shape, attributes: filled("reshape", shape, attributes["shape"]),
+        mx.reshape,
         "The same elements, in row-major order, in another shape.",
         "out.flat = a.flat",
         [
@@ -140,48 +209,210 @@ ROWS = (
         attributes=(
             Attribute("shape", "shape", REQUIRED, "The new shape; one -1 is found out.", low=-1),
         ),
-        differentiable=("a",),
     ),
-    row(
-        "concatenate",
-        (Input("arrays", variadic=True),),
-        _concatenate,
-        lambda arrays, attributes: [mx.concatenate(cast(arrays), attributes["axis"])],
-        "Arrays one after the other along an axis.",
-        "out = a1 followed by a2 …",
+    moving(
+        "flatten",
+        _flatten,
+        mx.flatten,
+        "Some axes that follow each other as one.",
+        "out.flat = a.flat",
         [
-            example("float32[2,3]", "float32[1,3]", axis=0),
-            example("float32[2,3]", "float32[2,1]", "float32[2,0]", axis=-1),
-            example("float32[2]"),
+            example("float32[2,3,4]"),
+            example("float32[2,3,4]", start_axis=1),
+            example("float32[]"),
         ],
-        aliases=("concat", "cat"),
-        attributes=(AXIS_0,),
-        differentiable=("arrays",),
+        aliases=("ravel",),
+        attributes=(
+            Attribute("start_axis", "axis", 0, "The first of them."),
+            Attribute("end_axis", "axis", -1, "The last of them."),
+        ),
     ),
-    row(
-        "split",
-        ("a",),
-        _split,
-        _split_arrays,
-        "An array in parts along an axis.",
-        "concatenate(out1, out2, …) = a",
+    moving(
+        "unflatten",
+        _unflatten,
+        mx.unflatten,
+        "One axis as several.",
+        "out.flat = a.flat",
         [
-            example("float32[4,3]", indices_or_sections=2),
-            example("float32[2,6]", indices_or_sections=[1, 4], axis=1),
-            example("float32[2,6]", indices_or_sections=[0, 6], axis=-1),
+            example("float32[6,2]", axis=0, shape=[2, -1]),
+            example("float32[6]", axis=-1, shape=[6, 1]),
         ],
         attributes=(
-            Attribute(
-                "indices_or_sections",
-                "int or ints",
-                REQUIRED,
-                "A number of parts of one length, or the places where parts begin.",
-                low=0,
-            ),
-            AXIS_0,
+            Attribute("axis", "axis", REQUIRED, "The axis."),
+            Attribute("shape", "shape", REQUIRED, "Its new shape; one -1 is found out.", low=-1),
         ),
-        outputs=("parts",),
+    ),
+    moving(
+        "squeeze",
+        _squeeze,
+        _squeeze_array,
+        "Without axes of length 1.",
+        "out.flat = a.flat",
+        [
+            example("float32[1,3,1]"),
+            example("float32[1,3,1]", axis=0),
+            example("float32[1,3,1]", axis=[0, -1]),
+            example("float32[2]"),
+        ],
+        attributes=(Attribute("axis", "axis or axes", None, "The axes; null is all of length 1."),),
+    ),
+    moving(
+        "expand_dims",
+        _expand,
+        mx.expand_dims,
+        "With new axes of length 1.",
+        "out.flat = a.flat",
+        [
+            example("float32[2,3]", axis=1),
+            example("float32[2,3]", axis=[0, -1]),
+            example("float32[]", axis=0),
+        ],
+        aliases=("unsqueeze",),
+        attributes=(Attribute("axis", "axis or axes", REQUIRED, "Where the result has them."),),
+    ),
+    moving(
+        "broadcast_to",
+        _broadcast_to,
+        mx.broadcast_to,
+        "Repeated along axes of length 1, and along new ones before.",
+        "out[…, i, …] = a[…, 0, …]",
+        [
+            example("float32[3]", shape=[2, 3]),
+            example("float32[2,1]", shape=[2, 4]),
+            example("float32[]", shape=[0, 2]),
+        ],
+        aliases=("broadcast", "broadcast_in_dim", "expand"),
+        attributes=(Attribute("shape", "shape", REQUIRED, "The result's shape."),),
+    ),
+    moving(
+        "transpose",
+        _transpose,
+        mx.transpose,
+        "The axes in another order.",
+        "out[i, j, …] = a[…, j, i]",
+        [*_PLAIN, example("float32[2,3,4]", axes=[1, -1, 0])],
+        aliases=("permute_dims", "permute"),
+        attributes=(Attribute("axes", "axes", None, "The order; null is the reverse."),),
+    ),
+    moving(
+        "swapaxes",
+        _swapped,
+        mx.swapaxes,
+        "Two axes in each other's place.",
+        "out[…, j, …, i, …] = a[…, i, …, j, …]",
+        [example("float32[2,3,4]", axis1=0, axis2=-1)],
+        attributes=(
+            Attribute("axis1", "axis", REQUIRED, "One axis."),
+            Attribute("axis2", "axis", REQUIRED, "The other."),
+        ),
+    ),
+    moving(
+        "moveaxis",
+        _moved,
+        mx.moveaxis,
+        "One axis in another place.",
+        "out = transpose(a, axes with source at destination)",
+        [example("float32[2,3,4]", source=0, destination=-1)],
+        attributes=(
+            Attribute("source", "axis", REQUIRED, "The axis."),
+            Attribute("destination", "axis", REQUIRED, "Its place."),
+        ),
+    ),
+    moving(
+        "matrix_transpose",
+        _matrix_transposed,
+        lambda a: mx.swapaxes(a, -1, -2),
+        "The last two axes in each other's place.",
+        "out[…, j, i] = a[…, i, j]",
+        [example("float32[2,3,4]"), example("float32[2,3]")],
+        aliases=("mT",),
+    ),
+    moving(
+        "flip",
+        _flipped,
+        _flip,
+        "The elements along axes in reverse.",
+        "out[i] = a[length - 1 - i]",
+        [
+            example("float32[2,3]"),
+            example("float32[2,3]", axis=1),
+            example("float32[2,3,4]", axis=[0, -1]),
+            example("float32[]"),
+        ],
+        aliases=("reverse", "rev"),
+        attributes=(Attribute("axis", "axis or axes", None, "The axes; null is all."),),
+    ),
+    moving(
+        "atleast_1d",
+        _at_least(1),
+        lambda a: a.reshape(_at_least(1)(a.shape, {})),
+        "With one axis at least.",
+        "out.flat = a.flat",
+        _PLAIN,
+    ),
+    moving(
+        "atleast_2d",
+        _at_least(2),
+        lambda a: a.reshape(_at_least(2)(a.shape, {})),
+        "With two axes at least; new ones come first.",
+        "out.flat = a.flat",
+        _PLAIN,
+    ),
+    moving(
+        "atleast_3d",
+        _at_least(3),
+        lambda a: a.reshape(_at_least(3)(a.shape, {})),
+        "With three axes at least: a line becomes (1, n, 1), a matrix (n, m, 1).",
+        "out.flat = a.flat",
+        _PLAIN,
+    ),
+    moving(
+        "contiguous",
+        lambda shape, attributes: shape,
+        mx.contiguous,
+        "The same array, in row-major memory.",
+        "a",
+        _PLAIN,
+    ),
+    moving(
+        "stop_gradient",
+        lambda shape, attributes: shape,
+        mx.stop_gradient,
+        "The same array, through which no gradient goes.",
+        "a",
+        _PLAIN,
+        differentiable=(),
+    ),
+    row(
+        "astype",
+        ("a",),
+        _astype,
+        lambda arrays, attributes: [arrays[0].astype(mlx_dtype(attributes["dtype"]))],
+        "The elements in another dtype: floats are rounded towards 0 for integers, complex numbers "
+        "lose their imaginary part, and what does not fit an integer is undefined.",
+        "out = dtype(a)",
+        [
+            example("float32[2,3]", dtype="float16"),
+            example("float32[2,3]", dtype="int32"),
+            example("int32[3] 0..1", dtype="bool"),
+        ],
+        aliases=("cast", "convert", "convert_element_type"),
+        attributes=(Attribute("dtype", "dtype", REQUIRED, "The result's dtype."),),
         differentiable=("a",),
-        outputs_vary=True,
+    ),
+    row(
+        "view",
+        ("a",),
+        _view,
+        lambda arrays, attributes: [mx.view(arrays[0], mlx_dtype(attributes["dtype"]))],
+        "The same bits as another dtype; the last axis changes with the size of an element.",
+        "bits of out = bits of a",
+        [
+            example("float32[2,3]", dtype="uint32"),
+            example("float32[2,3]", dtype="uint8"),
+            example("uint8[2,4] 0..9", dtype="uint16"),
+        ],
+        aliases=("bitcast", "bitcast_convert"),
+        attributes=(Attribute("dtype", "dtype", REQUIRED, "The result's dtype."),),
     ),
 )

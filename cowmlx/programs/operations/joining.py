@@ -1,0 +1,414 @@
+"""Arrays put together, parted, repeated and padded."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
+from cowmlx.programs.operations.making import cast, example, moving, row
+from cowmlx.programs.operations.promotion import promote
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
+from cowmlx.programs.operations.rules import (
+    axes_of,
+    axis_of,
+    broadcast,
+    equal,
+    fits,
+    replaced,
+    require_rank,
+    require_same,
+    shapes_refused,
+    spec,
+    value_refused,
+)
+
+AXIS_0 = Attribute("axis", "axis", 0, "The axis.")
+ARRAYS = Input("arrays", variadic=True)
+
+
+def _concatenate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    first = inputs[0]
+    for at, each in enumerate(inputs):
+        require_rank("concatenate", f"arrays[{at}]", each, 1)
+    axis = axis_of("concatenate", attributes["axis"], len(first.shape))
+    length: Dim = 0
+    for each in inputs:
+        fits = len(each.shape) == len(first.shape) and all(
+            at == axis or equal(here, there)
+            for at, (here, there) in enumerate(zip(each.shape, first.shape, strict=True))
+        )
+        if not fits:
+            raise shapes_refused(
+                "concatenate",
+                [first.shape, each.shape],
+                f"all axes but axis {axis} must be equal",
+            )
+        length = length + each.shape[axis]
+    dtype = promote("concatenate", [each.dtype for each in inputs])
+    return [spec("concatenate", replaced(first.shape, axis, length), dtype)]
+
+
+def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
+    """Return the lengths of the parts of an axis."""
+    cuts = attributes["indices_or_sections"]
+    if isinstance(cuts, int):
+        part = divided(length, cuts) if cuts > 0 else None
+        if part is None:
+            raise shapes_refused(
+                "split", [shape], f"an axis of {length} has no {cuts} parts of one length"
+            )
+        return [part] * cuts
+    places: list[Dim] = [0, *cuts, length]
+    found: list[Dim] = []
+    for before, after in itertools.pairwise(places):
+        part = after - before
+        if isinstance(part, int) and part < 0:
+            raise value_refused(
+                "split",
+                "indices_or_sections",
+                list(cuts),
+                f"places in order, from 0 to the axis' length {length}",
+            )
+        found.append(part)
+    return found
+
+
+def _split(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    (given,) = inputs
+    axis = axis_of("split", attributes["axis"], len(given.shape))
+    lengths = _parts(given.shape[axis], attributes, given.shape)
+    return [spec("split", replaced(given.shape, axis, each), given.dtype) for each in lengths]
+
+
+def _split_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    cuts = attributes["indices_or_sections"]
+    cuts = cuts if isinstance(cuts, int) else list(cuts)
+    return list(mx.split(arrays[0], cuts, attributes["axis"]))
+
+
+def _stack(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    names = [f"arrays[{at}]" for at in range(len(inputs))]
+    require_same("stack", names[:2], [each.shape for each in inputs])
+    shape = inputs[0].shape
+    axis = axis_of("stack", attributes["axis"], len(shape) + 1)
+    dtype = promote("stack", [each.dtype for each in inputs])
+    return [spec("stack", (*shape[:axis], len(inputs), *shape[axis:]), dtype)]
+
+
+def _unstack(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    (given,) = inputs
+    axis = axis_of("unstack", attributes["axis"], len(given.shape))
+    length = given.shape[axis]
+    if not isinstance(length, int) or length > MAX_PARTS:
+        raise shapes_refused(
+            "unstack", [given.shape], f"axis {axis} must be a number of at most {MAX_PARTS}"
+        )
+    return [Spec(given.shape[:axis] + given.shape[axis + 1 :], given.dtype)] * length
+
+
+def _unstack_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    (array,) = arrays
+    axis = attributes["axis"]
+    if array.shape[axis] == 0:
+        return []
+    parts: Any = mx.split(array, array.shape[axis], axis)
+    return [part.squeeze(axis) for part in parts]
+
+
+def _repeat(shape: Shape, attributes: Attributes) -> Shape:
+    axis, times = attributes["axis"], attributes["repeats"]
+    if axis is None:
+        return (count(shape) * times,)
+    axis = axis_of("repeat", axis, len(shape))
+    return replaced(shape, axis, shape[axis] * times)
+
+
+def _tile(shape: Shape, attributes: Attributes) -> Shape:
+    times = attributes["reps"]
+    times = times if isinstance(times, tuple) else (times,)
+    rank = max(len(times), len(shape))
+    times = (*(1,) * (rank - len(times)), *times)
+    full: Shape = (*(1,) * (rank - len(shape)), *shape)
+    return tuple(length * each for length, each in zip(full, times, strict=True))
+
+
+def _roll(shape: Shape, attributes: Attributes) -> Shape:
+    axis, shift = attributes["axis"], attributes["shift"]
+    axes = axes_of("roll", axis, len(shape))
+    if isinstance(shift, tuple) and (axis is None or len(shift) != len(axes)):
+        raise value_refused("roll", "shift", list(shift), "a number, or one for each of axis")
+    return shape
+
+
+def _roll_array(a: mx.array, shift: Any, axis: Any) -> mx.array:
+    if a.size == 0:
+        return a
+    if axis is None:
+        return mx.roll(a, shift % a.size)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
+    for each, places in zip(axes, shifts, strict=True):
+        a = mx.roll(a, places % a.shape[each], each)
+    return a
+
+
+def _pairs(rank: int, width: Any) -> tuple[tuple[int, int], ...]:
+    return width if isinstance(width, tuple) else ((width, width),) * rank
+
+
+def _pad(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    (given,) = inputs
+    pairs, mode = _pairs(len(given.shape), attributes["pad_width"]), attributes["mode"]
+    if len(pairs) != len(given.shape):
+        raise value_refused(
+            "pad",
+            "pad_width",
+            [list(pair) for pair in pairs],
+            f"a number, or a pair for each of {len(given.shape)} axes",
+        )
+    fits("pad", "constant_values", attributes["constant_values"], given.dtype)
+    spare = {"constant": None, "edge": 1, "reflect": 1, "symmetric": 0}[mode]
+    shape: list[Dim] = []
+    for axis, (length, pair) in enumerate(zip(given.shape, pairs, strict=True)):
+        most = 0 if mode == "edge" else max(pair)
+        if spare is not None and any(pair) and at_least(length, most + spare) is False:
+            raise shapes_refused(
+                "pad", [given.shape], f"axis {axis} needs {most + spare} elements for {mode}"
+            )
+        shape.append(length + pair[0] + pair[1])
+    return [spec("pad", shape, given.dtype)]
+
+
+def _pad_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    (array,) = arrays
+    pairs = _pairs(array.ndim, attributes["pad_width"])
+    if array.ndim == 0 or not any(sum(pair) for pair in pairs):
+        return [array]
+    if attributes["mode"] == "constant":
+        value = mx.array(attributes["constant_values"], dtype=array.dtype)
+        return [mx.pad(array, list(pairs), constant_values=value)]
+    return [mx.pad(array, list(pairs), mode=attributes["mode"])]
+
+
+def _meshgrid(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    for at, each in enumerate(inputs):
+        require_rank("meshgrid", f"arrays[{at}]", each, 1, 1)
+    lengths: list[Dim] = [each.shape[0] for each in inputs]
+    if attributes["indexing"] == "xy" and len(inputs) > 1:
+        lengths[:2] = lengths[1], lengths[0]
+    return [spec("meshgrid", lengths, each.dtype) for each in inputs]
+
+
+def _meshgrid_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    return list(mx.meshgrid(*arrays, indexing=attributes["indexing"]))
+
+
+def _broadcast_arrays(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    shape = broadcast("broadcast_arrays", [each.shape for each in inputs])
+    return [spec("broadcast_arrays", shape, each.dtype) for each in inputs]
+
+
+MAX_PARTS = 1024
+"""Results of one unstack or split."""
+
+_COUNT_LIMIT = 2**24
+
+ROWS = (
+    row(
+        "concatenate",
+        (ARRAYS,),
+        _concatenate,
+        lambda arrays, attributes: [mx.concatenate(cast(arrays), attributes["axis"])],
+        "Arrays one after the other along an axis.",
+        "out = a1 followed by a2 …",
+        [
+            example("float32[2,3]", "float32[1,3]", axis=0),
+            example("float32[2,3]", "float32[2,1]", "float32[2,0]", axis=-1),
+            example("float32[2]"),
+        ],
+        aliases=("concat", "cat"),
+        attributes=(AXIS_0,),
+        differentiable=("arrays",),
+    ),
+    row(
+        "split",
+        ("a",),
+        _split,
+        _split_arrays,
+        "An array in parts along an axis.",
+        "concatenate(out1, out2, …) = a",
+        [
+            example("float32[4,3]", indices_or_sections=2),
+            example("float32[2,6]", indices_or_sections=[1, 4], axis=1),
+            example("float32[2,6]", indices_or_sections=[0, 6], axis=-1),
+        ],
+        attributes=(
+            Attribute(
+                "indices_or_sections",
+                "int or ints",
+                REQUIRED,
+                "A number of parts of one length, or the places where parts begin.",
+                low=0,
+            ),
+            AXIS_0,
+        ),
+        outputs=("parts",),
+        differentiable=("a",),
+        outputs_vary=True,
+    ),
+    row(
+        "stack",
+        (ARRAYS,),
+        _stack,
+        lambda arrays, attributes: [mx.stack(cast(arrays), attributes["axis"])],
+        "Arrays of one shape side by side along a new axis.",
+        "out[k] = ak",
+        [
+            example("float32[2,3]", "float32[2,3]"),
+            example("float32[2]", "float32[2]", "float32[2]", axis=-1),
+            example("float32[]"),
+        ],
+        attributes=(AXIS_0,),
+        differentiable=("arrays",),
+    ),
+    row(
+        "unstack",
+        ("a",),
+        _unstack,
+        _unstack_arrays,
+        "The arrays that lie side by side along an axis.",
+        "outk = a[k]",
+        [example("float32[2,3]"), example("float32[2,3]", axis=-1)],
+        aliases=("unbind",),
+        attributes=(AXIS_0,),
+        outputs=("parts",),
+        outputs_vary=True,
+        differentiable=("a",),
+    ),
+    moving(
+        "repeat",
+        _repeat,
+        mx.repeat,
+        "Each element so many times, one after the other.",
+        "out[i] = a[floor(i / repeats)]",
+        [
+            example("float32[2,3]", repeats=2, axis=1),
+            example("float32[3]", repeats=2),
+            example("float32[3]", repeats=0, axis=0),
+        ],
+        attributes=(
+            Attribute("repeats", "int", REQUIRED, "How many times.", low=0, high=_COUNT_LIMIT),
+            Attribute("axis", "axis", None, "The axis; null is the flattened array."),
+        ),
+        aliases=("repeat_interleave",),
+    ),
+    moving(
+        "tile",
+        _tile,
+        lambda a, reps: mx.tile(a, reps),
+        "The whole array so many times along each axis.",
+        "out[i] = a[i mod length]",
+        [
+            example("float32[2,3]", reps=[2, 1]),
+            example("float32[3]", reps=2),
+            example("float32[3]", reps=[2, 2]),
+            example("float32[3]", reps=0),
+        ],
+        attributes=(
+            Attribute(
+                "reps",
+                "int or ints",
+                REQUIRED,
+                "How many times: a number for the last axis, or one for each.",
+                low=0,
+                high=_COUNT_LIMIT,
+            ),
+        ),
+    ),
+    moving(
+        "roll",
+        _roll,
+        _roll_array,
+        "Elements moved along axes; what falls out at an end comes in at the other.",
+        "out[i] = a[(i - shift) mod length]",
+        [
+            example("float32[2,3]", shift=1),
+            example("float32[2,3]", shift=[1, -2], axis=[0, 1]),
+            example("float32[2,3]", shift=-4, axis=1),
+            example("float32[0]", shift=3),
+        ],
+        attributes=(
+            Attribute("shift", "int or ints", REQUIRED, "How many places, or for each of axis."),
+            Attribute("axis", "axis or axes", None, "The axes; null is the flattened array."),
+        ),
+    ),
+    row(
+        "pad",
+        ("a",),
+        _pad,
+        _pad_arrays,
+        "More elements before and behind those of each axis.",
+        "out[before : before + length] = a",
+        [
+            example("float32[2,3]", pad_width=[[1, 0], [0, 2]], constant_values=0.5),
+            example("float32[3]", pad_width=2, mode="edge"),
+            example("float32[4]", pad_width=[[2, 3]], mode="reflect"),
+            example("float32[4]", pad_width=[[2, 4]], mode="symmetric"),
+            example("float32[]", pad_width=1),
+        ],
+        attributes=(
+            Attribute(
+                "pad_width",
+                "pairs",
+                REQUIRED,
+                "How many: a number, or [before, after] for each axis.",
+                low=0,
+            ),
+            Attribute(
+                "mode",
+                "choice",
+                "constant",
+                "What they are: a constant, the last element, or a mirror without or with it.",
+                choices=("constant", "edge", "reflect", "symmetric"),
+            ),
+            Attribute("constant_values", "number", 0, "The constant, a number of the dtype."),
+        ),
+        differentiable=("a",),
+    ),
+    row(
+        "meshgrid",
+        (ARRAYS,),
+        _meshgrid,
+        _meshgrid_arrays,
+        "The coordinates of a grid, an array for each line.",
+        "outk[i, j, …] = ak[its index]",
+        [example("float32[2]", "float32[3]"), example("float32[2]", "int32[3]", indexing="ij")],
+        attributes=(
+            Attribute(
+                "indexing",
+                "choice",
+                "xy",
+                "Whether the second axis comes first (xy) or axes are in order (ij).",
+                choices=("xy", "ij"),
+            ),
+        ),
+        outputs=("grids",),
+        outputs_vary=True,
+        differentiable=("arrays",),
+    ),
+    row(
+        "broadcast_arrays",
+        (ARRAYS,),
+        _broadcast_arrays,
+        lambda arrays, attributes: list(mx.broadcast_arrays(*arrays)),
+        "All arrays in the shape in which they meet.",
+        "outk = broadcast_to(ak, shape)",
+        [example("float32[2,1]", "int32[3]")],
+        outputs=("arrays",),
+        outputs_vary=True,
+        differentiable=("arrays",),
+    ),
+)

@@ -1,0 +1,278 @@
+"""Parts of arrays: with limits that are attributes, or with starts that an array has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.dimensions import Dim, Shape, at_least
+from cowmlx.programs.operations.indices import (
+    INDICES,
+    Check,
+    check_range,
+    require_indices,
+    safe,
+)
+from cowmlx.programs.operations.making import example, moving, row
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import (
+    axes_of,
+    equal,
+    require_rank,
+    shapes_refused,
+    spec,
+    value_refused,
+)
+
+END = 2**31 - 1
+"""A stop behind every axis' end."""
+_AXES = Attribute("axes", "axes", None, "The axes that they are about; null is the first ones.")
+
+
+def _limits(shape: Shape, attributes: Attributes) -> list[tuple[int, int, int, int]]:
+    """Return axis, start, stop and stride of each axis that is sliced."""
+    start, stop = attributes["start"], attributes["stop"]
+    axes = attributes["axes"]
+    found = axes_of("slice", range_of(len(start)) if axes is None else axes, len(shape), "axes")
+    strides = attributes["strides"] or (1,) * len(found)
+    for name, given in (("start", start), ("stop", stop), ("strides", strides)):
+        if len(given) != len(found):
+            raise value_refused("slice", name, list(given), f"{len(found)} numbers, one per axis")
+    if 0 in strides:
+        raise value_refused("slice", "strides", list(strides), "numbers that are not 0")
+    return list(zip(found, start, stop, strides, strict=True))
+
+
+def range_of(count: int) -> tuple[int, ...]:
+    """Return the axes up to a count."""
+    return tuple(range(count))
+
+
+def _slice_length(shape: Shape, axis: int, start: int, stop: int, stride: int) -> Dim:
+    """Return how many elements a slice has, with numpy's rules."""
+    length = shape[axis]
+    if isinstance(length, int):
+        return len(range(*_slice(start, stop, stride).indices(length)))
+    end: Dim = length if stop == END else stop if stop >= 0 else length + stop
+    begin: Dim = start if start >= 0 else length + start
+    known = isinstance(end, int) and at_least(length, end) is not True
+    if stride < 0 or known or (isinstance(begin, int) and isinstance(end, int) and begin > end):
+        raise shapes_refused(
+            "slice",
+            [shape],
+            f"the elements {start} to {stop} by {stride} of {length} are not known",
+        )
+    many = end - begin + (stride - 1)
+    return many // stride
+
+
+def _slice(start: int, stop: int, stride: int) -> slice:
+    """A reverse slice ends before the first element at a stop of -2**31 or lower."""
+    if stride < 0 and stop <= -END:
+        return slice(start, None, stride)
+    return slice(start, None if stop == END and stride > 0 else stop, stride)
+
+
+def _sliced(shape: Shape, attributes: Attributes) -> Shape:
+    found = list(shape)
+    for axis, start, stop, stride in _limits(shape, attributes):
+        found[axis] = _slice_length(shape, axis, start, stop, stride)
+    return tuple(found)
+
+
+def _slice_array(a: mx.array, **attributes: Any) -> mx.array:
+    parts = [slice(None)] * a.ndim
+    for axis, start, stop, stride in _limits(a.shape, attributes):
+        # mlx takes only what lies within.
+        first, last, step = _slice(start, stop, stride).indices(a.shape[axis])
+        parts[axis] = slice(first, None if last < 0 else last, step)
+    return a[tuple(parts)] if parts else a
+
+
+def _window_axes(name: str, shape: Shape, starts: Spec, attributes: Attributes) -> tuple[int, ...]:
+    """Check starts and return the axes that they are about."""
+    require_indices(name, "start_indices", starts)
+    require_rank(name, "start_indices", starts, 0, 1)
+    many = starts.shape[0] if starts.shape else 1
+    given = attributes["axes"]
+    if given is None:
+        given = range_of(many) if isinstance(many, int) and many <= len(shape) else ()
+    axes = axes_of(name, given, len(shape), "axes")
+    if not equal(many, len(axes)):
+        raise shapes_refused(
+            name, [starts.shape], f"start_indices must have a number for each of {len(axes)} axes"
+        )
+    return axes
+
+
+def _dynamic_slice(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "dynamic_slice"
+    given, starts = inputs
+    axes = _window_axes(name, given.shape, starts, attributes)
+    size: Shape = attributes["slice_size"]
+    if len(size) != len(given.shape):
+        raise value_refused(
+            name, "slice_size", [str(each) for each in size], f"{len(given.shape)} dimensions"
+        )
+    for axis, (length, part) in enumerate(zip(given.shape, size, strict=True)):
+        fits = equal(length, part) or at_least(length, part) is not False
+        if not fits or (axis not in axes and at_least(length, part) is False):
+            raise shapes_refused(
+                name, [given.shape], f"axis {axis} has {length} elements, needs {part}"
+            )
+    return [spec(name, size, given.dtype)]
+
+
+def _starts(
+    starts: mx.array, shape: tuple[int, ...], size: tuple[int, ...], axes: tuple[int, ...]
+) -> mx.array:
+    """Return starts so that a window lies within."""
+    starts = starts.reshape(-1)
+    parts = [
+        safe(starts[at], shape[axis] - size[axis] + 1, negative=False).reshape(1)
+        for at, axis in enumerate(axes)
+    ]
+    return mx.concatenate(parts)
+
+
+def _start_checks(
+    name: str,
+    starts: mx.array,
+    shape: tuple[int, ...],
+    size: tuple[int, ...],
+    attributes: Attributes,
+) -> list[Check]:
+    if attributes["indices"] == "clamp":
+        return []
+    line = starts.reshape(-1)
+    axes = _axes_given(attributes, line.size, len(shape))
+    return [
+        check
+        for at, axis in enumerate(axes)
+        for check in check_range(
+            name, f"start_indices[{at}]", line[at], 0, shape[axis] - size[axis]
+        )
+    ]
+
+
+def _axes_given(attributes: Attributes, many: int, rank: int) -> tuple[int, ...]:
+    given = attributes["axes"]
+    return range_of(many) if given is None else tuple(axis % rank for axis in given)
+
+
+def _dynamic_slice_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    array, starts = arrays
+    size = tuple(attributes["slice_size"])
+    axes = _axes_given(attributes, starts.size, array.ndim)
+    if not axes:
+        return [array[tuple(slice(0, each) for each in size)] if size else array]
+    if 0 in size:
+        return [mx.zeros(size, dtype=array.dtype)]
+    return [mx.slice(array, _starts(starts, array.shape, size, axes), axes, size)]
+
+
+def _dynamic_slice_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    array, starts = arrays
+    size = tuple(attributes["slice_size"])
+    return _start_checks("dynamic_slice", starts, array.shape, size, attributes)
+
+
+def _slice_update(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    name = "slice_update"
+    given, update, starts = inputs
+    _window_axes(name, given.shape, starts, attributes)
+    if update.dtype != given.dtype:
+        raise value_refused(name, "update", update.dtype, f"{given.dtype}, as a is")
+    fits = len(update.shape) == len(given.shape) and all(
+        at_least(length, part) is not False
+        for length, part in zip(given.shape, update.shape, strict=True)
+    )
+    if not fits:
+        raise shapes_refused(
+            name, [given.shape, update.shape], "the update must not be longer along any axis"
+        )
+    return [given]
+
+
+def _slice_update_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    array, update, starts = arrays
+    if update.size == 0:
+        return [array]
+    axes = _axes_given(attributes, starts.size, array.ndim)
+    if not axes:
+        parts = tuple(slice(0, each) for each in update.shape)
+        return [mx.slice_update(array, update, mx.zeros((1,), mx.int32), (0,)) if parts else update]
+    where = _starts(starts, array.shape, update.shape, axes)
+    return [mx.slice_update(array, update, where, axes)]
+
+
+def _slice_update_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    array, update, starts = arrays
+    return _start_checks("slice_update", starts, array.shape, update.shape, attributes)
+
+
+ROWS = (
+    moving(
+        "slice",
+        _sliced,
+        _slice_array,
+        "The elements from start up to stop, without it, with numpy's rules: negative places count "
+        "from the end, and what is behind an end is clamped.",
+        "out[i] = a[start + i stride]",
+        [
+            example("float32[4,5]", start=[1, 0], stop=[3, -1]),
+            example("float32[4,5]", start=[0], stop=[END], strides=[2], axes=[1]),
+            example("float32[5]", start=[-1], stop=[-END], strides=[-2]),
+            example("float32[4,5]", start=[3, 2], stop=[1, 2]),
+            example("float32[]", start=[], stop=[]),
+        ],
+        attributes=(
+            Attribute("start", "ints", REQUIRED, "Where it begins, for each axis."),
+            Attribute("stop", "ints", REQUIRED, f"Where it ends; {END} is the end."),
+            Attribute("strides", "ints", None, "From one to the next; null is 1."),
+            _AXES,
+        ),
+        aliases=("strided_slice",),
+    ),
+    row(
+        "dynamic_slice",
+        ("a", "start_indices"),
+        _dynamic_slice,
+        _dynamic_slice_arrays,
+        "A window of an array that begins where another array says; the window lies within.",
+        "out[i] = a[start + i]",
+        [
+            example("float32[4,5]", "int32[2] 0..2", slice_size=[2, 3]),
+            example("float32[4,5]", "int32[1] 0..2", slice_size=[4, 3], axes=[1]),
+            example("float32[4]", "uint8[] 0..3", slice_size=[1], axes=[0]),
+        ],
+        attributes=(
+            Attribute("slice_size", "shape", REQUIRED, "The window's shape."),
+            _AXES,
+            INDICES,
+        ),
+        differentiable=("a",),
+        source="mlx's slice with an array of starts",
+        vectorisable=False,
+        checks=_dynamic_slice_checks,
+    ),
+    row(
+        "slice_update",
+        ("a", "update", "start_indices"),
+        _slice_update,
+        _slice_update_arrays,
+        "An array with another one in a window that begins where a third one says.",
+        "out[start + i] = update[i], a elsewhere",
+        [
+            example("float32[4,5]", "float32[2,3]", "int32[2] 0..2"),
+            example("float32[4,5]", "float32[4,1]", "int32[1] 0..4", axes=[1]),
+            example("float32[4]", "float32[4]", "int32[1] 0..0"),
+        ],
+        aliases=("dynamic_update_slice", "put_slice"),
+        attributes=(_AXES, INDICES),
+        differentiable=("a", "update"),
+        vectorisable=False,
+        checks=_slice_update_checks,
+    ),
+)
