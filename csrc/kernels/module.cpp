@@ -69,6 +69,7 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_layers(module);
   cowmlx::bind_pack(module);
   cowmlx::bind_product(module);
+  cowmlx::bind_recording(module);
   cowmlx::bind_rope(module);
   cowmlx::bind_rows(module);
   cowmlx::bind_take(module);

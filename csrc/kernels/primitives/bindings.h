@@ -12,6 +12,7 @@ void bind_mlstm(nanobind::module_& module);
 void bind_layers(nanobind::module_& module);
 void bind_pack(nanobind::module_& module);
 void bind_product(nanobind::module_& module);
+void bind_recording(nanobind::module_& module);
 void bind_rope(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
 void bind_take(nanobind::module_& module);

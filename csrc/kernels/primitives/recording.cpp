@@ -1,0 +1,178 @@
+/* Recorded functions: what a function of arrays does is written down once, as a list of mlx's
+ * primitives, and done again for other arrays of the same shapes without asking the function.
+ *
+ * mlx's own compile does that too. But on a CPU it first runs "g++ --version" through a shell, and
+ * keeps nothing where that fails; its mode is the whole process's; and it goes through the graph
+ * recursively. */
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include "mlx/array.h"
+#include "mlx/device.h"
+#include "mlx/primitives.h"
+#include "mlx/stream.h"
+
+#include "primitives/bindings.h"
+
+namespace cowmlx {
+namespace {
+
+namespace mx = mlx::core;
+namespace nb = nanobind;
+using namespace nb::literals;
+
+/* A primitive with its inputs and outputs, by their places among all arrays. */
+struct Step {
+  std::shared_ptr<mx::Primitive> primitive;
+  std::vector<uint32_t> inputs;
+  std::vector<uint32_t> outputs;
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+};
+
+class Recording {
+ public:
+  /* Write down what a function does with arrays like these.
+   *
+   * Arrays that it reads beside its inputs are kept if they have values, and made anew each time if
+   * they have a primitive. */
+  Recording(const nb::callable& function, const std::vector<mx::array>& inputs)
+      : stream_(mx::default_stream(mx::default_device())) {
+    std::vector<mx::array> places;
+    for (const auto& input : inputs) {
+      places.emplace_back(input.shape(), input.dtype(), nullptr, std::vector<mx::array>{});
+      shapes_.push_back(input.shape());
+      dtypes_.push_back(input.dtype());
+    }
+    nb::list arguments;
+    for (const auto& place : places) arguments.append(nb::cast(place));
+    const auto results = nb::cast<std::vector<mx::array>>(function(*nb::tuple(arguments)));
+    for (const auto& place : places) place_of(place);
+    for (const auto& result : results) write(result);
+    for (const auto& result : results) results_.push_back(places_.at(result.id()));
+    places_.clear();
+    seen_.clear();
+  }
+
+  /* Whether it was recorded for such arrays, and for the stream that is the default now. */
+  bool fits(const std::vector<mx::array>& inputs) const {
+    if (inputs.size() != shapes_.size()) return false;
+    for (size_t i = 0; i < inputs.size(); i++)
+      if (inputs[i].shape() != shapes_[i] || inputs[i].dtype() != dtypes_[i]) return false;
+    return stream_ == mx::default_stream(mx::default_device());
+  }
+
+  std::vector<mx::array> replay(const std::vector<mx::array>& inputs) const {
+    if (!fits(inputs)) throw std::invalid_argument("recorded for other shapes, dtypes or stream");
+    std::vector<std::optional<mx::array>> arrays(count_);
+    for (size_t i = 0; i < inputs.size(); i++) arrays[i] = inputs[i];
+    for (const auto& [place, value] : kept_) arrays[place] = value;
+    for (const auto& step : steps_) {
+      std::vector<mx::array> given;
+      given.reserve(step.inputs.size());
+      for (const uint32_t place : step.inputs) given.push_back(*arrays[place]);
+      if (step.outputs.size() == 1) {
+        arrays[step.outputs[0]].emplace(step.shapes[0], step.dtypes[0], step.primitive,
+                                        std::move(given));
+        continue;
+      }
+      const auto made = mx::array::make_arrays(step.shapes, step.dtypes, step.primitive, given);
+      for (size_t i = 0; i < made.size(); i++) arrays[step.outputs[i]] = made[i];
+    }
+    std::vector<mx::array> results;
+    results.reserve(results_.size());
+    for (const uint32_t place : results_) results.push_back(*arrays[place]);
+    return results;
+  }
+
+  size_t steps() const { return steps_.size(); }
+
+ private:
+  uint32_t place_of(const mx::array& array) {
+    const auto [found, added] = places_.try_emplace(array.id(), count_);
+    if (added) {
+      count_++;
+      seen_.push_back(array); /* an id is an address: it must not be given to another array */
+    }
+    return found->second;
+  }
+
+  /* Write down all that an array needs, and then itself. Graphs are deep, so nothing recurses. */
+  void write(const mx::array& result) {
+    std::vector<std::pair<mx::array, size_t>> waiting{{result, 0}};
+    while (!waiting.empty()) {
+      const mx::array array = waiting.back().first;
+      if (places_.contains(array.id())) {
+        waiting.pop_back();
+        continue;
+      }
+      const bool is_made = array.has_primitive();
+      size_t& next = waiting.back().second;
+      if (is_made && next < array.inputs().size()) {
+        const mx::array& input = array.inputs()[next++];
+        if (!places_.contains(input.id())) waiting.emplace_back(input, 0);
+        continue;
+      }
+      waiting.pop_back();
+      if (is_made) {
+        write_step(array);
+      } else {
+        kept_.emplace_back(place_of(array), array);
+      }
+    }
+  }
+
+  void write_step(const mx::array& array) {
+    Step step{array.primitive_ptr(), {}, {}, {}, {}};
+    for (const auto& input : array.inputs()) step.inputs.push_back(places_.at(input.id()));
+    for (const auto& output : array.outputs()) {
+      step.outputs.push_back(place_of(output));
+      step.shapes.push_back(output.shape());
+      step.dtypes.push_back(output.dtype());
+    }
+    steps_.push_back(std::move(step));
+  }
+
+  mx::Stream stream_;
+  std::vector<mx::Shape> shapes_;
+  std::vector<mx::Dtype> dtypes_;
+  std::vector<Step> steps_;
+  std::vector<std::pair<uint32_t, mx::array>> kept_;
+  std::vector<uint32_t> results_;
+  uint32_t count_ = 0;
+  /* While it is being recorded. */
+  std::unordered_map<uintptr_t, uint32_t> places_;
+  std::vector<mx::array> seen_;
+};
+
+}  // namespace
+
+void bind_recording(nb::module_& module) {
+  nb::class_<Recording>(module, "Recording",
+                        R"(What a function of arrays does, to be done again without asking it.
+
+The function is called once, with arrays without values, and must not ask for any.
+
+Args:
+    function: takes arrays, gives a list of arrays.
+    inputs: arrays of the shapes and dtypes that it is recorded for.)")
+      .def(nb::init<const nb::callable&, const std::vector<mx::array>&>(), "function"_a, "inputs"_a)
+      .def("fits", &Recording::fits, "inputs"_a,
+           "Whether it was recorded for such shapes and dtypes, and the default stream of now.")
+      .def("replay", &Recording::replay, "inputs"_a,
+           "The function's results, lazily.\n\n"
+           "Raises:\n    ValueError: it was recorded for others.")
+      .def("steps", &Recording::steps, "How many operations it has.");
+}
+
+}  // namespace cowmlx
