@@ -1,0 +1,28 @@
+"""Bounds of programs, which are untrusted: more is refused with ``limit_exceeded``."""
+
+from __future__ import annotations
+
+MAX_BYTES = 16 << 20
+"""Of a program's text; larger arrays are inputs, not constants."""
+MAX_NODES = 50_000
+"""Nodes of a program with its functions."""
+MAX_DECLARED = 10_000
+"""Inputs, parameters and constants of a program, or of a function."""
+MAX_FUNCTIONS = 1_000
+MAX_CALL_DEPTH = 32
+"""Functions that call each other in a row."""
+MAX_NAME = 256
+"""Characters of a name."""
+MAX_PROBLEMS = 8
+"""Problems that one error tells."""
+MAX_ITERATIONS = 2**31 - 1
+"""Of a ``while``."""
+MAX_DERIVATIONS = 16
+"""Derivations of derivations."""
+MAX_TRACED_NODES = 100_000
+"""Nodes of one trace, in which calls and loops are unrolled."""
+MAX_TRACED_DEPTH = 4_000
+"""Nodes of one trace that wait for each other. mlx goes through its graph recursively, about ten
+steps to a node, and 80,000 steps have been seen to fit the dispatch thread's stack of 16 MiB."""
+MAX_TRACES = 16
+"""Tuples of dimensions whose traces a program keeps."""

@@ -1,0 +1,151 @@
+"""What a program or a function declares: inputs, parameters and constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cowmlx.programs import dimensions
+from cowmlx.programs.bounds import MAX_DECLARED
+from cowmlx.programs.checking import constants, initializers
+from cowmlx.programs.checking.text import listed, name, section
+from cowmlx.programs.dimensions import Dim, DimensionError, Symbolic
+from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.graph import Constant, Declared
+from cowmlx.programs.operations.promotion import DTYPES
+from cowmlx.programs.operations.row import Spec
+
+
+class Names:
+    """The names of values in a program or a function, each for one.
+
+    Args:
+        place: what messages add, such as " in function 'f'".
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._taken: dict[str, str] = {}
+
+    def take(self, wanted: str, kind: str) -> str:
+        """Return a name that nothing else has.
+
+        Raises:
+            ProgramError: something has it.
+        """
+        if wanted in self._taken:
+            raise ProgramError(
+                "conflict",
+                f"the name {shown(wanted)} of {kind} is also that of "
+                f"{self._taken[wanted]}{self._place}; a name is for one value",
+                argument=wanted,
+                value=wanted,
+            )
+        self._taken[wanted] = kind
+        return wanted
+
+
+def declared(value: object, what: str, names: Names, parameter: bool) -> list[Declared]:
+    """Return the inputs or the parameters of a list.
+
+    Args:
+        value: the list.
+        what: it is called.
+        names: takes theirs.
+        parameter: whether they are parameters.
+
+    Raises:
+        ProgramError: an entry is wrong.
+    """
+    kind = "a parameter" if parameter else "an input"
+    keys = ("name", "dtype", "shape", *(["init"] if parameter else []))
+    found = []
+    for at, entry in enumerate(listed(value, what, MAX_DECLARED)):
+        place = f"{what}[{at}]"
+        section(entry, place, keys, ("name", "dtype", "shape"))
+        own = names.take(name(entry["name"], f"the name of {place}"), kind)
+        place = f"{kind.split()[1]} {shown(own)}"
+        spec = Spec(_shape(entry["shape"], place), _dtype(entry["dtype"], place))
+        init = initializers.read(own, entry["init"], spec) if "init" in entry else None
+        found.append(Declared(own, spec, parameter, init))
+    return found
+
+
+def constants_of(value: object, what: str, names: Names) -> dict[str, Constant]:
+    """Return the constants of a list by name.
+
+    Raises:
+        ProgramError: an entry is wrong.
+    """
+    found = {}
+    for at, entry in enumerate(listed(value, what, MAX_DECLARED)):
+        place = f"{what}[{at}]"
+        section(entry, place, ("name", "dtype", "value"), ("name", "dtype", "value"))
+        own = names.take(name(entry["name"], f"the name of {place}"), "a constant")
+        dtype = _dtype(entry["dtype"], f"constant {shown(own)}")
+        found[own] = constants.read(own, dtype, entry["value"])
+    return found
+
+
+def bound_names(given: list[Declared]) -> set[str]:
+    """Return the names of dimensions that have a value in a run: those that stand alone."""
+    found: set[str] = set()
+    for each in given:
+        for dimension in each.spec.shape:
+            if isinstance(dimension, Symbolic):
+                names = dimensions.names_of([dimension])
+                if names == {str(dimension)}:
+                    found |= names
+    return found
+
+
+def require_bound(names: set[str], known: set[str], what: str) -> None:
+    """Check that every name of a dimension has a value in a run.
+
+    Raises:
+        ProgramError: one has none.
+    """
+    for missing in sorted(names - known):
+        raise ProgramError(
+            "missing",
+            f"{what} has the dimension {shown(missing)}, which is a dimension of no input of the "
+            "program, so a run could not tell its value",
+            argument=missing,
+            accepted=", ".join(sorted(known)[:16]) or None,
+        )
+
+
+def _dtype(value: object, what: str) -> str:
+    if isinstance(value, str) and value in DTYPES:
+        return value
+    raise ProgramError(
+        "out_of_range" if isinstance(value, str) else "wrong_type",
+        f"dtype of {what} is {shown(value)}, must be one of {', '.join(DTYPES)}",
+        argument="dtype",
+        value=shown(value),
+        accepted=", ".join(DTYPES),
+    )
+
+
+def _shape(value: object, what: str) -> tuple[Dim, ...]:
+    entries: list[Any] = listed(value, f"shape of {what}", dimensions.MAX_RANK)
+    found: list[Dim] = []
+    try:
+        for entry in entries:
+            if isinstance(entry, str):
+                found.append(dimensions.parse(entry))
+            elif isinstance(entry, int) and not isinstance(entry, bool):
+                found.append(entry)
+            else:
+                raise ProgramError(
+                    "wrong_type",
+                    f"shape of {what} has {shown(entry)}, must be numbers and names of dimensions",
+                    argument="shape",
+                    value=shown(entry),
+                    accepted="numbers from 0 and names",
+                )
+        dimensions.check_shape(tuple(found))
+    except DimensionError as error:
+        raise ProgramError(
+            error.reason, f"{what}: {error}", **{"argument": "shape", **error.details}
+        ) from None
+    return tuple(found)

@@ -1,0 +1,173 @@
+"""Functions of a program: read, and put in an order in which each comes after those it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cowmlx.programs.bounds import MAX_CALL_DEPTH, MAX_DECLARED, MAX_FUNCTIONS, MAX_NODES
+from cowmlx.programs.checking import declarations, nodes
+from cowmlx.programs.checking.declarations import Names
+from cowmlx.programs.checking.ordering import Cycle, ordered
+from cowmlx.programs.checking.text import listed, name, section
+from cowmlx.programs.failure import ProgramError, placed, shown
+from cowmlx.programs.graph import Constant, Declared, Graph, Node
+from cowmlx.programs.operations.row import OperationError, Spec
+
+KEYS = ("inputs", "constants", "nodes", "outputs")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A program's or a function's parts, read, whose nodes have no specs yet."""
+
+    name: str
+    declared: list[Declared]
+    constants: dict[str, Constant]
+    nodes: list[Node]
+    outputs: tuple[str, ...]
+
+    def checked(self, functions: Mapping[str, Graph], known: set[str]) -> Graph:
+        """Return the graph, with specs for all values.
+
+        Args:
+            functions: those that it uses, checked.
+            known: names of dimensions that have a value in a run.
+
+        Raises:
+            ProgramError: nodes that cannot take their inputs.
+        """
+        specs: dict[str, Spec] = {each.name: each.spec for each in self.declared}
+        specs |= {each.name: each.spec for each in self.constants.values()}
+        order = nodes.in_order(self.nodes, specs, self.name)
+        self._require_outputs(set(specs))
+        nodes.infer_all(order, specs, functions, self.name, known)
+        return Graph(
+            self.name, tuple(self.declared), self.constants, tuple(order), self.outputs, specs
+        )
+
+    def _require_outputs(self, values: set[str]) -> None:
+        results = {each for node in self.nodes for each in node.outputs}
+        for output in self.outputs:
+            if output not in values and output not in results:
+                raise ProgramError(
+                    "missing",
+                    f"outputs{_within(self.name)} has {shown(output)}, which is no input, "
+                    "parameter, constant or result",
+                    argument=output,
+                    function=self.name or None,
+                )
+
+
+def draft(own: str, entry: Mapping[str, Any], what: str) -> Draft:
+    """Return the parts of a program or a function.
+
+    Args:
+        own: its name; "" for the program.
+        entry: the JSON object, of known keys.
+        what: it is called; "" for the program.
+
+    Raises:
+        ProgramError: a part is wrong by itself.
+    """
+    before = f"{what}." if what else ""
+    names = Names(_within(own))
+    declared = [
+        each
+        for key in ("inputs", "parameters")
+        for each in declarations.declared(
+            entry.get(key, []), f"{before}{key}", names, key == "parameters"
+        )
+    ]
+    constants = declarations.constants_of(entry.get("constants", []), f"{before}constants", names)
+    found = nodes.read(entry.get("nodes", []), f"{before}nodes", own, names)
+    outputs = [
+        name(each, f"a name in {before}outputs")
+        for each in listed(entry["outputs"], f"{before}outputs", MAX_DECLARED)
+    ]
+    if not outputs:
+        raise ProgramError("missing", f"{before}outputs is empty", argument="outputs")
+    twice = next((each for each in outputs if outputs.count(each) > 1), None)
+    if twice is not None:
+        raise ProgramError(
+            "conflict", f"{before}outputs has {shown(twice)} twice", argument=twice, value=twice
+        )
+    return Draft(own, declared, constants, found, tuple(outputs))
+
+
+def drafts(value: object) -> list[Draft]:
+    """Return the functions of a program, each after those that it uses.
+
+    Raises:
+        ProgramError: a function is wrong by itself, or uses itself.
+    """
+    found: dict[str, Draft] = {}
+    for at, entry in enumerate(listed(value, "functions", MAX_FUNCTIONS)):
+        what = f"functions[{at}]"
+        section(entry, what, ("name", *KEYS), ("name", "outputs"))
+        own = name(entry["name"], f"the name of {what}")
+        if own in found:
+            raise ProgramError(
+                "conflict", f"two functions are called {shown(own)}", argument=own, value=own
+            )
+        found[own] = draft(own, entry, what)
+        if sum(len(each.nodes) for each in found.values()) > MAX_NODES:
+            raise ProgramError(
+                "limit_exceeded",
+                f"functions have more than {MAX_NODES} nodes",
+                limit=MAX_NODES,
+            )
+    return _in_order(list(found.values()))
+
+
+def require_functions(user: Draft, known: Mapping[str, object]) -> None:
+    """Check that all functions that nodes use are there.
+
+    Raises:
+        ProgramError: one is not.
+    """
+    for node in user.nodes:
+        for used in node.functions:
+            if used not in known:
+                accepted = ", ".join(sorted(known)[:16]) or "nothing: there are no functions"
+                error = OperationError(
+                    "missing",
+                    f"there is no function {shown(used)}, must be one of {accepted}",
+                    argument=used,
+                    accepted=accepted,
+                )
+                raise placed(error, node.name, node.op, user.name)
+
+
+def _in_order(found: Sequence[Draft]) -> list[Draft]:
+    places = {each.name: index for index, each in enumerate(found)}
+    for each in found:
+        require_functions(each, places)
+    needs = [[places[used] for node in each.nodes for used in node.functions] for each in found]
+    try:
+        order = ordered(needs)
+    except Cycle as cycle:
+        members = [found[index].name for index in cycle.members]
+        path = " → ".join(shown(each) for each in [*members[:8], members[0]])
+        raise ProgramError(
+            "conflict",
+            f"functions use themselves, which must not be: {path}",
+            function=members[0],
+        ) from None
+    depths = [1] * len(found)
+    for index in order:
+        depths[index] += max((depths[used] for used in needs[index]), default=0)
+        if depths[index] > MAX_CALL_DEPTH:
+            raise ProgramError(
+                "limit_exceeded",
+                f"function {shown(found[index].name)} uses functions that use others more than "
+                f"{MAX_CALL_DEPTH} deep",
+                function=found[index].name,
+                limit=MAX_CALL_DEPTH,
+            )
+    return [found[index] for index in order]
+
+
+def _within(function: str) -> str:
+    return f" in function {shown(function)}" if function else ""

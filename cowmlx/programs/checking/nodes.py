@@ -1,0 +1,268 @@
+"""Nodes: read from JSON, put in order, and given the specs of their results."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cowmlx.errors import CowMlxError
+from cowmlx.programs import control
+from cowmlx.programs.bounds import MAX_NODES, MAX_PROBLEMS
+from cowmlx.programs.checking.declarations import Names, require_bound
+from cowmlx.programs.checking.ordering import Cycle, ordered
+from cowmlx.programs.checking.text import listed, name, section
+from cowmlx.programs.failure import ProgramError, combined, place_of, placed, shown
+from cowmlx.programs.graph import Control, Graph, Node
+from cowmlx.programs.operations import find
+from cowmlx.programs.operations.attributes import attributes_of, names_in
+from cowmlx.programs.operations.row import Operation, OperationError, Spec
+
+KEYS = ("name", "outputs", "op", "inputs", "attributes")
+
+
+class Problems:
+    """Collects what is wrong, so that one error tells of several nodes."""
+
+    def __init__(self) -> None:
+        self._found: list[CowMlxError] = []
+        self._more = 0
+
+    def add(self, error: CowMlxError) -> None:
+        """Add a problem; only so many are kept."""
+        if len(self._found) < MAX_PROBLEMS:
+            self._found.append(error)
+        else:
+            self._more += 1
+
+    def report(self) -> None:
+        """Raise the first problem, with the sentences of the others.
+
+        Raises:
+            CowMlxError: there is one.
+        """
+        if not self._found:
+            return
+        raise combined(self._found, self._more)
+
+
+def read(value: object, what: str, function: str, names: Names) -> list[Node]:
+    """Return the nodes of a list, in its order, without knowing what their inputs are.
+
+    Args:
+        value: the list.
+        what: it is called.
+        function: whose nodes they are; "" for the program.
+        names: takes those of their results.
+
+    Raises:
+        ProgramError: an entry is none, or has an operation or attributes that there are not.
+    """
+    problems = Problems()
+    found = []
+    for at, entry in enumerate(listed(value, what, MAX_NODES)):
+        try:
+            found.append(_node(entry, f"{what}[{at}]", function, names))
+        except CowMlxError as error:
+            problems.add(error)
+    problems.report()
+    return found
+
+
+def _node(entry: Any, place: str, function: str, names: Names) -> Node:
+    section(entry, place, KEYS, ("op",))
+    if ("name" in entry) == ("outputs" in entry):
+        raise ProgramError(
+            "conflict" if "name" in entry else "missing",
+            f'{place} must have either "name", for its one result, or "outputs", a list of names',
+            argument="name",
+        )
+    if "name" in entry:
+        results = [name(entry["name"], f"the name of {place}")]
+    else:
+        given = listed(entry["outputs"], f"outputs of {place}", MAX_NODES)
+        results = [name(each, f"a name in outputs of {place}") for each in given]
+        if not results:
+            raise ProgramError("missing", f"outputs of {place} is empty", argument="outputs")
+    own = results[0]
+    op = entry["op"]
+    if not isinstance(op, str):
+        raise ProgramError(
+            "wrong_type",
+            f"op of node {shown(own)} is {shown(op)}, must be the name of an operation",
+            node=own,
+            argument="op",
+            value=shown(op),
+        )
+    try:
+        for each in results:
+            names.take(each, place_of(own, op, function))
+        inputs = listed(entry.get("inputs", []), "inputs", MAX_NODES)
+        for each in inputs:
+            if each is not None and not isinstance(each, str):
+                raise ProgramError(
+                    "wrong_type",
+                    f"inputs has {shown(each)}, must be names of values, or null for an input "
+                    "that is left out",
+                    argument="inputs",
+                    value=shown(each),
+                )
+        attributes = section_of_attributes(entry.get("attributes", {}))
+        row = control.CONTROL.get(op)
+        if row is not None:
+            if None in inputs:
+                raise OperationError("missing", f"{op} has no inputs that may be null", op=op)
+            checked = control.control_attributes(row, attributes)
+            return Node(own, row, tuple(inputs), checked, tuple(results))
+        found = find(op)
+        arranged = found.arranged(inputs)
+        return Node(own, found, tuple(arranged), attributes_of(found, attributes), tuple(results))
+    except CowMlxError as error:
+        raise placed(error, own, op, function) from None
+
+
+def section_of_attributes(value: object) -> dict[str, Any]:
+    """Return attributes, whose names the operation checks."""
+    if not isinstance(value, dict):
+        raise ProgramError(
+            "wrong_type",
+            f"attributes is {shown(value)}, must be an object",
+            argument="attributes",
+            value=shown(value),
+        )
+    return value
+
+
+def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> list[Node]:
+    """Return nodes so that each comes after what it reads.
+
+    Args:
+        nodes: as they are given.
+        known: the names of values that are there before.
+        function: whose they are.
+
+    Raises:
+        ProgramError: an input that is nowhere, or nodes that need each other.
+    """
+    values = set(known)
+    makers = {each: index for index, node in enumerate(nodes) for each in node.outputs}
+    problems = Problems()
+    needs: list[list[int]] = []
+    for node in nodes:
+        needs.append([])
+        for each in node.inputs:
+            if each in makers:
+                needs[-1].append(makers[each])
+            elif each is not None and each not in values:
+                problems.add(
+                    placed(_unknown(each, values | set(makers)), node.name, node.op, function)
+                )
+    problems.report()
+    try:
+        return [nodes[index] for index in ordered(needs)]
+    except Cycle as cycle:
+        members = [nodes[index] for index in cycle.members]
+        path = " → ".join(shown(node.name) for node in [*members[:8], members[0]])
+        raise ProgramError(
+            "conflict",
+            f"{place_of(members[0].name, members[0].op, function)} is in a cycle of "
+            f"{len(members)} nodes, each of which needs the next: {path}",
+            node=members[0].name,
+            op=members[0].op,
+            function=function or None,
+        ) from None
+
+
+def _unknown(wanted: str, known: set[str]) -> ProgramError:
+    near = difflib.get_close_matches(wanted[:64], sorted(known)[:2000], n=3)
+    hint = f"; is it {' or '.join(shown(each) for each in near)}?" if near else ""
+    return ProgramError(
+        "missing",
+        f"its input {shown(wanted)} is no input, parameter, constant or result{hint}",
+        argument=wanted[:80],
+        accepted=", ".join(near) or None,
+    )
+
+
+def infer(
+    node: Node, specs: Mapping[str, Spec], functions: Mapping[str, Graph], function: str
+) -> list[Spec]:
+    """Return the specs of a node's results.
+
+    Args:
+        node: the node.
+        specs: of the values that it reads.
+        functions: those that it may use.
+        function: whose it is.
+
+    Raises:
+        ProgramError: it cannot take its inputs, or has another number of results.
+    """
+    inputs = [None if each is None else specs[each] for each in node.inputs]
+    try:
+        if isinstance(node.row, Control):
+            given = [each for each in inputs if each is not None]
+            found = control.infer(node.row, given, node.attributes, functions)
+        else:
+            found = node.row.infer(inputs, node.attributes)
+        if len(found) != len(node.outputs):
+            raise _wrong_outputs(node, len(found))
+    except CowMlxError as error:
+        raise placed(error, node.name, node.op, function) from None
+    return found
+
+
+def _wrong_outputs(node: Node, number: int) -> OperationError:
+    named = isinstance(node.row, Operation) and not node.row.outputs_vary
+    called = f" ({', '.join(node.row.outputs)})" if isinstance(node.row, Operation) else ""
+    return OperationError(
+        "conflict",
+        f"{node.op} has {number} results{called if named else ''}, but {len(node.outputs)} are "
+        'named; "outputs" names them all',
+        op=node.op,
+        argument="outputs",
+        value=len(node.outputs),
+        accepted=f"{number}",
+    )
+
+
+def infer_all(
+    nodes: Sequence[Node],
+    specs: dict[str, Spec],
+    functions: Mapping[str, Graph],
+    function: str,
+    known: set[str],
+) -> None:
+    """Add the specs of all results.
+
+    Args:
+        nodes: in order.
+        specs: of what is there before; receives the others.
+        functions: those that nodes may use.
+        function: whose they are.
+        known: names of dimensions that have a value in a run.
+
+    Raises:
+        ProgramError: nodes that cannot take their inputs; those that depend on them are passed
+            over.
+    """
+    problems = Problems()
+    for node in nodes:
+        if any(each is not None and each not in specs for each in node.inputs):
+            continue
+        try:
+            if isinstance(node.row, Operation):
+                _require_bound(node, node.row, known, function)
+            found = infer(node, specs, functions, function)
+        except CowMlxError as error:
+            problems.add(error)
+        else:
+            specs.update(zip(node.outputs, found, strict=True))
+    problems.report()
+
+
+def _require_bound(node: Node, row: Operation, known: set[str], function: str) -> None:
+    try:
+        require_bound(names_in(row, node.attributes), known, "an attribute")
+    except CowMlxError as error:
+        raise placed(error, node.name, node.op, function) from None

@@ -1,0 +1,148 @@
+"""A program's text as objects and lists whose keys, types and sizes are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+from cowmlx import json_text
+from cowmlx.programs.bounds import MAX_BYTES, MAX_NAME
+from cowmlx.programs.failure import ProgramError, shown
+
+
+def read(text: str | bytes, what: str) -> dict[str, Any]:
+    """Return the JSON object that a text is.
+
+    Args:
+        text: UTF-8.
+        what: it is, for messages.
+
+    Raises:
+        ProgramError: it is too long, no JSON object, has a key twice in an object, or a number
+            that no float64 holds.
+    """
+    if len(text) > MAX_BYTES:
+        raise ProgramError(
+            "limit_exceeded",
+            f"{what} has {len(text)} bytes, must have at most {MAX_BYTES}: pass large arrays as "
+            "inputs",
+            needed=len(text),
+            limit=MAX_BYTES,
+        )
+    try:
+        found = json_text.parse(text, _unique)
+    except json_text.Malformed as error:
+        raise ProgramError(
+            "invalid_json", f"{what} is no JSON that is read here: {error}", **error.place
+        ) from error
+    if not isinstance(found, dict):
+        raise ProgramError(
+            "wrong_type", f"{what} is {_kind(found)}, must be a JSON object", value=_kind(found)
+        )
+    _require_finite(found, what)
+    return found
+
+
+def section(value: object, what: str, keys: Collection[str], needed: Collection[str] = ()) -> Any:
+    """Return a JSON object of known keys.
+
+    Raises:
+        ProgramError: it is none, has other keys, or lacks one.
+    """
+    if not isinstance(value, dict):
+        raise ProgramError(
+            "wrong_type",
+            f"{what} is {shown(value)}, must be an object with {', '.join(keys)}",
+            value=shown(value),
+            accepted=f"an object with {', '.join(keys)}",
+        )
+    for key in value:
+        if key not in keys:
+            raise ProgramError(
+                "unknown_option",
+                f"{what} has the key {shown(key)}, must be one of {', '.join(keys)}",
+                argument=key[:MAX_NAME],
+                accepted=", ".join(keys),
+            )
+    for key in needed:
+        if key not in value:
+            raise ProgramError("missing", f"{what} needs {key!r}", argument=key)
+    return value
+
+
+def listed(value: object, what: str, limit: int) -> list[Any]:
+    """Return a list of bounded length.
+
+    Raises:
+        ProgramError: it is none, or is longer.
+    """
+    if not isinstance(value, list):
+        raise ProgramError(
+            "wrong_type",
+            f"{what} is {shown(value)}, must be a list",
+            value=shown(value),
+            accepted="a list",
+        )
+    if len(value) > limit:
+        raise ProgramError(
+            "limit_exceeded",
+            f"{what} has {len(value)} elements, must have at most {limit}",
+            needed=len(value),
+            limit=limit,
+        )
+    return value
+
+
+def name(value: object, what: str) -> str:
+    """Return a name: 1 to 256 characters that can be printed.
+
+    Raises:
+        ProgramError: it is none.
+    """
+    accepted = f"a text of 1 to {MAX_NAME} characters that can be printed"
+    if not isinstance(value, str):
+        reason: Any = "wrong_type"
+    elif 1 <= len(value) <= MAX_NAME and value.isprintable():
+        return value
+    else:
+        reason = "out_of_range"
+    raise ProgramError(
+        reason,
+        f"{what} is {shown(value)}, must be {accepted}",
+        value=shown(value),
+        accepted=accepted,
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise json_text.Malformed(f"an object has the key {shown(key)} twice")
+            seen.add(key)
+    return found
+
+
+def _kind(value: object) -> str:
+    return "a list" if isinstance(value, list) else shown(value)
+
+
+def _require_finite(value: object, what: str) -> None:
+    """Refuse 1e400, which Python reads as infinity, and names of numbers that JSON lacks."""
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            waiting.extend(here.values())
+        elif isinstance(here, list):
+            waiting.extend(here)
+        elif isinstance(here, float) and not math.isfinite(here):
+            raise ProgramError(
+                "out_of_range",
+                f"{what} has a number that no float64 holds; infinities and NaN are the texts "
+                '"inf", "-inf" and "nan"',
+                accepted='numbers within float64, "inf", "-inf", "nan"',
+            )
