@@ -1,0 +1,1 @@
+"""How a program runs: traced, compiled, and in units between which others have their turns."""

@@ -1,0 +1,60 @@
+"""Functions of arrays that are traced once: recorded on a CPU, compiled by mlx on a GPU.
+
+On a CPU mlx's compile would run a compiler and load its output from a folder that others can
+guess. A recording keeps the trace and generates no code. Without the module of kernels, which makes
+it, functions are traced in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.accelerate import kernels
+from cowmlx.programs.running.flags import Flags, Note
+
+Function = Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]
+
+
+class Unit:
+    """A function of arrays, traced once and computed as often as wanted.
+
+    Args:
+        function: gives results and flags, of arrays that may have no values yet.
+        compiles: whether a GPU's code is generated for all of it. mlx goes through the graph
+            recursively then, which a deep one does not survive.
+    """
+
+    def __init__(self, function: Function, compiles: bool = True) -> None:
+        self._function = function
+        self._notes: tuple[Note, ...] = ()
+        self._compiled: Callable[..., list[mx.array]] = self._trace
+        self._recording: Any = None
+        self._records = False
+        if mx.default_device().type == mx.cpu:
+            self._records = kernels.available()
+        elif compiles:
+            self._compiled = mx.compile(self._trace)
+
+    def __call__(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], list[mx.array]]:
+        """Return results and flags, which are not evaluated."""
+        if self._records:
+            if self._recording is None or not self._recording.fits(arrays):
+                self._recording = kernels.module().Recording(self._trace, arrays)
+            found = self._recording.replay(arrays)
+        else:
+            found = self._compiled(*arrays)
+        count = len(found) - len(self._notes)
+        return found[:count], found[count:]
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What the flags of the last call are about."""
+        return self._notes
+
+    def _trace(self, *arrays: mx.array) -> list[mx.array]:
+        results, flags = self._function(arrays)
+        self._notes = tuple(flags)
+        return [*results, *flags.values()]

@@ -1,0 +1,42 @@
+"""A program for given dimensions: all shapes are numbers, and all rules are asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cowmlx.programs.checking import nodes
+from cowmlx.programs.dimensions import evaluate_shape
+from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.operations.attributes import concrete_attributes
+from cowmlx.programs.operations.row import Operation, Spec
+
+
+def concrete(library: Library, values: Mapping[str, int]) -> Library:
+    """Return a program for the values of its dimensions.
+
+    Raises:
+        ProgramError: shapes that cannot meet for these values, with the node.
+    """
+    functions: dict[str, Graph] = {}
+    for name, graph in library.functions.items():
+        functions[name] = _concrete(graph, functions, values)
+    return Library(_concrete(library.main, functions, values), functions)
+
+
+def _concrete(graph: Graph, functions: Mapping[str, Graph], values: Mapping[str, int]) -> Graph:
+    declared = tuple(
+        replace(each, spec=Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype))
+        for each in graph.declared
+    )
+    specs = {each.name: each.spec for each in declared}
+    specs |= {each.name: each.spec for each in graph.constants.values()}
+    found: list[Node] = []
+    for node in graph.nodes:
+        if isinstance(node.row, Operation):
+            attributes = concrete_attributes(node.row, node.attributes, values)
+            node = replace(node, attributes=attributes)
+        results = nodes.infer(node, specs, functions, graph.name)
+        specs.update(zip(node.outputs, results, strict=True))
+        found.append(node)
+    return replace(graph, declared=declared, nodes=tuple(found), specs=specs)

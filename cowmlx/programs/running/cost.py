@@ -1,0 +1,92 @@
+"""What nodes cost: multiply-adds where their rows tell them, else an operation per element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cowmlx.programs.control import scan_length
+from cowmlx.programs.dimensions import Dim, count
+from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.operations.row import Operation, Spec
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """How many nodes something stands for with calls and scans unrolled.
+
+    Args:
+        nodes: all. Of a ``while``, those of one round.
+        depth: those that wait for each other.
+    """
+
+    nodes: int
+    depth: int
+
+
+class Costs:
+    """What the nodes of a program cost; each function is looked at once.
+
+    Args:
+        library: the program.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._functions = library.functions
+        self._multiplications: dict[str, Dim] = {}
+        self._unrolled: dict[str, Unrolled] = {}
+
+    def multiplications(self, graph: Graph) -> Dim:
+        """Return the multiply-adds of a graph's results; of a ``while``, of one round of it."""
+        if graph.name not in self._multiplications:
+            found: Dim = 0
+            for node in graph.needed(graph.outputs):
+                found = found + self.of_node(node, graph.specs)
+            self._multiplications[graph.name] = found
+        return self._multiplications[graph.name]
+
+    def of_node(self, node: Node, specs: Mapping[str, Spec]) -> Dim:
+        """Return the multiply-adds of a node; of a ``cond``, those of both branches."""
+        if isinstance(node.row, Operation):
+            if node.row.multiplications is not None:
+                inputs = [None if each is None else specs[each] for each in node.inputs]
+                return node.row.multiplications(inputs, node.attributes)
+            found: Dim = 0
+            for name in node.outputs:
+                found = found + count(specs[name].shape)
+            return found
+        inner: Dim = 0
+        for name in node.functions:
+            inner = inner + self.multiplications(self._functions[name])
+        return inner * _steps(node, specs)
+
+    def unrolled(self, graph: Graph) -> Unrolled:
+        """Return how many nodes a graph of given dimensions stands for."""
+        if graph.name not in self._unrolled:
+            total = 0
+            depths: dict[str, int] = {}
+            for node in graph.needed(graph.outputs):
+                found = self.unrolled_node(node, graph.specs)
+                total += found.nodes
+                before = max((depths.get(each, 0) for each in node.inputs if each), default=0)
+                depths.update(dict.fromkeys(node.outputs, before + found.depth))
+            deepest = max((depths.get(name, 0) for name in graph.outputs), default=0)
+            self._unrolled[graph.name] = Unrolled(total, deepest)
+        return self._unrolled[graph.name]
+
+    def unrolled_node(self, node: Node, specs: Mapping[str, Spec]) -> Unrolled:
+        """Return how many nodes a node stands for."""
+        inner = [self.unrolled(self._functions[name]) for name in node.functions]
+        steps = _steps(node, specs)
+        assert isinstance(steps, int)
+        nodes = sum(each.nodes for each in inner)
+        depth = max((each.depth for each in inner), default=0)
+        return Unrolled(1 + steps * nodes, 1 + steps * depth)
+
+
+def _steps(node: Node, specs: Mapping[str, Spec]) -> Dim:
+    """Return how many steps a ``scan`` has; 1 for other nodes."""
+    if node.op != "scan":
+        return 1
+    inputs = [specs[each] for each in node.inputs if each is not None]
+    return scan_length(inputs, node.attributes)

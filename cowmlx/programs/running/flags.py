@@ -1,0 +1,88 @@
+"""What has to be looked at once values are there: indices out of range, numbers not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import mlx.core as mx
+
+from cowmlx.errors import CowMlxError
+from cowmlx.programs.failure import placed
+from cowmlx.programs.graph import Node
+from cowmlx.programs.operations.indices import Check
+from cowmlx.programs.operations.row import OperationError
+
+# In place of a trace's array, which would keep the trace alive.
+_NOTHING = mx.zeros((0, 3), mx.int64, stream=mx.cpu)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What an array of flags is about.
+
+    Args:
+        node: the node's name.
+        op: its operation.
+        function: the function that it is in.
+        number: of the node's check.
+        check: the row's own, without its array; None if results have to be finite.
+    """
+
+    node: str
+    op: str
+    function: str
+    number: int = 0
+    check: Check | None = field(default=None, compare=False)
+
+    def look(self, flag: mx.array) -> CowMlxError | None:
+        """Return the error that an evaluated array tells of, or None."""
+        error: CowMlxError | None = None
+        if self.check is not None:
+            error = self.check.look(flag)
+        elif mx.any(flag).item():
+            error = OperationError(
+                "out_of_range",
+                f"{self.op} makes a number that is not finite, and was given none",
+                op=self.op,
+                accepted="finite results",
+            )
+        return None if error is None else placed(error, self.node, self.op, self.function)
+
+
+Flags = dict[Note, mx.array]
+"""Checks by what they are about: (count, place, value) of int64, or one bool."""
+
+
+def add(flags: Flags, note: Note, flag: mx.array, guard: mx.array | None) -> None:
+    """Add a flag; of two about the same, the first that tells of something stays.
+
+    Args:
+        flags: receives it.
+        note: what it is about.
+        flag: int64 (3,), or bool () if results have to be finite.
+        guard: a bool () that is false where the node does not count; None: it does.
+    """
+    if guard is not None:
+        flag = mx.where(guard, flag, mx.zeros_like(flag))
+    known = flags.get(note)
+    if known is not None:
+        flag = mx.where(known[0] > 0, known, flag) if note.check else known | flag
+    flags[note] = flag
+
+
+def of_check(node: Node, function: str, number: int, check: Check) -> Note:
+    """Return what a check of a node is about."""
+    return Note(node.name, node.op, function, number, replace(check, found=_NOTHING))
+
+
+def raise_first(looked: Iterable[tuple[Note, mx.array]]) -> None:
+    """Raise what the first evaluated flag tells of.
+
+    Raises:
+        CowMlxError: an index out of range, or a number that is not finite.
+    """
+    for note, flag in looked:
+        error = note.look(flag)
+        if error is not None:
+            raise error

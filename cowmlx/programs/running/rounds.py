@@ -1,0 +1,228 @@
+"""Runs control flow that values decide: in rounds, between which others have their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from itertools import chain
+from time import perf_counter
+from typing import ClassVar
+
+import mlx.core as mx
+
+from cowmlx.programs.failure import ProgramError, placed
+from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.running import flags as flagging
+from cowmlx.programs.running.compiling import Unit
+from cowmlx.programs.running.flags import Flags, Note
+from cowmlx.programs.running.plan import (
+    MAX_UNIT_NODES,
+    MAX_UNIT_WORK,
+    Planner,
+    Segment,
+    Stage,
+)
+from cowmlx.programs.running.tracing import Path, Tracer, stacked
+
+Steps = Generator[None, None, list[mx.array]]
+"""Yields where others may have a turn; returns results, which are not evaluated."""
+
+TURN = 0.004
+"""Seconds after which short rounds make way for others."""
+
+
+class Units:
+    """The compiled units of a program for given dimensions, kept for all its runs.
+
+    Args:
+        library: the program.
+        finite: whether numbers that are not finite are flagged.
+    """
+
+    def __init__(self, library: Library, finite: bool) -> None:
+        self.library = library
+        self.planner = Planner(library)
+        self._finite = finite
+        self._plans: dict[tuple[str, tuple[str, ...]], tuple[Stage, ...]] = {}
+        self._units: dict[tuple[str, tuple[str, ...]], Unit] = {}
+
+    def plan(self, graph: Graph, wanted: tuple[str, ...]) -> tuple[Stage, ...]:
+        """Return the stages of a graph."""
+        key = graph.name, wanted
+        if key not in self._plans:
+            self._plans[key] = self.planner.plan(graph, wanted)
+        return self._plans[key]
+
+    def unit(self, graph: Graph, segment: Segment) -> Unit:
+        """Return a segment of a graph, compiled."""
+        key = graph.name, segment.gives
+        if key not in self._units:
+            self._units[key] = Unit(self._traced(graph, segment))
+        return self._units[key]
+
+    def together(self, function: str) -> int:
+        """Return how many steps of a scan are computed at once."""
+        graph = self.library.functions[function]
+        cost = self.planner.costs.multiplications(graph)
+        nodes = self.planner.costs.unrolled(graph).nodes
+        assert isinstance(cost, int)
+        return max(1, min(MAX_UNIT_WORK // max(cost, 1), MAX_UNIT_NODES // max(nodes, 1)))
+
+    def _traced(
+        self, graph: Graph, segment: Segment
+    ) -> Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]:
+        def traced(arrays: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+            tracer = Tracer(self.library, None, self._finite)
+            values = dict(zip(segment.reads, arrays, strict=True))
+            found = tracer.nodes(graph, segment.nodes, values, segment.gives)
+            return found, tracer.flags
+
+        return traced
+
+
+class Rounds:
+    """One run of a program through its stages.
+
+    Args:
+        units: what it is computed with.
+        values: whether results are wanted; if not, only what control flow needs is evaluated.
+
+    Attributes:
+        decisions: what control flow did, by where it is.
+    """
+
+    def __init__(self, units: Units, values: bool = True) -> None:
+        self.decisions: dict[Path, int] = {}
+        self._units = units
+        self._values = values
+        self._flags: list[tuple[Note, mx.array]] = []
+        self._began = perf_counter()
+
+    def graph(
+        self, graph: Graph, arrays: list[mx.array], wanted: tuple[str, ...], path: Path = ()
+    ) -> Steps:
+        """Compute some values of a graph.
+
+        Args:
+            graph: the graph.
+            arrays: its inputs; the list is emptied, so that they can be computed in place.
+            wanted: the names of the values.
+            path: where the call is.
+        """
+        names = [each.name for each in graph.declared]
+        values = dict(zip(names, arrays, strict=True))
+        arrays.clear()
+        stages = self._units.plan(graph, wanted)
+        for number, stage in enumerate(stages):
+            if isinstance(stage.part, Segment):
+                unit = self._units.unit(graph, stage.part)
+                found, flags = unit([values[name] for name in stage.part.reads])
+                self._flags += zip(unit.notes, flags, strict=True)
+                values.update(zip(stage.part.gives, found, strict=True))
+                cut = number + 1 < len(stages) and isinstance(stages[number + 1].part, Segment)
+            else:
+                node, cut = stage.part, False
+                given = [_value(graph, values, name) for name in node.inputs if name is not None]
+                for name in stage.drops:
+                    values.pop(name, None)
+                found = yield from self._CONTROL[node.op](self, graph, node, given, path)
+                values.update(zip(node.outputs, found, strict=True))
+            for name in stage.drops:
+                values.pop(name, None)
+            if cut and self._values:
+                found = [values[name] for name in stage.part.gives if name in values]  # type: ignore[union-attr]
+                yield from self.settle(found)
+            found = []
+        return [_value(graph, values, name) for name in wanted]
+
+    def settle(self, arrays: Sequence[mx.array]) -> Generator[None]:
+        """Compute arrays; others have a turn meanwhile.
+
+        Raises:
+            CowMlxError: a flag tells of something.
+        """
+        flags, self._flags = self._flags, []
+        pending = [*arrays, *(flag for _, flag in flags)]
+        if perf_counter() - self._began >= TURN:
+            mx.async_eval(pending)
+            yield
+            self._began = perf_counter()
+        mx.eval(pending)
+        flagging.raise_first(flags)
+
+    def _function(self, name: str, arrays: list[mx.array], path: Path) -> Steps:
+        graph = self._units.library.functions[name]
+        return (yield from self.graph(graph, arrays, graph.outputs, path))
+
+    def _call(self, graph: Graph, node: Node, arrays: list[mx.array], path: Path) -> Steps:
+        return (yield from self._function(node.attributes["function"], arrays, (*path, node.name)))
+
+    def _cond(self, graph: Graph, node: Node, arrays: list[mx.array], path: Path) -> Steps:
+        path = (*path, node.name)
+        predicate = arrays.pop(0)
+        yield from self.settle([predicate])
+        taken = bool(predicate.item())
+        self.decisions[path] = taken
+        name = node.attributes["then" if taken else "else"]
+        return (yield from self._function(name, arrays, path))
+
+    def _while(self, graph: Graph, node: Node, arrays: list[mx.array], path: Path) -> Steps:
+        path = (*path, node.name)
+        attributes = node.attributes
+        rounds = 0
+        while True:
+            (predicate,) = yield from self._function(
+                attributes["condition"], list(arrays), (*path, "condition", rounds)
+            )
+            # The state too: a graph over all rounds would grow without bound.
+            yield from self.settle([predicate, *arrays])
+            if not predicate.item():
+                break
+            if rounds == attributes["max_iterations"]:
+                error = ProgramError(
+                    "limit_exceeded",
+                    f"while: the condition is still true after max_iterations, which is {rounds}",
+                    limit=rounds,
+                )
+                raise placed(error, node.name, node.op, graph.name)
+            arrays = yield from self._function(attributes["body"], arrays, (*path, rounds))
+            rounds += 1
+        self.decisions[path] = rounds
+        return arrays
+
+    def _scan(self, graph: Graph, node: Node, arrays: list[mx.array], path: Path) -> Steps:
+        path = (*path, node.name)
+        attributes = node.attributes
+        carries, sequences = attributes["carries"], attributes["sequences"]
+        carried, scanned = arrays[:carries], arrays[carries : carries + sequences]
+        rest = arrays[carries + sequences :]
+        arrays.clear()
+        length = scanned[0].shape[0]
+        rows: list[list[mx.array]] = []
+        settled = 0
+        together = self._units.together(attributes["body"])
+        for number in range(length):
+            at = length - 1 - number if attributes["reverse"] else number
+            elements = [each[at] for each in scanned]
+            found = yield from self._function(
+                attributes["body"], [*carried, *elements, *rest], (*path, number)
+            )
+            carried = found[:carries]
+            rows.append(found[carries:])
+            del found
+            if len(rows) - settled == together or perf_counter() - self._began >= TURN:
+                yield from self.settle([*carried, *chain(*rows[settled:])])
+                settled = len(rows)
+        specs = [graph.specs[name] for name in node.outputs[carries:]]
+        return [*carried, *stacked(rows, specs, attributes["reverse"])]
+
+    _CONTROL: ClassVar = {"call": _call, "cond": _cond, "while": _while, "scan": _scan}
+
+    @property
+    def flags(self) -> list[tuple[Note, mx.array]]:
+        """What is still to be looked at."""
+        return self._flags
+
+
+def _value(graph: Graph, values: dict[str, mx.array], name: str) -> mx.array:
+    found = values.get(name)
+    return graph.constants[name].array if found is None else found

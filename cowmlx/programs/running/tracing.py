@@ -1,0 +1,336 @@
+"""Goes through a graph with arrays, which mlx may be tracing; loops are unrolled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import mlx.core as mx
+
+from cowmlx.errors import CowMlxError, Unsupported
+from cowmlx.programs.bounds import MAX_TRACED_DEPTH, MAX_TRACED_NODES
+from cowmlx.programs.failure import ProgramError, placed
+from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.operations.promotion import FLOATS, mlx_dtype, name_of
+from cowmlx.programs.operations.row import Attributes, Operation, Spec
+from cowmlx.programs.running import flags as flagging
+from cowmlx.programs.running.flags import Flags, Note
+
+Path = tuple[str | int, ...]
+"""Where control flow is: names of nodes, each in a loop with the number of the round."""
+Decisions = Mapping[Path, int]
+"""Of each ``cond`` whether its predicate was true, of each ``while`` how many rounds it had."""
+
+
+class Tracer:
+    """Computes graphs lazily.
+
+    Args:
+        library: for given dimensions.
+        decisions: what control flow did; None: both branches of a ``cond`` are computed and one of
+            each pair of elements is chosen.
+        finite: whether numbers that are not finite are flagged.
+        depth: how many nodes may wait for each other.
+
+    Attributes:
+        flags: what has to be looked at when values are there.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        decisions: Decisions | None = None,
+        finite: bool = False,
+        depth: int = MAX_TRACED_DEPTH,
+    ) -> None:
+        self.flags: Flags = {}
+        self._library = library
+        self._decisions = decisions
+        self._finite = finite
+        self._most = depth
+        self._count = 0
+
+    def results(
+        self, graph: Graph, arrays: Sequence[mx.array], wanted: Sequence[str]
+    ) -> list[mx.array]:
+        """Return some values of a graph.
+
+        Args:
+            graph: the graph.
+            arrays: its inputs.
+            wanted: the names of the values.
+        """
+        names = [each.name for each in graph.declared]
+        scope = Scope(self, graph, dict(zip(names, arrays, strict=True)), (), None)
+        return scope.results(graph.needed(wanted), wanted)
+
+    def nodes(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        values: dict[str, mx.array],
+        wanted: Sequence[str],
+    ) -> list[mx.array]:
+        """Return what some nodes give, for the values that they read."""
+        return Scope(self, graph, values, (), None).results(nodes, wanted)
+
+    # For scopes.
+
+    def function(self, name: str) -> Graph:
+        """Return a function."""
+        return self._library.functions[name]
+
+    def decision(self, path: Path) -> int | None:
+        """Return what control flow did; None if both branches are to be computed."""
+        return None if self._decisions is None else self._decisions[path]
+
+    @property
+    def finite(self) -> bool:
+        """Whether numbers that are not finite are flagged."""
+        return self._finite
+
+    def counted(self, node: Node, function: str, depth: int) -> None:
+        """Count a node.
+
+        Raises:
+            ProgramError: there are too many, or too many in a row.
+        """
+        self._count += 1
+        for number, most, what in (
+            (self._count, MAX_TRACED_NODES, "nodes"),
+            (depth, self._most, "nodes that wait for each other"),
+        ):
+            if number > most:
+                error = ProgramError(
+                    "limit_exceeded",
+                    f"with calls and loops unrolled there are more than {most} {what}; loops of "
+                    "programs that are not derived are not unrolled",
+                    limit=most,
+                )
+                raise placed(error, node.name, node.op, function)
+
+
+class Scope:
+    """The values of a graph, or of one call of a function.
+
+    Args:
+        tracer: whose it is.
+        graph: the graph.
+        values: those that are there, by name.
+        path: where the call is.
+        guard: a bool () that is false where the values do not count; None: they do.
+        depths: how many nodes each value waits for; none if it is missing.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        graph: Graph,
+        values: dict[str, mx.array],
+        path: Path,
+        guard: mx.array | None,
+        depths: dict[str, int] | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._graph = graph
+        self._values = values
+        self._path = path
+        self._guard = guard
+        self._depths = depths or {}
+        self._sound: dict[str, mx.array] = {}
+
+    def results(self, nodes: Sequence[Node], wanted: Sequence[str]) -> list[mx.array]:
+        """Compute nodes and return some values."""
+        for node in nodes:
+            self._compute(node)
+        return [self._value(name) for name in wanted]
+
+    def depth(self, names: Sequence[str | None]) -> int:
+        """Return how many nodes values wait for."""
+        return max((self._depths.get(name, 0) for name in names if name), default=0)
+
+    def _value(self, name: str) -> mx.array:
+        found = self._values.get(name)
+        return self._graph.constants[name].array if found is None else found
+
+    def _compute(self, node: Node) -> None:
+        depth = self.depth(node.inputs) + 1
+        self._tracer.counted(node, self._graph.name, depth)
+        arrays = [None if each is None else self._value(each) for each in node.inputs]
+        if isinstance(node.row, Operation):
+            found = self._operation(node, node.row, arrays)
+        else:
+            given = [each for each in arrays if each is not None]
+            found, depth = self._CONTROL[node.op](self, node, given, depth)
+        for name, array in zip(node.outputs, found, strict=True):
+            self._values[name] = array
+            self._depths[name] = depth
+
+    def _operation(
+        self, node: Node, row: Operation, arrays: list[mx.array | None]
+    ) -> list[mx.array]:
+        found = row.compute(arrays, node.attributes)
+        for name, array in zip(node.outputs, found, strict=True):
+            _require_inferred(node, self._graph, self._graph.specs[name], array)
+        if row.checks is not None:
+            for number, check in enumerate(row.checks(arrays, node.attributes)):
+                note = flagging.of_check(node, self._graph.name, number, check)
+                flagging.add(self._tracer.flags, note, check.found, self._guard)
+        if self._tracer.finite:
+            self._flag_finite(node, arrays, found)
+        return found
+
+    def _flag_finite(
+        self, node: Node, arrays: list[mx.array | None], found: list[mx.array]
+    ) -> None:
+        """Flag a node that makes what is not finite of what is."""
+        if _is_told(node.attributes):
+            return
+        pairs = zip(node.inputs, arrays, strict=True)
+        before = [
+            self._is_sound(name, array) for name, array in pairs if name and array is not None
+        ]
+        after = [
+            self._is_sound(name, array) for name, array in zip(node.outputs, found, strict=True)
+        ]
+        if all(each is None for each in after):
+            return
+        bad = mx.array(False)
+        for sound in after:
+            bad = bad if sound is None else bad | ~sound
+        for sound in before:
+            bad = bad if sound is None else bad & sound
+        note = Note(node.name, node.op, self._graph.name)
+        flagging.add(self._tracer.flags, note, bad, self._guard)
+
+    def _is_sound(self, name: str, array: mx.array) -> mx.array | None:
+        """Return a bool (): whether a value is finite; None for dtypes that are always."""
+        if name_of(array.dtype) not in (*FLOATS, "complex64"):
+            return None
+        if name not in self._sound:
+            self._sound[name] = mx.all(mx.isfinite(mx.stop_gradient(array)))
+        return self._sound[name]
+
+    def _run(
+        self,
+        function: str,
+        arrays: Sequence[mx.array],
+        depths: Sequence[int],
+        path: Path,
+        guard: mx.array | None,
+    ) -> tuple[list[mx.array], list[int]]:
+        graph = self._tracer.function(function)
+        names = [each.name for each in graph.declared]
+        scope = Scope(
+            self._tracer,
+            graph,
+            dict(zip(names, arrays, strict=True)),
+            path,
+            guard,
+            dict(zip(names, depths, strict=True)),
+        )
+        found = scope.results(graph.needed(graph.outputs), graph.outputs)
+        return found, [scope.depth([name]) for name in graph.outputs]
+
+    def _call(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:
+        path = (*self._path, node.name)
+        depths = [depth] * len(arrays)
+        found, deep = self._run(node.attributes["function"], arrays, depths, path, self._guard)
+        return found, max(deep)
+
+    def _cond(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:
+        predicate, *given = arrays
+        path = (*self._path, node.name)
+        depths = [depth] * len(given)
+        names = node.attributes["then"], node.attributes["else"]
+        taken = self._tracer.decision(path)
+        if taken is not None:
+            found, deep = self._run(names[not taken], given, depths, path, self._guard)
+            return found, max(deep)
+        branches = []
+        deepest = 0
+        for name, holds in zip(names, (predicate, mx.logical_not(predicate)), strict=True):
+            guard = holds if self._guard is None else self._guard & holds
+            found, deep = self._run(name, given, depths, (*path, name), guard)
+            branches.append(found)
+            deepest = max(deepest, *deep)
+        pairs = zip(*branches, strict=True)
+        return [mx.where(predicate, one, other) for one, other in pairs], deepest + 1
+
+    def _while(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:
+        path = (*self._path, node.name)
+        rounds = self._tracer.decision(path)
+        if rounds is None:
+            error = Unsupported("while cannot be vectorised: rows may end in different rounds")
+            raise placed(error, node.name, node.op, self._graph.name)
+        depths = [depth] * len(arrays)
+        for number in range(rounds):
+            arrays, depths = self._run(
+                node.attributes["body"], arrays, depths, (*path, number), self._guard
+            )
+        return arrays, max(depths)
+
+    def _scan(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:
+        attributes = node.attributes
+        carries, sequences = attributes["carries"], attributes["sequences"]
+        carried, scanned = arrays[:carries], arrays[carries : carries + sequences]
+        rest = arrays[carries + sequences :]
+        path = (*self._path, node.name)
+        depths = [depth] * carries
+        length = scanned[0].shape[0]
+        rows: list[list[mx.array]] = []
+        deepest = depth
+        for number in range(length):
+            at = length - 1 - number if attributes["reverse"] else number
+            elements = [each[at] for each in scanned]
+            found, deep = self._run(
+                attributes["body"],
+                [*carried, *elements, *rest],
+                [*depths, *[depth] * (len(elements) + len(rest))],
+                (*path, number),
+                self._guard,
+            )
+            carried, depths = found[:carries], deep[:carries]
+            deepest = max(deepest, *deep)
+            rows.append(found[carries:])
+        specs = [self._graph.specs[name] for name in node.outputs[carries:]]
+        return [*carried, *stacked(rows, specs, attributes["reverse"])], deepest + 1
+
+    _CONTROL: ClassVar = {"call": _call, "cond": _cond, "while": _while, "scan": _scan}
+
+
+def stacked(rows: list[list[mx.array]], specs: Sequence[Spec], backwards: bool) -> list[mx.array]:
+    """Return what the steps of a scan gave beside carries, along axis 0.
+
+    Args:
+        rows: what each step gave.
+        specs: of the results, in numbers.
+        backwards: whether the first step was that of the last element.
+    """
+    if not rows:
+        return [_zeros(each) for each in specs]
+    order = rows[::-1] if backwards else rows
+    return [mx.stack(list(column)) for column in zip(*order, strict=True)]
+
+
+def _zeros(spec: Spec) -> mx.array:
+    shape: Any = spec.shape
+    return mx.zeros(shape, mlx_dtype(spec.dtype))
+
+
+def _is_told(attributes: Attributes) -> bool:
+    """Whether attributes ask for numbers that are not finite."""
+    return any(isinstance(each, float) and not math.isfinite(each) for each in attributes.values())
+
+
+def _require_inferred(node: Node, graph: Graph, spec: Spec, array: mx.array) -> None:
+    """Check that mlx computes what the table's rules say.
+
+    Raises:
+        CowMlxError: it does not, which is a fault of the table.
+    """
+    if tuple(array.shape) != spec.shape or name_of(array.dtype) != spec.dtype:
+        found = Spec(tuple(array.shape), name_of(array.dtype))
+        error = CowMlxError(f"mlx gives {found}, the table says {spec}")
+        raise placed(error, node.name, node.op, graph.name)
