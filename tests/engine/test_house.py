@@ -26,9 +26,9 @@ FLOORS = {
         ["generation"],
         ["cache"],
         ["models"],
+        ["programs"],
         ["accelerate"],
         ["text", "networks"],
-        ["programs"],
         ["folders"],
         # Small parts, which stand on nothing but each other.
         [
@@ -54,7 +54,18 @@ FLOORS = {
     "cowmlx.text": [["*"], ["templates", "patterns"]],
     "cowmlx.networks": [["architectures"], ["wiring"], ["blocks"], ["light_route"]],
     "cowmlx.accelerate": [["device"], ["fused"], ["*"]],
-    "cowmlx.programs": [["operations"], ["dimensions"]],
+    "cowmlx.programs": [
+        ["program"],
+        ["information", "rehearsal", "traced"],
+        ["forms"],
+        ["running"],
+        ["checking"],
+        ["sizes", "control"],
+        ["graph"],
+        ["operations"],
+        ["dimensions", "failure"],
+        ["bounds"],
+    ],
     "cowmlx.commands": [["info", "uninstall", "wiring"], ["doctor"], ["bundle"], ["*"]],
 }
 # Floors whose parts may import each other: files without an order among them.

@@ -1,0 +1,147 @@
+"""What depends on which inputs, and through what: asked before a gradient or a vectorisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cowmlx.programs.failure import ProgramError
+from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.operations.promotion import FLOATS
+from cowmlx.programs.operations.row import Operation, Spec
+
+INEXACT = (*FLOATS, "complex64")
+MAX_VISITS = 2_000_000
+"""Nodes that are looked at; loops in loops are gone through until nothing changes."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """On which inputs a value depends; inputs are bits of a number.
+
+    Args:
+        any: those on which it depends at all.
+        smooth: those of which derivatives are known on all the way of floats.
+        blocked: those of which a float is lost in an operation without a derivative.
+    """
+
+    any: int = 0
+    smooth: int = 0
+    blocked: int = 0
+
+    def __or__(self, other: Reach) -> Reach:
+        return Reach(self.any | other.any, self.smooth | other.smooth, self.blocked | other.blocked)
+
+
+@dataclass
+class Dependence:
+    """Follows inputs through a program.
+
+    Args:
+        library: the program.
+        inputs: the names of the inputs that are followed.
+
+    Attributes:
+        blocking: by input, the first node with its function that has no derivative for it.
+        unvectorisable: the first node with its function that depends on one and that mlx cannot
+            vectorise.
+    """
+
+    library: Library
+    inputs: Sequence[str]
+    blocking: dict[int, tuple[Node, str]] = field(default_factory=dict)
+    unvectorisable: tuple[Node, str] | None = None
+    _visits: int = 0
+    _known: dict[tuple[str, tuple[Reach, ...]], list[Reach]] = field(default_factory=dict)
+
+    def of(self, output: str) -> Reach:
+        """Return what a value of the program depends on."""
+        given = {
+            each.name: Reach(1 << self.inputs.index(each.name), 1 << self.inputs.index(each.name))
+            for each in self.library.main.declared
+            if each.name in self.inputs
+        }
+        return self._graph(self.library.main, given, [output])[0]
+
+    def _graph(
+        self, graph: Graph, given: Mapping[str, Reach], wanted: Sequence[str]
+    ) -> list[Reach]:
+        reach = dict(given)
+        nodes = graph.needed(wanted)
+        self._visits += len(nodes)
+        if self._visits > MAX_VISITS:
+            raise ProgramError(
+                "limit_exceeded",
+                "loops are nested too deeply to tell what depends on which inputs",
+                function=graph.name or None,
+                limit=MAX_VISITS,
+            )
+        for node in nodes:
+            inputs = [reach.get(name, Reach()) if name else Reach() for name in node.inputs]
+            specs = [graph.specs[name] for name in node.outputs]
+            if isinstance(node.row, Operation):
+                found = self._operation(graph, node, node.row, inputs, specs)
+            else:
+                found = self._control(node, inputs)
+            reach.update(zip(node.outputs, found, strict=True))
+        return [reach.get(name, Reach()) for name in wanted]
+
+    def _operation(
+        self, graph: Graph, node: Node, row: Operation, inputs: list[Reach], specs: list[Spec]
+    ) -> list[Reach]:
+        places = [row.inputs[min(at, len(row.inputs) - 1)].name for at in range(len(inputs))]
+        everything = Reach()
+        blocked = 0
+        for each, name, place in zip(inputs, node.inputs, places, strict=True):
+            smooth = each.smooth if place in row.differentiable else 0
+            everything = everything | Reach(each.any, smooth, each.blocked)
+            if name is not None and graph.specs[name].dtype in INEXACT:
+                blocked |= each.smooth & ~smooth
+        if everything.any and not row.vectorisable and self.unvectorisable is None:
+            self.unvectorisable = (node, graph.name)
+        found = []
+        for spec in specs:
+            if spec.dtype not in INEXACT:
+                found.append(Reach(everything.any))
+                continue
+            found.append(everything | Reach(0, 0, blocked))
+            for bit in range(blocked.bit_length()):
+                if blocked >> bit & 1:
+                    self.blocking.setdefault(bit, (node, graph.name))
+        return found
+
+    def _control(self, node: Node, inputs: list[Reach]) -> list[Reach]:
+        if node.op == "call":
+            return self._function(node.attributes["function"], inputs)
+        if node.op == "cond":
+            predicate, *given = inputs
+            pairs = zip(
+                self._function(node.attributes["then"], given),
+                self._function(node.attributes["else"], given),
+                strict=True,
+            )
+            return [one | other | Reach(predicate.any) for one, other in pairs]
+        if node.op == "while":
+            return self._rounds(node.attributes["body"], inputs, len(inputs), [])
+        carries = node.attributes["carries"]
+        return self._rounds(node.attributes["body"], inputs[:carries], carries, inputs[carries:])
+
+    def _rounds(
+        self, body: str, state: list[Reach], carries: int, rest: list[Reach]
+    ) -> list[Reach]:
+        """Go through a body until another round adds nothing."""
+        while True:
+            found = self._function(body, [*state, *rest])
+            after = [one | other for one, other in zip(state, found[:carries], strict=True)]
+            if after == state:
+                return [*state, *found[carries:]]
+            state = after
+
+    def _function(self, name: str, inputs: Sequence[Reach]) -> list[Reach]:
+        key = (name, tuple(inputs))
+        if key not in self._known:
+            graph = self.library.functions[name]
+            names = [each.name for each in graph.declared]
+            given = dict(zip(names, inputs, strict=True))
+            self._known[key] = self._graph(graph, given, graph.outputs)
+        return self._known[key]

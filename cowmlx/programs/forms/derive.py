@@ -1,0 +1,266 @@
+"""Derivations as JSON has them: a gradient, a vectorisation, inputs that are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.errors import CowMlxError, Unsupported
+from cowmlx.programs import dimensions
+from cowmlx.programs.bounds import MAX_DECLARED, MAX_DERIVATIONS
+from cowmlx.programs.checking import text
+from cowmlx.programs.dimensions import Dim, DimensionError, names_of
+from cowmlx.programs.failure import ProgramError, place_of, shown
+from cowmlx.programs.forms.bind import Bound
+from cowmlx.programs.forms.dependence import Dependence
+from cowmlx.programs.forms.form import Form, Output
+from cowmlx.programs.forms.gradient import Gradient
+from cowmlx.programs.forms.vectorize import Vectorized
+from cowmlx.programs.graph import Node
+from cowmlx.programs.operations.promotion import FLOATS
+
+KINDS = ("gradient", "vectorize", "bind")
+
+
+def derive(form: Form, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None) -> Form:
+    """Return what a JSON object derives of a form.
+
+    Args:
+        form: the form.
+        spec: one of ``{"gradient": {"of": name, "with_respect_to": [names], "value": bool}}``,
+            ``{"vectorize": {name: axis}, "dimension": name or number}`` and ``{"bind": …}``.
+        arrays: those that "bind" names, evaluated.
+
+    Raises:
+        ProgramError: the object is wrong, or asks for what cannot be.
+        Unsupported: an operation that mlx cannot differentiate or vectorise.
+    """
+    entry = text.section(text.read(spec, "the derivation"), "the derivation", (*KINDS, "dimension"))
+    kinds = [kind for kind in KINDS if kind in entry]
+    if len(kinds) != 1:
+        raise ProgramError(
+            "conflict" if kinds else "missing",
+            f"the derivation has {' and '.join(kinds) or 'nothing'}, must have one of "
+            f"{', '.join(KINDS)}",
+            accepted=", ".join(KINDS),
+        )
+    if len(form.steps) >= MAX_DERIVATIONS:
+        raise ProgramError(
+            "limit_exceeded",
+            f"the program is derived {len(form.steps)} times, which is the most",
+            limit=MAX_DERIVATIONS,
+        )
+    if "dimension" in entry and "vectorize" not in entry:
+        raise ProgramError(
+            "conflict", '"dimension" goes with "vectorize" alone', argument="dimension"
+        )
+    if "gradient" in entry:
+        return _gradient(form, entry["gradient"])
+    if "vectorize" in entry:
+        return _vectorized(form, entry["vectorize"], entry.get("dimension"))
+    return _bound(form, entry["bind"], arrays or {})
+
+
+def _gradient(form: Form, value: object) -> Gradient:
+    keys = ("of", "with_respect_to", "value")
+    entry = text.section(value, "gradient", keys, keys[:2])
+    of = _index(entry["of"], "of", [each.name for each in form.outputs], "result")
+    result = form.outputs[of]
+    if result.spec.dtype not in FLOATS or result.spec.shape:
+        raise ProgramError(
+            "wrong_type" if result.spec.dtype not in FLOATS else "conflict",
+            f"gradient of {shown(result.name)}, which is {result.spec}, must be of a float of "
+            "shape (): its sum or mean, for example",
+            argument="of",
+            shapes=str(result.spec),
+            accepted="a float of shape ()",
+        )
+    names = text.listed(entry["with_respect_to"], "with_respect_to", MAX_DECLARED)
+    if not names:
+        raise ProgramError("missing", "with_respect_to is empty", argument="with_respect_to")
+    known = [each.name for each in form.inputs]
+    chosen = [_index(name, "with_respect_to", known, "input") for name in names]
+    if len(set(chosen)) < len(chosen):
+        raise ProgramError(
+            "conflict", "with_respect_to has a name twice", argument="with_respect_to"
+        )
+    for index in chosen:
+        spec = form.inputs[index].spec
+        if spec.dtype not in FLOATS:
+            raise ProgramError(
+                "wrong_type",
+                f"with_respect_to has {shown(known[index])}, which is {spec.dtype}: there is no "
+                f"gradient but for {', '.join(FLOATS)}",
+                argument=known[index],
+                dtypes=spec.dtype,
+                accepted=", ".join(FLOATS),
+            )
+    _require_dependence(form, of, [known[index] for index in chosen])
+    with_value = entry.get("value", False)
+    if not isinstance(with_value, bool):
+        raise ProgramError(
+            "wrong_type",
+            f"value is {shown(with_value)}, must be true or false",
+            argument="value",
+            value=shown(with_value),
+        )
+    return Gradient(form, of, chosen, with_value)
+
+
+def _require_dependence(form: Form, of: int, names: list[str]) -> None:
+    """Check that a result depends on inputs in a way that can be differentiated.
+
+    Raises:
+        ProgramError: it does not depend on one.
+        Unsupported: an operation on the way has no derivative.
+    """
+    dependence = Dependence(form.library, names)
+    reach = dependence.of(form.source(of))
+    result = shown(form.outputs[of].name)
+    for bit, name in enumerate(names):
+        if not reach.any >> bit & 1:
+            raise ProgramError(
+                "conflict",
+                f"with_respect_to has {shown(name)}, on which {result} does not depend",
+                argument=name,
+                accepted="inputs that the result depends on",
+            )
+        if reach.smooth >> bit & 1:
+            continue
+        if bit in dependence.blocking:
+            node, function = dependence.blocking[bit]
+            raise _unsupported(
+                node, function, f"{node.op} has no derivative with respect to {shown(name)}"
+            )
+        raise ProgramError(
+            "conflict",
+            f"with_respect_to has {shown(name)}, on which {result} depends through integers or "
+            "bools alone, which have no gradient",
+            argument=name,
+            accepted="inputs that the result depends on through floats",
+        )
+
+
+def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
+    known = [each.name for each in form.inputs]
+    entry: Any = text.section(value, "vectorize", known)
+    if not entry:
+        raise ProgramError("missing", "vectorize names no input", argument="vectorize")
+    axes = {}
+    for name, axis in entry.items():
+        spec = form.inputs[known.index(name)].spec
+        rank = len(spec.shape)
+        if rank == dimensions.MAX_RANK:
+            raise ProgramError(
+                "limit_exceeded",
+                f"vectorize: {shown(name)} has {rank} dimensions already",
+                argument=name,
+                limit=dimensions.MAX_RANK,
+            )
+        if isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis <= rank:
+            raise ProgramError(
+                "out_of_range",
+                f"vectorize: the axis of {shown(name)} is {shown(axis)}, must be 0 to {rank}",
+                argument=name,
+                value=shown(axis),
+                accepted=f"0 to {rank}",
+            )
+        axes[known.index(name)] = axis
+    results: tuple[Output, ...] = form.outputs
+    wide = next((each for each in results if len(each.spec.shape) == dimensions.MAX_RANK), None)
+    if wide is not None:
+        raise ProgramError(
+            "limit_exceeded",
+            f"vectorize: the result {shown(wide.name)} has {dimensions.MAX_RANK} dimensions "
+            "already",
+            argument=wide.name,
+            limit=dimensions.MAX_RANK,
+        )
+    _require_vectorisable(form, [known[index] for index in axes])
+    return Vectorized(form, axes, _dimension(form, dimension))
+
+
+def _require_vectorisable(form: Form, names: list[str]) -> None:
+    """Check that mlx can vectorise what depends on inputs.
+
+    Raises:
+        Unsupported: an operation that it cannot, or a loop whose rounds are decided by values.
+    """
+    library = form.library
+    loops = library.users_of(("while",))
+    if "" in loops:
+        graphs = (library.main, *library.functions.values())
+        node, function = next(
+            (node, graph.name) for graph in graphs for node in graph.nodes if node.op == "while"
+        )
+        raise _unsupported(
+            node, function, "while cannot be vectorised: rows may end in different rounds"
+        )
+    dependence = Dependence(library, names)
+    for output in range(len(form.outputs)):
+        dependence.of(form.source(output))
+    if dependence.unvectorisable is not None:
+        node, function = dependence.unvectorisable
+        raise _unsupported(node, function, f"mlx cannot vectorise {node.op}")
+
+
+def _dimension(form: Form, value: object) -> Dim:
+    """Return the new axis' length: what is given, or a name that is free."""
+    shapes = [each.spec.shape for each in form.inputs]
+    shapes += [each.spec.shape for each in form.outputs]
+    taken = set(form.fixed).union(*(names_of(shape) for shape in shapes))
+    if value is None:
+        numbered = ("rows" if not number else f"rows{number}" for number in range(len(taken) + 1))
+        return dimensions.named(next(name for name in numbered if name not in taken))
+    if isinstance(value, int) and not isinstance(value, bool):
+        if 0 <= value <= dimensions.MAX_DIMENSION:
+            return value
+    elif isinstance(value, str):
+        try:
+            return dimensions.named(value)
+        except DimensionError as error:
+            raise ProgramError(
+                error.reason, f"dimension: {error}", **{"argument": "dimension", **error.details}
+            ) from None
+    raise ProgramError(
+        "out_of_range",
+        f"dimension is {shown(value)}, must be a name or 0 to {dimensions.MAX_DIMENSION}",
+        argument="dimension",
+        value=shown(value),
+    )
+
+
+def _bound(form: Form, value: object, arrays: Mapping[str, mx.array]) -> Bound:
+    names = list(text.section(value, "bind", [each.name for each in form.inputs]))
+    if not names:
+        raise ProgramError("missing", "bind names no input", argument="bind")
+    for name in names:
+        if name not in arrays:
+            raise ProgramError("missing", f"bind: no array for {shown(name)}", argument=name)
+    chosen = {name: arrays[name] for name in names}
+    mx.eval(list(chosen.values()))
+    return Bound(form, chosen)
+
+
+def _index(name: object, argument: str, known: list[str], kind: str) -> int:
+    if isinstance(name, str) and name in known:
+        return known.index(name)
+    accepted = ", ".join(shown(each) for each in known[:16])
+    raise ProgramError(
+        "missing" if isinstance(name, str) else "wrong_type",
+        f"{argument} has {shown(name)}, which is no {kind}, must be one of {accepted}",
+        argument=argument,
+        value=shown(name),
+        accepted=accepted,
+    )
+
+
+def _unsupported(node: Node, function: str, sentence: str) -> CowMlxError:
+    return Unsupported(
+        f"{place_of(node.name, node.op, function)}: {sentence}",
+        node=node.name,
+        op=node.op,
+        function=function or None,
+    )

@@ -1,0 +1,68 @@
+"""The gradient of a scalar result, with mlx's reverse mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.forms.form import Form, Output, Tracing
+from cowmlx.programs.running.flags import Flags
+
+
+class Gradient:
+    """The derivatives of a result with respect to inputs, and the result itself if wanted.
+
+    Args:
+        inner: the form.
+        of: the index of a result, a float of shape ().
+        inputs: the indices of inputs, floats.
+        value: whether the result comes first.
+    """
+
+    def __init__(self, inner: Form, of: int, inputs: Sequence[int], value: bool) -> None:
+        result = inner.outputs[of]
+        chosen = [inner.inputs[index] for index in inputs]
+        self.library = inner.library
+        self.inputs = inner.inputs
+        self.fixed: Mapping[str, int] = inner.fixed
+        self.levels = inner.levels + 1
+        self.selects = inner.selects
+        names = ", ".join(each.name for each in chosen)
+        self.steps = (*inner.steps, f"gradient of {result.name} with respect to {names}")
+        gradients = [Output(f"{result.name}/{each.name}", each.spec) for each in chosen]
+        self.outputs = tuple([result, *gradients] if value else gradients)
+        self._inner = inner
+        self._of = of
+        self._chosen = list(inputs)
+        self._value = value
+
+    def source(self, output: int) -> str:
+        """Return the value of the written program that a result is computed of."""
+        return self._inner.source(self._of)
+
+    def written(self, arrays: Sequence[mx.array]) -> list[mx.array]:
+        """Return the inputs of the written program."""
+        return self._inner.written(arrays)
+
+    def trace(
+        self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
+    ) -> tuple[list[mx.array], Flags]:
+        """Compute some results lazily."""
+        notes: list[Any] = []
+
+        def objective(*chosen: mx.array) -> tuple[mx.array, list[mx.array]]:
+            given = list(arrays)
+            for index, array in zip(self._chosen, chosen, strict=True):
+                given[index] = array
+            (value,), flags = self._inner.trace(given, tracing, [self._of])
+            notes[:] = flags
+            return value, list(flags.values())
+
+        differentiated: Any = mx.value_and_grad(objective, argnums=list(range(len(self._chosen))))
+        (value, flags), gradients = differentiated(*[arrays[index] for index in self._chosen])
+        if isinstance(gradients, mx.array):
+            gradients = (gradients,)
+        results = [value, *gradients] if self._value else list(gradients)
+        return [results[index] for index in wanted], dict(zip(notes, flags, strict=True))

@@ -1,0 +1,172 @@
+"""What ``program_info`` tells of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cowmlx.programs.dimensions import (
+    MAX_DIMENSION,
+    Dim,
+    Shape,
+    count,
+    evaluate_shape,
+    names_of,
+)
+from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.forms.form import Form
+from cowmlx.programs.graph import Graph, Library
+from cowmlx.programs.operations.promotion import BITS
+from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.running.concrete import concrete
+from cowmlx.programs.running.cost import Costs
+
+
+def information(form: Form, dimensions: Mapping[str, int] | None) -> dict[str, Any]:
+    """Return what is known of a form, and for given dimensions what a run of it takes.
+
+    Shapes are lists of numbers and texts such as "2*batch". Memory and multiplications are those
+    of the program as it is written; what is derived of it takes a small multiple.
+
+    Args:
+        form: the form.
+        dimensions: values of all its dimensions, or None.
+
+    Raises:
+        ProgramError: a value that is missing, unknown or out of range, or shapes that cannot meet.
+    """
+    library = form.library
+    found: dict[str, Any] = {
+        "inputs": [
+            {"name": each.name, **_spec(each.spec)} for each in form.inputs if not each.parameter
+        ],
+        "parameters": [
+            {
+                "name": each.name,
+                **_spec(each.spec),
+                "init": None if each.init is None else {"name": each.init[0], **each.init[1]},
+            }
+            for each in form.inputs
+            if each.parameter
+        ],
+        "outputs": [{"name": each.name, **_spec(each.spec)} for each in form.outputs],
+        "dimensions": sorted(_names(form) - set(form.fixed)),
+        "bound_dimensions": dict(form.fixed),
+        "derived": list(form.steps),
+        "nodes": _nodes(library.main),
+        "functions": [
+            {
+                "name": graph.name,
+                "inputs": [{"name": each.name, **_spec(each.spec)} for each in graph.declared],
+                "outputs": [{"name": name, **_spec(graph.specs[name])} for name in graph.outputs],
+                "nodes": _nodes(graph),
+            }
+            for graph in library.functions.values()
+        ],
+    }
+    if dimensions is not None:
+        values = _checked(form, dimensions)
+        found["run"] = {
+            "dimensions": dict(dimensions),
+            **_run(concrete(library, values), form, values),
+        }
+    return found
+
+
+def _names(form: Form) -> set[str]:
+    shapes = [each.spec.shape for each in (*form.inputs, *form.library.main.declared)]
+    return set().union(*(names_of(shape) for shape in shapes)) if shapes else set()
+
+
+def _checked(form: Form, given: Mapping[str, int]) -> dict[str, int]:
+    known = _names(form) - set(form.fixed)
+    accepted = ", ".join(sorted(known)) or "none"
+    for name, value in given.items():
+        if name not in known:
+            raise ProgramError(
+                "unknown_option",
+                f"there is no dimension {shown(name)}, must be one of {accepted}",
+                argument=name,
+                accepted=accepted,
+            )
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_DIMENSION:
+            raise ProgramError(
+                "out_of_range",
+                f"dimension {shown(name)} is {shown(value)}, must be 0 to {MAX_DIMENSION}",
+                argument=name,
+                value=shown(value),
+                accepted=f"0 to {MAX_DIMENSION}",
+            )
+    missing = sorted(known - set(given))
+    if missing:
+        raise ProgramError(
+            "missing", f"dimension {shown(missing[0])} has no value", argument=missing[0]
+        )
+    return {**form.fixed, **given}
+
+
+def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, Any]:
+    results = [
+        Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.outputs
+    ]
+    inputs = [
+        Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.inputs
+    ]
+    main = library.main
+    return {
+        "input_bytes": sum(_bytes(each) for each in inputs),
+        "constant_bytes": sum(
+            _bytes(each.spec)
+            for graph in (main, *library.functions.values())
+            for each in graph.constants.values()
+        ),
+        "output_bytes": sum(_bytes(each) for each in results),
+        "intermediate_bytes": _peak(main),
+        "multiplications": Costs(library).multiplications(main),
+    }
+
+
+def _peak(graph: Graph) -> int:
+    """Return the bytes of results that are alive at once, if each goes after its last reader."""
+    nodes = graph.needed(graph.outputs)
+    last = {name: at for at, node in enumerate(nodes) for name in node.inputs if name}
+    last.update((name, len(nodes)) for name in graph.outputs)
+    ending: dict[int, list[str]] = {}
+    alive = peak = 0
+    for at, node in enumerate(nodes):
+        for name in node.outputs:
+            alive += _bytes(graph.specs[name])
+            ending.setdefault(last.get(name, at), []).append(name)
+        peak = max(peak, alive)
+        alive -= sum(_bytes(graph.specs[name]) for name in ending.pop(at, []))
+    return peak
+
+
+def _bytes(spec: Spec) -> int:
+    elements = count(spec.shape)
+    assert isinstance(elements, int)
+    return elements * BITS[spec.dtype] // 8
+
+
+def _nodes(graph: Graph) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": node.name,
+            "op": node.op,
+            "inputs": list(node.inputs),
+            "outputs": [{"name": name, **_spec(graph.specs[name])} for name in node.outputs],
+        }
+        for node in graph.nodes
+    ]
+
+
+def _spec(spec: Spec) -> dict[str, Any]:
+    return {"dtype": spec.dtype, "shape": _shape(spec.shape)}
+
+
+def _shape(shape: Shape) -> list[int | str]:
+    return [_dimension(each) for each in shape]
+
+
+def _dimension(dimension: Dim) -> int | str:
+    return dimension if isinstance(dimension, int) else str(dimension)

@@ -1,0 +1,249 @@
+"""Programs: checked once, derived, and run many times."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.errors import Unsupported
+from cowmlx.programs.bounds import MAX_TRACES
+from cowmlx.programs.checking.checker import check
+from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.forms.derive import derive
+from cowmlx.programs.forms.form import Form, Output
+from cowmlx.programs.forms.written import Written
+from cowmlx.programs.graph import Declared, Library
+from cowmlx.programs.information import information
+from cowmlx.programs.operations.promotion import name_of
+from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.rehearsal import rehearse
+from cowmlx.programs.running.rounds import Steps
+from cowmlx.programs.sizes import solve
+from cowmlx.programs.traced import Traced
+
+Signature = tuple[tuple[tuple[int, ...], mx.Dtype], ...]
+
+
+class Program:
+    """A computation as data; made by :meth:`parse` and :meth:`derive`.
+
+    Everything happens on the caller's thread, and on mlx's default stream of the moment.
+
+    Args:
+        form: what it computes.
+
+    Attributes:
+        longest_turn: the seconds of the longest step of a run so far; 0 before the first.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.longest_turn = 0.0
+        self._form = form
+        self._traces: OrderedDict[tuple[Any, ...], Traced] = OrderedDict()
+        # What most runs ask for: the shapes and dtypes of the last tuples of inputs.
+        self._known: OrderedDict[tuple[Any, ...], Traced] = OrderedDict()
+
+    @classmethod
+    def parse(cls, text: str | bytes, gpu: bool = False) -> Program:
+        """Return the program of a JSON text.
+
+        Args:
+            text: the program.
+            gpu: whether it will run on a GPU, which has no float64.
+
+        Raises:
+            ProgramError: what is wrong with it, with the node, its operation and shapes.
+            Unsupported: it needs a dtype that the device lacks.
+        """
+        library = check(text)
+        if gpu:
+            _require_dtypes(library)
+        return cls(Written(library))
+
+    @property
+    def form(self) -> Form:
+        """What it computes."""
+        return self._form
+
+    @property
+    def inputs(self) -> tuple[Declared, ...]:
+        """What a run takes: inputs, then parameters."""
+        return self._form.inputs
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What a run gives."""
+        return self._form.outputs
+
+    def derive(self, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None) -> Program:
+        """Return a gradient, a vectorisation, or a program with inputs bound.
+
+        Args:
+            spec: which, as JSON: see :func:`cowmlx.programs.forms.derive.derive`.
+            arrays: those that "bind" names.
+
+        Raises:
+            ProgramError: it asks for what cannot be.
+            Unsupported: mlx cannot differentiate or vectorise an operation.
+        """
+        form = derive(self._form, spec, arrays)
+        rehearse(form)
+        return Program(form)
+
+    def run(self, inputs: Sequence[mx.array], *, check_finite: bool = False) -> Run:
+        """Return a run, which computes nothing before its steps are taken.
+
+        Args:
+            inputs: evaluated arrays, in the order of :attr:`inputs`. Those that the caller lets go
+                of before the first step, handles and all, are computed in place where mlx can.
+            check_finite: whether an operation that makes a NaN or an infinity of finite numbers
+                is an error, which names the first.
+
+        Raises:
+            ProgramError: a wrong number, dtype or shape, names of dimensions that disagree, or
+                shapes that cannot meet for the values that they have now.
+        """
+        key = (check_finite, *[(array.shape, array.dtype) for array in inputs])
+        traced = self._known.get(key)
+        if traced is None:
+            traced = self._traced(inputs, check_finite)
+            _keep(self._known, key, traced)
+        return Run(self, traced, list(inputs))
+
+    def solve(self, inputs: Sequence[mx.array]) -> dict[str, int]:
+        """Return the values of all dimensions for some inputs.
+
+        Raises:
+            ProgramError: a wrong number, dtype or shape, or names that disagree.
+        """
+        declared = self._form.inputs
+        if len(inputs) != len(declared):
+            names = ", ".join(shown(each.name) for each in declared[:16])
+            raise ProgramError(
+                "missing" if len(inputs) < len(declared) else "out_of_range",
+                f"the run has {len(inputs)} inputs, must have {len(declared)}: {names}",
+                argument="inputs",
+                value=len(inputs),
+                accepted=f"{len(declared)}",
+            )
+        for each, array in zip(declared, inputs, strict=True):
+            dtype = name_of(array.dtype)
+            if dtype != each.spec.dtype:
+                raise ProgramError(
+                    "wrong_type",
+                    f"input {shown(each.name)} is {dtype}, must be {each.spec.dtype}",
+                    argument=each.name,
+                    dtypes=dtype,
+                    accepted=each.spec.dtype,
+                )
+        shapes = [(each.name, each.spec.shape) for each in declared]
+        return solve(shapes, [tuple(array.shape) for array in inputs], self._form.fixed)
+
+    def info(self, dimensions: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """Return what ``program_info`` tells.
+
+        Args:
+            dimensions: values of dimensions, for which memory and multiplications are told too.
+
+        Raises:
+            ProgramError: a dimension that there is not, or shapes that cannot meet for these.
+        """
+        found = information(self._form, dimensions)
+        return found | {"longest_turn": self.longest_turn or None, "traces": len(self._traces)}
+
+    def _traced(self, inputs: Sequence[mx.array], check_finite: bool) -> Traced:
+        values = self.solve(inputs)
+        key = (check_finite, *sorted(values.items()))
+        traced = self._traces.get(key)
+        if traced is None:
+            traced = Traced(self._form, values, check_finite)
+        _keep(self._traces, key, traced)
+        return traced
+
+
+class Run:
+    """One run of a program.
+
+    Args:
+        program: whose it is.
+        traced: what is computed.
+        inputs: the arrays.
+
+    Attributes:
+        specs: dtypes and shapes of the results.
+    """
+
+    def __init__(self, program: Program, traced: Traced, inputs: list[mx.array]) -> None:
+        self.specs: tuple[Spec, ...] = traced.specs
+        self._program = program
+        self._traced = traced
+        self._inputs = inputs
+
+    def steps(self) -> Steps:
+        """Compute the results, once; yields where others may have a turn.
+
+        Returns:
+            The results, evaluated.
+
+        Raises:
+            CowMlxError: an index out of range, a loop that does not end, numbers that are not
+                finite where that is checked; what mlx raises.
+        """
+        steps = self._traced.steps(self._inputs)
+        try:
+            while True:
+                began = perf_counter()
+                try:
+                    next(steps)
+                except StopIteration as stop:
+                    results: list[mx.array] = stop.value
+                    return results
+                finally:
+                    turn = perf_counter() - began
+                    if turn > self._program.longest_turn:
+                        self._program.longest_turn = turn
+                yield
+        finally:
+            steps.close()
+            self._inputs.clear()
+
+    def finish(self) -> list[mx.array]:
+        """Take all steps, for those who have nobody else to give a turn to."""
+        steps = self.steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                results: list[mx.array] = stop.value
+                return results
+
+
+def _keep(
+    cache: OrderedDict[tuple[Any, ...], Traced], key: tuple[Any, ...], traced: Traced
+) -> None:
+    """Keep what was used last, and only so many."""
+    cache[key] = traced
+    cache.move_to_end(key)
+    if len(cache) > MAX_TRACES:
+        cache.popitem(last=False)
+
+
+def _require_dtypes(library: Library) -> None:
+    """Check that a GPU has all dtypes.
+
+    Raises:
+        Unsupported: a value is float64.
+    """
+    for graph in (library.main, *library.functions.values()):
+        for name, spec in graph.specs.items():
+            if spec.dtype == "float64":
+                raise Unsupported(
+                    f"{shown(name)} is float64, which a GPU does not have; use float32, or start "
+                    "the runtime on the CPU",
+                    argument=name,
+                    dtypes="float64",
+                )

@@ -1,0 +1,130 @@
+"""A form for given dimensions: what all its runs with them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import mlx.core as mx
+
+from cowmlx.programs.bounds import MAX_TRACED_DEPTH
+from cowmlx.programs.dimensions import evaluate_shape
+from cowmlx.programs.forms.form import Form, Tracing
+from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.running import flags as flagging
+from cowmlx.programs.running import unsupported
+from cowmlx.programs.running.compiling import Unit
+from cowmlx.programs.running.concrete import concrete
+from cowmlx.programs.running.flags import Flags
+from cowmlx.programs.running.plan import Segment
+from cowmlx.programs.running.rounds import Rounds, Steps, Units
+from cowmlx.programs.running.tracing import Decisions
+
+GROWTH = 3
+"""How much deeper a graph becomes when mlx differentiates it."""
+
+
+class Traced:
+    """What is computed for given dimensions.
+
+    Args:
+        form: the form.
+        values: of all its dimensions.
+        finite: whether numbers that are not finite are errors.
+
+    Raises:
+        ProgramError: shapes that cannot meet for these values.
+    """
+
+    def __init__(self, form: Form, values: Mapping[str, int], finite: bool) -> None:
+        self.specs = tuple(
+            Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.outputs
+        )
+        self._form = form
+        self._library = concrete(form.library, values)
+        self._finite = finite
+        self._units = Units(self._library, finite)
+        self._depth = MAX_TRACED_DEPTH // GROWTH ** max(form.levels - 1, 0)
+        self._derived: Unit | None = None
+        main = self._library.main
+        is_decided = self._units.planner.is_decided(main)
+        self._is_written = form.levels == 0 and not form.selects
+        self._is_decided = is_decided and not form.selects
+        self._whole: tuple[Unit, list[int]] | None = None
+        if self._is_written:
+            self._prepare_whole()
+        elif not self._is_decided:
+            depth = self._units.planner.costs.unrolled(main).depth
+            compiles = depth * GROWTH**form.levels <= MAX_TRACED_DEPTH
+            self._derived = Unit(lambda arrays: self._trace(arrays, None), compiles)
+
+    def _prepare_whole(self) -> None:
+        """Prepare the way of most runs: one unit, which gives all results."""
+        main = self._library.main
+        stages = self._units.plan(main, main.outputs)
+        if len(stages) != 1 or not isinstance(stages[0].part, Segment):
+            return
+        segment = stages[0].part
+        if segment.gives == main.outputs:
+            names = [each.name for each in main.declared]
+            reads = [names.index(name) for name in segment.reads]
+            self._whole = self._units.unit(main, segment), reads
+
+    def steps(self, arrays: list[mx.array]) -> Steps:
+        """Compute the results of a run; yields where others may have a turn.
+
+        Args:
+            arrays: the inputs; the list is emptied, so that those that nobody else holds can be
+                computed in place.
+
+        Raises:
+            CowMlxError: an index out of range, a loop that does not end, a number that is not
+                finite, or what mlx cannot differentiate or vectorise.
+        """
+        if self._is_written:
+            given = self._form.written(arrays)
+            arrays.clear()
+            if self._whole is not None:
+                unit, reads = self._whole
+                results, flags = unit([given[index] for index in reads])
+                given.clear()
+                notes = unit.notes
+                mx.eval(results, flags)
+                flagging.raise_first(zip(notes, flags, strict=True))
+                return results
+            return (yield from self._in_rounds(given))
+        if self._derived is not None:
+            with unsupported.told(self._form.steps):
+                results, flags = self._derived(arrays)
+            arrays.clear()
+            notes = self._derived.notes
+            mx.eval(results, flags)
+            flagging.raise_first(zip(notes, flags, strict=True))
+            return results
+        return (yield from self._decided(arrays))
+
+    def _in_rounds(self, arrays: list[mx.array]) -> Steps:
+        main = self._library.main
+        rounds = Rounds(self._units)
+        results = yield from rounds.graph(main, arrays, main.outputs)
+        yield from rounds.settle(results)
+        return results
+
+    def _decided(self, arrays: list[mx.array]) -> Steps:
+        """Find out what control flow does, then compute what is derived of that."""
+        main = self._library.main
+        wanted = tuple(dict.fromkeys(self._form.source(index) for index in range(len(self.specs))))
+        rounds = Rounds(self._units, values=False)
+        yield from rounds.graph(main, self._form.written(arrays), wanted)
+        yield
+        with unsupported.told(self._form.steps):
+            results, flags = self._trace(arrays, rounds.decisions)
+        arrays.clear()
+        mx.eval(results, *flags.values())
+        flagging.raise_first(flags.items())
+        return results
+
+    def _trace(
+        self, arrays: Sequence[mx.array], decisions: Decisions | None
+    ) -> tuple[list[mx.array], Flags]:
+        tracing = Tracing(self._library, decisions, self._finite, self._depth)
+        return self._form.trace(arrays, tracing, range(len(self.specs)))
