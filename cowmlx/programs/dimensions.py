@@ -106,8 +106,11 @@ class Symbolic:
         text = ""
         # Numbers come last, as in "batch+3".
         for atoms, factor in sorted(self.terms, key=lambda term: (not term[0], term[0])):
-            names = "*".join(atom.name for atom in atoms)
             size = abs(factor)
+            alone = len(atoms) == 1 and size == 1
+            names = "*".join(
+                atom.name if alone or atom.dividend is None else f"({atom.name})" for atom in atoms
+            )
             shown = names if names and size == 1 else f"{size}*{names}" if names else f"{size}"
             text += ("-" if factor < 0 else "+" if text else "") + shown
         return text
@@ -334,7 +337,9 @@ class _Reader:
 
     def sum(self, depth: int) -> Dim:
         """Read a sum of products."""
+        negative = self._next("-")
         found = self._product(depth)
+        found = -found if negative else found
         while sign := self._next("+", "-"):
             other = self._product(depth)
             found = found + other if sign == "+" else found - other

@@ -262,9 +262,12 @@ def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
     for each in _listed(value):
         if isinstance(each, str):
             try:
-                found.append(dimensions.parse(each))
+                read = dimensions.parse(each)
             except DimensionError as error:
                 raise _Refused(error.reason, str(error)) from None
+            if isinstance(read, int) and read < 0:
+                raise _Refused("out_of_range", f"it has a dimension of {read}")
+            found.append(read)
         elif isinstance(each, dimensions.Symbolic):
             found.append(each)
         else:

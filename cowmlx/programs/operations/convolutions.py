@@ -125,6 +125,7 @@ def _convolution(axes: int) -> Operation:
         ],
         attributes=(_STRIDE, _PADDING, _DILATION, _GROUPS),
         differentiable=("input", "weight"),
+        vectorisable=axes < 3,
         multiplications=cost,
     )
 
@@ -225,6 +226,7 @@ def _transposed(axes: int) -> Operation:
             _GROUPS,
         ),
         differentiable=("input", "weight"),
+        vectorisable=axes < 3,
     )
 
 
@@ -261,11 +263,13 @@ def _general_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]
     given, weight = cast(arrays)
     axes = given.ndim - 2
     pads = _paddings(axes, attributes["padding"])
-    if _by_windows(given, axes, attributes["groups"]):
-        stride, kernel, spread = (
-            each_axis("conv_general", name, attributes[name], axes)
-            for name in ("stride", "kernel_dilation", "input_dilation")
-        )
+    stride, kernel, spread = (
+        each_axis("conv_general", name, attributes[name], axes)
+        for name in ("stride", "kernel_dilation", "input_dilation")
+    )
+    # With both mlx gives the weight's gradient in another shape.
+    spread_strides = max(stride) > 1 and max(spread) > 1
+    if spread_strides or _by_windows(given, axes, attributes["groups"]):
         groups, flip = attributes["groups"], attributes["flip"]
         return [convolve_windows(given, weight, stride, pads, kernel, spread, groups, flip)]
     options = {**attributes, "padding": ([low for low, _ in pads], [high for _, high in pads])}
@@ -404,6 +408,7 @@ ROWS = (
             Attribute("flip", "bool", False, "Whether windows are reversed, as in mathematics."),
         ),
         differentiable=("input", "weight"),
+        vectorisable=False,
     ),
     row(
         "convolve",

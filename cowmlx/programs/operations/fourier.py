@@ -89,7 +89,7 @@ def _one(name: str, function: Callable[..., mx.array], summary: str, formula: st
         [
             example(f"{kind}[2,6]"),
             example(f"{kind}[5,2]", axis=0, norm="ortho"),
-            example(f"{kind}[2,6]", n=4),
+            example("float32[2,6]", n=4),
             example(f"{kind}[2,6]", n=9, norm="forward"),
         ],
         attributes=(_N, Attribute("axis", "axis", -1, "The axis."), _NORM),
@@ -128,6 +128,7 @@ def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operati
         "the transform of each axis after the other",
         [
             example(f"{kind}[2,4,6]"),
+            example("float32[2,4]"),
             example(f"{kind}[3,4]", s=[2, 6], axes=[0, 1], norm="ortho"),
         ],
         attributes=(

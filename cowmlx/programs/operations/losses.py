@@ -91,7 +91,11 @@ def _cross_entropy_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.
     if logits.size == 0:
         shape = [each for at, each in enumerate(logits.shape) if at != axis % logits.ndim]
         return reduce_losses(mx.zeros(shape, dtype=_common(arrays)), attributes)
-    logits = logits - mx.stop_gradient(mx.max(logits, axis=axis, keepdims=True))
+    largest = mx.max(logits, axis=axis, keepdims=True)
+    if targets.ndim < logits.ndim:
+        # It cancels, as it does where probabilities sum to 1.
+        largest = mx.stop_gradient(largest)
+    logits = logits - largest
     if targets.ndim == logits.ndim:
         score = mx.sum(logits * targets, axis=axis)
     else:

@@ -188,6 +188,10 @@ def _gather_qmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
         None if indices is None else safe(indices, max(_matrices(array), 1), negative=False)
         for array, indices in ((x, left), (w, right))
     ]
+    if x.ndim == 2 and where[0] is None:
+        # mlx has no gradient for a matrix without an axis before it.
+        x = x[None]
+        where[0] = mx.zeros(w.shape[:-2] if where[1] is None else where[1].shape, mx.int32)
     if where[0] is not None and where[1] is not None:
         where = list(mx.broadcast_arrays(*where))
     unsigned = [None if each is None else each.astype(mx.uint32) for each in where]

@@ -1,0 +1,155 @@
+"""Indices out of range and matrices that cannot be taken: told about, and never followed."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from cowmlx.programs.operations import ROWS, find
+from cowmlx.programs.operations.attributes import attributes_of
+from cowmlx.programs.operations.examples import arrays_of, spec_of
+from cowmlx.programs.operations.promotion import INTEGERS, mlx_dtype
+
+INDEXED = [row for row in ROWS if any(each.name == "indices" for each in row.attributes)]
+
+
+def run(name, inputs, **given):
+    row = find(name)
+    attributes = attributes_of(row, given)
+    inputs = row.arranged(inputs)
+    found = row.compute(inputs, attributes)
+    mx.eval(found)
+    errors = [check.look() for check in row.checks(inputs, attributes)]
+    return found, [error for error in errors if error is not None]
+
+
+def test_every_row_that_takes_indices_has_the_attribute():
+    """Rows whose examples have integers as inputs, but for those of numbers."""
+    numbers = {"comparison and logic", "arithmetic"}
+    from cowmlx.programs.operations import FAMILIES
+
+    for family, rows in FAMILIES.items():
+        for row in rows:
+            takes = {"indices", "targets", "start_indices", "lhs_indices", "rhs_indices"}
+            named = takes & {place.name for place in row.inputs}
+            kinds = [spec_of(text).dtype for each in row.examples for text in each.inputs if text]
+            if named and family not in numbers and any(kind in INTEGERS for kind in kinds):
+                assert row in INDEXED, row.name
+
+
+@pytest.mark.parametrize("row", INDEXED, ids=lambda row: row.name)
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64", "uint64"])
+def test_no_index_reads_foreign_memory(row, dtype):
+    """Whatever indices say, results are made of the inputs' values, which are 1 to 2."""
+    for example in row.examples:
+        attributes = attributes_of(row, example.attributes)
+        inputs = arrays_of(example)
+        far = {"uint8": 255, "int32": 2**31 - 1, "int64": -(2**63), "uint64": 2**63 - 1}[dtype]
+        spoilt = False
+        for at, text in enumerate(example.inputs):
+            spec = text and spec_of(text)
+            if spec and spec.dtype in INTEGERS and "bits" not in text:
+                full = mx.full(spec.shape, far, dtype=mlx_dtype(dtype))
+                inputs[at], spoilt = full, spoilt or full.size > 0
+        given = row.arranged(inputs)
+        found = row.compute(given, attributes)
+        mx.eval(found)
+        for each in found:
+            assert each.size == 0 or np.max(np.abs(np.array(each))) < 1e4
+        errors = [check.look() for check in row.checks(given, attributes)]
+        if spoilt:
+            shown = [str(error) for error in errors if error is not None]
+            assert shown and str(far) in shown[0] and row.name in shown[0]
+        clamped = attributes_of(row, {**example.attributes, "indices": "clamp"})
+        assert row.checks(given, clamped) == []
+
+
+def test_the_index_is_named():
+    _, errors = run("take", [mx.arange(3), mx.array([[0, -3], [70000, 5]])])
+    (error,) = errors
+    assert str(error) == ("take: indices has 70000 at position 2 (2 such values), must be -3 to 2")
+    assert error.reason == "out_of_range"
+    assert error.details == {
+        "op": "take",
+        "argument": "indices",
+        "value": 70000,
+        "position": 2,
+        "accepted": "-3 to 2",
+    }
+
+
+def test_clamped_indices_are_the_nearest():
+    (found,), errors = run(
+        "take", [mx.arange(3), mx.array([70000, -70000, -1, 1])], indices="clamp"
+    )
+    assert found.tolist() == [2, 0, 2, 1] and errors == []
+
+
+def test_class_ids_do_not_count_from_the_end():
+    _, errors = run("cross_entropy", [mx.zeros((2, 3)), mx.array([0, -1])])
+    assert "-1 at position 1" in str(errors[0]) and "0 to 2" in str(errors[0])
+
+
+def test_one_hot_of_a_clamped_index_has_no_one():
+    (found,), errors = run("one_hot", [mx.array([1, 9, -1])], num_classes=2, indices="clamp")
+    assert found.tolist() == [[0, 1], [0, 0], [0, 0]] and errors == []
+
+
+def test_windows_are_moved_inside():
+    (found,), errors = run(
+        "dynamic_slice", [mx.arange(5), mx.array([4])], slice_size=[3], indices="clamp"
+    )
+    assert found.tolist() == [2, 3, 4] and errors == []
+    _, (error,) = run("dynamic_slice", [mx.arange(5), mx.array([4])], slice_size=[3])
+    assert "start_indices[0] has 4" in str(error) and "0 to 2" in str(error)
+
+
+def test_checks_survive_vmap_and_gradients():
+    row = find("take")
+    attributes = attributes_of(row, {})
+
+    def function(a, indices):
+        given = [a, indices]
+        return mx.sum(row.compute(given, attributes)[0]), [
+            check.found for check in row.checks(given, attributes)
+        ]
+
+    indices = mx.array([[0, 1], [2, 7]])
+    a = mx.array([1.0, 2.0, 3.0])
+    (template,) = row.checks([a, indices[0]], attributes)
+    _, (found,) = mx.vmap(function, in_axes=(None, 0))(a, indices)
+    assert "7 at position 1" in str(template.look(found))
+    (_, (found,)), gradient = mx.value_and_grad(function)(a, indices[1])
+    assert "7 at position 1" in str(template.look(found))
+    assert gradient.tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "name, value, problem",
+    [
+        ("inv", [[1.0, 2.0], [2.0, 4.0]], "is not regular"),
+        ("inv", [[1.0, float("nan")], [2.0, 4.0]], "is not regular"),
+        ("tri_inv", [[0.0, 0.0], [1.0, 1.0]], "is not regular"),
+        ("cholesky", [[-1.0, 0.0], [0.0, 1.0]], "is not positive definite"),
+        ("cholesky", [[1.0, 2.0], [2.0, 1.0]], "is not positive definite"),
+        ("svd", [[1.0, float("inf")], [0.0, 1.0]], "is not finite"),
+        ("eig", [[1.0, float("nan")], [0.0, 1.0]], "is not finite"),
+        ("eigh", [[1.0, float("nan")], [float("nan"), 1.0]], "is not finite"),
+        ("pinv", [[1.0, float("nan")], [0.0, 1.0]], "is not finite"),
+        ("qr", [[float("nan")]], "is not finite"),
+    ],
+)
+def test_matrices_that_cannot_be_taken_are_told(name, value, problem, capfd):
+    good = mx.eye(len(value))
+    _, (error,) = run(name, [mx.stack([good, mx.array(value)])])
+    assert str(error) == f"{name}: a {problem} (matrix 1)"
+    assert error.details["position"] == 1
+    assert run(name, [good])[1] == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["solve", "solve_triangular"])
+def test_equations_without_a_solution_are_told(name):
+    _, (error,) = run(name, [mx.zeros((2, 2)), mx.ones((2,))])
+    assert "is not regular" in str(error)

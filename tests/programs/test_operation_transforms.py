@@ -1,0 +1,171 @@
+"""Gradients against central differences, vectorised rows against a loop."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from cowmlx.programs.operations import ROWS, find
+from cowmlx.programs.operations.attributes import attributes_of
+from cowmlx.programs.operations.examples import array_of, spec_of
+from cowmlx.programs.operations.promotion import name_of
+from cowmlx.programs.operations.row import OperationError, Spec
+
+FLOATS = (mx.float32, mx.float64)
+STEP = 2e-3
+# The root of a variance of 0 has no slope.
+NO_SLOPE = {("std", ("float32[]",))}
+
+
+def arrays(row, example, dtype, seed=0):
+    inputs = [
+        None
+        if text is None
+        else array_of(text, 10 * seed + at, dtype if spec_of(text).dtype == "float32" else None)
+        for at, text in enumerate(example.inputs)
+    ]
+    return row.arranged(inputs)
+
+
+def accepts(row, inputs, attributes):
+    specs = [
+        each if each is None else Spec(tuple(each.shape), name_of(each.dtype)) for each in inputs
+    ]
+    try:
+        row.infer(specs, attributes)
+    except OperationError:
+        return False
+    return True
+
+
+def total(row, inputs, attributes, place):
+    """A weighted sum of all finite results, as a function of one input."""
+
+    def function(x):
+        given = [x if at == place else each for at, each in enumerate(inputs)]
+        found = mx.array(0.0, dtype=x.dtype)
+        outs = row.compute(given, attributes)
+        parts = [
+            part
+            for out in outs
+            for part in ((mx.real(out), mx.imag(out)) if out.dtype == mx.complex64 else (out,))
+        ]
+        for out in parts:
+            if out.dtype in FLOATS:
+                weights = mx.cos(mx.arange(out.size).reshape(out.shape)).astype(out.dtype)
+                found = found + mx.sum(mx.where(mx.isfinite(out), out, 0) * weights).astype(x.dtype)
+        return found
+
+    return function
+
+
+def slope(function, x, place):
+    values = x.reshape(-1).tolist()
+
+    def at(step):
+        moved = [*values[:place], values[place] + step, *values[place + 1 :]]
+        return function(mx.array(moved, dtype=mx.float64).astype(x.dtype).reshape(x.shape)).item()
+
+    # float32 is for rows that are linear, so a long step is exact.
+    step = STEP if x.dtype == mx.float64 else 0.5
+    return (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.differentiable], ids=lambda row: row.name
+)
+def test_gradients_are_slopes(row):
+    seen = set()
+    for example in row.examples:
+        attributes = attributes_of(row, example.attributes)
+        inputs = arrays(row, example, "float64")
+        if not accepts(row, inputs, attributes):
+            inputs = arrays(row, example, "float32")
+        for place, x in enumerate(inputs):
+            name = row.inputs[min(place, len(row.inputs) - 1)].name
+            if x is None or x.dtype not in FLOATS or name not in row.differentiable:
+                continue
+            function = total(row, inputs, attributes, place)
+            gradient = mx.grad(function)(x)
+            mx.eval(gradient)
+            assert gradient.shape == x.shape and gradient.dtype == x.dtype
+            seen.add(name)
+            if (row.name, example.inputs) in NO_SLOPE:
+                continue
+            size = abs(function(x).item())
+            for at in range(0, x.size, max(x.size // 3, 1)):
+                wanted, found = slope(function, x, at), gradient.reshape(-1)[at].item()
+                assert abs(wanted - found) <= 2e-3 * (1 + abs(wanted)) + 2e-4 * size
+    assert seen == set(row.differentiable)
+
+
+@pytest.mark.parametrize(
+    "name", ["conv1d", "conv2d", "conv3d", "conv_transpose2d", "conv_general", "layer_norm", "inv"]
+)
+def test_gradients_in_float32_are_those_in_float64(name):
+    """Where float64 takes another road than float32."""
+    row = find(name)
+    for example in row.examples:
+        attributes = attributes_of(row, example.attributes)
+        found = []
+        for dtype in ("float32", "float64"):
+            inputs = arrays(row, example, dtype)
+            for place, x in enumerate(inputs):
+                if x is not None:
+                    found.append(np.array(mx.grad(total(row, inputs, attributes, place))(x)))
+        half = len(found) // 2
+        for one, other in zip(found[:half], found[half:], strict=True):
+            np.testing.assert_allclose(
+                one, other, atol=1e-3 * max(1, np.max(np.abs(other), initial=0))
+            )
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "solve", "exp", "multiply"])
+def test_second_derivatives_are_slopes_of_the_first(name):
+    row = find(name)
+    example = row.examples[0]
+    attributes = attributes_of(row, example.attributes)
+    inputs = arrays(row, example, "float64")
+    first = mx.grad(total(row, inputs, attributes, 0))
+
+    def function(x):
+        return mx.sum(first(x) * mx.sin(mx.arange(x.size).reshape(x.shape)).astype(x.dtype))
+
+    second = mx.grad(function)(inputs[0]).reshape(-1)
+    for at in range(0, second.size, 4):
+        wanted = slope(function, inputs[0], at)
+        assert abs(wanted - second[at].item()) <= 5e-3 * (1 + abs(wanted))
+
+
+VECTORISABLE = [row for row in ROWS if row.vectorisable and row.inputs]
+
+
+@pytest.mark.parametrize("row", VECTORISABLE, ids=lambda row: row.name)
+def test_vectorised_rows_are_a_loop(row):
+    for example in row.examples:
+        attributes = attributes_of(row, example.attributes)
+        many = [arrays(row, example, None, seed) for seed in range(3)]
+        there = [at for at, each in enumerate(many[0]) if each is not None]
+
+        def function(*live, there=there, many=many, attributes=attributes):
+            given = list(many[0])
+            for at, each in zip(there, live, strict=True):
+                given[at] = each
+            checks = row.checks(given, attributes) if row.checks else []
+            return [*row.compute(given, attributes), *(check.found for check in checks)]
+
+        together = mx.vmap(function)(*(mx.stack([inputs[at] for inputs in many]) for at in there))
+        for seed, inputs in enumerate(many):
+            alone = function(*(inputs[at] for at in there))
+            assert len(alone) == len(together)
+            for one, other in zip(together, alone, strict=True):
+                assert one.shape[1:] == other.shape and one.dtype == other.dtype
+                kind = mx.complex64 if one.dtype == mx.complex64 else mx.float32
+                a, b = (np.array(each.astype(kind)) for each in (one[seed], other))
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["inv", "qr", "lu", "det", "solve", "dynamic_slice"])
+def test_what_mlx_cannot_vectorise_is_marked(name):
+    assert not find(name).vectorisable
