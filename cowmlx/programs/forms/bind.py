@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 
+from cowmlx.programs.dimensions import DimensionError
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.form import Form, Output, Tracing
 from cowmlx.programs.graph import Declared
@@ -51,7 +52,14 @@ class Bound:
         """Return the dimensions whose values the arrays tell."""
         shapes = [(name, known[name].shape) for name in self._arrays]
         given = [tuple(array.shape) for array in self._arrays.values()]
-        return solve(shapes, given, self._inner.fixed)
+        try:
+            return solve(shapes, given, self._inner.fixed)
+        except DimensionError as error:
+            raise ProgramError(
+                error.reason,
+                f"bind: {error}; bind the inputs that tell it too",
+                **error.details,
+            ) from None
 
     def _fixed_spec(self, spec: Spec) -> Spec:
         return Spec(substituted(spec.shape, self.fixed), spec.dtype)

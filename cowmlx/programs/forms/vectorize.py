@@ -8,7 +8,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.errors import Unsupported
 from cowmlx.programs.dimensions import Dim
+from cowmlx.programs.failure import shown
 from cowmlx.programs.forms.form import Form, Output, Tracing
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running.flags import Flags
@@ -70,6 +72,14 @@ class Vectorized:
         vectorized: Any = mx.vmap(row, in_axes=tuple(self._axes.values()))
         found = vectorized(*[arrays[index] for index in self._axes])
         count = len(wanted)
+        rows = arrays[next(iter(self._axes))].shape[next(iter(self._axes.values()))]
+        for index, array in zip(wanted, found[:count], strict=True):
+            if array.shape[0] != rows:  # a fault of mlx: of some operations it loses rows
+                raise Unsupported(
+                    f"mlx computes {array.shape[0]} of {rows} rows of "
+                    f"{shown(self.outputs[index].name)}, so it cannot be vectorised",
+                    argument=self.outputs[index].name,
+                )
         return list(found[:count]), dict(zip(notes, found[count:], strict=True))
 
 

@@ -13,7 +13,7 @@ from cowmlx.programs.operations.row import Operation, Spec
 
 
 def concrete(library: Library, values: Mapping[str, int]) -> Library:
-    """Return a program for the values of its dimensions.
+    """Return a program for the values of its dimensions, without nodes that nothing needs.
 
     Raises:
         ProgramError: shapes that cannot meet for these values, with the node.
@@ -32,7 +32,7 @@ def _concrete(graph: Graph, functions: Mapping[str, Graph], values: Mapping[str,
     specs = {each.name: each.spec for each in declared}
     specs |= {each.name: each.spec for each in graph.constants.values()}
     found: list[Node] = []
-    for node in graph.nodes:
+    for node in graph.needed(graph.outputs):
         if isinstance(node.row, Operation):
             attributes = concrete_attributes(node.row, node.attributes, values)
             node = replace(node, attributes=attributes)

@@ -66,8 +66,10 @@ def add(flags: Flags, note: Note, flag: mx.array, guard: mx.array | None) -> Non
     if guard is not None:
         flag = mx.where(guard, flag, mx.zeros_like(flag))
     known = flags.get(note)
-    if known is not None:
-        flag = mx.where(known[0] > 0, known, flag) if note.check else known | flag
+    if known is not None and note.check is None:
+        flag = mx.logical_or(known, flag)
+    elif known is not None:
+        flag = mx.where(known[0] > 0, known, flag)
     flags[note] = flag
 
 

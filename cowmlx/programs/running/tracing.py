@@ -196,11 +196,12 @@ class Scope:
         ]
         if all(each is None for each in after):
             return
+        # Not with | and &: mlx's vmap loses rows where the first of two is the same for all.
         bad = mx.array(False)
         for sound in after:
-            bad = bad if sound is None else bad | ~sound
+            bad = bad if sound is None else mx.logical_or(bad, mx.logical_not(sound))
         for sound in before:
-            bad = bad if sound is None else bad & sound
+            bad = bad if sound is None else mx.logical_and(bad, sound)
         note = Note(node.name, node.op, self._graph.name)
         flagging.add(self._tracer.flags, note, bad, self._guard)
 
@@ -251,7 +252,7 @@ class Scope:
         branches = []
         deepest = 0
         for name, holds in zip(names, (predicate, mx.logical_not(predicate)), strict=True):
-            guard = holds if self._guard is None else self._guard & holds
+            guard = holds if self._guard is None else mx.logical_and(self._guard, holds)
             found, deep = self._run(name, given, depths, (*path, name), guard)
             branches.append(found)
             deepest = max(deepest, *deep)

@@ -1,0 +1,257 @@
+"""Programs derived of programs, against mlx's own transformations, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from support.programs import bits, derive, graph, node, parse, value
+
+from cowmlx.errors import Unsupported
+from cowmlx.programs import bounds
+from cowmlx.programs.failure import ProgramError
+
+NETWORK = graph(
+    [value("x", ["batch", 4]), value("y", ["batch"], "int32")],
+    [
+        node("h", "matmul", "x", "w"),
+        node("a", "tanh", "h"),
+        node("z", "matmul", "a", "v"),
+        node("loss", "cross_entropy", "z", "y", reduction="mean"),
+    ],
+    ["loss", "z"],
+    parameters=[
+        {**value("w", [4, 8]), "init": "glorot_uniform"},
+        {**value("v", [8, 3]), "init": {"name": "he_normal", "gain": 0.5}},
+    ],
+)
+CUBE = graph(
+    [value("x", []), value("n", [], "int32"), value("unused", [])],
+    [node("s", "square", "x"), node("f", "multiply", "s", "x"), node("r", "round", "x")],
+    ["f", "r"],
+)
+SCALAR = {"of": "f", "with_respect_to": ["x"]}
+
+
+def arrays(batch: int = 5) -> list[mx.array]:
+    keys = mx.random.split(mx.random.key(batch), 4)
+    return [
+        mx.random.normal((batch, 4), key=keys[0]),
+        mx.random.randint(0, 3, (batch,), key=keys[1]),
+        mx.random.normal((4, 8), key=keys[2]),
+        mx.random.normal((8, 3), key=keys[3]),
+    ]
+
+
+def network(x, y, w, v):
+    """The operations of the program; cross_entropy as the table has it."""
+    from cowmlx.programs.operations import find
+
+    row = find("cross_entropy")
+    attributes = {"axis": -1, "label_smoothing": 0.0, "reduction": "mean", "indices": "check"}
+    z = mx.tanh(x @ w) @ v
+    return row.compute([z, y, None], attributes)[0]
+
+
+def run(program, *inputs):
+    return program.run(list(inputs)).finish()
+
+
+def test_a_gradient_and_its_value():
+    gradient = derive(
+        parse(NETWORK), gradient={"of": "loss", "with_respect_to": ["v", "w"], "value": True}
+    )
+    assert [each.name for each in gradient.outputs] == ["loss", "loss/v", "loss/w"]
+    for batch in (1, 5):
+        given = arrays(batch)
+        value, (w, v) = mx.value_and_grad(network, argnums=[2, 3])(*given)
+        found = run(gradient, *given)
+        assert [bits(each) for each in found] == [bits(each) for each in (value, v, w)]
+
+
+def test_a_gradient_without_its_value():
+    gradient = derive(parse(NETWORK), gradient={"of": "loss", "with_respect_to": ["w"]})
+    (found,) = run(gradient, *arrays())
+    assert bits(found) == bits(mx.grad(network, argnums=2)(*arrays()))
+
+
+def test_second_and_third_derivatives():
+    program = parse(CUBE)
+    for wanted in (12.0, 12.0, 6.0):
+        program = derive(
+            program, gradient={"of": program.outputs[0].name, "with_respect_to": ["x"]}
+        )
+        assert run(program, mx.array(2.0), mx.array(1), mx.array(0.0))[0].item() == wanted
+    assert program.outputs[0].name == "f/x/x/x"
+
+
+def test_rows():
+    rows = derive(parse(NETWORK), vectorize={"x": 1, "y": 0}, dimension="sets")
+    assert [str(each.spec) for each in rows.outputs] == ["float32(sets)", "float32(sets, batch, 3)"]
+    x, y, w, v = arrays()
+    xs, ys = mx.stack([x, -x], axis=1), mx.stack([y, 2 - y])
+    wanted = mx.vmap(network, in_axes=(1, 0, None, None))(xs, ys, w, v)
+    assert bits(run(rows, xs, ys, w, v)[0]) == bits(wanted)
+
+
+def test_bound_inputs_are_given_once():
+    x, y, w, v = arrays()
+    bound = derive(parse(NETWORK), {"x": x, "v": v}, bind={"x": 1, "v": 2})
+    assert [each.name for each in bound.inputs] == ["y", "w"]
+    assert [str(each.spec) for each in bound.inputs] == ["int32(5)", "float32(4, 8)"]
+    assert bits(run(bound, y, w)[0]) == bits(network(x, y, w, v))
+    with pytest.raises(ProgramError, match=r"input 'y' has the shape \(4\), declared is \(5\)"):
+        bound.run([y[:4], w])
+
+
+COMPOSITIONS: dict[str, list[dict[str, Any]]] = {
+    "gradient, vectorize, bind": [
+        {"gradient": {"of": "loss", "with_respect_to": ["w"]}},
+        {"vectorize": {"x": 0}},
+        {"bind": {"y": 0}},
+    ],
+    "bind, gradient, vectorize": [
+        {"bind": {"y": 0}},
+        {"gradient": {"of": "loss", "with_respect_to": ["w"]}},
+        {"vectorize": {"x": 0}},
+    ],
+    "gradient, bind, vectorize": [
+        {"gradient": {"of": "loss", "with_respect_to": ["w"]}},
+        {"bind": {"y": 0}},
+        {"vectorize": {"x": 0}, "dimension": 2},
+    ],
+}
+
+
+@pytest.mark.parametrize("steps", COMPOSITIONS.values(), ids=COMPOSITIONS)
+def test_derivations_in_any_order(steps):
+    x, y, w, v = arrays()
+    program = parse(NETWORK)
+    for step in steps:
+        program = program.derive(json.dumps(step), {"y": y})
+    xs = mx.stack([x, x * 2])
+    wanted = mx.vmap(mx.grad(network, argnums=2), in_axes=(0, None, None, None))(xs, y, w, v)
+    assert bits(run(program, xs, w, v)[0]) == bits(wanted)
+
+
+def test_a_gradient_of_rows():
+    """Of the sum over rows, each with its own program."""
+    total = graph([value("x", [3])], [node("s", "square", "x"), node("t", "sum", "s")], ["t"])
+    rows = derive(parse(total), vectorize={"x": 0}, dimension=1)
+    with pytest.raises(ProgramError, match=r"gradient of 't', which is float32\(1\)"):
+        derive(rows, gradient={"of": "t", "with_respect_to": ["x"]})
+
+
+WRONG: dict[str, tuple[Any, str, str]] = {
+    "nothing": ({}, "missing", "must have one of gradient, vectorize, bind"),
+    "two": ({"gradient": SCALAR, "vectorize": {"x": 0}}, "conflict", "gradient and vectorize"),
+    "unknown": ({"hessian": {}}, "unknown_option", "the key 'hessian'"),
+    "no of": ({"gradient": {"with_respect_to": ["x"]}}, "missing", "gradient needs 'of'"),
+    "of nowhere": (
+        {"gradient": {"of": "g", "with_respect_to": ["x"]}},
+        "missing",
+        "of has 'g', which is no result, must be one of 'f', 'r'",
+    ),
+    "with respect to nothing": (
+        {"gradient": {"of": "f", "with_respect_to": []}},
+        "missing",
+        "with_respect_to is empty",
+    ),
+    "twice": ({"gradient": {"of": "f", "with_respect_to": ["x", "x"]}}, "conflict", "twice"),
+    "integers": (
+        {"gradient": {"of": "f", "with_respect_to": ["n"]}},
+        "wrong_type",
+        "with_respect_to has 'n', which is int32",
+    ),
+    "independent": (
+        {"gradient": {"of": "f", "with_respect_to": ["unused"]}},
+        "conflict",
+        "'unused', on which 'f' does not depend",
+    ),
+    "value no bool": (
+        {"gradient": {**SCALAR, "value": 1}},
+        "wrong_type",
+        "value is 1, must be true or false",
+    ),
+    "no rows": ({"vectorize": {}}, "missing", "vectorize names no input"),
+    "rows of nothing": ({"vectorize": {"q": 0}}, "unknown_option", "the key 'q'"),
+    "axis": ({"vectorize": {"x": 1}}, "out_of_range", "axis of 'x' is 1, must be 0 to 0"),
+    "axis no number": ({"vectorize": {"x": True}}, "out_of_range", "axis of 'x' is True"),
+    "dimension": ({"vectorize": {"x": 0}, "dimension": -1}, "out_of_range", "dimension is -1"),
+    "dimension name": ({"vectorize": {"x": 0}, "dimension": "2n"}, "out_of_range", "dimension"),
+    "dimension alone": ({"bind": {"x": 1}, "dimension": 2}, "conflict", '"dimension" goes with'),
+    "bind nothing": ({"bind": {}}, "missing", "bind names no input"),
+    "bind no array": ({"bind": {"x": 1}}, "missing", "bind: no array for 'x'"),
+}
+
+
+@pytest.mark.parametrize(("spec", "reason", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_derived_is_named(spec, reason, message):
+    with pytest.raises(ProgramError, match=message) as caught:
+        parse(CUBE).derive(json.dumps(spec))
+    assert caught.value.reason == reason
+
+
+def test_an_array_that_does_not_fit_is_not_bound():
+    program = parse(CUBE)
+    for array, message in (
+        (mx.array(1), r"input 'x' is float32\(\), but the array is int32\(\)"),
+        (mx.zeros(3), r"but the array is float32\(3\)"),
+    ):
+        with pytest.raises(ProgramError, match=message):
+            derive(program, {"x": array}, bind={"x": 1})
+    composite = graph([value("a", ["n"]), value("b", ["2*n"])], [node("s", "sum", "b")], ["s"])
+    with pytest.raises(ProgramError, match=r"bind: .*'n' has no value; bind the inputs"):
+        derive(parse(composite), {"b": mx.zeros(4)}, bind={"b": 1})
+    both = derive(parse(composite), {"b": mx.zeros(4), "a": mx.zeros(2)}, bind={"b": 1, "a": 1})
+    assert run(both)[0].item() == 0
+
+
+def test_a_gradient_through_integers_alone_is_refused():
+    program = graph(
+        [value("x", [3])],
+        [
+            node("i", "argmax", "x"),
+            node("f", "astype", "i", dtype="float32"),
+            node("g", "sin", "f"),
+        ],
+        ["g"],
+    )
+    with pytest.raises(ProgramError, match="through integers or bools alone"):
+        derive(parse(program), gradient={"of": "g", "with_respect_to": ["x"]})
+
+
+def test_an_operation_without_a_derivative_is_named():
+    program = graph(
+        [value("x", [3, 3])],
+        [node(["u", "s", "v"], "svd", "x"), node("t", "sum", "s")],
+        ["t"],
+    )
+    with pytest.raises(Unsupported, match=r"node 'u' \(svd\): svd has no derivative") as caught:
+        derive(parse(program), gradient={"of": "t", "with_respect_to": ["x"]})
+    assert caught.value.details["op"] == "svd"
+
+
+def test_an_operation_that_cannot_be_vectorised_is_named():
+    program = graph([value("x", [3, 3])], [node(["q", "r"], "qr", "x")], ["q"])
+    with pytest.raises(Unsupported, match=r"node 'q' \(qr\): mlx cannot vectorise qr"):
+        derive(parse(program), vectorize={"x": 0})
+
+
+def test_derivations_of_derivations_are_bounded():
+    program = parse(graph([value("x", [])], [node("f", "exp", "x")], ["f"]))
+    wide = program
+    for _ in range(8):
+        wide = derive(wide, vectorize={"x": 0})
+    with pytest.raises(ProgramError, match="'x' has 8 dimensions already"):
+        derive(wide, vectorize={"x": 0})
+    many = graph(
+        [value("x", []), *(value(f"a{at}", []) for at in range(17))], [node("f", "exp", "x")], ["f"]
+    )
+    bound = parse(many)
+    for at in range(bounds.MAX_DERIVATIONS):
+        bound = derive(bound, {f"a{at}": mx.array(0.0)}, bind={f"a{at}": 1})
+    with pytest.raises(ProgramError, match="derived 16 times, which is the most"):
+        derive(bound, {"a16": mx.array(0.0)}, bind={"a16": 1})

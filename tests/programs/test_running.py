@@ -1,0 +1,251 @@
+"""Runs: what is checked before, what is kept between them, what others get of the time."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import pytest
+from support.programs import bits, derive, graph, node, parse, value
+
+from cowmlx.accelerate import kernels
+from cowmlx.programs import bounds
+from cowmlx.programs.failure import ProgramError
+from cowmlx.programs.running import plan
+
+PAIR = graph(
+    [value("x", ["n", 3]), value("y", ["n"]), value("i", [], "int32")],
+    [
+        node("s", "sum", "x", axis=1),
+        node("z", "add", "s", "y"),
+        node("t", "take", "z", "i"),
+    ],
+    ["z", "t"],
+)
+
+
+def inputs(n: int = 4, i: int = 0) -> list[mx.array]:
+    found = [mx.ones((n, 3)), mx.zeros(n), mx.array(i)]
+    mx.eval(found)
+    return found
+
+
+def test_shapes_of_results_are_known_before_anything_is_computed():
+    run = parse(PAIR).run(inputs(7))
+    assert [str(each) for each in run.specs] == ["float32(7)", "float32()"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "message"),
+    [
+        (inputs()[:2], "missing", "the run has 2 inputs, must have 3: 'x', 'y', 'i'"),
+        ([*inputs(), mx.zeros(1)], "out_of_range", "the run has 4 inputs, must have 3"),
+        ([mx.ones((4, 3), mx.int32), *inputs()[1:]], "wrong_type", "input 'x' is int32, must be f"),
+        ([mx.ones(3), *inputs()[1:]], "conflict", r"input 'x' has the shape \(3\).*2 dimensions"),
+        ([mx.ones((4, 2)), *inputs()[1:]], "conflict", r"declared is \(n, 3\)"),
+        (
+            [mx.ones((4, 3)), mx.zeros(5), mx.array(0)],
+            "conflict",
+            r"input 'y' has the shape \(5\), declared is \(n\): n is 4 already \(input 'x'\)",
+        ),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(given, reason, message):
+    with pytest.raises(ProgramError, match=message) as caught:
+        parse(PAIR).run(given)
+    assert caught.value.reason == reason
+
+
+def test_rules_are_asked_again_for_the_dimensions_of_a_run():
+    program = parse(graph([value("x", ["n"])], [node("y", "max", "x")], ["y"]))
+    assert program.run([mx.array([1.0, 3.0])]).finish()[0].item() == 3
+    with pytest.raises(ProgramError, match=r"node 'y' \(max\): max cannot take \(0\)"):
+        program.run([mx.zeros(0)])
+
+
+def test_an_index_out_of_range_is_an_error_that_names_it():
+    program = parse(PAIR)
+    with pytest.raises(ProgramError, match=r"node 't' \(take\).*70000 at position 0") as caught:
+        program.run(inputs(4, 70000)).finish()
+    assert caught.value.details["value"] == 70000
+    assert program.run(inputs(4, 3)).finish()[1].item() == 3
+
+
+def test_traces_are_kept_for_a_bounded_number_of_dimensions():
+    program = parse(PAIR)
+    for n in range(1, 3 * bounds.MAX_TRACES):
+        assert program.run(inputs(n)).finish()[0].tolist() == [3.0] * n
+    assert program.info()["traces"] == bounds.MAX_TRACES
+    assert program.run(inputs(1)).finish()[0].tolist() == [3.0]
+
+
+def test_a_program_is_traced_once(monkeypatch):
+    from cowmlx.programs.running.tracing import Tracer
+
+    traced = []
+    results = Tracer.nodes
+    monkeypatch.setattr(Tracer, "nodes", lambda *given: traced.append(1) or results(*given))
+    program = parse(PAIR)
+    for _ in range(5):
+        program.run(inputs()).finish()
+    assert len(traced) == (1 if kernels.available() else 5)
+
+
+def test_inputs_given_up_are_computed_in_place():
+    big = graph([value("x", ["n"])], [node("s", "sin", "x"), node("y", "square", "s")], ["y"])
+    program = parse(big)
+    program.run([mx.zeros(1 << 20)]).finish()
+
+    def growth(keeps: bool) -> int:
+        given = [mx.random.normal((1 << 20,))]
+        mx.eval(given)
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        run = program.run(given)
+        if not keeps:
+            given.clear()
+        run.finish()
+        return mx.get_peak_memory() - before
+
+    assert growth(keeps=False) < 1 << 20
+    assert growth(keeps=True) >= 4 << 20
+
+
+def test_the_operation_that_makes_numbers_that_are_not_finite_is_named():
+    program = parse(
+        graph(
+            [value("x", [2])],
+            [node("l", "log", "x"), node("e", "exp", "l"), node("m", "add", "e", "mask")],
+            ["m"],
+            constants=[{"name": "mask", "dtype": "float32", "value": ["-inf", 0]}],
+        )
+    )
+    good, bad = mx.array([1.0, 2.0]), mx.array([1.0, 0.0])
+    for given in (good, bad):
+        assert program.run([given]).finish()[0].shape == (2,)
+    program.run([good], check_finite=True).finish()  # the mask was infinite before
+    with pytest.raises(ProgramError, match=r"node 'l' \(log\): log makes a number that is not"):
+        program.run([bad], check_finite=True).finish()
+    rows = derive(program, vectorize={"x": 0})
+    with pytest.raises(ProgramError, match=r"node 'l' \(log\)"):
+        rows.run([mx.stack([good, bad])], check_finite=True).finish()
+
+
+def long_chain(count: int) -> dict[str, object]:
+    names = ["x", *(f"v{at}" for at in range(count))]
+    nodes = [node(names[at + 1], ("sin", "cos")[at % 2], names[at]) for at in range(count)]
+    return graph([value("x", [5])], nodes, [names[-1], names[count // 2]])
+
+
+def test_long_programs_are_cut_and_give_the_same(monkeypatch):
+    x = mx.random.normal((5,))
+    whole = parse(long_chain(300)).run([x]).finish()
+    monkeypatch.setattr(plan, "MAX_UNIT_NODES", 16)
+    monkeypatch.setattr("cowmlx.programs.running.rounds.TURN", 0.0)
+    run = parse(long_chain(300)).run([x])
+    steps = run.steps()
+    turns = 0
+    try:
+        while True:
+            next(steps)
+            turns += 1
+    except StopIteration as stop:
+        found = stop.value
+    assert turns == 19
+    assert [bits(each) for each in found] == [bits(each) for each in whole]
+
+
+def test_results_may_be_inputs_and_constants():
+    program = parse(
+        graph(
+            [value("x", [2])],
+            [],
+            ["c", "x"],
+            constants=[{"name": "c", "dtype": "int8", "value": [1, 2, 3]}],
+        )
+    )
+    found = program.run([mx.array([5.0, 6.0])]).finish()
+    assert [each.tolist() for each in found] == [[1, 2, 3], [5, 6]]
+
+
+def test_zero_sized_and_0d_arrays():
+    program = parse(PAIR | {"outputs": ["z"]})
+    found = program.run([mx.zeros((0, 3)), mx.zeros(0), mx.array(0)]).finish()
+    assert found[0].shape == (0,)
+
+
+def test_random_numbers_come_from_their_keys_alone():
+    program = parse(
+        graph(
+            [value("key", [2], "uint32"), value("x", ["n"])],
+            [
+                node("keys", "random_split", "key"),
+                node(["a", "b"], "unbind", "keys"),
+                node("u", "random_normal", "a", shape=["n"]),
+                node("v", "random_uniform", "b", shape=["n", 2]),
+            ],
+            ["u", "v"],
+        )
+    )
+    key = mx.random.key(7)
+    first = program.run([key, mx.zeros(5)]).finish()
+    mx.random.seed(99)
+    again = program.run([key, mx.ones(5)]).finish()
+    assert [bits(each) for each in first] == [bits(each) for each in again]
+    other = program.run([mx.random.key(8), mx.zeros(5)]).finish()
+    assert bits(other[0]) != bits(first[0])
+    a, b = mx.random.split(key)
+    assert bits(first[0]) == bits(mx.random.normal((5,), key=a))
+    assert bits(first[1]) == bits(mx.random.uniform(shape=(5, 2), key=b))
+
+
+def test_a_program_runs_on_another_stream_too():
+    program = parse(PAIR)
+    wanted = program.run(inputs()).finish()
+    with mx.stream(mx.new_stream(mx.cpu)):
+        found = program.run(inputs()).finish()
+    assert [bits(each) for each in found] == [bits(each) for each in wanted]
+
+
+def test_without_kernels_results_are_the_same(monkeypatch):
+    wanted = parse(PAIR).run(inputs()).finish()
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    program = parse(PAIR)
+    for _ in range(2):
+        found = program.run(inputs()).finish()
+        assert [bits(each) for each in found] == [bits(each) for each in wanted]
+    with pytest.raises(ProgramError, match="70000"):
+        program.run(inputs(4, 70000)).finish()
+
+
+def test_info_tells_shapes_memory_and_multiplications():
+    program = parse(
+        graph(
+            [value("x", ["n", 4])],
+            [node("z", "matmul", "x", "w"), node("t", "sum", "z")],
+            ["t"],
+            parameters=[{**value("w", [4, 8]), "init": "glorot_uniform"}],
+        )
+    )
+    info = program.info({"n": 10})
+    assert info["parameters"] == [
+        {
+            "name": "w",
+            "dtype": "float32",
+            "shape": [4, 8],
+            "init": {"name": "glorot_uniform", "gain": 1.0},
+        }
+    ]
+    assert info["dimensions"] == ["n"]
+    assert info["nodes"][0]["outputs"] == [{"name": "z", "dtype": "float32", "shape": ["n", 8]}]
+    run = info["run"]
+    assert (run["input_bytes"], run["output_bytes"]) == (4 * (40 + 32), 4)
+    assert run["intermediate_bytes"] == 4 * (80 + 1)
+    assert run["multiplications"] >= 10 * 4 * 8
+    assert info["longest_turn"] is None
+    for given, message in (
+        ({}, "dimension 'n' has no value"),
+        ({"m": 1, "n": 2}, "there is no dimension 'm', must be one of n"),
+        ({"n": -1}, "dimension 'n' is -1"),
+    ):
+        with pytest.raises(ProgramError, match=message):
+            program.info(given)
