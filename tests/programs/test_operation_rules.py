@@ -262,6 +262,7 @@ BAD_INPUTS = [
     ("full", [], {"shape": [], "vals": 1.5, "dtype": "int32"}, "out_of_range", "whole"),
     ("full", [], {"shape": [], "vals": 300, "dtype": "uint8"}, "out_of_range", "0 to 255"),
     ("arange", [], {"stop": 5, "step": 0}, "out_of_range", "step"),
+    ("arange", [], {"stop": 1e308, "step": 1e-300, "dtype": "float32"}, "out_of_range", "at most"),
     ("arange", [], {"stop": 2**62}, "out_of_range", "2147483647"),
     ("repeat", ["float32[1000000]"], {"repeats": 10**6}, "out_of_range", "2147483647"),
     ("outer", ["float32[2000000]", "float32[2000000]"], {}, "limit_exceeded", "elements"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.dimensions import MAX_DIMENSION
 from cowmlx.programs.operations.making import example, mlx_dtype, row
 from cowmlx.programs.operations.promotion import FLOATS
 from cowmlx.programs.operations.row import (
@@ -114,8 +115,10 @@ def _arange_shape(attributes: Attributes) -> tuple[int]:
         raise value_refused("arange", "step", step, "a number that is not 0, as start and stop")
     for name in ("start", "stop", "step"):
         fits("arange", name, attributes[name], dtype if name == "start" else _signed(dtype))
-    length = math.ceil((stop - start) / step)
-    return (max(length, 0),)
+    length = (stop - start) / step
+    if length > MAX_DIMENSION:
+        raise value_refused("arange", "step", step, f"so that there are {MAX_DIMENSION} at most")
+    return (math.ceil(max(length, 0)),)
 
 
 def _signed(dtype: str) -> str:
