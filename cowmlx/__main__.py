@@ -6,11 +6,11 @@ import argparse
 import signal
 import sys
 
-from cowmlx.commands import info, installation, uninstall, wiring
+from cowmlx.commands import info, installation, program, uninstall, wiring
 from cowmlx.commands.bundle import command as bundle
 from cowmlx.commands.doctor import command as doctor
 
-COMMANDS = (installation, info, wiring, doctor, bundle, uninstall)
+COMMANDS = (installation, info, wiring, program, doctor, bundle, uninstall)
 
 
 def main() -> int:

@@ -56,7 +56,7 @@ FLOORS = {
     "cowmlx.accelerate": [["device"], ["fused"], ["*"]],
     "cowmlx.programs": [
         ["program"],
-        ["information", "rehearsal", "traced"],
+        ["drawing", "information", "rehearsal", "traced"],
         ["forms"],
         ["running"],
         ["checking"],
@@ -66,7 +66,7 @@ FLOORS = {
         ["dimensions", "failure"],
         ["bounds"],
     ],
-    "cowmlx.commands": [["info", "uninstall", "wiring"], ["doctor"], ["bundle"], ["*"]],
+    "cowmlx.commands": [["info", "program", "uninstall", "wiring"], ["doctor"], ["bundle"], ["*"]],
 }
 # Floors whose parts may import each other: files without an order among them.
 TOGETHER = {"_status", "*"}

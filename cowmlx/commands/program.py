@@ -1,0 +1,149 @@
+"""A program's file: checked, shown as text, drawn, or run with arrays of files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from cowmlx.commands import array_files, pictures
+from cowmlx.commands.pictures import DOT, PICTURES
+from cowmlx.commands.terminal import CommandError, running, write
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.programs.program import Program
+
+_MAX_SHOWN = 16
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Check a program; each problem is told with its node."""
+    program = _read(arguments.file)
+    info = program.info()
+    functions = len(info["functions"])
+    write(
+        f"{arguments.file}: {len(info['nodes']):,} nodes and {functions:,} functions, "
+        f"{len(program.inputs)} inputs, {len(program.outputs)} results; all shapes and dtypes fit\n"
+    )
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print a program, with the dtype and shape of every value."""
+    from cowmlx.programs.drawing import draw_text
+
+    write(draw_text(_read(arguments.file).form))
+
+
+def draw(arguments: argparse.Namespace) -> None:
+    """Draw a program with Graphviz, or print what it would draw."""
+    from cowmlx.programs.drawing import draw_dot
+
+    pictures.require_ending(arguments.output)
+    title = os.path.basename(arguments.file)
+    pictures.save(draw_dot(_read(arguments.file).form, title), arguments.output)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run a program with arrays of files, and write its results or print them."""
+    program = _read(arguments.file)
+    given: dict[str, Any] = {}
+    known = [each.name for each in program.inputs]
+    for entry in arguments.input:
+        given |= _arrays(*_named(entry))
+    missing = [name for name in known if name not in given]
+    if missing:
+        raise CommandError(f"there is no array for {', '.join(missing[:_MAX_SHOWN])}")
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise CommandError(
+            f"there is no input {', '.join(unknown[:_MAX_SHOWN])}; inputs are {', '.join(known)}"
+        )
+    results = program.run(
+        [given[name] for name in known], check_finite=arguments.check_finite
+    ).finish()
+    names = [each.name for each in program.outputs]
+    _tell(dict(zip(names, results, strict=True)), arguments.output)
+
+
+def _arrays(name: str | None, path: str) -> dict[str, Any]:
+    """Return the arrays of a file by the names of inputs."""
+    found = array_files.read(path)
+    if not isinstance(found, dict):
+        if name is None:
+            raise CommandError(f"{path} holds one array: say which input it is, as NAME={path}")
+        return {name: found}
+    if name is None:
+        return found
+    if name not in found:
+        raise CommandError(f"{path} has no array {name!r}")
+    return {name: found[name]}
+
+
+def _tell(results: dict[str, Any], outputs: list[str]) -> None:
+    for entry in outputs:
+        name, path = _named(entry)
+        if name is not None and name not in results:
+            raise CommandError(f"there is no result {name!r}; results are {', '.join(results)}")
+        array_files.write(path, results if name is None else {name: results[name]})
+    if not outputs:
+        for name, array in results.items():
+            write(f"{name}: {array}\n")
+
+
+def _read(path: str) -> Program:
+    import mlx.core as mx
+
+    from cowmlx.programs.bounds import MAX_BYTES
+    from cowmlx.programs.program import Program
+
+    with open(path, "rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    return Program.parse(text, gpu=mx.default_device().type == mx.gpu)
+
+
+def _named(entry: str) -> tuple[str | None, str]:
+    """Part ``NAME=FILE``; a file alone has no name."""
+    name, found, path = entry.partition("=")
+    return (name, path) if found else (None, entry)
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``program`` with its own four."""
+    parser = commands.add_parser("program", help=__doc__, description=__doc__)
+    own = parser.add_subparsers(dest="action", required=True, metavar="action")
+    for command in (check, show, draw, run):
+        summary = command.__doc__
+        action = own.add_parser(command.__name__, help=summary, description=summary)
+        action.add_argument("file", metavar="FILE", help="the program, as JSON")
+        action.set_defaults(run=running(command, "program", "file"))
+        if command is draw:
+            action.add_argument(
+                "-o",
+                "--output",
+                metavar="FILE",
+                help=f"{', '.join((*DOT, *PICTURES))}; default: DOT on the standard output",
+            )
+        if command is run:
+            action.add_argument(
+                "-i",
+                "--input",
+                metavar="[NAME=]FILE",
+                action="append",
+                default=[],
+                help="arrays: NAME=FILE.npy, or FILE.safetensors with several by name",
+            )
+            action.add_argument(
+                "-o",
+                "--output",
+                metavar="[NAME=]FILE",
+                action="append",
+                default=[],
+                help="where results go, likewise; default: the standard output",
+            )
+            action.add_argument(
+                "--check-finite",
+                action="store_true",
+                help="fail at the first operation that makes a NaN or an infinity",
+            )

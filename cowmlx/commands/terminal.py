@@ -1,0 +1,73 @@
+"""What commands print: harmless text, and problems in one form with exit status 1."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from cowmlx.errors import CowMlxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# For terminals that cannot show the others.
+_ASCII = str.maketrans({"→": "->", "←": "<-", "…": "...", "·": "-"})
+
+
+class CommandError(Exception):
+    """What a command tells before it ends with status 1."""
+
+
+def write(text: str) -> None:
+    """Print a text, harmless, in characters that the terminal has."""
+    text = harmless(text)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def harmless(text: str) -> str:
+    """Escape what a terminal would act on, or cannot show: a folder may come from anywhere."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def running(
+    command: Callable[[argparse.Namespace], None], group: str, subject: str
+) -> Callable[[argparse.Namespace], int]:
+    """Return what runs a command and gives its exit status, whatever it is given.
+
+    Args:
+        command: does it.
+        group: the command that it belongs to, such as "wiring".
+        subject: the argument that names what it is about.
+    """
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            command(arguments)
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except KeyboardInterrupt:
+            return 130
+        except (CowMlxError, CommandError) as exc:
+            problem = str(exc)
+        except OSError as exc:
+            problem = f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc)
+        except (MemoryError, RecursionError) as exc:
+            problem = f"{getattr(arguments, subject)} is too large ({type(exc).__name__})"
+        else:
+            return 0
+        lines = (f"cowmlx {group} {command.__name__}: {line}\n" for line in problem.split("\n"))
+        sys.stderr.write(harmless("".join(lines)))
+        return 1
+
+    return run
