@@ -41,6 +41,7 @@ NAMES = (
     "packed",
     "activations",
     "roofline",
+    "programs",
 )
 NAMED = ("peers",)  # not among all
 
