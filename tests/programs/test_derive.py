@@ -219,7 +219,7 @@ def test_a_gradient_through_integers_alone_is_refused():
         ],
         ["g"],
     )
-    with pytest.raises(ProgramError, match="through integers or bools alone"):
+    with pytest.raises(ProgramError, match="through integers, bools and steps alone"):
         derive(parse(program), gradient={"of": "g", "with_respect_to": ["x"]})
 
 
@@ -232,6 +232,35 @@ def test_an_operation_without_a_derivative_is_named():
     with pytest.raises(Unsupported, match=r"node 'u' \(svd\): svd has no derivative") as caught:
         derive(parse(program), gradient={"of": "t", "with_respect_to": ["x"]})
     assert caught.value.details["op"] == "svd"
+
+
+def test_steps_count_as_constants():
+    program = parse(
+        graph(
+            [value("x", [])],
+            [node("w", "floor", "x"), node("r", "subtract", "x", "w"), node("f", "square", "r")],
+            ["f", "w"],
+        )
+    )
+    gradient = derive(program, gradient={"of": "f", "with_respect_to": ["x"]})
+    assert run(gradient, mx.array(2.25))[0].item() == 0.5
+    with pytest.raises(ProgramError, match="through integers, bools and steps alone"):
+        derive(program, gradient={"of": "w", "with_respect_to": ["x"]})
+
+
+def test_an_operation_without_a_derivative_beside_one_that_has_is_named():
+    program = graph(
+        [value("x", [3, 3])],
+        [
+            node(["u", "s", "v"], "svd", "x"),
+            node("d", "add", "s", "s"),
+            node("y", "multiply", "x", "d"),
+            node("t", "sum", "y"),
+        ],
+        ["t"],
+    )
+    with pytest.raises(Unsupported, match=r"node 'u' \(svd\)"):
+        derive(parse(program), gradient={"of": "t", "with_respect_to": ["x"]})
 
 
 def test_an_operation_that_cannot_be_vectorised_is_named():

@@ -11,6 +11,20 @@ from cowmlx.programs.operations.promotion import FLOATS
 from cowmlx.programs.operations.row import Operation, Spec
 
 INEXACT = (*FLOATS, "complex64")
+FLAT = (
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "sign",
+    "step",
+    "floor_divide",
+    "stop_gradient",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+)
+"""Operations on floats whose derivative is 0, or counts as that: nothing is lost in them."""
 MAX_VISITS = 2_000_000
 """Nodes that are looked at; loops in loops are gone through until nothing changes."""
 
@@ -22,7 +36,7 @@ class Reach:
     Args:
         any: those on which it depends at all.
         smooth: those of which derivatives are known on all the way of floats.
-        blocked: those of which a float is lost in an operation without a derivative.
+        blocked: those that go through an operation on floats whose derivative mlx lacks.
     """
 
     any: int = 0
@@ -95,7 +109,8 @@ class Dependence:
         for each, name, place in zip(inputs, node.inputs, places, strict=True):
             smooth = each.smooth if place in row.differentiable else 0
             everything = everything | Reach(each.any, smooth, each.blocked)
-            if name is not None and graph.specs[name].dtype in INEXACT:
+            is_float = name is not None and graph.specs[name].dtype in INEXACT
+            if is_float and row.name not in FLAT:
                 blocked |= each.smooth & ~smooth
         if everything.any and not row.vectorisable and self.unvectorisable is None:
             self.unvectorisable = (node, graph.name)

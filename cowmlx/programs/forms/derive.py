@@ -127,20 +127,19 @@ def _require_dependence(form: Form, of: int, names: list[str]) -> None:
                 argument=name,
                 accepted="inputs that the result depends on",
             )
-        if reach.smooth >> bit & 1:
-            continue
-        if bit in dependence.blocking:
+        if reach.blocked >> bit & 1:
             node, function = dependence.blocking[bit]
             raise _unsupported(
                 node, function, f"{node.op} has no derivative with respect to {shown(name)}"
             )
-        raise ProgramError(
-            "conflict",
-            f"with_respect_to has {shown(name)}, on which {result} depends through integers or "
-            "bools alone, which have no gradient",
-            argument=name,
-            accepted="inputs that the result depends on through floats",
-        )
+        if not reach.smooth >> bit & 1:
+            raise ProgramError(
+                "conflict",
+                f"with_respect_to has {shown(name)}, on which {result} depends through integers, "
+                "bools and steps alone, which have no gradient",
+                argument=name,
+                accepted="inputs that the result depends on through floats",
+            )
 
 
 def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
