@@ -114,25 +114,31 @@ class Rounds:
         stages = self._units.plan(graph, wanted)
         for number, stage in enumerate(stages):
             if isinstance(stage.part, Segment):
-                unit = self._units.unit(graph, stage.part)
-                found, flags = unit([values[name] for name in stage.part.reads])
-                self._flags += zip(unit.notes, flags, strict=True)
-                values.update(zip(stage.part.gives, found, strict=True))
+                names = list(stage.part.gives)
+                found = self._segment(graph, stage.part, values)
                 cut = number + 1 < len(stages) and isinstance(stages[number + 1].part, Segment)
             else:
-                node, cut = stage.part, False
+                node, names, cut = stage.part, list(stage.part.outputs), False
                 given = [_value(graph, values, name) for name in node.inputs if name is not None]
                 for name in stage.drops:
                     values.pop(name, None)
                 found = yield from self._CONTROL[node.op](self, graph, node, given, path)
-                values.update(zip(node.outputs, found, strict=True))
+            values.update(zip(names, found, strict=True))
             for name in stage.drops:
                 values.pop(name, None)
-            if cut and self._values:
-                found = [values[name] for name in stage.part.gives if name in values]  # type: ignore[union-attr]
+            if (cut and self._values) or perf_counter() - self._began >= TURN:
+                found = [values[name] for name in names if name in values]
                 yield from self.settle(found)
             found = []
         return [_value(graph, values, name) for name in wanted]
+
+    def _segment(
+        self, graph: Graph, segment: Segment, values: dict[str, mx.array]
+    ) -> list[mx.array]:
+        unit = self._units.unit(graph, segment)
+        found, flags = unit([values[name] for name in segment.reads])
+        self._flags += zip(unit.notes, flags, strict=True)
+        return found
 
     def settle(self, arrays: Sequence[mx.array]) -> Generator[None]:
         """Compute arrays; others have a turn meanwhile.
