@@ -33,6 +33,38 @@ EVENT_END = 4
 POOLING_MEAN = 0
 POOLING_LAST = 1
 POOLING_CLS = 2
+BOOL = 1
+UINT8 = 2
+UINT16 = 3
+UINT32 = 4
+UINT64 = 5
+INT8 = 6
+INT16 = 7
+INT32 = 8
+INT64 = 9
+FLOAT16 = 10
+BFLOAT16 = 11
+FLOAT32 = 12
+FLOAT64 = 13
+COMPLEX64 = 14
+
+# Of every dtype its value and its bytes, by mlx's name.
+DTYPES = {
+    "bool": (1, 1),
+    "uint8": (2, 1),
+    "uint16": (3, 2),
+    "uint32": (4, 4),
+    "uint64": (5, 8),
+    "int8": (6, 1),
+    "int16": (7, 2),
+    "int32": (8, 4),
+    "int64": (9, 8),
+    "float16": (10, 2),
+    "bfloat16": (11, 2),
+    "float32": (12, 4),
+    "float64": (13, 8),
+    "complex64": (14, 8),
+}
 
 HANDLE_SLOTS = 65536
 HANDLE_GENERATIONS = 4096

@@ -55,5 +55,9 @@ Reason = Literal[
     "write_failed",
     "timed_out",
     "forked",
+    "out_of_bounds",
+    "shape_mismatch",
+    "dtype_mismatch",
+    "overlapping",
     "internal",
 ]

@@ -7,8 +7,10 @@ from contextlib import suppress
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx.arrays.table import ClosedTable
 from cowmlx.errors import Canceled
 from cowmlx.services.adapters import Adapters
+from cowmlx.services.arrays import Arrays
 from cowmlx.services.checkpoints import Checkpoints
 from cowmlx.services.contexts import Contexts
 from cowmlx.services.generations import Generations
@@ -19,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from cowmlx.arrays.table import ArrayTable
 
 
 class Engine:
@@ -34,6 +38,7 @@ class Engine:
         blas: what matrix products on the CPU are computed with.
         blas_problem: why it is not the optimised one, if that was wanted.
         libpython: the file that holds the interpreter's code, if it is known.
+        arrays: the open arrays; without a library around it an engine has none.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Engine:
         blas: str = "reference",
         blas_problem: str | None = None,
         libpython: str | None = None,
+        arrays: ArrayTable | None = None,
     ) -> None:
         self.runtime = Runtime(
             cancel_epoch, open_handle, close_handle, blas, blas_problem, libpython
@@ -53,6 +59,7 @@ class Engine:
         self.contexts = Contexts(self.runtime, self.models, self.adapters)
         self.checkpoints = Checkpoints(self.runtime, self.contexts)
         self.generations = Generations(self.runtime, self.models, self.contexts)
+        self.arrays = Arrays(self.runtime, arrays or ClosedTable())
         nouns = (
             self.runtime,
             self.models,
@@ -60,6 +67,7 @@ class Engine:
             self.contexts,
             self.checkpoints,
             self.generations,
+            self.arrays,
         )
         methods = [(name, noun) for noun in nouns for name in vars(type(noun))]
         # A call's name is a noun and a verb.
@@ -78,11 +86,14 @@ class Engine:
             params: the fields of ``cow_mlx_runtime_params``.
             python_home: that was booted; "" in a joined interpreter.
         """
-        return self.runtime.start(params, python_home)
+        started = self.runtime.start(params, python_home)
+        self.arrays.start()
+        return started
 
     def stop(self) -> None:
         """Cancel what runs, free everything."""
         self.free_all(Canceled("the runtime was stopped", reason="runtime_stopped"))
+        self.arrays.stop()
         self.runtime.stop()
 
     def free_all(self, error: BaseException) -> None:
@@ -96,6 +107,7 @@ class Engine:
             for handle in handles.handles(kind):
                 handles.remove(kind, handle)
         self.runtime.scheduler.clear()
+        self.arrays.free_all()
         mx.clear_cache()
 
     def rest(self) -> None:

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "arrays.h"
 #include "cancel.h"
 #include "error.h"
 #include "handles.h"
@@ -269,6 +270,14 @@ static const cow_host host = {
     .close_handle = close_handle,
     .can_start_threads = cow_resources_threads,
     .can_map = cow_resources_memory,
+    .arrays_start = cow_arrays_start,
+    .arrays_stop = cow_arrays_stop,
+    .arrays_count = cow_arrays_count,
+    .arrays_add_object = cow_arrays_add_object,
+    .arrays_take = cow_arrays_take,
+    .arrays_let_go = cow_arrays_let_go,
+    .arrays_set_object = cow_arrays_set_object,
+    .arrays_next_dropped = cow_arrays_next_dropped,
 };
 
 /* PyCapsule_Import does not import submodules: import the module first. */

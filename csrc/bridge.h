@@ -24,7 +24,7 @@ typedef enum cow_kind {
   COW_KIND_CONTEXT = 2,
   COW_KIND_ADAPTER = 3,
   COW_KIND_CHECKPOINT = 4,
-  COW_KIND_ARRAY = 5 /* reserved; in 64 bits */
+  COW_KIND_ARRAY = 5 /* in 64 bits, and in a table of its own: arrays.h */
 } cow_kind;
 
 /* What a call tells its host before it ends. */
@@ -97,6 +97,19 @@ struct cow_request {
   void* waiter;
 };
 
+/* An array that somebody holds; arrays.h has the rest. */
+typedef struct cow_array cow_array;
+
+/* What the bridge is told of one. */
+typedef struct cow_array_parts {
+  int32_t dtype;
+  int32_t rank;
+  const int64_t* shape;
+  size_t bytes;
+  const void* data; /* its elements, row-major; NULL if they are not computed */
+  void* object;     /* the engine's, or NULL: it has none yet */
+} cow_array_parts;
+
 /* What C does for the bridge. */
 typedef struct cow_host {
   void (*finish)(cow_request*, cow_mlx_status);
@@ -108,6 +121,15 @@ typedef struct cow_host {
   void (*close_handle)(int32_t);
   bool (*can_start_threads)(int count);
   bool (*can_map)(size_t size);
+  /* cow_arrays_start() and so on, of arrays.h */
+  void (*arrays_start)(bool has_float64);
+  void (*arrays_stop)(void);
+  size_t (*arrays_count)(void);
+  int64_t (*arrays_add_object)(void* object, int32_t dtype, int32_t rank, const int64_t* shape);
+  cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out);
+  void (*arrays_let_go)(cow_array*);
+  void* (*arrays_set_object)(cow_array*, void* object, const void* data);
+  void* (*arrays_next_dropped)(void);
 } cow_host;
 
 /* What the bridge does for C. Every function catches every Python exception. */

@@ -610,3 +610,17 @@ cow_mlx_status cow_mlx_model_embed(cow_mlx_model model, const cow_mlx_text* text
   };
   return CALL(r);
 }
+
+cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t timeout_ms) {
+  BEGIN_CALL;
+  cow_array_wait_args args = {
+      .array = array,
+      .timeout_ms = timeout_ms,
+  };
+  cow_request r = {
+      .op = COW_OP_ARRAY_WAIT,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}

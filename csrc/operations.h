@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 357379987
+#define COW_BRIDGE_ABI 626052844
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -47,6 +47,7 @@ typedef enum cow_op {
   COW_OP_CONTEXT_STATS,
   COW_OP_CONTEXT_CHAT,
   COW_OP_MODEL_EMBED,
+  COW_OP_ARRAY_WAIT,
   COW_OP_COUNT
 } cow_op;
 
@@ -237,5 +238,10 @@ typedef struct cow_model_embed_args {
   const cow_mlx_embed_params* params;
   cow_floats_out out;
 } cow_model_embed_args;
+
+typedef struct cow_array_wait_args {
+  cow_mlx_array array;
+  uint32_t timeout_ms;
+} cow_array_wait_args;
 
 #endif

@@ -33,12 +33,17 @@ static cow_mlx_status bad_size(const char* operation, const char* name, size_t g
                    "%s is %zu, must be %s", argument, given, accepted);
 }
 
-cow_mlx_status cow_params_check_out(const char* operation, const char* name, const void* host) {
+cow_mlx_status cow_params_check_size(const char* operation, const char* name, const char* noun,
+                                     const void* host) {
   size_t given = size_of(host);
   if (is_plausible(given)) return COW_MLX_OK;
   char accepted[64];
-  snprintf(accepted, sizeof accepted, "sizeof(cow_mlx_%s)", name);
+  snprintf(accepted, sizeof accepted, "sizeof(cow_mlx_%s)", noun);
   return bad_size(operation, name, given, accepted);
+}
+
+cow_mlx_status cow_params_check_out(const char* operation, const char* name, const void* host) {
+  return cow_params_check_size(operation, name, name, host);
 }
 
 cow_mlx_status cow_params_read(const char* operation, const char* name, const void* host, void* out,

@@ -11,7 +11,12 @@
 cow_mlx_status cow_params_read(const char* operation, const char* name, const void* host, void* out,
                                size_t size);
 
-/* Whether the host's output struct tells its size. */
+/* Whether a host's struct without an _init function tells its size. `name` is the parameter, `noun`
+ * its type without cow_mlx_. */
+cow_mlx_status cow_params_check_size(const char* operation, const char* name, const char* noun,
+                                     const void* host);
+
+/* The same of an output, which is called as its type. */
 cow_mlx_status cow_params_check_out(const char* operation, const char* name, const void* host);
 
 /* Copy as much of *from (of `size` bytes) as the host's struct holds. */

@@ -29,7 +29,8 @@
  *     foreign handle is COW_MLX_EHANDLE and never another object: only after 268
  *     million opens of a kind could a stale one be. 65,535 of a kind can be open
  *     at once. Handles may be passed between threads. Only handles have to be
- *     freed.
+ *     freed. Arrays are many: int64 values below 2^53 that never come again, up
+ *     to 16,777,215 at once.
  *  4. Parameters travel in structs that start with struct_size and are filled
  *     by their _init function, which is told their size. NULL stands for all
  *     defaults. Structs only ever grow at their end, so a host that was compiled
@@ -89,6 +90,7 @@
  *   cow_mlx/generation.h  Processing prompts and generating tokens.
  *   cow_mlx/chat.h        Answering conversations.
  *   cow_mlx/embedding.h   Turning texts into vectors.
+ *   cow_mlx/array.h       Arrays of numbers, to and from the host's memory.
  */
 #ifndef COW_MLX_H
 #define COW_MLX_H
@@ -109,5 +111,6 @@
 #include "cow_mlx/generation.h"
 #include "cow_mlx/chat.h"
 #include "cow_mlx/embedding.h"
+#include "cow_mlx/array.h"
 
 #endif /* COW_MLX_H */

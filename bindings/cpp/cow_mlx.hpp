@@ -14,8 +14,8 @@
  *  1. A call that fails throws cowmlx::Error, which has the status and the message; a call that was
  *     cancelled throws cowmlx::Canceled, which is one too. That a range of pieces was cancelled is
  *     no error: the range ends, and its finish() tells.
- *  2. Runtime, Model, Context, Checkpoint and Adapter own a handle (Runtime: a start) and free it.
- *     They can be moved, not copied. One that was moved from holds handle 0, which every call
+ *  2. Runtime, Model, Context, Checkpoint, Adapter and Array own a handle (Runtime: a start) and
+ * free it. They can be moved, not copied. One that was moved from holds handle 0, which every call
  *     refuses.
  *  3. Text is std::string or std::string_view and may hold NUL bytes. Paths, options, grammars and
  *     stop texts may not: one that does is COW_MLX_EINVAL.
@@ -34,6 +34,7 @@
 #endif
 
 #include <algorithm>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -45,6 +46,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -255,10 +257,14 @@ struct Callbacks {
 };
 
 /* A handle that is freed with its owner. */
-template <cow_mlx_status (*Free)(std::int32_t)>
+template <auto Free>
 class Handle {
+  template <typename T>
+  static T argument(cow_mlx_status (*)(T));
+  using Value = decltype(argument(Free));
+
  public:
-  explicit Handle(std::int32_t value = 0) noexcept : value_(value) {}
+  explicit Handle(Value value = 0) noexcept : value_(value) {}
   Handle(Handle&& other) noexcept : value_(std::exchange(other.value_, 0)) {}
   Handle& operator=(Handle&& other) noexcept {
     if (this != &other) {
@@ -271,7 +277,7 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
   ~Handle() { release(); }
 
-  std::int32_t get() const noexcept { return value_; }
+  Value get() const noexcept { return value_; }
 
  private:
   /* It fails where the runtime was stopped before, and nothing is left to free. */
@@ -279,7 +285,7 @@ class Handle {
     if (value_ != 0) Free(value_);
   }
 
-  std::int32_t value_;
+  Value value_;
 };
 
 inline void append_json_string(std::string& json, std::string_view text) {
@@ -901,6 +907,233 @@ class Context {
   }
 
   detail::Handle<cow_mlx_context_free> handle_;
+};
+
+/* ----------------------------------------------------------------- Arrays */
+
+/** The type of an array's elements. */
+enum class Dtype : std::int32_t {
+  boolean = COW_MLX_BOOL,
+  uint8 = COW_MLX_UINT8,
+  uint16 = COW_MLX_UINT16,
+  uint32 = COW_MLX_UINT32,
+  uint64 = COW_MLX_UINT64,
+  int8 = COW_MLX_INT8,
+  int16 = COW_MLX_INT16,
+  int32 = COW_MLX_INT32,
+  int64 = COW_MLX_INT64,
+  float16 = COW_MLX_FLOAT16,
+  bfloat16 = COW_MLX_BFLOAT16,
+  float32 = COW_MLX_FLOAT32,
+  float64 = COW_MLX_FLOAT64,
+  complex64 = COW_MLX_COMPLEX64
+};
+
+/** A 16-bit float as its bits. */
+struct Float16 {
+  std::uint16_t bits;
+};
+
+/** The upper half of a 32-bit float. */
+struct BFloat16 {
+  std::uint16_t bits;
+};
+
+namespace detail {
+
+template <typename T>
+struct DtypeOf;
+template <>
+struct DtypeOf<bool> {
+  static constexpr Dtype value = Dtype::boolean;
+};
+template <>
+struct DtypeOf<std::uint8_t> {
+  static constexpr Dtype value = Dtype::uint8;
+};
+template <>
+struct DtypeOf<std::uint16_t> {
+  static constexpr Dtype value = Dtype::uint16;
+};
+template <>
+struct DtypeOf<std::uint32_t> {
+  static constexpr Dtype value = Dtype::uint32;
+};
+template <>
+struct DtypeOf<std::uint64_t> {
+  static constexpr Dtype value = Dtype::uint64;
+};
+template <>
+struct DtypeOf<std::int8_t> {
+  static constexpr Dtype value = Dtype::int8;
+};
+template <>
+struct DtypeOf<std::int16_t> {
+  static constexpr Dtype value = Dtype::int16;
+};
+template <>
+struct DtypeOf<std::int32_t> {
+  static constexpr Dtype value = Dtype::int32;
+};
+template <>
+struct DtypeOf<std::int64_t> {
+  static constexpr Dtype value = Dtype::int64;
+};
+template <>
+struct DtypeOf<Float16> {
+  static constexpr Dtype value = Dtype::float16;
+};
+template <>
+struct DtypeOf<BFloat16> {
+  static constexpr Dtype value = Dtype::bfloat16;
+};
+template <>
+struct DtypeOf<float> {
+  static constexpr Dtype value = Dtype::float32;
+};
+template <>
+struct DtypeOf<double> {
+  static constexpr Dtype value = Dtype::float64;
+};
+template <>
+struct DtypeOf<std::complex<float>> {
+  static constexpr Dtype value = Dtype::complex64;
+};
+
+}  // namespace detail
+
+/** The dtype of elements of a C++ type. */
+template <typename T>
+inline constexpr Dtype dtype_of = detail::DtypeOf<std::remove_cv_t<T>>::value;
+
+/** Sizes of the dimensions, the outermost first. */
+using Shape = std::vector<std::int64_t>;
+
+/** Elements in memory that something else owns. */
+template <typename T>
+class Span {
+ public:
+  Span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
+
+  T* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  T* begin() const noexcept { return data_; }
+  T* end() const noexcept { return data_ + size_; }
+  T& operator[](std::size_t index) const noexcept { return data_[index]; }
+
+ private:
+  T* data_;
+  std::size_t size_;
+};
+
+/** Numbers in up to eight dimensions: a value, which nothing changes. */
+class Array {
+ public:
+  /** Copy the host's memory, in any layout. */
+  explicit Array(const cow_mlx_tensor& from) : handle_(create(from)) {}
+
+  /** Copy values in row-major order. */
+  template <typename T>
+  Array(Span<const T> values, const Shape& shape)
+      : Array(tensor(values.data(), values.size(), shape, "array_create")) {}
+  template <typename T>
+  Array(const std::vector<T>& values, const Shape& shape)
+      : Array(Span<const T>(values.data(), values.size()), shape) {
+    static_assert(!std::is_same_v<T, bool>, "std::vector<bool> is no memory of bools");
+  }
+
+  /** Copy values into one dimension. */
+  template <typename T>
+  explicit Array(const std::vector<T>& values)
+      : Array(values, Shape{static_cast<std::int64_t>(values.size())}) {}
+
+  cow_mlx_array handle() const noexcept { return handle_.get(); }
+
+  Dtype dtype() const { return type().first; }
+  Shape shape() const { return type().second; }
+
+  /** The number of elements. */
+  std::size_t size() const { return count(shape()); }
+
+  /** Copy the elements into the host's memory, in any layout. */
+  void read(const cow_mlx_tensor& to) const { detail::check(cow_mlx_array_read(handle(), &to)); }
+
+  /** Copy the elements in row-major order: as many as there are, and of this type. */
+  template <typename T>
+  void read(Span<T> to) const {
+    const Shape sides = shape();
+    read(tensor(to.data(), to.size(), sides, "array_read"));
+  }
+
+  /** The elements in row-major order. */
+  template <typename T>
+  std::vector<T> values() const {
+    static_assert(!std::is_same_v<T, bool>, "read() bools into an array of bool");
+    std::vector<T> values(size());
+    read(Span<T>(values.data(), values.size()));
+    return values;
+  }
+
+  /** The elements where they are, as long as this object and the runtime live. */
+  template <typename T>
+  Span<const T> view() const {
+    if (dtype() != dtype_of<T>) {
+      throw Error(COW_MLX_EINVAL, "array_view: the array is of another dtype", "dtype_mismatch");
+    }
+    const void* data = nullptr;
+    detail::check(cow_mlx_array_view(handle(), &data, nullptr));
+    return {static_cast<const T*>(data), size()};
+  }
+
+  /** Wait until the elements are computed; false if a run has not brought them in time. */
+  bool wait(std::uint32_t timeout_ms = UINT32_MAX) const {
+    cow_mlx_status status = cow_mlx_array_wait(handle(), timeout_ms);
+    if (status != COW_MLX_ETIMEDOUT) detail::check(status);
+    return status == COW_MLX_OK;
+  }
+
+ private:
+  static cow_mlx_array create(const cow_mlx_tensor& from) {
+    cow_mlx_array array = 0;
+    detail::check(cow_mlx_array_create(&from, &array));
+    return array;
+  }
+
+  static std::size_t count(const Shape& shape) {
+    std::size_t count = 1;
+    for (std::int64_t side : shape) count *= static_cast<std::size_t>(side);
+    return count;
+  }
+
+  /* Of elements in row-major order, exactly as many as the shape has: C finds one that has more. */
+  template <typename T>
+  static cow_mlx_tensor tensor(T* data, std::size_t size, const Shape& shape, const char* call) {
+    cow_mlx_tensor tensor = {};
+    tensor.struct_size = sizeof tensor;
+    tensor.data = const_cast<std::remove_cv_t<T>*>(data);
+    tensor.bytes = size * sizeof(T);
+    tensor.dtype = static_cast<std::int32_t>(dtype_of<T>);
+    tensor.rank = static_cast<std::int32_t>(shape.size());
+    tensor.shape = shape.data();
+    if (count(shape) != size) {
+      throw Error(COW_MLX_EINVAL,
+                  std::string(call) + ": the shape has " + std::to_string(count(shape)) +
+                      " elements, but there are " + std::to_string(size) + " values",
+                  "shape_mismatch");
+    }
+    return tensor;
+  }
+
+  std::pair<Dtype, Shape> type() const {
+    std::int32_t dtype = 0;
+    std::int64_t sides[COW_MLX_MAX_RANK];
+    std::size_t rank = 0;
+    detail::check(cow_mlx_array_type(handle(), &dtype, sides, COW_MLX_MAX_RANK, &rank));
+    return {static_cast<Dtype>(dtype), Shape(sides, sides + rank)};
+  }
+
+  detail::Handle<cow_mlx_array_free> handle_;
 };
 
 }  // namespace cowmlx

@@ -8,9 +8,9 @@ dispatch thread, which holds the interpreter.
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
-from cpython.ref cimport Py_INCREF, PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.math cimport NAN
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -33,6 +33,7 @@ cdef set kept = set()  # calls that end later
 include "values.pxi"
 include "operations.pxi"
 include "calls.pxi"
+include "arrays.pxi"
 include "blas.pxi"
 include "python.pxi"
 include "forked.pxi"
@@ -101,6 +102,7 @@ cdef cbool run(cow_request* r) noexcept:
     """Carry out one request. Every Python exception ends here, as a status."""
     cdef HostCall call = None
     bound_recursion()
+    drop_objects()
     try:
         call = HostCall.keep(r)
         ensure_engine()
@@ -122,6 +124,7 @@ cdef cbool run(cow_request* r) noexcept:
 cdef cbool step() noexcept:
     """Do one unit of work. Units end their own calls; what raises here is a bug of ours."""
     bound_recursion()
+    drop_objects()
     try:
         return engine is not None and engine.step()
     except BaseException as error:
@@ -150,6 +153,7 @@ cdef void give_up(object error) noexcept:
 
 cdef void rest() noexcept:
     """Wait until mlx's threads have nothing to do. Errors of what has ended are dropped."""
+    drop_objects()
     try:
         if engine is not None:
             engine.rest()
@@ -168,7 +172,9 @@ cdef ensure_engine():
             importlib.invalidate_caches()  # it may be installed before the next try
             raise failures.of_import(error, "mlx and mlx-lm") from error
         note_kept_types()
-        engine = Engine(cancel_epoch, open_handle, close_handle, blas, problem, libpython())
+        engine = Engine(
+            cancel_epoch, open_handle, close_handle, blas, problem, libpython(), HostArrays()
+        )
 
 
 def cancel_epoch(cow_mlx_context context):

@@ -12,6 +12,8 @@ cdef extern from "bridge.h" nogil:
 
     enum: COW_MLX_ABI_VERSION
 
+    enum: COW_MLX_MAX_RANK
+
     const size_t COW_MLX_NUL
 
     ctypedef int32_t cow_mlx_status
@@ -205,6 +207,32 @@ cdef extern from "bridge.h" nogil:
         cbool add_special
         size_t batch_tokens
 
+    enum:
+        COW_MLX_BOOL
+        COW_MLX_UINT8
+        COW_MLX_UINT16
+        COW_MLX_UINT32
+        COW_MLX_UINT64
+        COW_MLX_INT8
+        COW_MLX_INT16
+        COW_MLX_INT32
+        COW_MLX_INT64
+        COW_MLX_FLOAT16
+        COW_MLX_BFLOAT16
+        COW_MLX_FLOAT32
+        COW_MLX_FLOAT64
+        COW_MLX_COMPLEX64
+
+    ctypedef struct cow_mlx_tensor:
+        size_t struct_size
+        void* data
+        size_t bytes
+        size_t offset
+        int32_t dtype
+        int32_t rank
+        const int64_t* shape
+        const int64_t* strides
+
     ctypedef struct cow_text:
         const char* data
         size_t length
@@ -272,6 +300,7 @@ cdef extern from "bridge.h" nogil:
         COW_OP_CONTEXT_STATS
         COW_OP_CONTEXT_CHAT
         COW_OP_MODEL_EMBED
+        COW_OP_ARRAY_WAIT
         COW_OP_COUNT
 
     ctypedef struct cow_runtime_info_args:
@@ -427,6 +456,10 @@ cdef extern from "bridge.h" nogil:
         const cow_mlx_embed_params* params
         cow_floats_out out
 
+    ctypedef struct cow_array_wait_args:
+        cow_mlx_array array
+        uint32_t timeout_ms
+
     const char* COW_BRIDGE_CAPSULE
 
     enum: COW_MESSAGE_SIZE
@@ -500,6 +533,16 @@ cdef extern from "bridge.h" nogil:
         cbool done
         void* waiter
 
+    struct cow_array
+
+    ctypedef struct cow_array_parts:
+        int32_t dtype
+        int32_t rank
+        const int64_t* shape
+        size_t bytes
+        const void* data
+        void* object
+
     ctypedef struct cow_host:
         void (*finish)(cow_request*, cow_mlx_status) noexcept nogil
         void (*post)(cow_request*, const cow_event*) noexcept nogil
@@ -510,6 +553,16 @@ cdef extern from "bridge.h" nogil:
         void (*close_handle)(int32_t) noexcept nogil
         cbool (*can_start_threads)(int count) noexcept nogil
         cbool (*can_map)(size_t size) noexcept nogil
+        void (*arrays_start)(cbool has_float64) noexcept nogil
+        void (*arrays_stop)() noexcept nogil
+        size_t (*arrays_count)() noexcept nogil
+        int64_t (*arrays_add_object)(
+            void* object, int32_t dtype, int32_t rank, const int64_t* shape) noexcept nogil
+        cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out) noexcept nogil
+        void (*arrays_let_go)(cow_array*) noexcept nogil
+        void* (*arrays_set_object)(
+            cow_array*, void* object, const void* data) noexcept nogil
+        void* (*arrays_next_dropped)() noexcept nogil
 
     ctypedef struct cow_bridge:
         uint32_t abi

@@ -549,6 +549,18 @@ cdef int write_model_embed(cow_request* r, object value) except -1:
     return 0
 
 
+cdef tuple read_array_wait(cow_request* r):
+    cdef const cow_array_wait_args* a = <const cow_array_wait_args*> r.args
+    return (
+        a.array,
+        a.timeout_ms,
+    )
+
+
+cdef int write_array_wait(cow_request* r, object value) except -1:
+    return 0
+
+
 ctypedef tuple (*reader)(cow_request*)
 ctypedef int (*writer)(cow_request*, object) except -1
 cdef reader READERS[<int> COW_OP_COUNT]
@@ -660,3 +672,6 @@ METHODS[<int> COW_OP_CONTEXT_CHAT] = "context_chat"
 READERS[<int> COW_OP_MODEL_EMBED] = read_model_embed
 WRITERS[<int> COW_OP_MODEL_EMBED] = write_model_embed
 METHODS[<int> COW_OP_MODEL_EMBED] = "model_embed"
+READERS[<int> COW_OP_ARRAY_WAIT] = read_array_wait
+WRITERS[<int> COW_OP_ARRAY_WAIT] = write_array_wait
+METHODS[<int> COW_OP_ARRAY_WAIT] = "array_wait"

@@ -96,6 +96,10 @@ extern "C" {
   X(write_failed, "file", "the system failed a write")                                         \
   X(timed_out, "argument, value", "the call's time is over")                                   \
   X(forked, "", "called in a forked child")                                                    \
+  X(out_of_bounds, "argument, first, last, limit", "bytes that lie outside of their buffer")   \
+  X(shape_mismatch, "argument, value, accepted", "another shape than is needed")               \
+  X(dtype_mismatch, "argument, value, accepted", "another dtype than is needed")               \
+  X(overlapping, "argument", "two elements of a destination share memory")                     \
   X(internal, "", "a bug of ours")
 
 typedef int32_t cow_mlx_status;
@@ -118,7 +122,7 @@ typedef int32_t cow_mlx_adapter;
 /** What a context held at one moment. */
 typedef int32_t cow_mlx_checkpoint;
 
-/** Reserved: an array. Below 2^53, so that JavaScript's numbers hold every one. */
+/** An array. From 2^32 to 2^53, so that it is no other handle, and JavaScript's numbers hold it. */
 typedef int64_t cow_mlx_array;
 
 /** A text, where a call takes several: UTF-8, or COW_MLX_NUL as its length. */

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from ctypes import byref, c_int64
 from pathlib import Path
 
 import pytest
 from support import tiny_adapters
-from support.arguments import PROMPT, Call
+from support.arguments import PROMPT, Call, tensor
 from support.library import Library
 from support.paths import CALF
 from support.signatures import FUNCTIONS
@@ -35,9 +36,11 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     lib.begin(context, PROMPT, max_tokens=32, logprobs=2)
     lib.next(context)
     adapters: list[int] = []
+    array = c_int64()
+    lib.check(lib.c.cow_mlx_array_create(byref(tensor()), byref(array)))
 
     def call_of(function: str) -> Call:
-        handles = {"model": calf, "context": context}
+        handles = {"model": calf, "context": context, "array": array.value}
         names = [name for name, _ in FUNCTIONS[function][1]]
         if "adapter" in names:
             adapters.append(lib.load_adapter(calf, paths["cow_mlx_adapter_load"]))
@@ -48,5 +51,6 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
 
     yield call_of
     lib.c.cow_mlx_context_free(context)
+    lib.c.cow_mlx_array_free(array)
     for adapter in adapters:
         lib.c.cow_mlx_adapter_free(adapter)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ctypes import Array
+
 import pytest
 from support import details
 from support.arguments import is_pointer, parameters
@@ -10,7 +12,7 @@ from support.outputs import Buffer
 from support.signatures import COMPAT, EBUFFER, OK
 
 SIZED = [f for f, _ in parameters(lambda name, _: name == "capacity") if f not in COMPAT]
-SIZES = ("length", "count", "dims")
+SIZES = ("length", "count", "dims", "rank")
 QUERIED = [function for function in SIZED if function != "cow_mlx_context_next"]
 
 
@@ -20,7 +22,8 @@ def ask(call, capacity):
     at = names.index("capacity")
     out = Buffer(dict(call.params)[names[at - 1]]._type_, capacity)
     arguments = dict(zip(names[at - 1 : at + 2], out.arguments(), strict=True))
-    if at > 1 and names[at - 2] in call.outputs:  # a second buffer of the same capacity
+    # A second buffer of the same capacity.
+    if at > 1 and isinstance(call.outputs.get(names[at - 2]), Array):
         pairs = Buffer(dict(call.params)[names[at - 2]]._type_, capacity)
         status = call(**arguments, **{names[at - 2]: pairs.arguments()[0]})
         pairs.check(out.length.value if capacity and status == OK else 0)
@@ -48,6 +51,7 @@ def test_small_buffer_is_told_the_size_and_loses_nothing(call_of, function):
     needed = out.length.value
     if function == "cow_mlx_context_next":
         assert status == EBUFFER
+    call = call_of(function)  # a query may have written other outputs
     for capacity in {1, needed - 1} - {0, needed}:
         out, status = ask(call, capacity)
         assert status == EBUFFER

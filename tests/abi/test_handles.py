@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
+from ctypes import byref, c_int64
 
 import pytest
 from support import details
-from support.arguments import HANDLES, PROMPT, parameters
+from support.arguments import HANDLES, PROMPT, parameters, tensor
 from support.library import SILENT, Library, StatusError
 from support.signatures import COMPAT, EHANDLE
 
@@ -22,11 +23,16 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
     """For each kind: values that are no such open handle."""
     context = lib.context(calf)
     adapter = lib.load_adapter(calf, paths["cow_mlx_adapter_load"])
+    arrays = (c_int64(), c_int64())
+    for array in arrays:
+        lib.check(lib.c.cow_mlx_array_create(byref(tensor()), byref(array)))
+    lib.check(lib.c.cow_mlx_array_free(arrays[1]))
     opened = {
         "model": calf,
         "context": context,
         "adapter": adapter,
         "checkpoint": lib.checkpoint(context),
+        "array": arrays[0].value,
     }
     freed = [lib.context(calf), lib.load_adapter(calf, paths["cow_mlx_adapter_load"])]
     freed.append(lib.checkpoint(freed[0]))
@@ -39,11 +45,17 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
     values += [context + 1, 5 << 28]
     values += [source.randint(-INT32_MAX - 1, INT32_MAX) for _ in range(32)]
     values = [value if value <= INT32_MAX else 2 for value in values]
+    wide = [arrays[1].value, arrays[0].value + 1, arrays[0].value + (1 << 24), 2**53, 2**63 - 1]
+    wide += [-arrays[0].value, -(2**63), *(source.randint(0, 2**53) for _ in range(32))]
     return {
         # Every kind has slots of its own, so another kind's value may look like this one's.
         kind: [
             value
-            for value in (*values, *(opened[other] for other in HANDLES if other != kind))
+            for value in (
+                *values,
+                *(opened[other] for other in HANDLES if other not in (kind, "array")),
+                *(wide if kind == "array" else ()),
+            )
             if value != opened[kind]
         ]
         for kind in HANDLES

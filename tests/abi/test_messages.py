@@ -18,7 +18,7 @@ def test_status_names(lib):
     for name in named:
         assert f"X({name}, {getattr(signatures, name)}," in text
         assert lib.name(getattr(signatures, name)) == name
-    assert len(named) == len(re.findall(r"\n  X\(\w+, -?\d+,", text))
+    assert len(named) == len(re.findall(r"\n  X\(\w+, -?\d+, \"", text))
     assert lib.name(2**31 - 1) == lib.name(-(2**31)) == "UNKNOWN"
 
 

@@ -18,6 +18,7 @@ MAY_BE_NULL = {
     ("cow_mlx_context_chat", "options_json"),
     ("cow_mlx_context_chat", "on_event"),
     ("cow_mlx_context_chat", "stats"),
+    ("cow_mlx_array_view", "layout"),
 }
 POINTERS = parameters(lambda _, kind: is_pointer(kind))
 

@@ -24,8 +24,12 @@ STRUCT_POINTERS = {
     for kind in [dict(signatures.FUNCTIONS[function][1])[name]]
     if getattr(kind, "_type_", None) in signatures.STRUCTS.values()
 }
-INPUTS = [pair for pair in STRUCT_POINTERS if pair[1] == "params" and not pair[0].endswith("_init")]
-OUTPUTS = [pair for pair in STRUCT_POINTERS if pair[1] in ("piece", "stats")]
+INPUTS = [
+    pair
+    for pair in STRUCT_POINTERS
+    if pair[1] in ("params", "from", "to") and not pair[0].endswith("_init")
+]
+OUTPUTS = [pair for pair in STRUCT_POINTERS if pair[1] in ("piece", "stats", "layout")]
 
 
 def test_every_struct_is_covered():
@@ -35,7 +39,7 @@ def test_every_struct_is_covered():
 
 def sized(call: Call, name: str, size: int, tail: int = 0):
     """The call's struct with ``size`` as its struct_size, ``tail`` in every byte behind it."""
-    original = call.values[name]._obj if name == "params" else call.outputs[name]
+    original = call.outputs[name] if name in call.outputs else call.values[name]._obj
     kind = type(original)
     raw = (c_char * (sizeof(kind) + TAIL))()
     memset(addressof(raw), tail, sizeof(raw))
@@ -78,7 +82,9 @@ def test_newer_struct_without_unknown_options(call_of, function, name):
 def test_older_struct(call_of, function, name):
     """Options behind the older end are not read, whatever lies there."""
     kind = STRUCT_POINTERS[function, name]
-    for cut in {getattr(kind, field).offset for field, _ in kind._fields_[1:]} | {sizeof(kind)}:
+    # Of a tensor all is needed but its strides.
+    optional = kind._fields_[1:] if name == "params" else [("strides", None)]
+    for cut in {getattr(kind, field).offset for field, _ in optional} | {sizeof(kind)}:
         call = call_of(function)
         raw, struct = sized(call, name, cut)
         memset(addressof(raw) + cut, 0xFF, sizeof(raw) - cut)

@@ -42,6 +42,7 @@ FLOORS = {
             "blas",
             "branches",
             "resources",
+            "arrays",
             "_constants",
             "_defaults",
             "_reasons",

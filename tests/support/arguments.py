@@ -7,7 +7,17 @@ name fails here until it is given a value.
 
 from __future__ import annotations
 
-from ctypes import _CFuncPtr, _Pointer, byref, c_char_p, c_int32, c_void_p, sizeof
+from ctypes import (
+    _CFuncPtr,
+    _Pointer,
+    byref,
+    c_char_p,
+    c_int32,
+    c_int64,
+    c_void_p,
+    cast,
+    sizeof,
+)
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +54,8 @@ TEXTS = {
     "options_json": b"{}",
 }
 OUTPUTS = {"out", "trimmed", "length", "count", "dims", "piece", "stats"}
-HANDLES = ("model", "context", "adapter", "checkpoint")
+OUTPUTS |= {"dtype", "rank", "data", "layout"}
+HANDLES = ("model", "context", "adapter", "checkpoint", "array")
 
 # What has to be called after a call that went well, by the handle it gave.
 UNDO = {
@@ -57,7 +68,25 @@ UNDO = {
     "cow_mlx_context_checkpoint": "cow_mlx_checkpoint_free",
     "cow_mlx_adapter_load": "cow_mlx_adapter_free",
     "cow_mlx_create_context": "cow_mlx_free_context",
+    "cow_mlx_array_create": "cow_mlx_array_free",
 }
+
+# What the open array of the tests is, and a tensor that reads and writes.
+ARRAY_SHAPE = (2, 3)
+_memory = (c_int32 * 6)(1, 2, 3, 4, 5, 6)
+_shape = (c_int64 * 2)(*ARRAY_SHAPE)
+
+
+def tensor() -> signatures.cow_mlx_tensor:
+    """Memory of the host's for an int32 array of ARRAY_SHAPE."""
+    return signatures.cow_mlx_tensor(
+        struct_size=sizeof(signatures.cow_mlx_tensor),
+        data=cast(_memory, c_void_p),
+        bytes=sizeof(_memory),
+        dtype=signatures.INT32,
+        rank=len(ARRAY_SHAPE),
+        shape=_shape,
+    )
 
 
 def is_pointer(kind: Any) -> bool:
@@ -154,6 +183,8 @@ class Call:
             return sizeof(dict(self.params)["params"]._type_)
         if name == "params":
             return byref(self._params(kind._type_))
+        if name in ("from", "to"):
+            return byref(tensor())
         if name in OUTPUTS and issubclass(kind, _Pointer):
             make = poisoned_struct if kind._type_ in signatures.STRUCTS.values() else poisoned
             return self._output(name, make(kind._type_))

@@ -66,8 +66,40 @@ EVENT_END = 4
 POOLING_MEAN = 0
 POOLING_LAST = 1
 POOLING_CLS = 2
+BOOL = 1
+UINT8 = 2
+UINT16 = 3
+UINT32 = 4
+UINT64 = 5
+INT8 = 6
+INT16 = 7
+INT32 = 8
+INT64 = 9
+FLOAT16 = 10
+BFLOAT16 = 11
+FLOAT32 = 12
+FLOAT64 = 13
+COMPLEX64 = 14
 
 NUL = c_size_t(-1).value
+
+# Of every dtype its value and its bytes.
+DTYPES = {
+    "bool": (1, 1),
+    "uint8": (2, 1),
+    "uint16": (3, 2),
+    "uint32": (4, 4),
+    "uint64": (5, 8),
+    "int8": (6, 1),
+    "int16": (7, 2),
+    "int32": (8, 4),
+    "int64": (9, 8),
+    "float16": (10, 2),
+    "bfloat16": (11, 2),
+    "float32": (12, 4),
+    "float64": (13, 8),
+    "complex64": (14, 8),
+}
 
 # The reasons of failures, and the keys of their details.
 REASONS = {
@@ -123,6 +155,10 @@ REASONS = {
     "write_failed": ["file"],
     "timed_out": ["argument", "value"],
     "forked": [],
+    "out_of_bounds": ["argument", "first", "last", "limit"],
+    "shape_mismatch": ["argument", "value", "accepted"],
+    "dtype_mismatch": ["argument", "value", "accepted"],
+    "overlapping": ["argument"],
     "internal": [],
 }
 
@@ -292,6 +328,21 @@ class cow_mlx_embed_params(Structure):
     ]
 
 
+class cow_mlx_tensor(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+        ("offset", c_size_t),
+        ("dtype", c_int32),
+        ("rank", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+    ]
+
+
 STRUCTS = {
     "cow_mlx_text": cow_mlx_text,
     "cow_mlx_runtime_params": cow_mlx_runtime_params,
@@ -302,6 +353,7 @@ STRUCTS = {
     "cow_mlx_stats": cow_mlx_stats,
     "cow_mlx_event": cow_mlx_event,
     "cow_mlx_embed_params": cow_mlx_embed_params,
+    "cow_mlx_tensor": cow_mlx_tensor,
 }
 
 # The functions of cow_mlx_compat.h, which return no statuses.
@@ -665,6 +717,49 @@ FUNCTIONS = {
             ("capacity", c_size_t),
             ("dims", POINTER(c_size_t)),
         ),
+    ),
+    "cow_mlx_array_create": (
+        cow_mlx_status,
+        (
+            ("from", POINTER(cow_mlx_tensor)),
+            ("out", POINTER(cow_mlx_array)),
+        ),
+    ),
+    "cow_mlx_array_read": (
+        cow_mlx_status,
+        (
+            ("array", cow_mlx_array),
+            ("to", POINTER(cow_mlx_tensor)),
+        ),
+    ),
+    "cow_mlx_array_type": (
+        cow_mlx_status,
+        (
+            ("array", cow_mlx_array),
+            ("dtype", POINTER(c_int32)),
+            ("shape", POINTER(c_int64)),
+            ("capacity", c_size_t),
+            ("rank", POINTER(c_size_t)),
+        ),
+    ),
+    "cow_mlx_array_view": (
+        cow_mlx_status,
+        (
+            ("array", cow_mlx_array),
+            ("data", POINTER(c_void_p)),
+            ("layout", POINTER(cow_mlx_tensor)),
+        ),
+    ),
+    "cow_mlx_array_wait": (
+        cow_mlx_status,
+        (
+            ("array", cow_mlx_array),
+            ("timeout_ms", c_uint32),
+        ),
+    ),
+    "cow_mlx_array_free": (
+        cow_mlx_status,
+        (("array", cow_mlx_array),),
     ),
     "cow_mlx_get_error": (c_char_p, ()),
     "cow_mlx_init": (c_bool, ()),

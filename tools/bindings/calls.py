@@ -14,6 +14,8 @@ from tools.bindings.header_comments import read as read_comments
 PREFIX = "cow_mlx_"
 # Calls with a policy of their own. csrc has their bodies.
 BY_HAND = ("runtime_start", "runtime_stop", "context_cancel", "error_details")
+# They move data on the caller's thread (csrc/array_calls.c).
+BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
 # Their results are consumed, so that a NULL buffer is one that is too small, not a question.
 CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")
@@ -89,7 +91,9 @@ def read(public: Header) -> list[Call]:
     handles = {
         d.name
         for d in public.declarations
-        if isinstance(d, Alias) and d.type == Type("int32_t") and not d.name.endswith("_status")
+        if isinstance(d, Alias)
+        and d.type in (Type("int32_t"), Type("int64_t"))
+        and not d.name.endswith("_status")
     }
     callbacks = {d.name for d in public.declarations if isinstance(d, Alias) and d.type.function}
     calls = []

@@ -50,7 +50,9 @@ def constants(public: Header, bridge: Header, generated: str) -> str:
     version, abi = public.macros[PREFIX + "VERSION"], public.macros[PREFIX + "ABI_VERSION"]
     lines = [f'"""{generated}"""', "", f'VERSION = "{version}"', f"ABI_VERSION = {abi}", ""]
     lines += [f"{name} = {value}" for name, value in flags(public).items()]
-    lines.append("")
+    lines += ["", "# Of every dtype its value and its bytes, by mlx's name.", "DTYPES = {"]
+    lines += [f'    "{name.lower()}": {pair},' for name, pair in public.dtypes.items()]
+    lines += ["}", ""]
     handles = {k: v for k, v in bridge.macros.items() if k.startswith("COW_HANDLE_")}
     kinds = next(enum.values for enum in bridge.enums() if enum.name == "cow_kind")
     lines += [f"{k.removeprefix('COW_')} = {v}" for k, v in {**handles, **kinds}.items()]
@@ -106,6 +108,9 @@ def signatures(exported: list[Header], generated: str) -> str:
     lines.append("")
     lines += [f"{name} = {value}" for name, value in flags(public).items()]
     lines += ["", "NUL = c_size_t(-1).value", ""]
+    lines += ["# Of every dtype its value and its bytes.", "DTYPES = {"]
+    lines += [f'    "{name.lower()}": {pair},' for name, pair in public.dtypes.items()]
+    lines += ["}", ""]
     lines += ["# The reasons of failures, and the keys of their details.", "REASONS = {"]
     lines += [f'    "{name}": {json.dumps(keys)},' for name, keys in public.reasons.items()]
     lines += ["}", ""]
@@ -193,10 +198,12 @@ def spell(type_: Type) -> str:
     """A type in ctypes."""
     if type_.function:
         return callback(type_.function)
-    if type_.name == "void":
-        return "c_void_p" if type_.pointers else "None"
     stars = len(type_.pointers)
-    if type_.name == "char":
+    if type_.name == "void":
+        if not stars:
+            return "None"
+        inner, stars = "c_void_p", stars - 1
+    elif type_.name == "char":
         inner, stars = ("c_char_p" if type_.const else "POINTER(c_char)"), stars - 1
     else:
         inner = BASE.get(type_.name, type_.name)

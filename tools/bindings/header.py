@@ -87,6 +87,7 @@ class Header:
     macros: dict[str, int | str] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, list[str]] = field(default_factory=dict)  # the keys of their details
+    dtypes: dict[str, tuple[int, int]] = field(default_factory=dict)  # values and bytes
 
     def enums(self) -> list[Enum]:
         """The enums, those without a name included."""
@@ -112,7 +113,7 @@ def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> lis
 
 
 def read_macros(header: Header, text: str) -> None:
-    """Read the statuses, the reasons, and macros that are a number or a text."""
+    """Read the statuses, the reasons, the dtypes, and macros that are a number or a text."""
     for name, value in re.findall(r"^#define (COW_\w+) (\d+|\"[^\"]*\")$", text, flags=re.M):
         header.macros[name] = value[1:-1] if value[0] == '"' else int(value)
     header.statuses = {
@@ -122,6 +123,10 @@ def read_macros(header: Header, text: str) -> None:
     header.reasons = {
         name: keys.split(", ") if keys else []
         for name, keys in re.findall(r"X\((\w+), \"([^\"]*)\",", listed("REASONS", text))
+    }
+    header.dtypes = {
+        name: (int(value), int(size))
+        for name, value, size in re.findall(r"X\((\w+), (\d+), (\d+)\)", listed("DTYPES", text))
     }
 
 

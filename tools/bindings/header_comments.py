@@ -22,6 +22,7 @@ ENUMERATOR = re.compile(
     r"(?P<name>COW_\w+) = (?P<value>-?\d+),?\s*(?:/\*\*<(?P<text>.*?)\*/)?", re.S
 )
 REASON = re.compile(r"X\((?P<name>\w+), \"(?P<keys>[^\"]*)\", \"(?P<text>[^\"]*)\"\)")
+DTYPE = re.compile(r"X\((?P<name>\w+), (?P<value>\d+), (?P<bytes>\d+)\)")
 STATUS = re.compile(r"X\((?P<name>\w+), (?P<value>-?\d+), \"(?P<text>[^\"]*)\"\)")
 
 
@@ -130,6 +131,12 @@ def entry_of(text: str, comment: Comment) -> Entry | None:
         rows = [(m["name"], m["keys"], m["text"]) for m in REASON.finditer(text)]
         said = Comment(["Reasons.", *comment.paragraphs])
         return Entry("constants", [row[0] for row in rows], "", said, rows)
+    if text.startswith("#define COW_MLX_DTYPES(X)"):
+        rows = [
+            (f"COW_MLX_{m['name']}", m["value"], f"{m['bytes']} bytes")
+            for m in DTYPE.finditer(text)
+        ]
+        return Entry("constants", [row[0] for row in rows], "", comment, rows)
     if text.startswith("#"):
         macro = re.match(r"#define (COW_MLX_\w+) (\S+)$", text)
         shown = macro and comment.paragraphs

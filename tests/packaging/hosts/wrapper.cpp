@@ -19,7 +19,7 @@ constexpr bool moves_only =
     std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&
     !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
 static_assert(moves_only<Runtime> && moves_only<Model> && moves_only<Context>);
-static_assert(moves_only<Checkpoint> && moves_only<Adapter>);
+static_assert(moves_only<Checkpoint> && moves_only<Adapter> && moves_only<Array>);
 
 #define EXPECT(condition)                                                  \
   do {                                                                     \
@@ -309,6 +309,46 @@ static void a_chat_gives_events(Host& host) {
   EXPECT(stats.generated_tokens > 0);
 }
 
+static void an_array_has_what_it_was_made_of(Host&) {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  Array array(values, {2, 3});
+  EXPECT(array.dtype() == Dtype::float32 && array.shape() == Shape({2, 3}) && array.size() == 6);
+  EXPECT(array.values<float>() == values && array.wait(0));
+  EXPECT(array.view<float>()[5] == 6 && array.view<float>().size() == 6);
+  float turned[6] = {};
+  const std::int64_t shape[] = {2, 3}, strides[] = {1, 2};
+  cow_mlx_tensor to = {};
+  to.struct_size = sizeof to;
+  to.data = turned;
+  to.bytes = sizeof turned;
+  to.dtype = COW_MLX_FLOAT32;
+  to.rank = 2;
+  to.shape = shape;
+  to.strides = strides;
+  array.read(to);
+  EXPECT(turned[0] == 1 && turned[1] == 4 && turned[2] == 2 && turned[5] == 6);
+  Array copy(to);
+  EXPECT(copy.values<float>() == values);
+  const bool truths[] = {true, false};
+  bool back[2] = {};
+  Array(Span<const bool>(truths, 2), {2}).read(Span<bool>(back, 2));
+  EXPECT(back[0] && !back[1]);
+  EXPECT(Array(std::vector<std::complex<float>>{{1, -2}}).values<std::complex<float>>()[0].imag() ==
+         -2);
+  EXPECT(Array(std::vector<Float16>{{0x3c00}}).view<Float16>()[0].bits == 0x3c00);
+}
+
+static void an_array_refuses_other_types_and_sizes(Host&) {
+  Array array(std::vector<std::int32_t>{1, 2, 3});
+  EXPECT(thrown([&] { array.values<float>(); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { array.view<std::uint32_t>(); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { Array(std::vector<float>{1, 2, 3}, {2}); }) == COW_MLX_EINVAL);
+  std::int32_t two[2];
+  EXPECT(thrown([&] { array.read(Span<std::int32_t>(two, 2)); }) == COW_MLX_EINVAL);
+  Array moved(std::move(array));
+  EXPECT(moved.size() == 3 && thrown([&] { array.size(); }) == COW_MLX_EHANDLE);
+}
+
 static void starts_are_counted_and_logs_outlive_their_runtime(Host& host) {
   Runtime second;
   EXPECT(Runtime::info().find("\"handles\"") != std::string::npos);
@@ -342,6 +382,8 @@ static const struct {
     SCENARIO(a_context_is_kept_cut_and_copied),
     SCENARIO(an_adapter_is_used_until_it_is_cleared),
     SCENARIO(a_chat_gives_events),
+    SCENARIO(an_array_has_what_it_was_made_of),
+    SCENARIO(an_array_refuses_other_types_and_sizes),
     SCENARIO(starts_are_counted_and_logs_outlive_their_runtime),
 };
 

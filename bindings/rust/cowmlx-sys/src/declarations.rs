@@ -31,6 +31,7 @@ statuses! {
 constants! {
     COW_MLX_VERSION: &str = "1.0.0";
     COW_MLX_ABI_VERSION: u32 = 1;
+    COW_MLX_MAX_RANK: u32 = 8;
     COW_MLX_NUL: usize = usize::MAX;
     COW_MLX_LOG_OFF: i32 = 0;
     COW_MLX_LOG_WARNING: i32 = 1;
@@ -62,6 +63,20 @@ constants! {
     COW_MLX_POOLING_MEAN: i32 = 0;
     COW_MLX_POOLING_LAST: i32 = 1;
     COW_MLX_POOLING_CLS: i32 = 2;
+    COW_MLX_BOOL: i32 = 1;
+    COW_MLX_UINT8: i32 = 2;
+    COW_MLX_UINT16: i32 = 3;
+    COW_MLX_UINT32: i32 = 4;
+    COW_MLX_UINT64: i32 = 5;
+    COW_MLX_INT8: i32 = 6;
+    COW_MLX_INT16: i32 = 7;
+    COW_MLX_INT32: i32 = 8;
+    COW_MLX_INT64: i32 = 9;
+    COW_MLX_FLOAT16: i32 = 10;
+    COW_MLX_BFLOAT16: i32 = 11;
+    COW_MLX_FLOAT32: i32 = 12;
+    COW_MLX_FLOAT64: i32 = 13;
+    COW_MLX_COMPLEX64: i32 = 14;
 }
 
 callbacks! {
@@ -191,6 +206,16 @@ structs! {
         normalize: bool,
         add_special: bool,
         batch_tokens: usize,
+    }
+    struct cow_mlx_tensor {
+        struct_size: usize,
+        data: *mut c_void,
+        bytes: usize,
+        offset: usize,
+        dtype: i32,
+        rank: i32,
+        shape: *const i64,
+        strides: *const i64,
     }
 }
 
@@ -439,4 +464,32 @@ functions! {
         capacity: usize,
         dims: *mut usize,
     ) -> cow_mlx_status;
+    /// Make an array of the host's memory, which is copied.
+    fn cow_mlx_array_create(
+        from: *const cow_mlx_tensor,
+        out: *mut cow_mlx_array,
+    ) -> cow_mlx_status;
+    /// Copy an array's elements into the host's memory, once they are computed.
+    fn cow_mlx_array_read(
+        array: cow_mlx_array,
+        to: *const cow_mlx_tensor,
+    ) -> cow_mlx_status;
+    /// Tell an array's dtype and shape.
+    fn cow_mlx_array_type(
+        array: cow_mlx_array,
+        dtype: *mut i32,
+        shape: *mut i64,
+        capacity: usize,
+        rank: *mut usize,
+    ) -> cow_mlx_status;
+    /// Look at an array's elements where they are, once they are computed.
+    fn cow_mlx_array_view(
+        array: cow_mlx_array,
+        data: *mut *const c_void,
+        layout: *mut cow_mlx_tensor,
+    ) -> cow_mlx_status;
+    /// Wait until an array's elements are there.
+    fn cow_mlx_array_wait(array: cow_mlx_array, timeout_ms: u32) -> cow_mlx_status;
+    /// Free the handle.
+    fn cow_mlx_array_free(array: cow_mlx_array) -> cow_mlx_status;
 }

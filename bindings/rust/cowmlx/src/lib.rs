@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 mod adapter;
+mod array;
 mod buffer;
 mod callback;
 mod cancel;
 mod chat;
 mod context;
+mod element;
 mod embedding;
 mod error;
 mod generation;
@@ -20,10 +22,12 @@ mod stream;
 mod text;
 
 pub use adapter::Adapter;
+pub use array::{Array, MAX_RANK};
 pub use cancel::CancelHandle;
 pub use chat::Event;
 pub use context::{Checkpoint, Context, ContextParams, Overflow};
 pub use cowmlx_sys as sys;
+pub use element::{Bf16, Complex64, Dtype, Element, F16};
 pub use embedding::{EmbedParams, Embeddings, Pooling};
 pub use error::{Error, Result, Status};
 pub use generation::{Finish, Generation, Piece, Stats, TokenLogprob};

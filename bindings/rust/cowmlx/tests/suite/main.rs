@@ -1,6 +1,7 @@
 //! The crate against the library and a real model, all in one process and on many threads.
 
 mod adapters;
+mod arrays;
 mod callbacks;
 mod cancelling;
 mod chats;

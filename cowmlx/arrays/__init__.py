@@ -1,0 +1,1 @@
+"""Arrays of hosts: their types, and how their memory becomes mlx's."""

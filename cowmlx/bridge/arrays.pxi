@@ -1,0 +1,102 @@
+"""Included by bridge.pyx: the open arrays, which C keeps."""
+
+cdef extern from "Python.h":
+    object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
+    enum:
+        PyBUF_READ
+
+# Where the elements of an array without any are.
+cdef char NOWHERE[1]
+
+
+cdef class HeldArray:
+    """An array that stays while this lives: cowmlx.arrays.table.Held."""
+
+    cdef cow_array* array
+    cdef cow_array_parts parts
+
+    @staticmethod
+    cdef HeldArray hold(int64_t handle):
+        """The array of a handle; None if it is not open."""
+        cdef HeldArray held = HeldArray.__new__(HeldArray)
+        held.array = host.arrays_take(handle, &held.parts)
+        return None if held.array == NULL else held
+
+    def __dealloc__(self):
+        if self.array != NULL:
+            host.arrays_let_go(self.array)
+
+    @property
+    def dtype(self):
+        return self.parts.dtype
+
+    @property
+    def shape(self):
+        return tuple([self.parts.shape[i] for i in range(self.parts.rank)])
+
+    @property
+    def is_computed(self):
+        return self.parts.data != NULL
+
+    @property
+    def value(self):
+        return None if self.parts.object == NULL else <object> self.parts.object
+
+    def memory(self):
+        return PyMemoryView_FromMemory(<char*> self.parts.data, self.parts.bytes, PyBUF_READ)
+
+    def set_value(self, value, bint is_computed):
+        cdef Py_buffer view
+        cdef const void* data = NULL
+        if is_computed:
+            PyObject_GetBuffer(value, &view, PyBUF_C_CONTIGUOUS)
+            data = view.buf
+            PyBuffer_Release(&view)
+            if self.parts.bytes == 0:
+                data = NOWHERE
+        Py_INCREF(value)
+        cdef void* last = host.arrays_set_object(self.array, <void*> value, data)
+        self.parts.object = <void*> value
+        if data != NULL:
+            self.parts.data = data
+        if last != NULL:
+            Py_DECREF(<object> last)
+
+
+cdef class HostArrays:
+    """The open arrays: cowmlx.arrays.table.ArrayTable."""
+
+    def start(self, bint has_float64):
+        host.arrays_start(has_float64)
+
+    def stop(self):
+        host.arrays_stop()
+        drop_objects()
+
+    def count(self):
+        return host.arrays_count()
+
+    def add(self, value, int32_t dtype, tuple shape):
+        cdef int64_t sides[COW_MLX_MAX_RANK]
+        cdef int32_t rank = len(shape)
+        for i in range(rank):
+            sides[i] = shape[i]
+        Py_INCREF(value)
+        cdef int64_t handle = host.arrays_add_object(<void*> value, dtype, rank, sides)
+        if handle == 0:
+            Py_DECREF(value)
+        return handle
+
+    def take(self, int64_t handle):
+        return HeldArray.hold(handle)
+
+
+cdef void drop_objects() noexcept:
+    """Let go of what arrays had that no thread needs any more."""
+    cdef void* dropped
+    if host == NULL:
+        return
+    dropped = host.arrays_next_dropped()
+    while dropped != NULL:
+        Py_DECREF(<object> dropped)
+        dropped = host.arrays_next_dropped()

@@ -1,0 +1,184 @@
+"""The calls of arrays that need the engine."""
+
+from __future__ import annotations
+
+import time
+
+import mlx.core as mx
+
+from cowmlx.arrays import dtypes
+from cowmlx.arrays.memory import from_memory
+from cowmlx.arrays.submitted import Submitted
+from cowmlx.calls import keeps_call
+from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
+from cowmlx.scheduling.stepped import SteppedCall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from cowmlx.arrays.table import ArrayTable, Held
+    from cowmlx.calls import Call
+    from cowmlx.services.runtime import Runtime
+
+_FOREVER = (1 << 32) - 1
+
+
+class Arrays:
+    """Opens arrays of values, and gives the values of open arrays.
+
+    Args:
+        runtime: what all calls work with.
+        table: the open arrays.
+    """
+
+    def __init__(self, runtime: Runtime, table: ArrayTable) -> None:
+        self._runtime = runtime
+        self._table = table
+        self._stream: mx.Stream | None = None
+
+    @property
+    def stream(self) -> mx.Stream:
+        """On which operations on arrays are computed, one after the other."""
+        if self._stream is None:
+            self._stream = self._runtime.streams.take()
+        return self._stream
+
+    def start(self) -> None:
+        """Let hosts open arrays."""
+        self._table.start(self._runtime.streams.device.type == mx.cpu)
+
+    def stop(self) -> None:
+        """Close every array."""
+        self._table.stop()
+        if self._stream is not None:
+            self._runtime.streams.give_back(self._stream)
+            self._stream = None
+
+    def free_all(self) -> None:
+        """Close every array; hosts can open others."""
+        self._table.stop()
+        self.start()
+
+    def count(self) -> int:
+        """Return how many arrays are open."""
+        return self._table.count()
+
+    def get(self, handle: int) -> mx.array:
+        """Return the value of an open array, which may be lazy.
+
+        Raises:
+            UnknownHandle: it is not open.
+            BadState: a run that was submitted has not given it yet.
+            CowMlxError: the error of that run.
+        """
+        held = self.held(handle)
+        value = held.value
+        if value is None:
+            value = from_memory(held.memory(), held.dtype, held.shape)
+            held.set_value(value, is_computed=True)
+        elif isinstance(value, Submitted):
+            value = _settled(handle, value)
+        return value
+
+    def held(self, handle: int) -> Held:
+        """Return the array of a handle, and keep it open meanwhile.
+
+        Raises:
+            UnknownHandle: it is not open.
+        """
+        held = self._table.take(handle)
+        if held is None:
+            raise UnknownHandle(f"{handle} is not an open array", handle=handle, kind="array")
+        return held
+
+    def add(self, value: mx.array) -> int:
+        """Open an array of a value, which may be lazy, and return its handle.
+
+        Raises:
+            OutOfMemory: as many are open as there can be.
+        """
+        return self._add(value, value.dtype, value.shape)
+
+    def submit(self, value: Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
+        """Open an array whose value comes later, and return its handle.
+
+        Raises:
+            OutOfMemory: as many are open as there can be.
+        """
+        return self._add(value, dtype, shape)
+
+    def _add(self, value: mx.array | Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
+        handle = self._table.add(value, dtypes.value_of(dtype), tuple(shape))
+        if not handle:
+            raise OutOfMemory(
+                f"{self.count()} arrays are open, which is the most there can be",
+                reason="no_handles",
+                kind="array",
+                limit=self.count(),
+            )
+        return handle
+
+    @keeps_call
+    def array_wait(self, call: Call, handle: int, timeout_ms: int) -> None:
+        """Wait until an array is computed, and compute it if nobody has begun."""
+        held = self.held(handle)
+        if held.is_computed:
+            call.succeed()
+            return
+        self._runtime.scheduler.add(ArrayWait(call, handle, held, timeout_ms, self.stream))
+
+
+class ArrayWait(SteppedCall):
+    """Waits for a submitted array, then has its elements ready for hosts.
+
+    Args:
+        call: ends then.
+        handle: the array's, for messages.
+        held: the array.
+        timeout_ms: how long a run may still take; ``UINT32_MAX``: as long as it does.
+        stream: to compute on.
+    """
+
+    def __init__(
+        self, call: Call, handle: int, held: Held, timeout_ms: int, stream: mx.Stream
+    ) -> None:
+        super().__init__(call, _compute(handle, held), stream, held)
+        self._held = held
+        self._timeout_ms = timeout_ms
+        self._deadline = time.monotonic() + timeout_ms / 1000
+
+    def _may_step(self) -> bool:
+        value = self._held.value
+        if not isinstance(value, Submitted) or value.is_settled:
+            return True
+        if self._timeout_ms != _FOREVER and time.monotonic() >= self._deadline:
+            raise TimedOut(
+                f"the run has not given the array within {self._timeout_ms} ms",
+                argument="timeout_ms",
+                value=self._timeout_ms,
+            )
+        return False
+
+
+def _compute(handle: int, held: Held) -> Generator[None, None, None]:
+    value = held.value
+    if isinstance(value, Submitted):
+        value = _settled(handle, value)
+    if value is None or held.is_computed:
+        return
+    value = mx.contiguous(value)
+    mx.async_eval(value)  # others start their steps while this is computed
+    yield
+    mx.eval(value)
+    if not held.is_computed:
+        held.set_value(value, is_computed=True)
+
+
+def _settled(handle: int, submitted: Submitted) -> mx.array:
+    """Return the value of a run that has ended."""
+    if submitted.error is not None:
+        raise submitted.error
+    if submitted.value is None:
+        raise BadState(f"a run is still computing the array {handle}; call array_wait first")
+    return submitted.value
