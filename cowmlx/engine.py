@@ -52,14 +52,20 @@ class Engine:
         arrays: ArrayTable | None = None,
     ) -> None:
         self.runtime = Runtime(
-            cancel_epoch, open_handle, close_handle, blas, blas_problem, libpython
+            cancel_epoch,
+            open_handle,
+            close_handle,
+            blas,
+            blas_problem,
+            libpython,
+            arrays or ClosedTable(),
         )
         self.models = Models(self.runtime)
         self.adapters = Adapters(self.runtime, self.models)
         self.contexts = Contexts(self.runtime, self.models, self.adapters)
         self.checkpoints = Checkpoints(self.runtime, self.contexts)
         self.generations = Generations(self.runtime, self.models, self.contexts)
-        self.arrays = Arrays(self.runtime, arrays or ClosedTable())
+        self.arrays = Arrays(self.runtime)
         nouns = (
             self.runtime,
             self.models,

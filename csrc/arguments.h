@@ -22,6 +22,18 @@ typedef struct cow_texts {
   size_t count;
 } cow_texts;
 
+/* Texts that end at their first NUL. */
+typedef struct cow_strings {
+  const char* const* data;
+  size_t count;
+} cow_strings;
+
+/* Arrays that the caller names. */
+typedef struct cow_handles {
+  const cow_mlx_array* data;
+  size_t count;
+} cow_handles;
+
 /* Where a result of variable size goes; conventions 6 of cow_mlx.h. */
 typedef struct cow_text_out {
   char* buffer;
@@ -40,5 +52,11 @@ typedef struct cow_floats_out {
   size_t capacity;
   size_t* count;
 } cow_floats_out;
+
+typedef struct cow_arrays_out {
+  cow_mlx_array* buffer;
+  size_t capacity;
+  size_t* count; /* NULL: there are as many as the buffer has room for */
+} cow_arrays_out;
 
 #endif

@@ -1,7 +1,7 @@
 /* The calls of arrays that move data: on the caller's thread, so that no context waits for them. */
 #include <string.h>
 
-#include "arrays.h"
+#include "array_calls.h"
 #include "bootstrap.h"
 #include "checks.h"
 #include "deliver.h"
@@ -9,23 +9,24 @@
 /* Copies of so many bytes are made without the interpreter, if the caller's thread holds it. */
 enum { LONG_COPY = 1 << 16 };
 
-static void* before_copy(size_t bytes) {
+void* cow_arrays_before_copy(size_t bytes) {
   return bytes >= LONG_COPY ? cow_bootstrap_release_interpreter() : NULL;
 }
 
-static cow_mlx_status no_memory(const char* operation, size_t bytes) {
+cow_mlx_status cow_arrays_no_memory(const char* operation, size_t bytes) {
   return cow_error(COW_MLX_ENOMEM, operation, COW_REASON_no_memory,
                    DETAILS(SIZE_DETAIL("needed", bytes)),
                    "the array needs %zu bytes of memory, and there are fewer", bytes);
 }
 
 /* Open an array of what a tensor holds. */
-static cow_mlx_status copy_in(const char* operation, const cow_tensor* from, cow_mlx_array* out) {
+cow_mlx_status cow_arrays_copy_in(const char* operation, const cow_tensor* from,
+                                  cow_mlx_array* out) {
   cow_mlx_status status = cow_arrays_check(operation, from->type.dtype);
   if (status != COW_MLX_OK) return status;
   void* data = cow_memory_new(from->type.bytes);
-  if (!data) return no_memory(operation, from->type.bytes);
-  void* interpreter = before_copy(from->type.bytes);
+  if (!data) return cow_arrays_no_memory(operation, from->type.bytes);
+  void* interpreter = cow_arrays_before_copy(from->type.bytes);
   cow_tensor_gather(from, data);
   cow_bootstrap_restore_interpreter(interpreter);
   status = cow_arrays_add_memory(operation, &from->type, data, out);
@@ -39,12 +40,12 @@ cow_mlx_status cow_mlx_array_create(const cow_mlx_tensor* from, cow_mlx_array* o
   REQUIRE(out);
   cow_tensor tensor;
   TRY(cow_tensor_check(OPERATION, "from", from, &tensor));
-  return copy_in(OPERATION, &tensor, out);
+  return cow_arrays_copy_in(OPERATION, &tensor, out);
 }
 
 /* The elements of an array that the caller holds; computes them first if need be. */
-static cow_mlx_status look(const char* operation, cow_mlx_array handle, cow_array* array,
-                           cow_array_state* out) {
+cow_mlx_status cow_arrays_look(const char* operation, cow_mlx_array handle, cow_array* array,
+                               cow_array_state* out) {
   *out = cow_array_look(array);
   if (out->data) return COW_MLX_OK;
   cow_array_wait_args args = {.array = handle, .timeout_ms = UINT32_MAX};
@@ -86,8 +87,8 @@ static cow_mlx_status copy_out(const char* operation, cow_mlx_array handle, cow_
   cow_mlx_status status = check_same(operation, cow_array_look(array).type, &to->type);
   if (status != COW_MLX_OK) return status;
   cow_array_state state;
-  if ((status = look(operation, handle, array, &state)) != COW_MLX_OK) return status;
-  void* interpreter = before_copy(to->type.bytes);
+  if ((status = cow_arrays_look(operation, handle, array, &state)) != COW_MLX_OK) return status;
+  void* interpreter = cow_arrays_before_copy(to->type.bytes);
   cow_tensor_scatter(state.data, to);
   cow_bootstrap_restore_interpreter(interpreter);
   return COW_MLX_OK;
@@ -146,7 +147,7 @@ cow_mlx_status cow_mlx_array_view(cow_mlx_array array, const void** data, cow_ml
   TRY(cow_arrays_hold(OPERATION, array, &held));
   cow_array_pin(held);
   cow_array_state state;
-  cow_mlx_status status = look(OPERATION, array, held, &state);
+  cow_mlx_status status = cow_arrays_look(OPERATION, array, held, &state);
   if (status == COW_MLX_OK) {
     *data = state.data;
     if (layout) describe(&state, layout);

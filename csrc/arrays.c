@@ -1,4 +1,4 @@
-#ifndef __APPLE__
+#if !defined(__APPLE__) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE /* posix_memalign, _SC_PHYS_PAGES */
 #endif
 
@@ -228,19 +228,24 @@ cow_mlx_status cow_arrays_unknown(const char* operation, cow_mlx_array handle) {
                    "%lld is not an open array", (long long)handle);
 }
 
+/* Open an array with all that the host, or the engine, gives; 0 if that cannot be. */
+static int64_t add(const cow_array_type* type, void* memory, void* object) {
+  cow_array* array = new_array(type);
+  if (!array) return 0;
+  array->memory = memory;
+  array->data = memory;
+  array->object = object;
+  lock();
+  int64_t handle = table.is_started ? open_array(array) : 0;
+  unlock();
+  if (!handle) free(array);
+  return handle;
+}
+
 cow_mlx_status cow_arrays_add_memory(const char* operation, const cow_array_type* type, void* data,
                                      cow_mlx_array* out) {
-  cow_array* array = new_array(type);
-  int64_t handle = 0;
-  if (array) {
-    array->memory = data;
-    array->data = data;
-    lock();
-    if (table.is_started) handle = open_array(array);
-    unlock();
-  }
+  int64_t handle = add(type, data, NULL);
   if (!handle) {
-    free(array);
     cow_mlx_status status = cow_arrays_check(operation, type->dtype);
     return status == COW_MLX_OK ? no_handle(operation) : status;
   }
@@ -315,18 +320,21 @@ size_t cow_arrays_count(void) {
   return count;
 }
 
-int64_t cow_arrays_add_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape) {
+static cow_array_type type_of(int32_t dtype, int32_t rank, const int64_t* shape) {
   cow_array_type type = {.dtype = dtype, .rank = rank};
   memcpy(type.shape, shape, (size_t)rank * sizeof *shape);
   cow_type_complete(&type);
-  cow_array* array = new_array(&type);
-  if (!array) return 0;
-  array->object = object;
-  lock();
-  int64_t handle = table.is_started ? open_array(array) : 0;
-  unlock();
-  if (!handle) free(array);
-  return handle;
+  return type;
+}
+
+int64_t cow_arrays_add_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape) {
+  cow_array_type type = type_of(dtype, rank, shape);
+  return add(&type, NULL, object);
+}
+
+int64_t cow_arrays_add_host(void* data, int32_t dtype, int32_t rank, const int64_t* shape) {
+  cow_array_type type = type_of(dtype, rank, shape);
+  return add(&type, data, NULL);
 }
 
 cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out) {

@@ -60,6 +60,9 @@ size_t cow_arrays_count(void);
  * memory or no handle. */
 int64_t cow_arrays_add_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape);
 
+/* The same of memory of cow_memory_new(), which is taken over if that goes well. */
+int64_t cow_arrays_add_host(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
+
 /* Hold the array of a handle and tell of it; NULL if it is not open. */
 cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out);
 

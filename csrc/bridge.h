@@ -126,6 +126,10 @@ typedef struct cow_host {
   void (*arrays_stop)(void);
   size_t (*arrays_count)(void);
   int64_t (*arrays_add_object)(void* object, int32_t dtype, int32_t rank, const int64_t* shape);
+  bool (*arrays_close)(int64_t handle);
+  void* (*memory_new)(size_t bytes);
+  void (*memory_let_go)(void* data);
+  int64_t (*arrays_add_host)(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
   cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out);
   void (*arrays_let_go)(cow_array*);
   void* (*arrays_set_object)(cow_array*, void* object, const void* data);

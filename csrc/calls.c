@@ -624,3 +624,56 @@ cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t timeout_ms) {
   };
   return CALL(r);
 }
+
+cow_mlx_status cow_mlx_arrays_load(const char* path, const char* const* names, size_t count, cow_mlx_array* arrays) {
+  BEGIN_CALL;
+  REQUIRE(path);
+  REQUIRE_TOKENS(names, count);
+  REQUIRE_TOKENS(arrays, count);
+  cow_arrays_load_args args = {
+      .path = path,
+      .names = {names, count},
+      .arrays = {arrays, count, NULL},
+  };
+  cow_request r = {
+      .op = COW_OP_ARRAYS_LOAD,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_arrays_save(const char* path, const char* const* names, const cow_mlx_array* arrays, size_t count) {
+  BEGIN_CALL;
+  REQUIRE(path);
+  REQUIRE_TOKENS(names, count);
+  REQUIRE_TOKENS(arrays, count);
+  cow_arrays_save_args args = {
+      .path = path,
+      .names = {names, count},
+      .arrays = {arrays, count},
+  };
+  cow_request r = {
+      .op = COW_OP_ARRAYS_SAVE,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_arrays_info(const char* path, char* buffer, size_t capacity, size_t* length) {
+  BEGIN_CALL;
+  REQUIRE(path);
+  REQUIRE_BUFFER(buffer, capacity);
+  REQUIRE(length);
+  cow_arrays_info_args args = {
+      .path = path,
+      .buffer = {buffer, capacity, length},
+  };
+  cow_request r = {
+      .op = COW_OP_ARRAYS_INFO,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}

@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 626052844
+#define COW_BRIDGE_ABI 1071972691
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -48,6 +48,9 @@ typedef enum cow_op {
   COW_OP_CONTEXT_CHAT,
   COW_OP_MODEL_EMBED,
   COW_OP_ARRAY_WAIT,
+  COW_OP_ARRAYS_LOAD,
+  COW_OP_ARRAYS_SAVE,
+  COW_OP_ARRAYS_INFO,
   COW_OP_COUNT
 } cow_op;
 
@@ -243,5 +246,22 @@ typedef struct cow_array_wait_args {
   cow_mlx_array array;
   uint32_t timeout_ms;
 } cow_array_wait_args;
+
+typedef struct cow_arrays_load_args {
+  const char* path;
+  cow_strings names;
+  cow_arrays_out arrays;
+} cow_arrays_load_args;
+
+typedef struct cow_arrays_save_args {
+  const char* path;
+  cow_strings names;
+  cow_handles arrays;
+} cow_arrays_save_args;
+
+typedef struct cow_arrays_info_args {
+  const char* path;
+  cow_text_out buffer;
+} cow_arrays_info_args;
 
 #endif

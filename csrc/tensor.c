@@ -49,7 +49,7 @@ static cow_mlx_status bad_value(const char* operation, const char* argument, int
                    "%s is %lld, must be %s", argument, (long long)value, accepted);
 }
 
-static cow_mlx_status no_pointer(const char* operation, const char* name, const char* member) {
+cow_mlx_status cow_tensor_null(const char* operation, const char* name, const char* member) {
   char argument[MAX_NAME];
   snprintf(argument, sizeof argument, "%s.%s", name, member);
   return cow_error(COW_MLX_EINVAL, operation, COW_REASON_null_argument,
@@ -132,19 +132,22 @@ static void place_nothing(const cow_array_type* type, cow_tensor* out) {
 }
 
 cow_mlx_status cow_tensor_place(const char* operation, const char* name, const cow_array_type* type,
-                                void* first, const int64_t* strides, cow_tensor* out) {
+                                void* data, uint64_t offset, const int64_t* strides,
+                                cow_tensor* out) {
   if (!type->bytes) {
     place_nothing(type, out);
     return COW_MLX_OK;
   }
-  if (!first) return no_pointer(operation, name, "data");
-  *out = (cow_tensor){.type = *type, .first = first};
+  if (!data) return cow_tensor_null(operation, name, "data");
+  *out = (cow_tensor){.type = *type};
   int64_t low, high;
-  uintptr_t address = (uintptr_t)first;
-  if (!measure(type, strides, out->strides, &low, &high) ||
-      (uintptr_t)0 - (uintptr_t)low > address || (uintptr_t)high > UINTPTR_MAX - address) {
+  uintptr_t address = (uintptr_t)data;
+  if (!measure(type, strides, out->strides, &low, &high) || offset > UINTPTR_MAX - address ||
+      (uintptr_t)0 - (uintptr_t)low > address + offset ||
+      (uintptr_t)high > UINTPTR_MAX - (address + offset)) {
     return overflowing(operation, name);
   }
+  out->first = (char*)data + offset;
   return COW_MLX_OK;
 }
 
@@ -164,7 +167,7 @@ cow_mlx_status cow_tensor_check(const char* operation, const char* name, const c
   if (status != COW_MLX_OK) return status;
   cow_array_type type = {.dtype = given.dtype, .rank = given.rank};
   if (type.rank > 0 && type.rank <= COW_MLX_MAX_RANK) {
-    if (!given.shape) return no_pointer(operation, name, "shape");
+    if (!given.shape) return cow_tensor_null(operation, name, "shape");
     memcpy(type.shape, given.shape, (size_t)type.rank * sizeof *type.shape);
   }
   if ((status = cow_type_check(operation, name, &type)) != COW_MLX_OK) return status;
@@ -172,7 +175,7 @@ cow_mlx_status cow_tensor_check(const char* operation, const char* name, const c
     place_nothing(&type, out);
     return COW_MLX_OK;
   }
-  if (!given.data) return no_pointer(operation, name, "data");
+  if (!given.data) return cow_tensor_null(operation, name, "data");
   *out = (cow_tensor){.type = type};
   int64_t low, high;
   if (!measure(&type, given.strides, out->strides, &low, &high) ||

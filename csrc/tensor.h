@@ -44,10 +44,14 @@ void cow_type_complete(cow_array_type* type);
 cow_mlx_status cow_tensor_check(const char* operation, const char* name, const cow_mlx_tensor* host,
                                 cow_tensor* out);
 
-/* Check places without a buffer that bounds them: `first` is the element at index 0, `strides` are
- * in elements, or NULL if row-major. The type has been checked. */
+/* Check places without a buffer that bounds them: the element at index 0 lies `offset` bytes behind
+ * `data`, `strides` are in elements, or NULL if row-major. The type has been checked. */
 cow_mlx_status cow_tensor_place(const char* operation, const char* name, const cow_array_type* type,
-                                void* first, const int64_t* strides, cow_tensor* out);
+                                void* data, uint64_t offset, const int64_t* strides,
+                                cow_tensor* out);
+
+/* The failure of a member that is NULL. */
+cow_mlx_status cow_tensor_null(const char* operation, const char* name, const char* member);
 
 /* EINVAL if two elements may share memory. */
 cow_mlx_status cow_tensor_check_apart(const char* operation, const char* name,

@@ -1093,7 +1093,62 @@ class Array {
     return status == COW_MLX_OK;
   }
 
+  /** Copy a DLPack tensor, and call its deleter. */
+  static Array from_dlpack(DLManagedTensorVersioned* managed) {
+    cow_mlx_array array = 0;
+    detail::check(cow_mlx_array_from_dlpack(managed, &array));
+    return Array(array);
+  }
+
+  /** A DLPack tensor of the elements, which the caller frees by its deleter. */
+  DLManagedTensorVersioned* to_dlpack() const {
+    DLManagedTensorVersioned* managed = nullptr;
+    detail::check(cow_mlx_array_to_dlpack(handle(), &managed));
+    return managed;
+  }
+
+  /** Load arrays of a safetensors file, in the order of the names. */
+  static std::vector<Array> load(const std::string& path, const std::vector<std::string>& names) {
+    const std::vector<const char*> texts = c_strings(names, "arrays_load: names");
+    std::vector<cow_mlx_array> handles(names.size());
+    detail::check(cow_mlx_arrays_load(detail::c_string(path, "arrays_load: path"), texts.data(),
+                                      texts.size(), handles.data()));
+    std::vector<Array> arrays;
+    for (cow_mlx_array handle : handles) arrays.push_back(Array(handle));
+    return arrays;
+  }
+
+  /** Save arrays, each under its name, as a safetensors file. */
+  static void save(const std::string& path, const std::vector<std::string>& names,
+                   const std::vector<const Array*>& arrays) {
+    if (names.size() != arrays.size()) {
+      throw Error(COW_MLX_EINVAL, "arrays_save: there are not as many names as arrays", "missing");
+    }
+    const std::vector<const char*> texts = c_strings(names, "arrays_save: names");
+    std::vector<cow_mlx_array> handles;
+    for (const Array* array : arrays) handles.push_back(array->handle());
+    detail::check(cow_mlx_arrays_save(detail::c_string(path, "arrays_save: path"), texts.data(),
+                                      handles.data(), handles.size()));
+  }
+
+  /** What a safetensors file holds, as a JSON object. */
+  static std::string info(const std::string& path) {
+    const char* file = detail::c_string(path, "arrays_info: path");
+    return detail::fill<std::string>(4096, [&](char* text, std::size_t size, std::size_t* length) {
+      return cow_mlx_arrays_info(file, text, size, length);
+    });
+  }
+
  private:
+  explicit Array(cow_mlx_array array) : handle_(array) {}
+
+  static std::vector<const char*> c_strings(const std::vector<std::string>& texts,
+                                            const char* name) {
+    std::vector<const char*> all;
+    for (const std::string& text : texts) all.push_back(detail::c_string(text, name));
+    return all;
+  }
+
   static cow_mlx_array create(const cow_mlx_tensor& from) {
     cow_mlx_array array = 0;
     detail::check(cow_mlx_array_create(&from, &array));

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 class Submitted:
     """What stands for a value to come; whoever computes it settles it once.
 
+    Until then that takes turns in the scheduler, between which waiting calls look at the clock.
+
     Attributes:
         value: the array, once it is there.
         error: why it will never be there.

@@ -45,6 +45,12 @@ if TYPE_CHECKING:
                     elements.
             """
 
+    class Memory(Protocol):
+        """Memory of C's that no array has yet."""
+
+        def bytes(self) -> memoryview:
+            """Return it, to be written; not once an array has it."""
+
     class ArrayTable(Protocol):
         """The open arrays."""
 
@@ -59,6 +65,15 @@ if TYPE_CHECKING:
 
         def add(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> int:
             """Open an array of a value; 0 if there is no handle for it."""
+
+        def memory(self, size: int) -> Memory | None:
+            """Return so many bytes of C's memory; None if there are fewer."""
+
+        def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
+            """Open an array of memory, which it takes over; 0 if there is no handle for it."""
+
+        def close(self, handle: int) -> bool:
+            """Close an array; false if it is not open."""
 
         def take(self, handle: int) -> Held | None:
             """Hold the array of a handle; None if it is not open."""
@@ -80,6 +95,18 @@ class ClosedTable:
     def add(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> int:
         """Return 0."""
         return 0
+
+    def memory(self, size: int) -> Memory | None:
+        """Return None."""
+        return None
+
+    def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
+        """Return 0."""
+        return 0
+
+    def close(self, handle: int) -> bool:
+        """Return False."""
+        return False
 
     def take(self, handle: int) -> Held | None:
         """Return None."""

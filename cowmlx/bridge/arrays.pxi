@@ -4,6 +4,7 @@ cdef extern from "Python.h":
     object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
     enum:
         PyBUF_READ
+        PyBUF_WRITE
 
 # Where the elements of an array without any are.
 cdef char NOWHERE[1]
@@ -63,6 +64,27 @@ cdef class HeldArray:
             Py_DECREF(<object> last)
 
 
+cdef class HostMemory:
+    """Memory of C's that becomes an array: cowmlx.arrays.table.Memory."""
+
+    cdef void* data  # NULL once an array has it
+    cdef size_t size
+
+    @staticmethod
+    cdef HostMemory make(size_t size):
+        cdef HostMemory memory = HostMemory.__new__(HostMemory)
+        memory.data = host.memory_new(size)
+        memory.size = size
+        return None if memory.data == NULL else memory
+
+    def __dealloc__(self):
+        if self.data != NULL:
+            host.memory_let_go(self.data)
+
+    def bytes(self):
+        return PyMemoryView_FromMemory(<char*> self.data, self.size, PyBUF_WRITE)
+
+
 cdef class HostArrays:
     """The open arrays: cowmlx.arrays.table.ArrayTable."""
 
@@ -87,8 +109,46 @@ cdef class HostArrays:
             Py_DECREF(value)
         return handle
 
+    def memory(self, size_t size):
+        return HostMemory.make(size)
+
+    def add_memory(self, HostMemory memory, int32_t dtype, tuple shape):
+        cdef int64_t sides[COW_MLX_MAX_RANK]
+        cdef int32_t rank = len(shape)
+        for i in range(rank):
+            sides[i] = shape[i]
+        cdef int64_t handle = host.arrays_add_host(memory.data, dtype, rank, sides)
+        if handle != 0:
+            memory.data = NULL
+        return handle
+
+    def close(self, int64_t handle):
+        return host.arrays_close(handle)
+
     def take(self, int64_t handle):
         return HeldArray.hold(handle)
+
+
+cdef list to_handles(cow_handles handles):
+    cdef size_t i
+    return [handles.data[i] for i in range(handles.count)]
+
+
+cdef int put_arrays(cow_arrays_out out, list handles) except -1:
+    """Write handles that were opened for the host: all of them, or none is open any more."""
+    cdef size_t size = len(handles)
+    cdef size_t i
+    if out.count != NULL:
+        out.count[0] = size
+    if size > out.capacity or (size > 0 and out.buffer == NULL):
+        for handle in handles:
+            host.arrays_close(handle)
+        if out.buffer == NULL and out.count != NULL:
+            return 0
+        raise too_small(out.capacity, size, "there are {} arrays")
+    for i in range(size):
+        out.buffer[i] = handles[i]
+    return 0
 
 
 cdef void drop_objects() noexcept:

@@ -31,9 +31,9 @@ cdef set kept = set()  # calls that end later
 
 
 include "values.pxi"
+include "arrays.pxi"
 include "operations.pxi"
 include "calls.pxi"
-include "arrays.pxi"
 include "blas.pxi"
 include "python.pxi"
 include "forked.pxi"
@@ -85,6 +85,9 @@ ALLOCATES[<int> COW_OP_CONTEXT_LOAD] = True
 ALLOCATES[<int> COW_OP_CONTEXT_BEGIN] = True
 ALLOCATES[<int> COW_OP_CONTEXT_GENERATE] = True
 ALLOCATES[<int> COW_OP_CONTEXT_CHAT] = True
+ALLOCATES[<int> COW_OP_ARRAY_WAIT] = True
+ALLOCATES[<int> COW_OP_ARRAYS_LOAD] = True
+ALLOCATES[<int> COW_OP_ARRAYS_SAVE] = True
 
 
 # ------------------------------------------------------------ The table

@@ -233,6 +233,8 @@ cdef extern from "bridge.h" nogil:
         const int64_t* shape
         const int64_t* strides
 
+    struct DLManagedTensorVersioned
+
     ctypedef struct cow_text:
         const char* data
         size_t length
@@ -243,6 +245,14 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef struct cow_texts:
         const cow_mlx_text* data
+        size_t count
+
+    ctypedef struct cow_strings:
+        const char* const* data
+        size_t count
+
+    ctypedef struct cow_handles:
+        const cow_mlx_array* data
         size_t count
 
     ctypedef struct cow_text_out:
@@ -257,6 +267,11 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef struct cow_floats_out:
         float* buffer
+        size_t capacity
+        size_t* count
+
+    ctypedef struct cow_arrays_out:
+        cow_mlx_array* buffer
         size_t capacity
         size_t* count
 
@@ -301,6 +316,9 @@ cdef extern from "bridge.h" nogil:
         COW_OP_CONTEXT_CHAT
         COW_OP_MODEL_EMBED
         COW_OP_ARRAY_WAIT
+        COW_OP_ARRAYS_LOAD
+        COW_OP_ARRAYS_SAVE
+        COW_OP_ARRAYS_INFO
         COW_OP_COUNT
 
     ctypedef struct cow_runtime_info_args:
@@ -460,6 +478,20 @@ cdef extern from "bridge.h" nogil:
         cow_mlx_array array
         uint32_t timeout_ms
 
+    ctypedef struct cow_arrays_load_args:
+        const char* path
+        cow_strings names
+        cow_arrays_out arrays
+
+    ctypedef struct cow_arrays_save_args:
+        const char* path
+        cow_strings names
+        cow_handles arrays
+
+    ctypedef struct cow_arrays_info_args:
+        const char* path
+        cow_text_out buffer
+
     const char* COW_BRIDGE_CAPSULE
 
     enum: COW_MESSAGE_SIZE
@@ -558,6 +590,11 @@ cdef extern from "bridge.h" nogil:
         size_t (*arrays_count)() noexcept nogil
         int64_t (*arrays_add_object)(
             void* object, int32_t dtype, int32_t rank, const int64_t* shape) noexcept nogil
+        cbool (*arrays_close)(int64_t handle) noexcept nogil
+        void* (*memory_new)(size_t bytes) noexcept nogil
+        void (*memory_let_go)(void* data) noexcept nogil
+        int64_t (*arrays_add_host)(
+            void* data, int32_t dtype, int32_t rank, const int64_t* shape) noexcept nogil
         cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out) noexcept nogil
         void (*arrays_let_go)(cow_array*) noexcept nogil
         void* (*arrays_set_object)(

@@ -561,6 +561,46 @@ cdef int write_array_wait(cow_request* r, object value) except -1:
     return 0
 
 
+cdef tuple read_arrays_load(cow_request* r):
+    cdef const cow_arrays_load_args* a = <const cow_arrays_load_args*> r.args
+    return (
+        to_string(a.path, "path"),
+        to_strings(a.names.data, a.names.count, "names", "count"),
+    )
+
+
+cdef int write_arrays_load(cow_request* r, object value) except -1:
+    cdef const cow_arrays_load_args* a = <const cow_arrays_load_args*> r.args
+    put_arrays(a.arrays, value)
+    return 0
+
+
+cdef tuple read_arrays_save(cow_request* r):
+    cdef const cow_arrays_save_args* a = <const cow_arrays_save_args*> r.args
+    return (
+        to_string(a.path, "path"),
+        to_strings(a.names.data, a.names.count, "names", "count"),
+        to_handles(a.arrays),
+    )
+
+
+cdef int write_arrays_save(cow_request* r, object value) except -1:
+    return 0
+
+
+cdef tuple read_arrays_info(cow_request* r):
+    cdef const cow_arrays_info_args* a = <const cow_arrays_info_args*> r.args
+    return (
+        to_string(a.path, "path"),
+    )
+
+
+cdef int write_arrays_info(cow_request* r, object value) except -1:
+    cdef const cow_arrays_info_args* a = <const cow_arrays_info_args*> r.args
+    put_text(a.buffer, value)
+    return 0
+
+
 ctypedef tuple (*reader)(cow_request*)
 ctypedef int (*writer)(cow_request*, object) except -1
 cdef reader READERS[<int> COW_OP_COUNT]
@@ -675,3 +715,12 @@ METHODS[<int> COW_OP_MODEL_EMBED] = "model_embed"
 READERS[<int> COW_OP_ARRAY_WAIT] = read_array_wait
 WRITERS[<int> COW_OP_ARRAY_WAIT] = write_array_wait
 METHODS[<int> COW_OP_ARRAY_WAIT] = "array_wait"
+READERS[<int> COW_OP_ARRAYS_LOAD] = read_arrays_load
+WRITERS[<int> COW_OP_ARRAYS_LOAD] = write_arrays_load
+METHODS[<int> COW_OP_ARRAYS_LOAD] = "arrays_load"
+READERS[<int> COW_OP_ARRAYS_SAVE] = read_arrays_save
+WRITERS[<int> COW_OP_ARRAYS_SAVE] = write_arrays_save
+METHODS[<int> COW_OP_ARRAYS_SAVE] = "arrays_save"
+READERS[<int> COW_OP_ARRAYS_INFO] = read_arrays_info
+WRITERS[<int> COW_OP_ARRAYS_INFO] = write_arrays_info
+METHODS[<int> COW_OP_ARRAYS_INFO] = "arrays_info"

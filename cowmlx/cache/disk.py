@@ -24,7 +24,7 @@ from cowmlx.folders.safetensors import DTYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
 # Bytes of a step: others generate between two of them.
@@ -46,11 +46,22 @@ _NAMES = {dtype: name for name, dtype in TYPES.items()}
 def write(
     path: str, metadata: dict[str, str], arrays: dict[str, mx.array]
 ) -> Generator[None, None, None]:
+    """Write a saved context; see :func:`write_whole`."""
+    yield from write_whole(path, lambda descriptor: _write(descriptor, metadata, arrays))
+
+
+def write_whole(
+    path: str, put_all: Callable[[int], Generator[None, None, None]]
+) -> Generator[None, None, None]:
     """Write a file in bounded steps; closing the generator leaves nothing behind.
 
     What a writer that was killed has left in the folder goes too.
 
     The old file, if any, stays until the new one is whole and on the disk.
+
+    Args:
+        path: the file.
+        put_all: writes to a descriptor, and syncs it.
 
     Raises:
         NotFound: the folder does not exist.
@@ -62,7 +73,7 @@ def write(
         descriptor, written = partial.create(os.path.dirname(target))
         try:
             _keep_mode(descriptor, target)
-            yield from _write(descriptor, metadata, arrays)
+            yield from put_all(descriptor)
             os.replace(written, target)
         except BaseException:
             partial.remove(written)
@@ -120,12 +131,12 @@ def _write(
     header = _header(metadata, arrays)
     checksum = xxh3_64(header)
     of_header = checksum.intdigest()
-    _put(descriptor, header)
+    put(descriptor, header)
     step = unsynced = 0
     for array in arrays.values():
         for data in _pieces(array):
             checksum.update(data)
-            _put(descriptor, data)
+            put(descriptor, data)
             step += len(data)
             unsynced += len(data)
             if unsynced >= _SYNC:
@@ -134,7 +145,7 @@ def _write(
             if step >= PIECE:
                 step = 0
                 yield
-    _put(descriptor, numbers(of_header, checksum.intdigest()))
+    put(descriptor, numbers(of_header, checksum.intdigest()))
     yield
     os.fsync(descriptor)
     yield
@@ -189,7 +200,8 @@ def _bytes_of(array: mx.array) -> memoryview:
     return memoryview(flat)  # type: ignore[arg-type]
 
 
-def _put(descriptor: int, data: bytes | memoryview) -> None:
+def put(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of some bytes."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -41,13 +41,24 @@ _MAX_HEADER = 100_000_000
 
 
 def check_file(path: str) -> dict[str, list[int]]:
+    """Check a file's header against the file, and return the shape of every tensor by name.
+
+    Raises:
+        NotFound, InputOutput: missing or unreadable.
+        BadFormat: the header is no safetensors header, or points outside the file.
+    """
+    header, _ = read_header(path)
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+
+
+def read_header(path: str) -> tuple[dict[str, Any], int]:
     """Check a file's header against the file.
 
     Args:
         path: the file.
 
     Returns:
-        The shape of every tensor by name.
+        The entries as :func:`parse_header` gives them, and where the data begin.
 
     Raises:
         NotFound, InputOutput: missing or unreadable.
@@ -70,8 +81,7 @@ def check_file(path: str) -> dict[str, list[int]]:
         raise InputOutput(f"cannot read {path}: {exc.strerror or exc}", file=path) from exc
     if len(raw) != length:
         raise bad(f"the file ends inside its header of {length} bytes")
-    header = parse_header(raw, size - 8 - length, path)
-    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    return parse_header(raw, size - 8 - length, path), 8 + length
 
 
 def parse_header(raw: bytes, available: int, path: str) -> dict[str, Any]:

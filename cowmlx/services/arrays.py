@@ -12,12 +12,14 @@ from cowmlx.arrays.submitted import Submitted
 from cowmlx.calls import keeps_call
 from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
 from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services import array_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import Any
 
-    from cowmlx.arrays.table import ArrayTable, Held
+    from cowmlx.arrays.table import Held
     from cowmlx.calls import Call
     from cowmlx.services.runtime import Runtime
 
@@ -29,12 +31,11 @@ class Arrays:
 
     Args:
         runtime: what all calls work with.
-        table: the open arrays.
     """
 
-    def __init__(self, runtime: Runtime, table: ArrayTable) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._table = table
+        self._table = runtime.arrays
         self._stream: mx.Stream | None = None
 
     @property
@@ -44,9 +45,13 @@ class Arrays:
             self._stream = self._runtime.streams.take()
         return self._stream
 
+    @property
+    def _has_float64(self) -> bool:
+        return self._runtime.streams.device.type == mx.cpu
+
     def start(self) -> None:
         """Let hosts open arrays."""
-        self._table.start(self._runtime.streams.device.type == mx.cpu)
+        self._table.start(self._has_float64)
 
     def stop(self) -> None:
         """Close every array."""
@@ -128,6 +133,40 @@ class Arrays:
             return
         self._runtime.scheduler.add(ArrayWait(call, handle, held, timeout_ms, self.stream))
 
+    @keeps_call
+    def arrays_load(self, call: Call, path: str, names: list[str]) -> None:
+        """Load tensors of a file."""
+        tensors = array_files.wanted(path, names, self._has_float64)
+        steps = array_files.load(self._table, path, tensors)
+        self._runtime.scheduler.add(FileWork(call, steps, self.stream))
+
+    @keeps_call
+    def arrays_save(self, call: Call, path: str, names: list[str], handles: list[int]) -> None:
+        """Save arrays under names."""
+        array_files.check_names(names)
+        arrays = dict(zip(names, [self.held(handle) for handle in handles], strict=True))
+        steps = _save(path, arrays, dict(zip(names, handles, strict=True)))
+        self._runtime.scheduler.add(FileWork(call, steps, self.stream))
+
+    def arrays_info(self, path: str) -> dict[str, Any]:
+        """Return what a file of tensors holds."""
+        return array_files.info(path)
+
+
+class FileWork(SteppedCall):
+    """Loads or saves arrays; the call ends with what the steps return."""
+
+    def _succeed(self, result: Any) -> None:
+        self._call.succeed(result)
+
+
+def _save(
+    path: str, arrays: dict[str, Held], handles: dict[str, int]
+) -> Generator[None, None, None]:
+    for name, held in arrays.items():
+        yield from _compute(handles[name], held)
+    yield from array_files.save(path, arrays)
+
 
 class ArrayWait(SteppedCall):
     """Waits for a submitted array, then has its elements ready for hosts.
@@ -154,7 +193,7 @@ class ArrayWait(SteppedCall):
             return True
         if self._timeout_ms != _FOREVER and time.monotonic() >= self._deadline:
             raise TimedOut(
-                f"the run has not given the array within {self._timeout_ms} ms",
+                f"the run has not given the array within timeout_ms, {self._timeout_ms}",
                 argument="timeout_ms",
                 value=self._timeout_ms,
             )

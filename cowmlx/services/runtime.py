@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cowmlx.arrays.table import ArrayTable
+
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
 
 
@@ -33,6 +35,7 @@ class Runtime:
         blas: what matrix products on the CPU are computed with.
         blas_problem: why it is not the optimised one, if that was wanted.
         libpython: the file that holds the interpreter's code, if it is known.
+        arrays: the open arrays.
     """
 
     def __init__(
@@ -43,8 +46,10 @@ class Runtime:
         blas: str,
         blas_problem: str | None,
         libpython: str | None,
+        arrays: ArrayTable,
     ) -> None:
         self.cancel_epoch = cancel_epoch
+        self.arrays = arrays
         self.handles = HandleTable(open_handle, close_handle)
         self.scheduler = Scheduler()
         self.streams = StreamPool(mx.Device(mx.cpu))
@@ -127,7 +132,10 @@ class Runtime:
                 "peak": mx.get_peak_memory(),
                 "limit": mx.get_memory_limit(),
             },
-            "handles": {noun: len(self.handles.handles(kind)) for kind, noun in NOUNS.items()},
+            "handles": {
+                **{noun: len(self.handles.handles(kind)) for kind, noun in NOUNS.items()},
+                "array": self.arrays.count(),
+            },
         }
 
     @property

@@ -113,6 +113,68 @@ COW_MLX_API cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t time
 /** Free the handle. Never waits. Calls under way on the array, and what is made of it, go on. */
 COW_MLX_API cow_mlx_status cow_mlx_array_free(cow_mlx_array array);
 
+/** A tensor of DLPack 1.x, which dlpack.h describes: github.com/dmlc/dlpack. */
+struct DLManagedTensorVersioned;
+
+/**
+ * Make an array of a DLPack tensor, which is copied. Then its deleter has been called.
+ *
+ * @param managed  of the CPU (kDLCPU), in any layout; after a failure still the caller's
+ * @param out      receives the handle
+ * @retval COW_MLX_EUNSUPPORTED  another device, major version or dtype; more than one lane
+ * @retval COW_MLX_ENOMEM        too little memory, or 16,777,215 arrays are open
+ */
+COW_MLX_API cow_mlx_status cow_mlx_array_from_dlpack(struct DLManagedTensorVersioned* managed,
+                                                     cow_mlx_array* out);
+
+/**
+ * Make a DLPack tensor of an array, once it is computed. Its memory is read-only and row-major.
+ *
+ * What hosts have copied in is shared, not copied again. The tensor outlives the array and the
+ * runtime; its deleter may be called on any thread, at any time.
+ *
+ * @param out  receives the tensor, which the caller's code frees by its deleter
+ */
+COW_MLX_API cow_mlx_status cow_mlx_array_to_dlpack(cow_mlx_array array,
+                                                   struct DLManagedTensorVersioned** out);
+
+/**
+ * Load arrays of a safetensors file: all that are named, or none. Sizes are checked before memory
+ * is taken.
+ *
+ * @param names   count of them, as cow_mlx_arrays_info() tells them
+ * @param arrays  receives count handles, in the order of the names
+ * @retval COW_MLX_ENOENT        no such file
+ * @retval COW_MLX_EFORMAT       no safetensors, or damaged
+ * @retval COW_MLX_EINVAL        the file has no array of that name
+ * @retval COW_MLX_EUNSUPPORTED  a dtype that the device, or the library, lacks
+ */
+COW_MLX_API cow_mlx_status cow_mlx_arrays_load(const char* path, const char* const* names,
+                                               size_t count, cow_mlx_array* arrays);
+
+/**
+ * Save arrays, once they are computed, as a safetensors file. An older file stays until the new one
+ * is whole.
+ *
+ * @param names   count of them, each once
+ * @param arrays  count of them
+ * @retval COW_MLX_ENOENT  no such folder
+ */
+COW_MLX_API cow_mlx_status cow_mlx_arrays_save(const char* path, const char* const* names,
+                                               const cow_mlx_array* arrays, size_t count);
+
+/**
+ * Tell what a safetensors file holds, as a JSON object: "tensors", by name an object of "dtype"
+ * (such as "float32"; null if the library has none), "shape" and "bytes", and "metadata", texts by
+ * name.
+ *
+ * @retval COW_MLX_ENOENT   no such file
+ * @retval COW_MLX_EFORMAT  no safetensors, or damaged
+ * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_arrays_info(const char* path, char* buffer, size_t capacity,
+                                               size_t* length);
+
 #ifdef __cplusplus
 }
 #endif

@@ -77,7 +77,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  * "kernels" (the library's own for CPUs: "instruction_set" that they are made for, "threads" that
  * they compute with, both null without them, and "problem": why there are none, or null),
  * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
- * "peak", "limit") and "handles" (open ones by kind: "model", "context", "adapter", "checkpoint").
+ * "peak", "limit") and "handles" (open ones by kind: "model", "context", "adapter", "checkpoint",
+ * "array").
  *
  * Where the runtime does not start at all, `python -m cowmlx doctor` tells why.
  */

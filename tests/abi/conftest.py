@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from ctypes import byref, c_int64
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 from support import tiny_adapters
 from support.arguments import PROMPT, Call, tensor
@@ -22,10 +23,14 @@ def paths(lib: Library, calf: int, tmp_path_factory) -> dict[str, Path]:
     lib.begin(context, PROMPT, max_tokens=0)
     lib.save(context, folder / "saved")
     lib.free(context)
+    mx.save_safetensors(str(folder / "arrays.safetensors"), {"a": mx.arange(3)})
     return {
         "cow_mlx_adapter_load": tiny_adapters.make(folder / "adapter", CALF, ["q_proj"]),
         "cow_mlx_context_save": folder / "written",
         "cow_mlx_context_load": folder / "saved",
+        "cow_mlx_arrays_save": folder / "written.safetensors",
+        "cow_mlx_arrays_load": folder / "arrays.safetensors",
+        "cow_mlx_arrays_info": folder / "arrays.safetensors",
     }
 
 
@@ -45,6 +50,8 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
         if "adapter" in names:
             adapters.append(lib.load_adapter(calf, paths["cow_mlx_adapter_load"]))
             handles["adapter"] = adapters[-1]
+        if "arrays" in names:
+            handles["array"] = array.value
         if "checkpoint" in names:
             handles["checkpoint"] = lib.checkpoint(context)
         return Call(lib, function, handles, paths.get(function))

@@ -21,7 +21,9 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-from support import details, signatures
+import numpy as np
+
+from support import details, dlpack, signatures
 from support.library import SILENT, Library
 from support.outputs import poisoned, poisoned_struct, untouched
 from support.paths import CALF
@@ -54,7 +56,7 @@ TEXTS = {
     "options_json": b"{}",
 }
 OUTPUTS = {"out", "trimmed", "length", "count", "dims", "piece", "stats"}
-OUTPUTS |= {"dtype", "rank", "data", "layout"}
+OUTPUTS |= {"dtype", "rank", "data", "layout", "arrays"}
 HANDLES = ("model", "context", "adapter", "checkpoint", "array")
 
 # What has to be called after a call that went well, by the handle it gave.
@@ -69,6 +71,7 @@ UNDO = {
     "cow_mlx_adapter_load": "cow_mlx_adapter_free",
     "cow_mlx_create_context": "cow_mlx_free_context",
     "cow_mlx_array_create": "cow_mlx_array_free",
+    "cow_mlx_array_from_dlpack": "cow_mlx_array_free",
 }
 
 # What the open array of the tests is, and a tensor that reads and writes.
@@ -185,13 +188,24 @@ class Call:
             return byref(self._params(kind._type_))
         if name in ("from", "to"):
             return byref(tensor())
+        if name == "names":
+            return (c_char_p * 1)(b"a")
+        if name == "arrays" and self.function == "cow_mlx_arrays_save":
+            return (c_int64 * 1)(self.handles["array"])
+        if name == "managed":
+            self.producer = dlpack.Producer(np.arange(6))
+            return self.producer.address
         if name in OUTPUTS and issubclass(kind, _Pointer):
             make = poisoned_struct if kind._type_ in signatures.STRUCTS.values() else poisoned
             return self._output(name, make(kind._type_))
         if name in ("length", "count"):
             names = [name for name, _ in self.params]
             before = names[names.index(name) - 1]
-            return 1 if before in ("context", "texts") else len(TEXTS.get(before, PROMPT))
+            return (
+                1
+                if before in ("context", "texts", "names", "arrays")
+                else len(TEXTS.get(before, PROMPT))
+            )
         raise AssertionError(f"{self.function}: give {name} a value in {__file__}")
 
     def _output(self, name: str, output: Any) -> Any:

@@ -761,6 +761,47 @@ FUNCTIONS = {
         cow_mlx_status,
         (("array", cow_mlx_array),),
     ),
+    "cow_mlx_array_from_dlpack": (
+        cow_mlx_status,
+        (
+            ("managed", c_void_p),
+            ("out", POINTER(cow_mlx_array)),
+        ),
+    ),
+    "cow_mlx_array_to_dlpack": (
+        cow_mlx_status,
+        (
+            ("array", cow_mlx_array),
+            ("out", POINTER(c_void_p)),
+        ),
+    ),
+    "cow_mlx_arrays_load": (
+        cow_mlx_status,
+        (
+            ("path", c_char_p),
+            ("names", POINTER(c_char_p)),
+            ("count", c_size_t),
+            ("arrays", POINTER(cow_mlx_array)),
+        ),
+    ),
+    "cow_mlx_arrays_save": (
+        cow_mlx_status,
+        (
+            ("path", c_char_p),
+            ("names", POINTER(c_char_p)),
+            ("arrays", POINTER(cow_mlx_array)),
+            ("count", c_size_t),
+        ),
+    ),
+    "cow_mlx_arrays_info": (
+        cow_mlx_status,
+        (
+            ("path", c_char_p),
+            ("buffer", POINTER(c_char)),
+            ("capacity", c_size_t),
+            ("length", POINTER(c_size_t)),
+        ),
+    ),
     "cow_mlx_get_error": (c_char_p, ()),
     "cow_mlx_init": (c_bool, ()),
     "cow_mlx_shutdown": (None, ()),

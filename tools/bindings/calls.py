@@ -16,10 +16,11 @@ PREFIX = "cow_mlx_"
 BY_HAND = ("runtime_start", "runtime_stop", "context_cancel", "error_details")
 # They move data on the caller's thread (csrc/array_calls.c).
 BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
+BY_HAND += ("array_from_dlpack", "array_to_dlpack")
 # Their results are consumed, so that a NULL buffer is one that is too small, not a question.
 CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")
-ELEMENTS = ("char", "int32_t", "float")  # of buffers
+ELEMENTS = ("char", "int32_t", "float", f"{PREFIX}array")  # of buffers
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,15 @@ class Role:
     """One or more parameters that belong together.
 
     Attributes:
-        kind: "handle", "scalar", "string", "text", "tokens", "texts", "params", "callback"; of
-            outputs "buffers_out" (with one capacity), "value_out", "struct_out".
+        kind: "handle", "scalar", "string", "text", "tokens", "texts", "strings", "handles",
+            "params", "callback"; of outputs "buffers_out" (with one capacity), "handles_out" (as
+            many as an input has), "value_out", "struct_out".
         name: of the first parameter, and of the member of the typed arguments.
         names: of all parameters.
         type: of the first parameter; of a callback that of the function.
         nullable: whether NULL is accepted.
         buffers: the buffers of "buffers_out" and what they hold.
+        count: the parameter that says how many there are, if it need not stand next to it.
     """
 
     kind: str
@@ -42,6 +45,7 @@ class Role:
     type: Type
     nullable: bool = False
     buffers: tuple[tuple[str, Type], ...] = ()
+    count: str = ""
 
     @property
     def is_output(self) -> bool:
@@ -135,8 +139,11 @@ class Reader:
     def roles(self, function: Function) -> list[Role]:
         """The roles in the order of the parameters."""
         rest = list(function.signature.params)
-        roles = []
+        roles: list[Role] = []
         while rest:
+            if rest[0][0] in {role.count for role in roles}:
+                del rest[0]
+                continue
             role = self._next(rest)
             if role is None:
                 raise ValueError(f"{function.name}: no role for {rest[0][0]} is known")
@@ -148,6 +155,8 @@ class Reader:
         name, type_ = rest[0]
         names = [other for other, _ in rest]
         nullable = name in self.nullable
+        if many := self._many(name, type_):
+            return many
         if not type_.pointers:
             return self._value(name, type_, names)
         if len(type_.pointers) > 1:
@@ -161,6 +170,17 @@ class Reader:
             return Role("struct_out", name, (name,), type_, nullable)
         if type_.name in (*SCALARS, *self.handles):
             return Role("value_out", name, (name,), type_)
+        return None
+
+    def _many(self, name: str, type_: Type) -> Role | None:
+        """Texts or arrays that share a parameter "count"."""
+        if type_ == Type("char", ("* const", "*"), True) and name == "names":
+            return Role("strings", name, (name,), type_, count="count")
+        if type_.name == f"{PREFIX}array" and type_.pointers:
+            if type_.const:
+                return Role("handles", name, (name,), type_, count="count")
+            if name == "arrays":
+                return Role("handles_out", name, (name,), type_, count="count")
         return None
 
     def _value(self, name: str, type_: Type, names: list[str]) -> Role | None:

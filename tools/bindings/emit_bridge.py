@@ -6,6 +6,7 @@ from tools.bindings.calls import CONSUMING, Call, Field, Role
 from tools.bindings.header import Struct
 
 PUTS = {"char": "put_text", "int32_t": "put_tokens", "float": "put_floats"}
+PUTS |= {"cow_mlx_array": "put_arrays"}
 
 
 def operations(
@@ -91,8 +92,11 @@ def read(role: Role) -> str:
     match role.kind:
         case "string" | "text":
             return f'to_{role.kind}(a.{role.name}, "{role.name}")'
-        case "tokens" | "texts":
+        case "tokens" | "texts" | "handles":
             return f"to_{role.kind}(a.{role.name})"
+        case "strings":
+            items = f"a.{role.name}.data, a.{role.name}.count"
+            return f'to_strings({items}, "{role.name}", "{role.count}")'
         case "params":
             noun = role.type.name.removeprefix("cow_mlx_")
             return f"to_{noun}(a.{role.name})"
@@ -120,6 +124,8 @@ def writer(call: Call) -> list[str]:
                     buffers.append(f"    if a.{first}.buffer != NULL:")
                 indent = "    " if name == first else "        "
                 buffers.append(f"{indent}{PUTS[type_.name]}(a.{name}, {value}{asks})")
+            elif role.kind == "handles_out":
+                buffers.append(f"    put_arrays(a.{name}, {value})")
             elif role.kind == "struct_out":
                 others.append(f"    put_{type_.name.removeprefix('cow_mlx_')}(a.{name}, {value})")
             else:

@@ -8,8 +8,10 @@ from tools.bindings.calls import Call, Field, Role
 from tools.bindings.header import Type
 
 MEMBERS = {"string": "const char*", "text": "cow_text", "tokens": "cow_tokens"}
-MEMBERS |= {"texts": "cow_texts"}
+MEMBERS |= {"texts": "cow_texts", "strings": "cow_strings", "handles": "cow_handles"}
+MEMBERS |= {"handles_out": "cow_arrays_out"}
 OUTPUTS = {"char": "cow_text_out", "int32_t": "cow_tokens_out", "float": "cow_floats_out"}
+OUTPUTS |= {"cow_mlx_array": "cow_arrays_out"}
 
 
 def operations(calls: list[Call], by_hand: list[str], shared: str, generated: str) -> str:
@@ -121,6 +123,8 @@ def checks(role: Role) -> list[str]:
             return [*required, f"REQUIRE_TEXT({', '.join(role.names)});"]
         case "tokens":
             return [f"REQUIRE_TOKENS({', '.join(role.names)});"]
+        case "strings" | "handles" | "handles_out":
+            return [f"REQUIRE_TOKENS({role.name}, {role.count});"]
         case "texts":
             return [f"REQUIRE_TEXTS({', '.join(role.names)});"]
         case "buffers_out":
@@ -153,6 +157,10 @@ def values(role: Role) -> list[str]:
             return [f".{role.name} = text_of({', '.join(role.names)})"]
         case "tokens" | "texts":
             return [f".{role.name} = {{{', '.join(role.names)}}}"]
+        case "strings" | "handles":
+            return [f".{role.name} = {{{role.name}, {role.count}}}"]
+        case "handles_out":
+            return [f".{role.name} = {{{role.name}, {role.count}, NULL}}"]
         case "buffers_out":
             rest = ", ".join(role.names[-2:])
             return [f".{name} = {{{name}, {rest}}}" for name, _ in role.buffers]

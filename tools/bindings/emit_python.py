@@ -20,6 +20,9 @@ BASE = {
     "uint64_t": "c_uint64",
 }
 
+# Structs that others declare; here only pointers to them.
+OPAQUE = ("DLManagedTensorVersioned",)
+
 PREFIX = "COW_MLX_"
 
 
@@ -48,7 +51,8 @@ def flags(public: Header) -> dict[str, int]:
 def constants(public: Header, bridge: Header, generated: str) -> str:
     """The text of _constants.py."""
     version, abi = public.macros[PREFIX + "VERSION"], public.macros[PREFIX + "ABI_VERSION"]
-    lines = [f'"""{generated}"""', "", f'VERSION = "{version}"', f"ABI_VERSION = {abi}", ""]
+    lines = [f'"""{generated}"""', "", f'VERSION = "{version}"', f"ABI_VERSION = {abi}"]
+    lines += [f"MAX_RANK = {public.macros[PREFIX + 'MAX_RANK']}", ""]
     lines += [f"{name} = {value}" for name, value in flags(public).items()]
     lines += ["", "# Of every dtype its value and its bytes, by mlx's name.", "DTYPES = {"]
     lines += [f'    "{name.lower()}": {pair},' for name, pair in public.dtypes.items()]
@@ -117,7 +121,9 @@ def signatures(exported: list[Header], generated: str) -> str:
     for header in exported:
         for item in header.declarations:
             lines += declaration(item)
-    structs = [d.name for h in exported for d in h.declarations if isinstance(d, Struct)]
+    structs = [
+        d.name for h in exported for d in h.declarations if isinstance(d, Struct) and d.members
+    ]
     lines += ["", "STRUCTS = {", *(f'    "{name}": {name},' for name in structs), "}", ""]
     lines += ["# The functions of cow_mlx_compat.h, which return no statuses.", "COMPAT = {"]
     lines += [f'    "{function.name}",' for h in exported[1:] for function in h.functions]
@@ -199,9 +205,9 @@ def spell(type_: Type) -> str:
     if type_.function:
         return callback(type_.function)
     stars = len(type_.pointers)
-    if type_.name == "void":
-        if not stars:
-            return "None"
+    if type_.name == "void" and not stars:
+        return "None"
+    if type_.name in ("void", *OPAQUE):
         inner, stars = "c_void_p", stars - 1
     elif type_.name == "char":
         inner, stars = ("c_char_p" if type_.const else "POINTER(c_char)"), stars - 1

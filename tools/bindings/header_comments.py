@@ -141,6 +141,8 @@ def entry_of(text: str, comment: Comment) -> Entry | None:
         macro = re.match(r"#define (COW_MLX_\w+) (\S+)$", text)
         shown = macro and comment.paragraphs
         return Entry("macro", [macro[1]], text, comment) if macro and shown else None
+    if re.fullmatch(r"struct \w+;", text):  # of somebody else's
+        return None
     if text.startswith("enum {"):
         rows = [(m["name"], m["value"], plain(m["text"])) for m in ENUMERATOR.finditer(text)]
         return Entry("constants", [row[0] for row in rows], "", comment, rows) if rows else None

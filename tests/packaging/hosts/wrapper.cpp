@@ -338,6 +338,20 @@ static void an_array_has_what_it_was_made_of(Host&) {
   EXPECT(Array(std::vector<Float16>{{0x3c00}}).view<Float16>()[0].bits == 0x3c00);
 }
 
+static void arrays_are_saved_and_passed_on(Host& host) {
+  const std::string path = host.folder + "/arrays.safetensors";
+  const std::vector<float> values = {1, 2, 3};
+  Array a(values), b(std::vector<std::int8_t>{-1});
+  Array::save(path, {"a", "b"}, {&a, &b});
+  EXPECT(Array::info(path).find("\"int8\"") != std::string::npos);
+  std::vector<Array> loaded = Array::load(path, {"b", "a"});
+  EXPECT(loaded[0].view<std::int8_t>()[0] == -1 && loaded[1].values<float>() == values);
+  EXPECT(thrown([&] { Array::load(path, {"c"}); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { Array::load(path, {std::string("a\0", 2)}); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { Array::save(path, {"a"}, {}); }) == COW_MLX_EINVAL);
+  EXPECT(Array::from_dlpack(a.to_dlpack()).values<float>() == values);
+}
+
 static void an_array_refuses_other_types_and_sizes(Host&) {
   Array array(std::vector<std::int32_t>{1, 2, 3});
   EXPECT(thrown([&] { array.values<float>(); }) == COW_MLX_EINVAL);
@@ -383,6 +397,7 @@ static const struct {
     SCENARIO(an_adapter_is_used_until_it_is_cleared),
     SCENARIO(a_chat_gives_events),
     SCENARIO(an_array_has_what_it_was_made_of),
+    SCENARIO(arrays_are_saved_and_passed_on),
     SCENARIO(an_array_refuses_other_types_and_sizes),
     SCENARIO(starts_are_counted_and_logs_outlive_their_runtime),
 };

@@ -492,4 +492,35 @@ functions! {
     fn cow_mlx_array_wait(array: cow_mlx_array, timeout_ms: u32) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_array_free(array: cow_mlx_array) -> cow_mlx_status;
+    /// Make an array of a DLPack tensor, which is copied.
+    fn cow_mlx_array_from_dlpack(
+        managed: *mut DLManagedTensorVersioned,
+        out: *mut cow_mlx_array,
+    ) -> cow_mlx_status;
+    /// Make a DLPack tensor of an array, once it is computed.
+    fn cow_mlx_array_to_dlpack(
+        array: cow_mlx_array,
+        out: *mut *mut DLManagedTensorVersioned,
+    ) -> cow_mlx_status;
+    /// Load arrays of a safetensors file.
+    fn cow_mlx_arrays_load(
+        path: *const c_char,
+        names: *const *const c_char,
+        count: usize,
+        arrays: *mut cow_mlx_array,
+    ) -> cow_mlx_status;
+    /// Save arrays, once they are computed, as a safetensors file.
+    fn cow_mlx_arrays_save(
+        path: *const c_char,
+        names: *const *const c_char,
+        arrays: *const cow_mlx_array,
+        count: usize,
+    ) -> cow_mlx_status;
+    /// Tell what a safetensors file holds, as a JSON object.
+    fn cow_mlx_arrays_info(
+        path: *const c_char,
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
 }

@@ -90,4 +90,11 @@ macro_rules! functions {
     };
 }
 
+/// A tensor of DLPack 1.x, which this crate does not look into.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DLManagedTensorVersioned {
+    _opaque: [u8; 0],
+}
+
 include!("declarations.rs");

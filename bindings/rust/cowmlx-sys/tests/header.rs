@@ -44,6 +44,7 @@ c_types! {
     u32 => "uint32_t",
     u64 => "uint64_t",
     usize => "size_t",
+    DLManagedTensorVersioned => "struct DLManagedTensorVersioned",
 }
 
 impl<T: CType> CType for *mut T {

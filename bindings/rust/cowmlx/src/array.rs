@@ -1,6 +1,7 @@
 //! Arrays of numbers.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
+use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use crate::element::{Dtype, Element};
 use crate::error::{Error, Result, Status, check, opened};
 use crate::owner::Owner;
 use crate::runtime::Runtime;
-use crate::{callback, sys};
+use crate::text::{c_path, c_text};
+use crate::{buffer, callback, sys};
 
 /// The most dimensions that an array has.
 pub const MAX_RANK: usize = sys::COW_MLX_MAX_RANK as usize;
@@ -158,6 +160,99 @@ impl<'r> Array<'r> {
         Ok(true)
     }
 
+    /// Load arrays of a safetensors file, in the order of the names: all or none.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_arrays_load`.
+    pub fn load(
+        runtime: impl Into<Owner<'r, Runtime>>,
+        path: impl AsRef<Path>,
+        names: &[&str],
+    ) -> Result<Vec<Self>> {
+        let path = c_path("arrays_load: path", path.as_ref())?;
+        let names = c_texts("arrays_load: names", names)?;
+        let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+        let mut handles = vec![0; names.len()];
+        let runtime = runtime.into();
+        // SAFETY: texts and buffers of that many live until the call returns.
+        let status = unsafe {
+            sys::cow_mlx_arrays_load(
+                path.as_ptr(),
+                pointers.as_ptr(),
+                pointers.len(),
+                handles.as_mut_ptr(),
+            )
+        };
+        opened(status, || {
+            let open = |&raw| Self { raw, _runtime: runtime.clone() };
+            handles.iter().map(open).collect()
+        })
+    }
+
+    /// Save arrays under names as a safetensors file: whole or not at all.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_arrays_save`.
+    pub fn save(path: impl AsRef<Path>, arrays: &[(&str, &Array<'_>)]) -> Result<()> {
+        let path = c_path("arrays_save: path", path.as_ref())?;
+        let names: Vec<_> = arrays.iter().map(|(name, _)| *name).collect();
+        let names = c_texts("arrays_save: names", &names)?;
+        let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+        let handles: Vec<_> = arrays.iter().map(|(_, array)| array.raw).collect();
+        // SAFETY: texts and handles, so many of each, live until the call returns.
+        check(unsafe {
+            sys::cow_mlx_arrays_save(
+                path.as_ptr(),
+                pointers.as_ptr(),
+                handles.as_ptr(),
+                handles.len(),
+            )
+        })
+    }
+
+    /// What a safetensors file holds, as a JSON object.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_arrays_info`.
+    pub fn info(path: impl AsRef<Path>) -> Result<String> {
+        let path = c_path("arrays_info: path", path.as_ref())?;
+        buffer::text(|text, capacity, length| {
+            // SAFETY: a buffer of that capacity, and where its size goes.
+            unsafe { sys::cow_mlx_arrays_info(path.as_ptr(), text, capacity, length) }
+        })
+    }
+
+    /// Copy a DLPack tensor, and call its deleter.
+    ///
+    /// # Safety
+    /// It is one, of memory that may be read, and the caller's to give away. After an error it
+    /// still is the caller's.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_array_from_dlpack`.
+    pub unsafe fn from_dlpack(
+        runtime: impl Into<Owner<'r, Runtime>>,
+        managed: *mut sys::DLManagedTensorVersioned,
+    ) -> Result<Self> {
+        let mut raw = 0;
+        let runtime = runtime.into();
+        // SAFETY: the caller's.
+        let status = unsafe { sys::cow_mlx_array_from_dlpack(managed, &mut raw) };
+        opened(status, || Self { raw, _runtime: runtime })
+    }
+
+    /// A DLPack tensor of the elements, read-only, which whoever gets it frees by its deleter. It
+    /// outlives the array and the runtime.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_array_to_dlpack`.
+    pub fn to_dlpack(&self) -> Result<*mut sys::DLManagedTensorVersioned> {
+        let mut managed = null_mut();
+        // SAFETY: where the result goes.
+        check(unsafe { sys::cow_mlx_array_to_dlpack(self.raw, &mut managed) })?;
+        Ok(managed)
+    }
+
     /// The handle, for calls of [`sys`](crate::sys).
     pub fn as_raw(&self) -> sys::cow_mlx_array {
         self.raw
@@ -170,6 +265,10 @@ impl Drop for Array<'_> {
         unsafe { sys::cow_mlx_array_free(self.raw) };
         callback::forget_panic();
     }
+}
+
+fn c_texts(what: &str, texts: &[&str]) -> Result<Vec<CString>> {
+    texts.iter().map(|text| c_text(what, text)).collect()
 }
 
 /// The number of elements of an array.

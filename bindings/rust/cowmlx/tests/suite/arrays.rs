@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use cowmlx::{Array, Bf16, Complex64, Dtype, Element, F16, Status};
 
-use crate::support::runtime;
+use crate::support::{Folder, runtime};
 
 #[test]
 fn what_was_copied_in_comes_out() {
@@ -70,4 +70,24 @@ fn threads_share_an_array() {
             scope.spawn(|| assert_eq!(array.to_vec::<u8>().unwrap(), [7; 1000]));
         }
     });
+}
+
+#[test]
+fn files_and_dlpack_pass_arrays_on() {
+    let folder = Folder::new("arrays");
+    let path = folder.0.join("two.safetensors");
+    let a = Array::new(runtime(), &[1f32, 2.0], &[2]).unwrap();
+    let b = Array::new(runtime(), &[-1i8], &[]).unwrap();
+    Array::save(&path, &[("a", &a), ("b", &b)]).unwrap();
+    assert!(Array::info(&path).unwrap().contains("\"int8\""));
+    let loaded = Array::load(runtime(), &path, &["b", "a"]).unwrap();
+    assert_eq!(loaded[0].to_vec::<i8>().unwrap(), [-1]);
+    assert_eq!(loaded[1].to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    let error = Array::load(runtime(), &path, &["a", "c"]).unwrap_err();
+    assert_eq!((error.status(), error.reason()), (Status::InvalidArgument, "missing"));
+    let managed = a.to_dlpack().unwrap();
+    drop(a);
+    // SAFETY: the tensor has just been made, and is used once.
+    let again = unsafe { Array::from_dlpack(runtime(), managed) }.unwrap();
+    assert_eq!(again.to_vec::<f32>().unwrap(), [1.0, 2.0]);
 }

@@ -1,0 +1,29 @@
+"""The table of arrays, the copies and DLPack under sanitizers and valgrind, without Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.compiler import compile_c, require, run
+from support.paths import CSRC
+from support.sanitizers import SANITIZERS, build
+
+HOST = Path(__file__).parent / "hosts/table.c"
+PARTS = ("tensor", "array_calls", "dlpack", "error", "details", "params", "defaults", "checks")
+SOURCES = [HOST, *(CSRC / f"{part}.c" for part in PARTS)]
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_many_threads_and_a_stop(tmp_path, sanitizer):
+    program = build(SOURCES, tmp_path / "table", sanitizer, "-I", str(CSRC))
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_valgrind_finds_nothing(tmp_path):
+    valgrind = require("valgrind")
+    options = ["-g", "-O1", "-pthread", "-D_DEFAULT_SOURCE", "-I", str(CSRC)]
+    program = compile_c(SOURCES, tmp_path / "table", *options)
+    done = run([valgrind, "-q", "--leak-check=full", "--error-exitcode=9", program], timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
