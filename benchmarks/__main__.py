@@ -42,6 +42,7 @@ NAMES = (
     "activations",
     "roofline",
     "programs",
+    "arrays",
 )
 NAMED = ("peers",)  # not among all
 

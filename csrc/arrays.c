@@ -1,50 +1,12 @@
-#if !defined(__APPLE__) && !defined(_DEFAULT_SOURCE)
-#define _DEFAULT_SOURCE /* posix_memalign, _SC_PHYS_PAGES */
-#endif
-
 #include "arrays.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "error.h"
 #include "queue.h"
-
-/* ------------------------------------------------------- Memory with holders */
-
-enum { ALIGNMENT = 64 };
-
-/* Stands right before the data. */
-typedef struct memory {
-  atomic_size_t holders;
-} memory;
-
-static memory* memory_of(void* data) { return (memory*)((char*)data - ALIGNMENT); }
-
-/* A system that promises more than it has ends the process later. */
-static bool is_promise(size_t bytes) {
-  long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-  return pages > 0 && size > 0 && bytes / (size_t)size >= (size_t)pages;
-}
-
-void* cow_memory_new(size_t bytes) {
-  void* block;
-  if (bytes > SIZE_MAX / 2 || is_promise(bytes)) return NULL;
-  if (posix_memalign(&block, ALIGNMENT, ALIGNMENT + bytes)) return NULL;
-  atomic_init(&((memory*)block)->holders, 1);
-  return (char*)block + ALIGNMENT;
-}
-
-void cow_memory_hold(void* data) {
-  atomic_fetch_add_explicit(&memory_of(data)->holders, 1, memory_order_relaxed);
-}
-
-void cow_memory_let_go(void* data) {
-  if (data && atomic_fetch_sub(&memory_of(data)->holders, 1) == 1) free(memory_of(data));
-}
 
 /* ------------------------------------------------------------------ The table */
 
@@ -311,6 +273,7 @@ void cow_arrays_stop(void) {
     lock();
   }
   unlock_and_tell();
+  cow_memory_trim();
 }
 
 size_t cow_arrays_count(void) {

@@ -4,14 +4,8 @@
 #define COW_ARRAYS_H
 
 #include "bridge.h"
+#include "memory.h"
 #include "tensor.h"
-
-/* ------------------------------------------------------- Memory with holders */
-
-/* Memory for so many bytes, aligned to 64 and held once; NULL if there is too little. */
-void* cow_memory_new(size_t bytes);
-void cow_memory_hold(void* data);
-void cow_memory_let_go(void* data);
 
 /* ------------------------------------------------------------------ Arrays */
 

@@ -277,6 +277,7 @@ static const cow_host host = {
     .arrays_close = cow_arrays_close,
     .memory_new = cow_memory_new,
     .memory_let_go = cow_memory_let_go,
+    .memory_trim = cow_memory_trim,
     .arrays_add_host = cow_arrays_add_host,
     .arrays_take = cow_arrays_take,
     .arrays_let_go = cow_arrays_let_go,

@@ -129,6 +129,7 @@ typedef struct cow_host {
   bool (*arrays_close)(int64_t handle);
   void* (*memory_new)(size_t bytes);
   void (*memory_let_go)(void* data);
+  void (*memory_trim)(void);
   int64_t (*arrays_add_host)(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
   cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out);
   void (*arrays_let_go)(cow_array*);

@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 1071972691
+#define COW_BRIDGE_ABI 735558362
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {

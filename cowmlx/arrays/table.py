@@ -69,6 +69,9 @@ if TYPE_CHECKING:
         def memory(self, size: int) -> Memory | None:
             """Return so many bytes of C's memory; None if there are fewer."""
 
+        def trim(self) -> None:
+            """Give back memory that C keeps for arrays to come."""
+
         def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
             """Open an array of memory, which it takes over; 0 if there is no handle for it."""
 
@@ -99,6 +102,9 @@ class ClosedTable:
     def memory(self, size: int) -> Memory | None:
         """Return None."""
         return None
+
+    def trim(self) -> None:
+        """Change nothing."""
 
     def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
         """Return 0."""

@@ -112,6 +112,9 @@ cdef class HostArrays:
     def memory(self, size_t size):
         return HostMemory.make(size)
 
+    def trim(self):
+        host.memory_trim()
+
     def add_memory(self, HostMemory memory, int32_t dtype, tuple shape):
         cdef int64_t sides[COW_MLX_MAX_RANK]
         cdef int32_t rank = len(shape)

@@ -593,6 +593,7 @@ cdef extern from "bridge.h" nogil:
         cbool (*arrays_close)(int64_t handle) noexcept nogil
         void* (*memory_new)(size_t bytes) noexcept nogil
         void (*memory_let_go)(void* data) noexcept nogil
+        void (*memory_trim)() noexcept nogil
         int64_t (*arrays_add_host)(
             void* data, int32_t dtype, int32_t rank, const int64_t* shape) noexcept nogil
         cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out) noexcept nogil

@@ -57,11 +57,12 @@ class Models:
         return self._prefixes[model]
 
     def memory_trim(self) -> None:
-        """Give mlx's unused buffers back, and the prompts kept for new contexts."""
+        """Give unused buffers back, and the prompts kept for new contexts."""
         for prefixes in self._prefixes.values():
             prefixes.clear()
         angles.forget()
         mx.clear_cache()
+        self._runtime.arrays.trim()
 
     @keeps_call
     def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:

@@ -84,8 +84,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
 
-/** Give the buffers that mlx keeps for reuse, and the prompts that models keep for new contexts,
- *  back to the system. */
+/** Give the buffers that mlx and arrays keep for reuse, and the prompts that models keep for new
+ *  contexts, back to the system. */
 COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
 
 #ifdef __cplusplus

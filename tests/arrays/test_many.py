@@ -111,3 +111,22 @@ def test_a_stop_ends_waits_and_frees_arrays_but_not_their_tensors():
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
     done = run([sys.executable, host], env={**os.environ, **paths})
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def resident() -> int:
+    """The memory that the process has now, in bytes."""
+    told = run(["ps", "-o", "rss=", "-p", str(os.getpid())]).stdout
+    return int(told) * 1024
+
+
+def test_memory_of_large_arrays_is_used_again_and_given_back_by_a_trim(arrays, lib):
+    array = np.ones(64 << 20, np.uint8)
+    places = set()
+    for _ in range(4):
+        handle = arrays.create(array)
+        places.add(arrays.view(handle).ctypes.data)
+        arrays.free(handle)
+    assert len(places) == 1
+    before = resident()
+    lib.trim_memory()
+    assert before - resident() > 60 << 20

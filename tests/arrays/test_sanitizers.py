@@ -10,7 +10,17 @@ from support.paths import CSRC
 from support.sanitizers import SANITIZERS, build
 
 HOST = Path(__file__).parent / "hosts/table.c"
-PARTS = ("tensor", "array_calls", "dlpack", "error", "details", "params", "defaults", "checks")
+PARTS = (
+    "tensor",
+    "memory",
+    "array_calls",
+    "dlpack",
+    "error",
+    "details",
+    "params",
+    "defaults",
+    "checks",
+)
 SOURCES = [HOST, *(CSRC / f"{part}.c" for part in PARTS)]
 
 

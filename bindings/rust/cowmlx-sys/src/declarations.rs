@@ -247,8 +247,8 @@ functions! {
         capacity: usize,
         length: *mut usize,
     ) -> cow_mlx_status;
-    /// Give the buffers that mlx keeps for reuse, and the prompts that models keep for new
-    /// contexts, back to the system.
+    /// Give the buffers that mlx and arrays keep for reuse, and the prompts that models
+    /// keep for new contexts, back to the system.
     fn cow_mlx_memory_trim() -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_model_params_init(params: *mut cow_mlx_model_params, size: usize);
