@@ -1,7 +1,6 @@
 """Linear layers and embeddings whose weights lie in blocks, as the kernels read them.
 
-They take the place of mlx's on a CPU. A weight is held once: what others want to see of it in mlx's
-own form is made for them.
+They take the place of mlx's on a CPU.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
-from cowmlx.accelerate import kernels
+from cowmlx.accelerate import kernels, switch
+from cowmlx.accelerate.blocks import BLOCKED, InBlocks, takes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,71 +19,9 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-_DENSE = (mx.float32, mx.float16, mx.bfloat16)
-_BLOCKED = ("weight", "scales", "biases")
-# What kernels unpack, by mode: bits and groups.
-_PACKED = {
-    "affine": ((2, 3, 4, 5, 6, 8), (32, 64, 128)),
-    "mxfp4": ((4,), (32,)),
-    "nvfp4": ((4,), (16,)),
-    "mxfp8": ((8,), (32,)),
-}
 
-
-def _shown(name: str) -> Any:
-    """Return a property that is a parameter (N, W), or None without it."""
-    return property(lambda module: module._rowwise(name))
-
-
-class InBlocks:
-    """What modules have in common whose weight (N, K) is held as (blocks, words, 16).
-
-    Attributes:
-        rows: N.
-        wide: whether the network computes in float32, whatever the types of its weights.
-        int8: whether activations are rounded to eight bits for products with packed weights.
-    """
-
-    rows: int
-    wide: bool
-    int8 = False
-
-    @property
-    def packing(self) -> dict[str, Any]:
-        """How the weight is packed, as the kernels' functions take it."""
-        if "scales" not in self:  # type: ignore[operator]
-            return {"rows": self.rows}
-        module: Any = self
-        return {
-            "rows": self.rows,
-            "mode": module.mode,
-            "bits": module.bits,
-            "group": module.group_size,
-        }
-
-    @property
-    def arrays(self) -> tuple[mx.array, mx.array | None, mx.array | None]:
-        """The weight, its scales and its biases, in blocks."""
-        module: Any = self
-        return module["weight"], module.get("scales"), module.get("biases")
-
-    @property
-    def columns(self) -> int:
-        """K."""
-        module: Any = self
-        words: int = module["weight"].shape[1]
-        return words * 32 // module.bits if "scales" in module else words
-
-    # What others read of a linear layer: laid out as mlx has it, made anew each time.
-    weight: Any = _shown("weight")
-    scales: Any = _shown("scales")
-    biases: Any = _shown("biases")
-
-    def _rowwise(self, name: str) -> mx.array | None:
-        module: Any = self
-        if name not in module:
-            return None
-        return Rowwise(module[name], self.rows, self.wide).array()
+class InMatrix(InBlocks):
+    """What modules have in common whose weight is one matrix (N, K)."""
 
     def matrix(self) -> Any:
         """Return the weight as layers of kernels hold it; it is evaluated."""
@@ -118,7 +56,7 @@ class InBlocks:
         return made
 
 
-class _Mapping(InBlocks):
+class _Mapping(InMatrix):
     """A linear layer of either kind."""
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -131,12 +69,16 @@ class _Mapping(InBlocks):
 class BlockLinear(_Mapping, Linear):
     """Takes the place of ``mlx.nn.Linear``."""
 
+    plain = Linear
+
 
 class BlockQuantizedLinear(_Mapping, QuantizedLinear):
     """Takes the place of ``mlx.nn.QuantizedLinear``."""
 
+    plain = QuantizedLinear
 
-class _Looking(InBlocks):
+
+class _Looking(InMatrix):
     """An embedding of either kind."""
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -151,22 +93,23 @@ class _Looking(InBlocks):
 class BlockEmbedding(_Looking, Embedding):
     """Takes the place of ``mlx.nn.Embedding``."""
 
+    plain = Embedding
+
 
 class BlockQuantizedEmbedding(_Looking, QuantizedEmbedding):
     """Takes the place of ``mlx.nn.QuantizedEmbedding``."""
 
+    plain = QuantizedEmbedding
+
 
 _KINDS: dict[type, type] = {
-    Linear: BlockLinear,
-    QuantizedLinear: BlockQuantizedLinear,
-    Embedding: BlockEmbedding,
-    QuantizedEmbedding: BlockQuantizedEmbedding,
+    kind.plain: kind
+    for kind in (BlockLinear, BlockQuantizedLinear, BlockEmbedding, BlockQuantizedEmbedding)
 }
-_PLAIN: dict[type, type] = {blocked: own for own, blocked in _KINDS.items()}
 
 
 def replace(network: Module, *, int8: bool = False) -> None:
-    """Put the weights of a network's linear layers and embeddings into blocks, lazily.
+    """Put the weights of a network's linear layers, embeddings and experts into blocks, lazily.
 
     A network with packed weights computes in float32 from then on, as it does without kernels.
 
@@ -176,98 +119,36 @@ def replace(network: Module, *, int8: bool = False) -> None:
     """
     modules = [module for _, module in network.named_modules()]
     packed = any("scales" in module for module in modules)
-    chosen = [module for module in modules if _can(module)]
-    ours = set(map(id, chosen))
-    for module in modules:
-        if packed and id(module) not in ours:
-            _to_float32(module)
     shared: dict[int, tuple[mx.array, mx.array]] = {}  # tied weights stay one array
-    for module in chosen:
-        _put(module, shared, packed, int8)
+    for module in modules:
+        kind = _kind_of(module) or switch.kind_of(module)
+        if kind is not None:
+            _put(module, kind, shared, packed, int8)
+        elif packed and not isinstance(module, InBlocks):
+            _to_float32(module)
 
 
-class Rowwise:
-    """A parameter that is held in blocks, as the array (N, W) that it was made of.
-
-    Attributes:
-        shape: (N, W).
-        dtype: the type that it counts as.
-    """
-
-    def __init__(self, blocks: mx.array, rows: int, wide: bool) -> None:
-        self._blocks = blocks
-        self.shape = rows, blocks.shape[1]
-        floating = mx.issubdtype(blocks.dtype, mx.floating)
-        self.dtype = mx.float32 if wide and floating else blocks.dtype
-
-    def array(self) -> mx.array:
-        """Return all of it."""
-        blocks, words, lanes = self._blocks.shape
-        rows = self._blocks.transpose(0, 2, 1).reshape(blocks * lanes, words)
-        return rows[: self.shape[0]].astype(self.dtype)
-
-    def __getitem__(self, slices: tuple[Any, ...]) -> mx.array:
-        """Return rows and columns by slices, without the others."""
-        rows = mx.arange(self.shape[0])[slices[0]]
-        lanes = self._blocks.shape[2]
-        words = mx.take_along_axis(self._blocks[rows // lanes], (rows % lanes)[:, None, None], 2)
-        return words[:, :, 0][:, slices[1]].astype(self.dtype)
-
-
-def restore(module: Module) -> Module:
-    """Make a module of mlx's own kind again, for those who want its weight."""
-    if isinstance(module, InBlocks):
-        arrays: Any = module
-        for name in _BLOCKED:
-            if name in arrays:
-                arrays[name] = Rowwise(arrays[name], module.rows, module.wide).array()
-        module.__class__ = _PLAIN[type(module)]
-    return module
-
-
-def parameters(network: Module) -> dict[str, mx.array | Rowwise]:
-    """Return the parameters of a network by their names, in mlx's own form."""
-    from mlx.utils import tree_flatten
-
-    found: dict[str, mx.array | Rowwise] = dict(tree_flatten(network.parameters()))
-    for path, module in network.named_modules():
-        if isinstance(module, InBlocks):
-            for name in _BLOCKED:
-                full = f"{path}.{name}" if path else name
-                if full in found:
-                    held: Any = module
-                    found[full] = Rowwise(held[name], module.rows, module.wide)
-    return found
-
-
-def _can(module: Any) -> bool:
-    """Whether kernels take a module's weight."""
-    if type(module) not in _KINDS:
-        return False
-    weight = module["weight"]
-    if weight.ndim != 2 or 0 in weight.shape:
-        return False
-    if "scales" not in module:
-        return weight.dtype in _DENSE
-    bits, groups = _PACKED.get(module.mode, ((), ()))
-    columns = weight.shape[1] * 32 // module.bits
-    fits = module.bits in bits and module.group_size in groups
-    return fits and columns % module.group_size == 0
+def _kind_of(module: Any) -> type | None:
+    """Return the kind that takes a module's place; None where kernels do not take its weight."""
+    kind = _KINDS.get(type(module))
+    return kind if kind is not None and takes(module, 2) else None
 
 
 def _put(
-    module: Any, shared: dict[int, tuple[mx.array, mx.array]], packed: bool, int8: bool
+    module: Any, kind: type, shared: dict[int, tuple[mx.array, mx.array]], packed: bool, int8: bool
 ) -> None:
-    rows: int = module["weight"].shape[0]
-    scales = module.get("scales")
-    for name in _BLOCKED:
+    *stacked, rows, _ = module["weight"].shape
+    for name in BLOCKED:
         array = module.get(name)
         if array is not None:
             if id(array) not in shared:
-                shared[id(array)] = array, kernels.module().pack(array)
+                pack = switch.in_blocks if stacked else kernels.module().pack
+                shared[id(array)] = array, pack(array)
             module[name] = shared[id(array)][1]
-    module.__class__ = _KINDS[type(module)]
-    module.rows, module.int8 = rows, int8 and scales is not None
+    module.__class__ = kind
+    module.rows, module.int8 = rows, int8 and "scales" in module
+    if stacked:
+        (module.count,) = stacked
     module.wide = packed
     if packed and "bias" in module:
         module["bias"] = module["bias"].astype(mx.float32)

@@ -235,7 +235,7 @@ def _own_arrays(network: Module) -> Iterator[tuple[Any, str, mx.array, int]]:
     import mlx.core as mx
 
     for _, module in network.named_modules():
-        rows = getattr(module, "rows", None)
+        rows = getattr(module, "unfilled_rows", None)
         own = {key: value for key, value in module.items() if not _holds_modules(value)}
         for name, array in flatten(own).items():
             if not isinstance(array, mx.array) or name.startswith("_"):

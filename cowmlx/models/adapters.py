@@ -205,7 +205,7 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: 
     file = os.path.join(path, "adapters.safetensors")
     try:
         if kind == "full":
-            from cowmlx.accelerate.linear import restore
+            from cowmlx.accelerate.blocks import restore
 
             for _, module in net.named_modules():
                 restore(module)

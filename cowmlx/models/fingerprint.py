@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx.nn.layers.base import Module
 
-    from cowmlx.accelerate.linear import Rowwise
+    from cowmlx.accelerate.blocks import Rowwise
     from cowmlx.models.model import Model
     from cowmlx.text.tokenizer import Tokenizer
 
@@ -50,7 +50,7 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
         return known
     import hashlib
 
-    from cowmlx.accelerate import linear
+    from cowmlx.accelerate import blocks
 
     remembered = model.remembered  # a new one takes its place when the weights change
     model.read_weights()
@@ -60,7 +60,7 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
     for path, module in sorted(adapted.items()):
         own.update(f"{path} {getattr(module, 'scale', None)!r}\n".encode())
     parameters = [
-        (_origin(name, adapted), array) for name, array in linear.parameters(model.network).items()
+        (_origin(name, adapted), array) for name, array in blocks.parameters(model.network).items()
     ]
     parameters.sort(key=lambda parameter: parameter[0])
     for start in range(0, len(parameters), _GROUP):

@@ -14,8 +14,8 @@ from support import tiny_models
 
 from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
+from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import network as fused
-from cowmlx.accelerate.linear import InBlocks
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
 from cowmlx.cache.trimming import trim

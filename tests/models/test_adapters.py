@@ -13,7 +13,7 @@ from loading import PROMPT, greedy, load
 from support import tiny_models
 from support.rounding import assert_as_exact
 
-from cowmlx.errors import BadFormat, CowMlxError, NotFound
+from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
 
 COUNT = 12
 LORA = {"rank": 4, "scale": 10.0, "dropout": 0.0}
@@ -33,6 +33,7 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any]]] = {
         {"fine_tune_type": "dora", "num_layers": 1},
     ),
     "experts": ("qwen3_moe", None, {"num_layers": 2}),
+    "experts on 4 bits": ("qwen3_moe", {"group_size": 32, "bits": 4}, {"num_layers": 2}),
 }
 
 
@@ -96,6 +97,27 @@ def test_equals_plain_mlx_lm(name: str, answers: dict[str, dict[str, Any]]) -> N
     assert_as_exact(logits, plain["logits"], plain["error"])
     _, without = greedy(load(expected["path"]), expected["prompt"], 1)
     assert not mx.allclose(logits[:1], without, rtol=1e-2, atol=1e-2).item()
+
+
+def test_dora_of_experts_is_refused(tmp_path: pathlib.Path) -> None:
+    model = tiny_models.make(tmp_path / "model", "qwen3_moe")
+    place = make(tmp_path / "adapter", model, {"num_layers": 2})
+    settings = json.loads((place / "adapter_config.json").read_text())
+    (place / "adapter_config.json").write_text(json.dumps({**settings, "fine_tune_type": "dora"}))
+    with pytest.raises(Unsupported, match="no DoRA for expert layers"):
+        load(model, adapter=place)
+
+
+def test_a_full_adapter_of_experts_replaces_their_weights(tmp_path: pathlib.Path) -> None:
+    path = tiny_models.make(tmp_path / "model", "qwen3_moe")
+    other = tiny_models.make(tmp_path / "other", "qwen3_moe", seed=1)
+    place = tmp_path / "full"
+    place.mkdir()
+    (place / "adapter_config.json").write_text('{"fine_tune_type": "full"}')
+    weights = mx.load(str(other / "model.safetensors"))
+    mx.save_safetensors(str(place / "adapters.safetensors"), weights)
+    found, expected = load(path, adapter=place), load(other)
+    assert greedy(found, [3, 5, 7], COUNT)[0] == greedy(expected, [3, 5, 7], COUNT)[0]
 
 
 def test_a_full_adapter_replaces_weights(llama: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 from loading import drain, load
 
-from cowmlx.accelerate.linear import restore
+from cowmlx.accelerate.blocks import restore
 from cowmlx.models import fingerprint
 from cowmlx.remembered import Remembered
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.accelerate import linear
+from cowmlx.accelerate import blocks
 
 
 def stored(network: Any) -> dict[str, mx.array]:
     """Return all parameters by their names, laid out as mlx-lm's."""
     return {
-        name: array.array() if isinstance(array, linear.Rowwise) else array
-        for name, array in linear.parameters(network).items()
+        name: array.array() if isinstance(array, blocks.Rowwise) else array
+        for name, array in blocks.parameters(network).items()
     }

@@ -9,10 +9,10 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from cowmlx import failures
+from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import parts, proof, stand_in, trace
 from cowmlx.accelerate.fused.angles import Unturnable
 from cowmlx.accelerate.fused.run import Run
-from cowmlx.accelerate.linear import InBlocks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

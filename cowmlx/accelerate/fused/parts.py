@@ -6,7 +6,7 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from cowmlx.accelerate.fused import angles
-from cowmlx.accelerate.linear import InBlocks
+from cowmlx.accelerate.linear import InMatrix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def block_parts(block: Any) -> tuple[Any, Any | None, list[Any]]:
 
 def is_norm(module: Any) -> bool:
     """Whether a module looks like a norm: an eps, and no more than a weight and a bias."""
-    if isinstance(module, InBlocks) or not hasattr(module, "eps"):
+    if isinstance(module, InMatrix) or not hasattr(module, "eps"):
         return False
     arrays = [value for value in module.values() if isinstance(value, mx.array)]
     return len(arrays) == len(list(module.values())) and all(each.ndim == 1 for each in arrays)
@@ -190,13 +190,13 @@ def _is_attention(module: Any) -> bool:
 def _is_perceptron(module: Any) -> bool:
     gated = _first(module, _GATE) is not None and _first(module, _UP) is not None
     inner = gated or _first(module, _GATE_AND_UP) is not None
-    plain = all(isinstance(each, InBlocks) for each in module.values() if isinstance(each, Module))
+    plain = all(isinstance(each, InMatrix) for each in module.values() if isinstance(each, Module))
     return inner and _first(module, _DOWN) is not None and plain
 
 
 def _linear(module: Any, names: tuple[str, ...], optional: bool = False) -> Any:
     found = _first(module, names)
-    if isinstance(found, InBlocks):
+    if isinstance(found, InMatrix):
         return found
     if found is None and optional:
         return None

@@ -1,0 +1,167 @@
+"""Weights in blocks of sixteen rows, as the kernels read them, and how others see them.
+
+A weight is held once: what others want to see of it in mlx's own form is made for them.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mlx.nn.layers.base import Module
+
+LANES = 16
+BLOCKED = ("weight", "scales", "biases")
+DENSE = (mx.float32, mx.float16, mx.bfloat16)
+# What kernels unpack, by mode: bits and groups.
+_PACKED = {
+    "affine": ((2, 3, 4, 5, 6, 8), (32, 64, 128)),
+    "mxfp4": ((4,), (32,)),
+    "nvfp4": ((4,), (16,)),
+    "mxfp8": ((8,), (32,)),
+}
+
+
+def _shown(name: str) -> Any:
+    """Return a property that is a parameter in mlx's own form, or None without it."""
+    return property(lambda module: module._shown(name))
+
+
+class InBlocks:
+    """What modules have in common whose weight is held as (blocks, words, 16).
+
+    Attributes:
+        rows: N of a matrix.
+        count: how many matrices there are behind each other, each filled up to whole blocks; 0: one
+            that is no stack.
+        wide: whether the network computes in float32, whatever the types of its weights.
+        int8: whether activations are rounded to eight bits for products with packed weights.
+        plain: mlx's own kind of such a module.
+    """
+
+    rows: int
+    count = 0
+    wide: bool
+    int8 = False
+    plain: type
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        """How the weight is packed, as the kernels' functions take it."""
+        if "scales" not in self:  # type: ignore[operator]
+            return {"rows": self.rows}
+        module: Any = self
+        return {
+            "rows": self.rows,
+            "mode": module.mode,
+            "bits": module.bits,
+            "group": module.group_size,
+        }
+
+    @property
+    def arrays(self) -> tuple[mx.array, mx.array | None, mx.array | None]:
+        """The weight, its scales and its biases, in blocks."""
+        module: Any = self
+        return module["weight"], module.get("scales"), module.get("biases")
+
+    @property
+    def columns(self) -> int:
+        """K."""
+        module: Any = self
+        words: int = module["weight"].shape[1]
+        return words * 32 // module.bits if "scales" in module else words
+
+    @property
+    def unfilled_rows(self) -> int:
+        """How many rows there are of all matrices, without those that fill up blocks."""
+        return self.rows * max(self.count, 1)
+
+    # What others read of such a layer: laid out as mlx has it, made anew each time.
+    weight: Any = _shown("weight")
+    scales: Any = _shown("scales")
+    biases: Any = _shown("biases")
+
+    def _shown(self, name: str) -> mx.array | None:
+        return self.rowwise(name).array() if name in self else None  # type: ignore[operator]
+
+    def rowwise(self, name: str) -> Rowwise:
+        """Return a parameter in mlx's own form, before it is made."""
+        module: Any = self
+        return Rowwise(module[name], self.rows, self.wide, self.count)
+
+
+class Rowwise:
+    """A parameter that is held in blocks, as the array (N, W) or (E, N, W) that it was made of.
+
+    Attributes:
+        shape: of that array.
+        dtype: the type that it counts as.
+    """
+
+    def __init__(self, blocks: mx.array, rows: int, wide: bool, count: int = 0) -> None:
+        self._blocks = blocks
+        stacked = (count,) if count else ()
+        self.shape = *stacked, rows, blocks.shape[1]
+        floating = mx.issubdtype(blocks.dtype, mx.floating)
+        self.dtype = mx.float32 if wide and floating else blocks.dtype
+
+    def array(self) -> mx.array:
+        """Return all of it."""
+        *stacked, rows, words = self.shape
+        return (
+            self._blocks.transpose(0, 2, 1)
+            .reshape(*stacked, -1, words)[..., :rows, :]
+            .astype(self.dtype)
+        )
+
+    def __getitem__(self, slices: tuple[Any, ...]) -> mx.array:
+        """Return what a slice for each axis takes, without the rest."""
+        # What a slice behind the last axis says, such as "...", is not looked at.
+        chosen = [mx.arange(size)[each] for size, each in zip(self.shape, slices, strict=False)]
+        rows, words = chosen[-2:]
+        blocks = rows // LANES
+        for matrices in chosen[:-2]:
+            blocks = matrices[:, None] * (self._blocks.shape[0] // self.shape[0]) + blocks
+        lanes = (rows % LANES)[:, None]
+        return self._blocks[blocks[..., None], words, lanes].astype(self.dtype)
+
+
+def restore(module: Module) -> Module:
+    """Make a module of mlx's own kind again, for those who want its weight."""
+    if isinstance(module, InBlocks):
+        arrays: Any = module
+        for name in BLOCKED:
+            if name in arrays:
+                arrays[name] = module.rowwise(name).array()
+        module.__class__ = module.plain
+    return module
+
+
+def parameters(network: Module) -> dict[str, mx.array | Rowwise]:
+    """Return the parameters of a network by their names, in mlx's own form."""
+    from mlx.utils import tree_flatten
+
+    found: dict[str, mx.array | Rowwise] = dict(tree_flatten(network.parameters()))
+    for path, module in network.named_modules():
+        if isinstance(module, InBlocks):
+            for name in BLOCKED:
+                full = f"{path}.{name}" if path else name
+                if full in found:
+                    found[full] = module.rowwise(name)
+    return found
+
+
+def takes(module: Any, axes: int) -> bool:
+    """Whether kernels take the weight of a module of mlx's own, which has so many axes."""
+    weight = module["weight"]
+    if weight.ndim != axes or 0 in weight.shape:
+        return False
+    if "scales" not in module:
+        return weight.dtype in DENSE
+    bits, groups = _PACKED.get(module.mode, ((), ()))
+    columns = weight.shape[-1] * 32 // module.bits
+    fits = module.bits in bits and module.group_size in groups
+    return fits and columns % module.group_size == 0
