@@ -14,7 +14,11 @@ from typing import Any
 
 from benchmarks.support.paths import BUILD, CALF
 
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,27 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class MixtureShape(Shape):
+    """A Qwen 3 with experts, `intermediate` wide each."""
+
+    family: str = "qwen3_moe"
+    experts: int = 16
+    chosen: int = 4
+
+    def config(self) -> dict[str, object]:
+        """The config.json of it."""
+        return {
+            **super().config(),
+            "num_experts": self.experts,
+            "num_experts_per_tok": self.chosen,
+            "moe_intermediate_size": self.intermediate,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+            "norm_topk_prob": True,
+        }
+
+
+@dataclass(frozen=True)
 class RecurrentShape:
     """An xLSTM without end tokens."""
 
@@ -91,6 +116,10 @@ SHAPES: dict[str, Shape | RecurrentShape] = {
     # Qwen3-0.6B's.
     "L": Shape(1024, 28, 16, 8, 3072, 151936, family="qwen3", head_size=128),
     "wide": Shape(64, 2, 2, 2, 128, 128000),  # 8M, nearly all of them the vocabulary's
+    # 200M, of which a token uses 60M.
+    "experts": MixtureShape(768, 10, 12, 4, 512, 8192),
+    "experts of 16 bits": MixtureShape(768, 10, 12, 4, 512, 8192, bits=16),
+    "experts of 4 bits": MixtureShape(768, 10, 12, 4, 512, 8192, bits=4),
     # Twins of 27M, to measure with behind many tokens.
     "long-llama": Shape(512, 8, 4, 2, 1584, 2048, positions=40960),
     "long-xlstm": RecurrentShape(512, 8, 4, 2048, positions=40960),
