@@ -374,7 +374,7 @@ def test_rows_of_a_batch_and_forks(tmp_path, int8):
             assert_near(together[row : row + 1], expected, 5e-2 if int8 else NEAR)
 
 
-def test_networks_of_sixteen_bits_run(tmp_path, monkeypatch):
+def test_networks_of_sixteen_bits_run(tmp_path):
     path = tiny_models.make(tmp_path, "mixtral")
     stored = mx.load(str(path / "model.safetensors"))
     half = {name: array.astype(mx.bfloat16) for name, array in stored.items()}
