@@ -65,3 +65,11 @@ EMBED: dict[str, Any] = {
     "add_special": True,
     "batch_tokens": 2048,
 }
+
+PROGRAM: dict[str, Any] = {}
+
+RUN: dict[str, Any] = {
+    "submit": False,
+    "check_finite": False,
+    "donate": [],
+}

@@ -35,7 +35,7 @@ class Call(Protocol):
 
     @property
     def cancel_epoch(self) -> int:
-        """The context's count of cancellations when the call was made."""
+        """The context's or program's count of cancellations when the call was made."""
 
     def post_progress(self, fraction: float, stage: str) -> None:
         """Tell how far a long call is; only when ready."""

@@ -15,6 +15,8 @@ from cowmlx.services.checkpoints import Checkpoints
 from cowmlx.services.contexts import Contexts
 from cowmlx.services.generations import Generations
 from cowmlx.services.models import Models
+from cowmlx.services.operations import Operations
+from cowmlx.services.programs import Programs
 from cowmlx.services.runtime import Runtime
 
 TYPE_CHECKING = False
@@ -33,7 +35,7 @@ class Engine:
     lock.
 
     Args:
-        cancel_epoch: how often a context (its handle) has been cancelled.
+        cancel_epoch: how often a context or a program (its handle) has been cancelled.
         open_handle, close_handle: give a handle of a kind, and take it back.
         blas: what matrix products on the CPU are computed with.
         blas_problem: why it is not the optimised one, if that was wanted.
@@ -66,6 +68,8 @@ class Engine:
         self.checkpoints = Checkpoints(self.runtime, self.contexts)
         self.generations = Generations(self.runtime, self.models, self.contexts)
         self.arrays = Arrays(self.runtime)
+        self.programs = Programs(self.runtime, self.arrays)
+        self.operations = Operations(self.runtime, self.arrays)
         nouns = (
             self.runtime,
             self.models,
@@ -74,6 +78,8 @@ class Engine:
             self.checkpoints,
             self.generations,
             self.arrays,
+            self.programs,
+            self.operations,
         )
         methods = [(name, noun) for noun in nouns for name in vars(type(noun))]
         # A call's name is a noun and a verb.
@@ -109,7 +115,7 @@ class Engine:
         for handle in handles.handles(constants.KIND_CONTEXT):
             with suppress(BaseException):  # the other calls have to end too
                 self.contexts.close(handle, error)
-        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL):
+        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL, constants.KIND_PROGRAM):
             for handle in handles.handles(kind):
                 handles.remove(kind, handle)
         self.runtime.scheduler.clear()

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from cowmlx._constants import KIND_ADAPTER, KIND_CHECKPOINT, KIND_CONTEXT, KIND_MODEL
+from cowmlx._constants import (
+    KIND_ADAPTER,
+    KIND_CHECKPOINT,
+    KIND_CONTEXT,
+    KIND_MODEL,
+    KIND_PROGRAM,
+)
 from cowmlx.errors import OutOfMemory, UnknownHandle
 
 TYPE_CHECKING = False
@@ -14,6 +20,7 @@ NOUNS = {
     KIND_CONTEXT: "context",
     KIND_ADAPTER: "adapter",
     KIND_CHECKPOINT: "checkpoint",
+    KIND_PROGRAM: "program",
 }
 
 

@@ -22,6 +22,31 @@ typedef struct cow_texts {
   size_t count;
 } cow_texts;
 
+/* An array that somebody holds; arrays.h has the rest. */
+typedef struct cow_array cow_array;
+
+/* The values of a run, and the array of each: the caller holds it until the engine takes it over
+ * and leaves NULL. */
+typedef struct cow_values {
+  const cow_mlx_value* given;
+  cow_array** arrays;
+  size_t count;
+} cow_values;
+
+/* A result of a run. */
+typedef struct cow_result {
+  bool is_host; /* it has to be of this dtype and shape */
+  int32_t dtype;
+  int32_t rank;
+  const int64_t* shape;
+  cow_array* array; /* NULL; receives the result, which the caller holds then */
+} cow_result;
+
+typedef struct cow_results {
+  cow_result* data;
+  size_t count;
+} cow_results;
+
 /* Texts that end at their first NUL. */
 typedef struct cow_strings {
   const char* const* data;

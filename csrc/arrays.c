@@ -215,6 +215,27 @@ cow_mlx_status cow_arrays_add_memory(const char* operation, const cow_array_type
   return COW_MLX_OK;
 }
 
+cow_array* cow_arrays_new(const cow_array_type* type, void* memory, const void* data) {
+  cow_array* array = new_array(type);
+  if (!array) return NULL;
+  array->memory = memory;
+  array->data = data;
+  return array;
+}
+
+cow_mlx_status cow_arrays_open(const char* operation, cow_array* array, cow_mlx_array* out) {
+  lock();
+  int64_t handle = table.is_started ? open_array(array) : 0;
+  if (handle) array->holders++;
+  unlock();
+  if (!handle) {
+    cow_mlx_status status = cow_arrays_check(operation, array->type.dtype);
+    return status == COW_MLX_OK ? no_handle(operation) : status;
+  }
+  *out = handle;
+  return COW_MLX_OK;
+}
+
 cow_mlx_status cow_arrays_hold(const char* operation, cow_mlx_array handle, cow_array** out) {
   lock();
   uint32_t at = slot_of(handle);
@@ -300,17 +321,39 @@ int64_t cow_arrays_add_host(void* data, int32_t dtype, int32_t rank, const int64
   return add(&type, data, NULL);
 }
 
+static cow_array_parts parts_of(const cow_array* array) {
+  return (cow_array_parts){array->type.dtype, array->type.rank, array->type.shape,
+                           array->type.bytes, array->data,      array->object};
+}
+
 cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out) {
   lock();
   uint32_t at = slot_of(handle);
   cow_array* array = at ? table.slots[at].array : NULL;
   if (array) {
     array->holders++;
-    *out = (cow_array_parts){array->type.dtype, array->type.rank, array->type.shape,
-                             array->type.bytes, array->data,      array->object};
+    *out = parts_of(array);
   }
   unlock();
   return array;
+}
+
+cow_array* cow_arrays_hold_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
+                                  cow_array_parts* out) {
+  cow_array_type type = {.dtype = dtype, .rank = rank};
+  memcpy(type.shape, shape, (size_t)rank * sizeof *shape);
+  cow_type_complete(&type);
+  cow_array* array = new_array(&type);
+  if (!array) return NULL;
+  array->object = object;
+  *out = parts_of(array);
+  return array;
+}
+
+void cow_arrays_tell(cow_array* array, cow_array_parts* out) {
+  lock();
+  *out = parts_of(array);
+  unlock();
 }
 
 void* cow_arrays_set_object(cow_array* array, void* object, const void* data) {

@@ -24,6 +24,13 @@ cow_mlx_status cow_arrays_check(const char* operation, int32_t dtype);
 cow_mlx_status cow_arrays_add_memory(const char* operation, const cow_array_type* type, void* data,
                                      cow_mlx_array* out);
 
+/* Hold an array that has no handle, and whose elements are of `memory`, which is taken over, or
+ * where the host has them; NULL if there is no memory for it. */
+cow_array* cow_arrays_new(const cow_array_type* type, void* memory, const void* data);
+
+/* Open a handle for an array that the caller holds. */
+cow_mlx_status cow_arrays_open(const char* operation, cow_array* array, cow_mlx_array* out);
+
 /* Hold the array of a handle. */
 cow_mlx_status cow_arrays_hold(const char* operation, cow_mlx_array handle, cow_array** out);
 void cow_arrays_let_go(cow_array* array);
@@ -59,6 +66,14 @@ int64_t cow_arrays_add_host(void* data, int32_t dtype, int32_t rank, const int64
 
 /* Hold the array of a handle and tell of it; NULL if it is not open. */
 cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out);
+
+/* Hold an array that has no handle, of an object of the engine's, of which a reference is taken
+ * over, and tell of it; NULL if there is no memory for it. */
+cow_array* cow_arrays_hold_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
+                                  cow_array_parts* out);
+
+/* Tell of an array that the caller holds. */
+void cow_arrays_tell(cow_array* array, cow_array_parts* out);
 
 /* Give an array, which the caller holds, an object; a reference to it is taken over, and that to
  * the last one returned. `data` is where its elements are, or NULL if they are not computed. Then

@@ -251,12 +251,12 @@ static cow_mlx_status import_own_package(void) {
 
 static int32_t open_handle(cow_kind kind) {
   int32_t handle = cow_handle_open(kind);
-  if (kind == COW_KIND_CONTEXT && handle) cow_cancel_opened(handle);
+  if (handle) cow_cancel_opened(handle); /* if it is of a kind that can be cancelled */
   return handle;
 }
 
 static void close_handle(int32_t handle) {
-  cow_cancel_closed(handle); /* if it is a context's */
+  cow_cancel_closed(handle);
   cow_handle_close(handle);
 }
 
@@ -280,6 +280,8 @@ static const cow_host host = {
     .memory_trim = cow_memory_trim,
     .arrays_add_host = cow_arrays_add_host,
     .arrays_take = cow_arrays_take,
+    .arrays_hold_object = cow_arrays_hold_object,
+    .arrays_tell = cow_arrays_tell,
     .arrays_let_go = cow_arrays_let_go,
     .arrays_set_object = cow_arrays_set_object,
     .arrays_next_dropped = cow_arrays_next_dropped,

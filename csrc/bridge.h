@@ -24,7 +24,8 @@ typedef enum cow_kind {
   COW_KIND_CONTEXT = 2,
   COW_KIND_ADAPTER = 3,
   COW_KIND_CHECKPOINT = 4,
-  COW_KIND_ARRAY = 5 /* in 64 bits, and in a table of its own: arrays.h */
+  COW_KIND_ARRAY = 5, /* in 64 bits, and in a table of its own: arrays.h */
+  COW_KIND_PROGRAM = 6
 } cow_kind;
 
 /* What a call tells its host before it ends. */
@@ -79,7 +80,8 @@ struct cow_request {
   const void* args;             /* of its operation's type; the caller's, too */
   const cow_floats_out* floats; /* of args, where there are any */
   cow_mlx_context context;      /* that the call is made on, or 0 */
-  uint32_t cancel_epoch;        /* of the context, when the call was made */
+  cow_mlx_program program;      /* that it runs, or 0 */
+  uint32_t cancel_epoch;        /* of either, when the call was made */
   cow_deliver_fn deliver;
   cow_callbacks callbacks;
 
@@ -97,10 +99,7 @@ struct cow_request {
   void* waiter;
 };
 
-/* An array that somebody holds; arrays.h has the rest. */
-typedef struct cow_array cow_array;
-
-/* What the bridge is told of one. */
+/* What the bridge is told of an array. */
 typedef struct cow_array_parts {
   int32_t dtype;
   int32_t rank;
@@ -116,8 +115,8 @@ typedef struct cow_host {
   void (*post)(cow_request*, const cow_event*);
   bool (*can_post)(cow_request*); /* the last event has been taken, and not been refused */
   bool (*refused)(cow_request*);
-  uint32_t (*cancel_epoch)(cow_mlx_context);
-  int32_t (*open_handle)(cow_kind); /* 0 if there is none */
+  uint32_t (*cancel_epoch)(int32_t handle); /* of a context or a program */
+  int32_t (*open_handle)(cow_kind);         /* 0 if there is none */
   void (*close_handle)(int32_t);
   bool (*can_start_threads)(int count);
   bool (*can_map)(size_t size);
@@ -132,6 +131,9 @@ typedef struct cow_host {
   void (*memory_trim)(void);
   int64_t (*arrays_add_host)(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
   cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out);
+  cow_array* (*arrays_hold_object)(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
+                                   cow_array_parts* out);
+  void (*arrays_tell)(cow_array*, cow_array_parts* out);
   void (*arrays_let_go)(cow_array*);
   void* (*arrays_set_object)(cow_array*, void* object, const void* data);
   void* (*arrays_next_dropped)(void);

@@ -625,6 +625,26 @@ cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t timeout_ms) {
   return CALL(r);
 }
 
+cow_mlx_status cow_mlx_array_apply(const char* operation, const cow_mlx_array* inputs, size_t count, const char* attributes_json, cow_mlx_array* outputs, size_t capacity, size_t* length) {
+  BEGIN_CALL;
+  REQUIRE(operation);
+  REQUIRE_TOKENS(inputs, count);
+  REQUIRE_BUFFER(outputs, capacity);
+  REQUIRE(length);
+  cow_array_apply_args args = {
+      .operation = operation,
+      .inputs = {inputs, count},
+      .attributes_json = attributes_json,
+      .outputs = {outputs, capacity, length},
+  };
+  cow_request r = {
+      .op = COW_OP_ARRAY_APPLY,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
 cow_mlx_status cow_mlx_arrays_load(const char* path, const char* const* names, size_t count, cow_mlx_array* arrays) {
   BEGIN_CALL;
   REQUIRE(path);
@@ -672,6 +692,89 @@ cow_mlx_status cow_mlx_arrays_info(const char* path, char* buffer, size_t capaci
   };
   cow_request r = {
       .op = COW_OP_ARRAYS_INFO,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_program_create(const char* json, size_t length, const cow_mlx_program_params* params, cow_mlx_program* out) {
+  BEGIN_CALL;
+  REQUIRE(json);
+  REQUIRE_TEXT(json, length);
+  REQUIRE(out);
+  cow_mlx_program_params effective;
+  TRY(COW_READ_PARAMS(program, OPERATION, params, &effective));
+  cow_program_create_args args = {
+      .json = text_of(json, length),
+      .params = &effective,
+      .out = out,
+  };
+  cow_request r = {
+      .op = COW_OP_PROGRAM_CREATE,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const char* spec_json, size_t length, cow_mlx_program* out) {
+  BEGIN_CALL;
+  REQUIRE(spec_json);
+  REQUIRE_TEXT(spec_json, length);
+  REQUIRE(out);
+  cow_program_derive_args args = {
+      .program = program,
+      .spec_json = text_of(spec_json, length),
+      .out = out,
+  };
+  cow_request r = {
+      .op = COW_OP_PROGRAM_DERIVE,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_program_info(cow_mlx_program program, const char* dimensions, char* buffer, size_t capacity, size_t* length) {
+  BEGIN_CALL;
+  REQUIRE_BUFFER(buffer, capacity);
+  REQUIRE(length);
+  cow_program_info_args args = {
+      .program = program,
+      .dimensions = dimensions,
+      .buffer = {buffer, capacity, length},
+  };
+  cow_request r = {
+      .op = COW_OP_PROGRAM_INFO,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_program_free(cow_mlx_program program) {
+  BEGIN_CALL;
+  cow_program_free_args args = {
+      .program = program,
+  };
+  cow_request r = {
+      .op = COW_OP_PROGRAM_FREE,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_operations_info(char* buffer, size_t capacity, size_t* length) {
+  BEGIN_CALL;
+  REQUIRE_BUFFER(buffer, capacity);
+  REQUIRE(length);
+  cow_operations_info_args args = {
+      .buffer = {buffer, capacity, length},
+  };
+  cow_request r = {
+      .op = COW_OP_OPERATIONS_INFO,
       .deliver = cow_deliver,
       .args = &args,
   };

@@ -52,3 +52,18 @@ void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t size) {
   };
   cow_params_init(params, size, &defaults, sizeof defaults);
 }
+
+void cow_mlx_program_params_init(cow_mlx_program_params* params, size_t size) {
+  static const cow_mlx_program_params defaults = {
+      .struct_size = sizeof defaults,
+  };
+  cow_params_init(params, size, &defaults, sizeof defaults);
+}
+
+void cow_mlx_run_params_init(cow_mlx_run_params* params, size_t size) {
+  static const cow_mlx_run_params defaults = {
+      .struct_size = sizeof defaults,
+      .check_finite = false,
+  };
+  cow_params_init(params, size, &defaults, sizeof defaults);
+}

@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 735558362
+#define COW_BRIDGE_ABI 150396713
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -48,9 +48,16 @@ typedef enum cow_op {
   COW_OP_CONTEXT_CHAT,
   COW_OP_MODEL_EMBED,
   COW_OP_ARRAY_WAIT,
+  COW_OP_ARRAY_APPLY,
   COW_OP_ARRAYS_LOAD,
   COW_OP_ARRAYS_SAVE,
   COW_OP_ARRAYS_INFO,
+  COW_OP_PROGRAM_CREATE,
+  COW_OP_PROGRAM_DERIVE,
+  COW_OP_PROGRAM_RUN,
+  COW_OP_PROGRAM_INFO,
+  COW_OP_PROGRAM_FREE,
+  COW_OP_OPERATIONS_INFO,
   COW_OP_COUNT
 } cow_op;
 
@@ -247,6 +254,13 @@ typedef struct cow_array_wait_args {
   uint32_t timeout_ms;
 } cow_array_wait_args;
 
+typedef struct cow_array_apply_args {
+  const char* operation;
+  cow_handles inputs;
+  const char* attributes_json;
+  cow_arrays_out outputs;
+} cow_array_apply_args;
+
 typedef struct cow_arrays_load_args {
   const char* path;
   cow_strings names;
@@ -263,5 +277,38 @@ typedef struct cow_arrays_info_args {
   const char* path;
   cow_text_out buffer;
 } cow_arrays_info_args;
+
+typedef struct cow_program_create_args {
+  cow_text json;
+  const cow_mlx_program_params* params;
+  cow_mlx_program* out;
+} cow_program_create_args;
+
+typedef struct cow_program_derive_args {
+  cow_mlx_program program;
+  cow_text spec_json;
+  cow_mlx_program* out;
+} cow_program_derive_args;
+
+typedef struct cow_program_run_args {
+  cow_mlx_program program;
+  cow_values inputs;
+  cow_results outputs;
+  const cow_mlx_run_params* params;
+} cow_program_run_args;
+
+typedef struct cow_program_info_args {
+  cow_mlx_program program;
+  const char* dimensions;
+  cow_text_out buffer;
+} cow_program_info_args;
+
+typedef struct cow_program_free_args {
+  cow_mlx_program program;
+} cow_program_free_args;
+
+typedef struct cow_operations_info_args {
+  cow_text_out buffer;
+} cow_operations_info_args;
 
 #endif

@@ -116,7 +116,7 @@ static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
 
 cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
   cow_failure failure;
-  request->cancel_epoch = cow_cancel_epoch(request->context);
+  request->cancel_epoch = cow_cancel_epoch(request->context ? request->context : request->program);
   int held = hold_thread();
   cow_mlx_status status = submit(request, operation, &failure);
   status = leave(request, status, &failure);

@@ -75,7 +75,7 @@
  * pthread_cancel() waits for the library: in a call, its callbacks included, the
  * thread cannot be cancelled, and it ends at its next cancellation point after it.
  * A callback leaves that state as it is. In a signal handler only
- * cow_mlx_context_cancel() may be called.
+ * cow_mlx_context_cancel() and cow_mlx_program_cancel() may be called.
  *
  * Unless its entry says otherwise, a function is thread-safe, blocks until its
  * result is there, and exists since version 1.0.
@@ -91,6 +91,7 @@
  *   cow_mlx/chat.h        Answering conversations.
  *   cow_mlx/embedding.h   Turning texts into vectors.
  *   cow_mlx/array.h       Arrays of numbers, to and from the host's memory.
+ *   cow_mlx/program.h     Programs: computations on arrays, checked once and run many times.
  */
 #ifndef COW_MLX_H
 #define COW_MLX_H
@@ -112,5 +113,6 @@
 #include "cow_mlx/chat.h"
 #include "cow_mlx/embedding.h"
 #include "cow_mlx/array.h"
+#include "cow_mlx/program.h"
 
 #endif /* COW_MLX_H */

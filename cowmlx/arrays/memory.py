@@ -11,10 +11,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-# Of an element's bytes, as memoryview calls them. mlx would make float32 of a buffer of doubles,
-# and takes no buffer of bfloat16 or of complex numbers: so all come as integers.
-_FORMATS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
-_BYTES = dict(DTYPES.values())
+    Format = Literal["?", "b", "B", "h", "H", "i", "I", "q", "Q", "f"]
+
+# As memoryview calls them. mlx would make float32 of a buffer of doubles, and memoryview makes no
+# buffer of 16-bit floats or of complex numbers: these come as integers of as many bytes.
+_OWN: dict[str, Format] = {
+    "bool": "?",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "float32": "f",
+}
+_INTEGERS: dict[int, Format] = {2: "H", 8: "Q"}
+_FORMATS: dict[int, Format] = {
+    value: _OWN.get(name) or _INTEGERS[size] for name, (value, size) in DTYPES.items()
+}
 
 
 def from_memory(memory: memoryview, dtype: int, shape: tuple[int, ...]) -> mx.array:
@@ -30,9 +46,9 @@ def from_memory(memory: memoryview, dtype: int, shape: tuple[int, ...]) -> mx.ar
         empty = mx.zeros(shape, kind)
         mx.eval(empty)
         return empty
-    buffer: Any = memory.cast(_FORMATS[_BYTES[dtype]], shape or (1,))
-    integers = mx.array(buffer)
-    value = integers if integers.dtype == kind else integers.view(kind)
-    value = value if shape else value.reshape(shape)
-    mx.eval(value)
+    buffer: Any = memory.cast(_FORMATS[dtype], shape)
+    value = mx.array(buffer)
+    if value.dtype != kind:
+        value = value.view(kind)
+        mx.eval(value)
     return value

@@ -28,8 +28,19 @@ class Submitted:
         """Whether it has a value or an error."""
         return self.value is not None or self.error is not None
 
+    def get(self) -> mx.array:
+        """Return the value; only if it is settled.
+
+        Raises:
+            CowMlxError: why it will never be there.
+        """
+        if self.value is not None:
+            return self.value
+        error = self.error or RuntimeError("the value is asked for before it is there")
+        raise error.with_traceback(None)  # it is raised for everybody who asks
+
     def succeed(self, value: mx.array) -> None:
-        """Give it its value, of the dtype and shape that its handle was opened with."""
+        """Give it its value: evaluated, row-major, of its handle's dtype and shape."""
         if not self.is_settled:
             self.value = value
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
         """An array that stays while somebody has this, whatever becomes of its handle."""
 
         @property
+        def handle(self) -> int:
+            """The handle that it was given by; 0: by none."""
+
+        @property
         def dtype(self) -> int:
             """One of ``DTYPES``'s values."""
 
@@ -66,6 +70,9 @@ if TYPE_CHECKING:
         def add(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> int:
             """Open an array of a value; 0 if there is no handle for it."""
 
+        def hold(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> Held:
+            """Hold an array of a value, which has no handle."""
+
         def memory(self, size: int) -> Memory | None:
             """Return so many bytes of C's memory; None if there are fewer."""
 
@@ -98,6 +105,10 @@ class ClosedTable:
     def add(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> int:
         """Return 0."""
         return 0
+
+    def hold(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> Held:
+        """Have no memory for it."""
+        raise MemoryError
 
     def memory(self, size: int) -> Memory | None:
         """Return None."""

@@ -15,13 +15,24 @@ cdef class HeldArray:
 
     cdef cow_array* array
     cdef cow_array_parts parts
+    cdef readonly int64_t handle  # that it was given by; 0: by none
 
     @staticmethod
     cdef HeldArray hold(int64_t handle):
         """The array of a handle; None if it is not open."""
         cdef HeldArray held = HeldArray.__new__(HeldArray)
         held.array = host.arrays_take(handle, &held.parts)
+        held.handle = handle
         return None if held.array == NULL else held
+
+    @staticmethod
+    cdef HeldArray adopt(cow_array* array, int64_t handle):
+        """An array that somebody holds, and lets go of no more."""
+        cdef HeldArray held = HeldArray.__new__(HeldArray)
+        held.array = array
+        held.handle = handle
+        host.arrays_tell(array, &held.parts)
+        return held
 
     def __dealloc__(self):
         if self.array != NULL:
@@ -97,6 +108,18 @@ cdef class HostArrays:
 
     def count(self):
         return host.arrays_count()
+
+    def hold(self, value, int32_t dtype, tuple shape):
+        cdef int64_t sides[COW_MLX_MAX_RANK]
+        cdef HeldArray held = HeldArray.__new__(HeldArray)
+        cdef int32_t rank = len(shape)
+        for i in range(rank):
+            sides[i] = shape[i]
+        held.array = host.arrays_hold_object(<void*> value, dtype, rank, sides, &held.parts)
+        if held.array == NULL:
+            raise MemoryError
+        Py_INCREF(value)
+        return held
 
     def add(self, value, int32_t dtype, tuple shape):
         cdef int64_t sides[COW_MLX_MAX_RANK]

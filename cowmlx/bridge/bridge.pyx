@@ -32,6 +32,7 @@ cdef set kept = set()  # calls that end later
 
 include "values.pxi"
 include "arrays.pxi"
+include "programs.pxi"
 include "operations.pxi"
 include "calls.pxi"
 include "blas.pxi"
@@ -85,7 +86,11 @@ ALLOCATES[<int> COW_OP_CONTEXT_LOAD] = True
 ALLOCATES[<int> COW_OP_CONTEXT_BEGIN] = True
 ALLOCATES[<int> COW_OP_CONTEXT_GENERATE] = True
 ALLOCATES[<int> COW_OP_CONTEXT_CHAT] = True
+ALLOCATES[<int> COW_OP_PROGRAM_CREATE] = True
+ALLOCATES[<int> COW_OP_PROGRAM_DERIVE] = True
+ALLOCATES[<int> COW_OP_PROGRAM_RUN] = True
 ALLOCATES[<int> COW_OP_ARRAY_WAIT] = True
+ALLOCATES[<int> COW_OP_ARRAY_APPLY] = True
 ALLOCATES[<int> COW_OP_ARRAYS_LOAD] = True
 ALLOCATES[<int> COW_OP_ARRAYS_SAVE] = True
 
@@ -180,8 +185,8 @@ cdef ensure_engine():
         )
 
 
-def cancel_epoch(cow_mlx_context context):
-    return host.cancel_epoch(context)
+def cancel_epoch(int32_t handle):
+    return host.cancel_epoch(handle)
 
 
 def open_handle(cow_kind kind):

@@ -44,6 +44,8 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef int32_t cow_mlx_checkpoint
 
+    ctypedef int32_t cow_mlx_program
+
     ctypedef int64_t cow_mlx_array
 
     ctypedef struct cow_mlx_text:
@@ -235,6 +237,20 @@ cdef extern from "bridge.h" nogil:
 
     struct DLManagedTensorVersioned
 
+    ctypedef struct cow_mlx_value:
+        cow_mlx_array array
+        const cow_mlx_tensor* host
+
+    ctypedef struct cow_mlx_program_params:
+        size_t struct_size
+
+    ctypedef struct cow_mlx_run_params:
+        size_t struct_size
+        cbool submit
+        cbool check_finite
+        const int32_t* donate
+        size_t donate_count
+
     ctypedef struct cow_text:
         const char* data
         size_t length
@@ -245,6 +261,24 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef struct cow_texts:
         const cow_mlx_text* data
+        size_t count
+
+    struct cow_array
+
+    ctypedef struct cow_values:
+        const cow_mlx_value* given
+        cow_array** arrays
+        size_t count
+
+    ctypedef struct cow_result:
+        cbool is_host
+        int32_t dtype
+        int32_t rank
+        const int64_t* shape
+        cow_array* array
+
+    ctypedef struct cow_results:
+        cow_result* data
         size_t count
 
     ctypedef struct cow_strings:
@@ -316,9 +350,16 @@ cdef extern from "bridge.h" nogil:
         COW_OP_CONTEXT_CHAT
         COW_OP_MODEL_EMBED
         COW_OP_ARRAY_WAIT
+        COW_OP_ARRAY_APPLY
         COW_OP_ARRAYS_LOAD
         COW_OP_ARRAYS_SAVE
         COW_OP_ARRAYS_INFO
+        COW_OP_PROGRAM_CREATE
+        COW_OP_PROGRAM_DERIVE
+        COW_OP_PROGRAM_RUN
+        COW_OP_PROGRAM_INFO
+        COW_OP_PROGRAM_FREE
+        COW_OP_OPERATIONS_INFO
         COW_OP_COUNT
 
     ctypedef struct cow_runtime_info_args:
@@ -478,6 +519,12 @@ cdef extern from "bridge.h" nogil:
         cow_mlx_array array
         uint32_t timeout_ms
 
+    ctypedef struct cow_array_apply_args:
+        const char* operation
+        cow_handles inputs
+        const char* attributes_json
+        cow_arrays_out outputs
+
     ctypedef struct cow_arrays_load_args:
         const char* path
         cow_strings names
@@ -490,6 +537,33 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef struct cow_arrays_info_args:
         const char* path
+        cow_text_out buffer
+
+    ctypedef struct cow_program_create_args:
+        cow_text json
+        const cow_mlx_program_params* params
+        cow_mlx_program* out
+
+    ctypedef struct cow_program_derive_args:
+        cow_mlx_program program
+        cow_text spec_json
+        cow_mlx_program* out
+
+    ctypedef struct cow_program_run_args:
+        cow_mlx_program program
+        cow_values inputs
+        cow_results outputs
+        const cow_mlx_run_params* params
+
+    ctypedef struct cow_program_info_args:
+        cow_mlx_program program
+        const char* dimensions
+        cow_text_out buffer
+
+    ctypedef struct cow_program_free_args:
+        cow_mlx_program program
+
+    ctypedef struct cow_operations_info_args:
         cow_text_out buffer
 
     const char* COW_BRIDGE_CAPSULE
@@ -508,6 +582,7 @@ cdef extern from "bridge.h" nogil:
         COW_KIND_ADAPTER
         COW_KIND_CHECKPOINT
         COW_KIND_ARRAY
+        COW_KIND_PROGRAM
 
     ctypedef enum cow_event_kind:
         COW_EVENT_NONE
@@ -551,6 +626,7 @@ cdef extern from "bridge.h" nogil:
         const void* args
         const cow_floats_out* floats
         cow_mlx_context context
+        cow_mlx_program program
         uint32_t cancel_epoch
         cow_deliver_fn deliver
         cow_callbacks callbacks
@@ -565,8 +641,6 @@ cdef extern from "bridge.h" nogil:
         cbool done
         void* waiter
 
-    struct cow_array
-
     ctypedef struct cow_array_parts:
         int32_t dtype
         int32_t rank
@@ -580,7 +654,7 @@ cdef extern from "bridge.h" nogil:
         void (*post)(cow_request*, const cow_event*) noexcept nogil
         cbool (*can_post)(cow_request*) noexcept nogil
         cbool (*refused)(cow_request*) noexcept nogil
-        uint32_t (*cancel_epoch)(cow_mlx_context) noexcept nogil
+        uint32_t (*cancel_epoch)(int32_t handle) noexcept nogil
         int32_t (*open_handle)(cow_kind) noexcept nogil
         void (*close_handle)(int32_t) noexcept nogil
         cbool (*can_start_threads)(int count) noexcept nogil
@@ -597,6 +671,9 @@ cdef extern from "bridge.h" nogil:
         int64_t (*arrays_add_host)(
             void* data, int32_t dtype, int32_t rank, const int64_t* shape) noexcept nogil
         cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out) noexcept nogil
+        cow_array* (*arrays_hold_object)(
+            void* object, int32_t dtype, int32_t rank, const int64_t* shape, cow_array_parts* out) noexcept nogil
+        void (*arrays_tell)(cow_array*, cow_array_parts* out) noexcept nogil
         void (*arrays_let_go)(cow_array*) noexcept nogil
         void* (*arrays_set_object)(
             cow_array*, void* object, const void* data) noexcept nogil

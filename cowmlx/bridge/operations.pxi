@@ -72,6 +72,19 @@ cdef dict to_embed_params(const cow_mlx_embed_params* p):
     }
 
 
+cdef dict to_program_params(const cow_mlx_program_params* p):
+    return {
+    }
+
+
+cdef dict to_run_params(const cow_mlx_run_params* p):
+    return {
+        "submit": p.submit,
+        "check_finite": p.check_finite,
+        "donate": to_ints(p.donate, p.donate_count, "donate", "donate_count"),
+    }
+
+
 cdef int put_piece(cow_mlx_piece* out, object value) except -1:
     out.token = value.token
     out.logprob = to_real(value.logprob)
@@ -561,6 +574,21 @@ cdef int write_array_wait(cow_request* r, object value) except -1:
     return 0
 
 
+cdef tuple read_array_apply(cow_request* r):
+    cdef const cow_array_apply_args* a = <const cow_array_apply_args*> r.args
+    return (
+        to_string(a.operation, "operation"),
+        to_handles(a.inputs),
+        to_string(a.attributes_json, "attributes_json"),
+    )
+
+
+cdef int write_array_apply(cow_request* r, object value) except -1:
+    cdef const cow_array_apply_args* a = <const cow_array_apply_args*> r.args
+    put_arrays(a.outputs, value)
+    return 0
+
+
 cdef tuple read_arrays_load(cow_request* r):
     cdef const cow_arrays_load_args* a = <const cow_arrays_load_args*> r.args
     return (
@@ -597,6 +625,86 @@ cdef tuple read_arrays_info(cow_request* r):
 
 cdef int write_arrays_info(cow_request* r, object value) except -1:
     cdef const cow_arrays_info_args* a = <const cow_arrays_info_args*> r.args
+    put_text(a.buffer, value)
+    return 0
+
+
+cdef tuple read_program_create(cow_request* r):
+    cdef const cow_program_create_args* a = <const cow_program_create_args*> r.args
+    return (
+        to_text(a.json, "json"),
+        to_program_params(a.params),
+    )
+
+
+cdef int write_program_create(cow_request* r, object value) except -1:
+    cdef const cow_program_create_args* a = <const cow_program_create_args*> r.args
+    a.out[0] = value
+    return 0
+
+
+cdef tuple read_program_derive(cow_request* r):
+    cdef const cow_program_derive_args* a = <const cow_program_derive_args*> r.args
+    return (
+        a.program,
+        to_text(a.spec_json, "spec_json"),
+    )
+
+
+cdef int write_program_derive(cow_request* r, object value) except -1:
+    cdef const cow_program_derive_args* a = <const cow_program_derive_args*> r.args
+    a.out[0] = value
+    return 0
+
+
+cdef tuple read_program_run(cow_request* r):
+    cdef const cow_program_run_args* a = <const cow_program_run_args*> r.args
+    return (
+        a.program,
+        to_values(a.inputs),
+        to_results(a.outputs),
+        to_run_params(a.params),
+    )
+
+
+cdef int write_program_run(cow_request* r, object value) except -1:
+    cdef const cow_program_run_args* a = <const cow_program_run_args*> r.args
+    put_results(a.outputs, value)
+    return 0
+
+
+cdef tuple read_program_info(cow_request* r):
+    cdef const cow_program_info_args* a = <const cow_program_info_args*> r.args
+    return (
+        a.program,
+        to_string(a.dimensions, "dimensions"),
+    )
+
+
+cdef int write_program_info(cow_request* r, object value) except -1:
+    cdef const cow_program_info_args* a = <const cow_program_info_args*> r.args
+    put_text(a.buffer, value)
+    return 0
+
+
+cdef tuple read_program_free(cow_request* r):
+    cdef const cow_program_free_args* a = <const cow_program_free_args*> r.args
+    return (
+        a.program,
+    )
+
+
+cdef int write_program_free(cow_request* r, object value) except -1:
+    return 0
+
+
+cdef tuple read_operations_info(cow_request* r):
+    return (
+    )
+
+
+cdef int write_operations_info(cow_request* r, object value) except -1:
+    cdef const cow_operations_info_args* a = <const cow_operations_info_args*> r.args
     put_text(a.buffer, value)
     return 0
 
@@ -715,6 +823,9 @@ METHODS[<int> COW_OP_MODEL_EMBED] = "model_embed"
 READERS[<int> COW_OP_ARRAY_WAIT] = read_array_wait
 WRITERS[<int> COW_OP_ARRAY_WAIT] = write_array_wait
 METHODS[<int> COW_OP_ARRAY_WAIT] = "array_wait"
+READERS[<int> COW_OP_ARRAY_APPLY] = read_array_apply
+WRITERS[<int> COW_OP_ARRAY_APPLY] = write_array_apply
+METHODS[<int> COW_OP_ARRAY_APPLY] = "array_apply"
 READERS[<int> COW_OP_ARRAYS_LOAD] = read_arrays_load
 WRITERS[<int> COW_OP_ARRAYS_LOAD] = write_arrays_load
 METHODS[<int> COW_OP_ARRAYS_LOAD] = "arrays_load"
@@ -724,3 +835,21 @@ METHODS[<int> COW_OP_ARRAYS_SAVE] = "arrays_save"
 READERS[<int> COW_OP_ARRAYS_INFO] = read_arrays_info
 WRITERS[<int> COW_OP_ARRAYS_INFO] = write_arrays_info
 METHODS[<int> COW_OP_ARRAYS_INFO] = "arrays_info"
+READERS[<int> COW_OP_PROGRAM_CREATE] = read_program_create
+WRITERS[<int> COW_OP_PROGRAM_CREATE] = write_program_create
+METHODS[<int> COW_OP_PROGRAM_CREATE] = "program_create"
+READERS[<int> COW_OP_PROGRAM_DERIVE] = read_program_derive
+WRITERS[<int> COW_OP_PROGRAM_DERIVE] = write_program_derive
+METHODS[<int> COW_OP_PROGRAM_DERIVE] = "program_derive"
+READERS[<int> COW_OP_PROGRAM_RUN] = read_program_run
+WRITERS[<int> COW_OP_PROGRAM_RUN] = write_program_run
+METHODS[<int> COW_OP_PROGRAM_RUN] = "program_run"
+READERS[<int> COW_OP_PROGRAM_INFO] = read_program_info
+WRITERS[<int> COW_OP_PROGRAM_INFO] = write_program_info
+METHODS[<int> COW_OP_PROGRAM_INFO] = "program_info"
+READERS[<int> COW_OP_PROGRAM_FREE] = read_program_free
+WRITERS[<int> COW_OP_PROGRAM_FREE] = write_program_free
+METHODS[<int> COW_OP_PROGRAM_FREE] = "program_free"
+READERS[<int> COW_OP_OPERATIONS_INFO] = read_operations_info
+WRITERS[<int> COW_OP_OPERATIONS_INFO] = write_operations_info
+METHODS[<int> COW_OP_OPERATIONS_INFO] = "operations_info"

@@ -16,7 +16,7 @@ from cowmlx.services import array_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
     from typing import Any
 
     from cowmlx.arrays.table import Held
@@ -77,13 +77,18 @@ class Arrays:
             BadState: a run that was submitted has not given it yet.
             CowMlxError: the error of that run.
         """
-        held = self.held(handle)
+        value = self.value_of(self.held(handle))
+        return _settled(handle, value) if isinstance(value, Submitted) else value
+
+    def value_of(self, held: Held) -> mx.array | Submitted:
+        """Return the value of an array, which may be lazy, or what a run has still to make."""
         value = held.value
         if value is None:
             value = from_memory(held.memory(), held.dtype, held.shape)
             held.set_value(value, is_computed=True)
-        elif isinstance(value, Submitted):
-            value = _settled(handle, value)
+        elif isinstance(value, Submitted) and value.value is not None:
+            value = value.value
+            held.set_value(value, is_computed=True)
         return value
 
     def held(self, handle: int) -> Held:
@@ -105,15 +110,31 @@ class Arrays:
         """
         return self._add(value, value.dtype, value.shape)
 
-    def submit(self, value: Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
-        """Open an array whose value comes later, and return its handle.
+    def hold(
+        self,
+        value: mx.array | Submitted,
+        dtype: int,
+        shape: Sequence[int],
+        is_computed: bool,
+    ) -> Held:
+        """Hold an array of a value, without a handle.
 
-        Raises:
-            OutOfMemory: as many are open as there can be.
+        Args:
+            value: the value, or what stands for one to come.
+            dtype: one of ``DTYPES``'s values.
+            shape: sizes.
+            is_computed: whether it is evaluated and row-major.
         """
-        return self._add(value, dtype, shape)
+        held = self._table.hold(value, dtype, tuple(shape))
+        if is_computed and isinstance(value, mx.array):
+            held.set_value(value, is_computed=True)
+        return held
 
-    def _add(self, value: mx.array | Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
+    def close(self, handle: int) -> None:
+        """Close an array, if it is open."""
+        self._table.close(handle)
+
+    def _add(self, value: mx.array, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
         handle = self._table.add(value, dtypes.value_of(dtype), tuple(shape))
         if not handle:
             raise OutOfMemory(
@@ -216,8 +237,6 @@ def _compute(handle: int, held: Held) -> Generator[None, None, None]:
 
 def _settled(handle: int, submitted: Submitted) -> mx.array:
     """Return the value of a run that has ended."""
-    if submitted.error is not None:
-        raise submitted.error
-    if submitted.value is None:
+    if not submitted.is_settled:
         raise BadState(f"a run is still computing the array {handle}; call array_wait first")
-    return submitted.value
+    return submitted.get()

@@ -110,6 +110,26 @@ COW_MLX_API cow_mlx_status cow_mlx_array_view(cow_mlx_array array, const void** 
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t timeout_ms);
 
+/**
+ * Apply one operation to arrays. Shapes and dtypes are checked now; values are computed when they
+ * are needed. Where the operation checks values, as those of indices, these are computed now.
+ *
+ * cow_mlx_operations_info() tells of all operations. A computation of many is better a program.
+ *
+ * @param operation        its name, or another that it has
+ * @param inputs           count arrays, 0 for one that is optional and left out. Those that a run
+ *                         has still to make are waited for
+ * @param attributes_json  an object; may be NULL
+ * @param outputs          receives a handle for each result
+ * @param length           receives how many there are
+ * @retval COW_MLX_EINVAL   also: no such operation, inputs or attributes that it does not take
+ * @retval COW_MLX_EBUFFER  capacity is less than *length, which is written
+ */
+COW_MLX_API cow_mlx_status cow_mlx_array_apply(const char* operation, const cow_mlx_array* inputs,
+                                               size_t count, const char* attributes_json,
+                                               cow_mlx_array* outputs, size_t capacity,
+                                               size_t* length);
+
 /** Free the handle. Never waits. Calls under way on the array, and what is made of it, go on. */
 COW_MLX_API cow_mlx_status cow_mlx_array_free(cow_mlx_array array);
 

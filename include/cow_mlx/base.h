@@ -41,7 +41,10 @@ extern "C" {
 
 /**
  * The one list of reasons why a call fails: X(name, details, meaning), where details are the keys
- * that cow_mlx_error_details() may have with it. More come in later versions.
+ * that cow_mlx_error_details() may have with it. More come in later versions. Errors of programs
+ * and of operations may have, with any reason, "argument", "value", "accepted", "needed", "limit",
+ * and "node", "op", "function", "shapes", "dtypes", "position" (of an index), "steps" (what was
+ * derived) and "problems" (their number).
  */
 #define COW_MLX_REASONS(X)                                                                     \
   X(null_argument, "argument", "a pointer is NULL")                                            \
@@ -85,7 +88,7 @@ extern "C" {
   X(buffer_too_small, "needed, capacity", "elements that the buffer lacks")                    \
   X(context_full, "argument, file, needed, available", "tokens that the context lacks")        \
   X(callback_refused, "", "a callback returned false")                                         \
-  X(canceled, "", "the context was cancelled")                                                 \
+  X(canceled, "", "the context or program was cancelled")                                      \
   X(freed, "", "what the call used was freed")                                                 \
   X(runtime_stopped, "", "the runtime was stopped")                                            \
   X(no_memory, "needed", "too little memory; bytes needed")                                    \
@@ -122,6 +125,9 @@ typedef int32_t cow_mlx_adapter;
 /** What a context held at one moment. */
 typedef int32_t cow_mlx_checkpoint;
 
+/** A computation on arrays. */
+typedef int32_t cow_mlx_program;
+
 /** An array. From 2^32 to 2^53, so that it is no other handle, and JavaScript's numbers hold it. */
 typedef int64_t cow_mlx_array;
 
@@ -144,8 +150,8 @@ COW_MLX_API uint32_t cow_mlx_abi_version(void);
 COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
 
 /**
- * What went wrong in the last call that this thread made, cow_mlx_context_cancel() and
- * cow_mlx_error_details() aside.
+ * What went wrong in the last call that this thread made, cow_mlx_context_cancel(),
+ * cow_mlx_program_cancel() and cow_mlx_error_details() aside.
  *
  * Names the operation, the value and what would be accepted. Never NULL; ""
  * after a call that did not fail. Valid until the thread's next call. Of a call

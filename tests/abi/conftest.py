@@ -9,7 +9,8 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 from support import tiny_adapters
-from support.arguments import PROMPT, Call, tensor
+from support.arguments import PROGRAM, PROMPT, Call, tensor
+from support.c_programs import Programs
 from support.library import Library
 from support.paths import CALF
 from support.signatures import FUNCTIONS
@@ -44,8 +45,10 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     array = c_int64()
     lib.check(lib.c.cow_mlx_array_create(byref(tensor()), byref(array)))
 
+    program = Programs(lib).create(PROGRAM)
+
     def call_of(function: str) -> Call:
-        handles = {"model": calf, "context": context, "array": array.value}
+        handles = {"model": calf, "context": context, "array": array.value, "program": program}
         names = [name for name, _ in FUNCTIONS[function][1]]
         if "adapter" in names:
             adapters.append(lib.load_adapter(calf, paths["cow_mlx_adapter_load"]))
@@ -59,5 +62,6 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     yield call_of
     lib.c.cow_mlx_context_free(context)
     lib.c.cow_mlx_array_free(array)
+    lib.c.cow_mlx_program_free(program)
     for adapter in adapters:
         lib.c.cow_mlx_adapter_free(adapter)

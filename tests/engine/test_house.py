@@ -56,7 +56,7 @@ FLOORS = {
     "cowmlx.networks": [["architectures"], ["wiring"], ["blocks"], ["light_route"]],
     "cowmlx.accelerate": [["device"], ["fused"], ["*"]],
     "cowmlx.programs": [
-        ["program"],
+        ["program", "single"],
         ["drawing", "information", "rehearsal", "traced"],
         ["forms"],
         ["running"],

@@ -16,6 +16,7 @@ from ctypes import (
     c_int64,
     c_void_p,
     cast,
+    pointer,
     sizeof,
 )
 from pathlib import Path
@@ -28,7 +29,7 @@ from support.library import SILENT, Library
 from support.outputs import poisoned, poisoned_struct, untouched
 from support.paths import CALF
 
-CAPACITY = 1 << 16
+CAPACITY = 1 << 19
 PROMPT = [1, 2, 3]
 
 PLAIN = {
@@ -49,15 +50,25 @@ PLAIN = {
     "top_p": 0.0,
     "user_data": None,
 }
+# Doubles an array like that of tensor().
+PROGRAM = (
+    b'{"inputs": [{"name": "x", "dtype": "int32", "shape": [2, 3]}], '
+    b'"nodes": [{"name": "y", "op": "add", "inputs": ["x", "x"]}], "outputs": ["y"]}'
+)
 TEXTS = {
     "path": bytes(CALF),
     "text": b"Hello",
     "messages_json": b'[{"role": "user", "content": "Hello"}]',
     "options_json": b"{}",
+    "json": PROGRAM,
+    "spec_json": b'{"vectorize": {"x": 0}}',
+    "dimensions": b"{}",
+    "operation": b"negative",
+    "attributes_json": b"{}",
 }
 OUTPUTS = {"out", "trimmed", "length", "count", "dims", "piece", "stats"}
 OUTPUTS |= {"dtype", "rank", "data", "layout", "arrays"}
-HANDLES = ("model", "context", "adapter", "checkpoint", "array")
+HANDLES = ("model", "context", "adapter", "checkpoint", "array", "program")
 
 # What has to be called after a call that went well, by the handle it gave.
 UNDO = {
@@ -71,6 +82,8 @@ UNDO = {
     "cow_mlx_adapter_load": "cow_mlx_adapter_free",
     "cow_mlx_create_context": "cow_mlx_free_context",
     "cow_mlx_array_create": "cow_mlx_array_free",
+    "cow_mlx_program_create": "cow_mlx_program_free",
+    "cow_mlx_program_derive": "cow_mlx_program_free",
     "cow_mlx_array_from_dlpack": "cow_mlx_array_free",
 }
 
@@ -143,7 +156,7 @@ class Call:
 
     def failed(self, result: Any, status: int) -> bool:
         """Whether the last call failed with that status, and a message if it sets one."""
-        if self.function != SILENT:
+        if self.function not in SILENT:
             if not self.lib.message():
                 return False
             found = details.agreed(details.read(self.lib.c), self.lib.message())
@@ -198,12 +211,18 @@ class Call:
         if name in OUTPUTS and issubclass(kind, _Pointer):
             make = poisoned_struct if kind._type_ in signatures.STRUCTS.values() else poisoned
             return self._output(name, make(kind._type_))
+        if name == "inputs" and "operation" in dict(self.params):
+            return (c_int64 * 1)(self.handles["array"])
+        if name in ("inputs", "outputs"):
+            return (signatures.cow_mlx_value * 1)((0, pointer(tensor())))
+        if name == "output_count":
+            return 1
         if name in ("length", "count"):
             names = [name for name, _ in self.params]
             before = names[names.index(name) - 1]
             return (
                 1
-                if before in ("context", "texts", "names", "arrays")
+                if before in ("context", "texts", "names", "arrays", "inputs")
                 else len(TEXTS.get(before, PROMPT))
             )
         raise AssertionError(f"{self.function}: give {name} a value in {__file__}")

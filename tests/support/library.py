@@ -33,8 +33,8 @@ from support.callbacks import Callbacks, StatusError
 from support.outputs import Buffer, poisoned, poisoned_struct, untouched
 from support.paths import LIBRARY
 
-# A signal handler may call it, so it leaves the thread's message alone.
-SILENT = "cow_mlx_context_cancel"
+# A signal handler may call them, so they leave the thread's message alone.
+SILENT = ("cow_mlx_context_cancel", "cow_mlx_program_cancel")
 # It tells of the last call, and leaves that as it is.
 TELLING = "cow_mlx_error_details"
 

@@ -167,6 +167,7 @@ cow_mlx_model = c_int32
 cow_mlx_context = c_int32
 cow_mlx_adapter = c_int32
 cow_mlx_checkpoint = c_int32
+cow_mlx_program = c_int32
 cow_mlx_array = c_int64
 
 
@@ -343,6 +344,35 @@ class cow_mlx_tensor(Structure):
     ]
 
 
+class cow_mlx_value(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("array", cow_mlx_array),
+        ("host", POINTER(cow_mlx_tensor)),
+    ]
+
+
+class cow_mlx_program_params(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+    ]
+
+
+class cow_mlx_run_params(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("submit", c_bool),
+        ("check_finite", c_bool),
+        ("donate", POINTER(c_int32)),
+        ("donate_count", c_size_t),
+    ]
+
+
 STRUCTS = {
     "cow_mlx_text": cow_mlx_text,
     "cow_mlx_runtime_params": cow_mlx_runtime_params,
@@ -354,6 +384,9 @@ STRUCTS = {
     "cow_mlx_event": cow_mlx_event,
     "cow_mlx_embed_params": cow_mlx_embed_params,
     "cow_mlx_tensor": cow_mlx_tensor,
+    "cow_mlx_value": cow_mlx_value,
+    "cow_mlx_program_params": cow_mlx_program_params,
+    "cow_mlx_run_params": cow_mlx_run_params,
 }
 
 # The functions of cow_mlx_compat.h, which return no statuses.
@@ -757,6 +790,18 @@ FUNCTIONS = {
             ("timeout_ms", c_uint32),
         ),
     ),
+    "cow_mlx_array_apply": (
+        cow_mlx_status,
+        (
+            ("operation", c_char_p),
+            ("inputs", POINTER(cow_mlx_array)),
+            ("count", c_size_t),
+            ("attributes_json", c_char_p),
+            ("outputs", POINTER(cow_mlx_array)),
+            ("capacity", c_size_t),
+            ("length", POINTER(c_size_t)),
+        ),
+    ),
     "cow_mlx_array_free": (
         cow_mlx_status,
         (("array", cow_mlx_array),),
@@ -797,6 +842,75 @@ FUNCTIONS = {
         cow_mlx_status,
         (
             ("path", c_char_p),
+            ("buffer", POINTER(c_char)),
+            ("capacity", c_size_t),
+            ("length", POINTER(c_size_t)),
+        ),
+    ),
+    "cow_mlx_program_params_init": (
+        None,
+        (
+            ("params", POINTER(cow_mlx_program_params)),
+            ("size", c_size_t),
+        ),
+    ),
+    "cow_mlx_run_params_init": (
+        None,
+        (
+            ("params", POINTER(cow_mlx_run_params)),
+            ("size", c_size_t),
+        ),
+    ),
+    "cow_mlx_program_create": (
+        cow_mlx_status,
+        (
+            ("json", c_char_p),
+            ("length", c_size_t),
+            ("params", POINTER(cow_mlx_program_params)),
+            ("out", POINTER(cow_mlx_program)),
+        ),
+    ),
+    "cow_mlx_program_derive": (
+        cow_mlx_status,
+        (
+            ("program", cow_mlx_program),
+            ("spec_json", c_char_p),
+            ("length", c_size_t),
+            ("out", POINTER(cow_mlx_program)),
+        ),
+    ),
+    "cow_mlx_program_run": (
+        cow_mlx_status,
+        (
+            ("program", cow_mlx_program),
+            ("inputs", POINTER(cow_mlx_value)),
+            ("count", c_size_t),
+            ("outputs", POINTER(cow_mlx_value)),
+            ("output_count", c_size_t),
+            ("params", POINTER(cow_mlx_run_params)),
+        ),
+    ),
+    "cow_mlx_program_cancel": (
+        cow_mlx_status,
+        (("program", cow_mlx_program),),
+    ),
+    "cow_mlx_program_info": (
+        cow_mlx_status,
+        (
+            ("program", cow_mlx_program),
+            ("dimensions", c_char_p),
+            ("buffer", POINTER(c_char)),
+            ("capacity", c_size_t),
+            ("length", POINTER(c_size_t)),
+        ),
+    ),
+    "cow_mlx_program_free": (
+        cow_mlx_status,
+        (("program", cow_mlx_program),),
+    ),
+    "cow_mlx_operations_info": (
+        cow_mlx_status,
+        (
             ("buffer", POINTER(c_char)),
             ("capacity", c_size_t),
             ("length", POINTER(c_size_t)),

@@ -13,10 +13,13 @@ from tools.bindings.header_comments import read as read_comments
 
 PREFIX = "cow_mlx_"
 # Calls with a policy of their own. csrc has their bodies.
-BY_HAND = ("runtime_start", "runtime_stop", "context_cancel", "error_details")
+BY_HAND = ("runtime_start", "runtime_stop", "error_details")
+BY_HAND += ("context_cancel", "program_cancel")
 # They move data on the caller's thread (csrc/array_calls.c).
 BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
 BY_HAND += ("array_from_dlpack", "array_to_dlpack")
+# They move data, too (csrc/program_calls.c); the bridge reads their arguments like all others.
+OWN_BODY = ("program_run",)
 # Their results are consumed, so that a NULL buffer is one that is too small, not a question.
 CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")
@@ -29,8 +32,8 @@ class Role:
 
     Attributes:
         kind: "handle", "scalar", "string", "text", "tokens", "texts", "strings", "handles",
-            "params", "callback"; of outputs "buffers_out" (with one capacity), "handles_out" (as
-            many as an input has), "value_out", "struct_out".
+            "values", "params", "callback"; of outputs "buffers_out" (with one capacity),
+            "handles_out" (as many as an input has), "value_out", "struct_out", "values_out".
         name: of the first parameter, and of the member of the typed arguments.
         names: of all parameters.
         type: of the first parameter; of a callback that of the function.
@@ -72,8 +75,12 @@ class Call:
 
     @property
     def inputs(self) -> list[Role]:
-        """What the engine's method is given, in this order."""
-        return [r for r in self.roles if not r.is_output and r.kind != "callback"]
+        """What the engine's method is given, in this order: also what results have to be."""
+        return [
+            role
+            for role in self.roles
+            if role.kind == "values_out" or not (role.is_output or role.kind == "callback")
+        ]
 
     @property
     def outputs(self) -> list[Role]:
@@ -166,6 +173,8 @@ class Reader:
         if count := buffers_of(rest):
             buffers = tuple(rest[:count])
             return Role("buffers_out", name, tuple(names[: count + 2]), type_, buffers=buffers)
+        if type_.name == f"{PREFIX}value":
+            return Role("values_out", name, tuple(names[:2]), type_)
         if type_.name in self.structs:
             return Role("struct_out", name, (name,), type_, nullable)
         if type_.name in (*SCALARS, *self.handles):
@@ -195,6 +204,7 @@ class Reader:
             return Role("params", name, (name,), type_, True)
         counted = names[1:2] in (["length"], ["count"])
         kinds = {"char": "text", "int32_t": "tokens", f"{PREFIX}text": "texts"}
+        kinds[f"{PREFIX}value"] = "values"
         if counted and type_.name in kinds:
             kind = kinds[type_.name]
             return Role(kind, name, (name, names[1]), type_, nullable or kind == "texts")

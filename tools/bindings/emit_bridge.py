@@ -92,11 +92,13 @@ def read(role: Role) -> str:
     match role.kind:
         case "string" | "text":
             return f'to_{role.kind}(a.{role.name}, "{role.name}")'
-        case "tokens" | "texts" | "handles":
+        case "tokens" | "texts" | "handles" | "values":
             return f"to_{role.kind}(a.{role.name})"
         case "strings":
             items = f"a.{role.name}.data, a.{role.name}.count"
             return f'to_strings({items}, "{role.name}", "{role.count}")'
+        case "values_out":
+            return f"to_results(a.{role.name})"
         case "params":
             noun = role.type.name.removeprefix("cow_mlx_")
             return f"to_{noun}(a.{role.name})"
@@ -124,6 +126,8 @@ def writer(call: Call) -> list[str]:
                     buffers.append(f"    if a.{first}.buffer != NULL:")
                 indent = "    " if name == first else "        "
                 buffers.append(f"{indent}{PUTS[type_.name]}(a.{name}, {value}{asks})")
+            elif role.kind == "values_out":
+                others.append(f"    put_results(a.{name}, {value})")
             elif role.kind == "handles_out":
                 buffers.append(f"    put_arrays(a.{name}, {value})")
             elif role.kind == "struct_out":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 
-from tools.bindings.calls import Call, Field, Role
+from tools.bindings.calls import OWN_BODY, Call, Field, Role
 from tools.bindings.header import Type
 
 MEMBERS = {"string": "const char*", "text": "cow_text", "tokens": "cow_tokens"}
 MEMBERS |= {"texts": "cow_texts", "strings": "cow_strings", "handles": "cow_handles"}
 MEMBERS |= {"handles_out": "cow_arrays_out"}
+MEMBERS |= {"values": "cow_values", "values_out": "cow_results"}
 OUTPUTS = {"char": "cow_text_out", "int32_t": "cow_tokens_out", "float": "cow_floats_out"}
 OUTPUTS |= {"cow_mlx_array": "cow_arrays_out"}
 
@@ -71,7 +72,8 @@ def bodies(calls: list[Call], in_params: dict[str, list[tuple[str, str]]], gener
         "/* Each checks its arguments, fills a request and waits. No policy. */",
         "",
     ]
-    return "\n".join(head + [line for call in calls for line in body(call, in_params)])
+    made = [call for call in calls if call.name not in OWN_BODY]
+    return "\n".join(head + [line for call in made for line in body(call, in_params)])
 
 
 def body(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:

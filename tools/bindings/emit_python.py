@@ -69,9 +69,9 @@ def defaults(params: dict[str, list[Field]], public: Header, generated: str) -> 
     lines = [f'"""{generated}"""', "", "from typing import Any", ""]
     lines += ["# The fields of every params struct, as its _init function sets them.", ""]
     for noun, fields in params.items():
-        lines.append(f"{noun.upper()}: dict[str, Any] = {{")
-        lines += [f'    "{field.name}": {default(field, known)},' for field in fields]
-        lines += ["}", ""]
+        members = [f'    "{field.name}": {default(field, known)},' for field in fields]
+        opened = f"{noun.upper()}: dict[str, Any] = {{"
+        lines += [opened, *members, "}", ""] if members else [f"{opened}}}", ""]
     return "\n".join(lines[:-1]) + "\n"
 
 

@@ -19,7 +19,8 @@ constexpr bool moves_only =
     std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&
     !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
 static_assert(moves_only<Runtime> && moves_only<Model> && moves_only<Context>);
-static_assert(moves_only<Checkpoint> && moves_only<Adapter> && moves_only<Array>);
+static_assert(moves_only<Checkpoint> && moves_only<Adapter> && moves_only<Array> &&
+              moves_only<Program>);
 
 #define EXPECT(condition)                                                  \
   do {                                                                     \
@@ -363,6 +364,60 @@ static void an_array_refuses_other_types_and_sizes(Host&) {
   EXPECT(moved.size() == 3 && thrown([&] { array.size(); }) == COW_MLX_EHANDLE);
 }
 
+static void an_operation_is_applied(Host&) {
+  const Array array(std::vector<float>{1, 2, 3, 4});
+  EXPECT(Array::apply("add", {&array, &array})[0].values<float>()[3] == 8);
+  std::vector<Array> parts =
+      Array::apply("split", {&array}, R"({"indices_or_sections": 4, "axis": 0})");
+  EXPECT(parts.size() == 4 && parts[2].values<float>()[0] == 3);
+  EXPECT(thrown([&] { Array::apply("ad", {&array}); }) == COW_MLX_EINVAL);
+}
+
+static const char* const DOUBLE = R"({
+  "inputs": [{"name": "x", "dtype": "float32", "shape": ["n"]}],
+  "nodes": [{"name": "y", "op": "add", "inputs": ["x", "x"]},
+            {"name": "s", "op": "sum", "inputs": ["y"]}],
+  "outputs": ["y", "s"]})";
+
+static void a_program_runs_on_memory_and_arrays(Host&) {
+  const Program program(DOUBLE);
+  std::vector<float> x = {1, 2, 3}, y(3), s(1);
+  program.run({{x, {3}}}, {Output(y, {3}), Output(s, {})});
+  EXPECT(y == std::vector<float>({2, 4, 6}) && s[0] == 12);
+  const Array array(x);
+  std::vector<Array> results = program.run({array}, 2);
+  EXPECT(results[0].values<float>() == y && results[1].shape().empty());
+  std::vector<Array> later = program.submit({results[0]}, 2);
+  EXPECT(later[1].wait() && later[1].values<float>()[0] == 24);
+  RunParams params;
+  params.donate = {0};
+  EXPECT(program.run({results[0]}, 2, params)[0].values<float>()[2] == 12);
+  EXPECT(thrown([&] { results[0].shape(); }) == COW_MLX_EHANDLE);
+  const Program gradient = program.derive(R"({"gradient": {"of": "s", "with_respect_to": ["x"]}})");
+  EXPECT(gradient.run({{x, {3}}})[0].values<float>() == std::vector<float>({2, 2, 2}));
+  EXPECT(program.info().find("\"n\"") != std::string::npos);
+  EXPECT(program.info("{\"n\": 3}").find("output_bytes") != std::string::npos);
+  EXPECT(Program::operations().find("matmul") != std::string::npos);
+  program.cancel();
+}
+
+static void a_program_refuses_what_does_not_fit(Host&) {
+  EXPECT(thrown([] { Program("{\"nodes\": 3}"); }) == COW_MLX_EINVAL);
+  Program program(DOUBLE);
+  std::vector<float> x = {1, 2, 3}, y(2), s(1);
+  EXPECT(thrown([&] { program.run({{x, {3}}}, {Output(y, {2}), Output(s, {})}); }) ==
+         COW_MLX_EINVAL);
+  EXPECT(thrown([&] { Input(x, {2}); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { program.run({}, 2); }) == COW_MLX_EINVAL);
+  RunParams params;
+  params.check_finite = true;
+  const float high = 3e38f;
+  EXPECT(thrown([&] { program.run({{Span<const float>(&high, 1), {1}}}, 2, params); }) ==
+         COW_MLX_EINVAL);
+  Program moved(std::move(program));
+  EXPECT(thrown([&] { program.cancel(); }) == COW_MLX_EHANDLE);
+}
+
 static void starts_are_counted_and_logs_outlive_their_runtime(Host& host) {
   Runtime second;
   EXPECT(Runtime::info().find("\"handles\"") != std::string::npos);
@@ -399,6 +454,9 @@ static const struct {
     SCENARIO(an_array_has_what_it_was_made_of),
     SCENARIO(arrays_are_saved_and_passed_on),
     SCENARIO(an_array_refuses_other_types_and_sizes),
+    SCENARIO(an_operation_is_applied),
+    SCENARIO(a_program_runs_on_memory_and_arrays),
+    SCENARIO(a_program_refuses_what_does_not_fit),
     SCENARIO(starts_are_counted_and_logs_outlive_their_runtime),
 };
 

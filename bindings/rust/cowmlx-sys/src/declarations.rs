@@ -6,6 +6,7 @@ aliases! {
     cow_mlx_context = i32;
     cow_mlx_adapter = i32;
     cow_mlx_checkpoint = i32;
+    cow_mlx_program = i32;
     cow_mlx_array = i64;
 }
 
@@ -217,6 +218,20 @@ structs! {
         shape: *const i64,
         strides: *const i64,
     }
+    struct cow_mlx_value {
+        array: cow_mlx_array,
+        host: *const cow_mlx_tensor,
+    }
+    struct cow_mlx_program_params {
+        struct_size: usize,
+    }
+    struct cow_mlx_run_params {
+        struct_size: usize,
+        submit: bool,
+        check_finite: bool,
+        donate: *const i32,
+        donate_count: usize,
+    }
 }
 
 functions! {
@@ -226,8 +241,8 @@ functions! {
     fn cow_mlx_abi_version() -> u32;
     /// The name of a status, such as "EINVAL".
     fn cow_mlx_status_name(status: cow_mlx_status) -> *const c_char;
-    /// What went wrong in the last call that this thread made, cow_mlx_context_cancel() and
-    /// cow_mlx_error_details() aside.
+    /// What went wrong in the last call that this thread made, cow_mlx_context_cancel(),
+    /// cow_mlx_program_cancel() and cow_mlx_error_details() aside.
     fn cow_mlx_error_message() -> *const c_char;
     /// The same for programs, as a JSON object.
     fn cow_mlx_error_details(
@@ -490,6 +505,16 @@ functions! {
     ) -> cow_mlx_status;
     /// Wait until an array's elements are there.
     fn cow_mlx_array_wait(array: cow_mlx_array, timeout_ms: u32) -> cow_mlx_status;
+    /// Apply one operation to arrays.
+    fn cow_mlx_array_apply(
+        operation: *const c_char,
+        inputs: *const cow_mlx_array,
+        count: usize,
+        attributes_json: *const c_char,
+        outputs: *mut cow_mlx_array,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_array_free(array: cow_mlx_array) -> cow_mlx_status;
     /// Make an array of a DLPack tensor, which is copied.
@@ -519,6 +544,52 @@ functions! {
     /// Tell what a safetensors file holds, as a JSON object.
     fn cow_mlx_arrays_info(
         path: *const c_char,
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_program_params_init(params: *mut cow_mlx_program_params, size: usize);
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_run_params_init(params: *mut cow_mlx_run_params, size: usize);
+    /// Make a program of JSON, and find all that is wrong with it.
+    fn cow_mlx_program_create(
+        json: *const c_char,
+        length: usize,
+        params: *const cow_mlx_program_params,
+        out: *mut cow_mlx_program,
+    ) -> cow_mlx_status;
+    /// Make a program of another.
+    fn cow_mlx_program_derive(
+        program: cow_mlx_program,
+        spec_json: *const c_char,
+        length: usize,
+        out: *mut cow_mlx_program,
+    ) -> cow_mlx_status;
+    /// Run a program.
+    fn cow_mlx_program_run(
+        program: cow_mlx_program,
+        inputs: *const cow_mlx_value,
+        count: usize,
+        outputs: *mut cow_mlx_value,
+        output_count: usize,
+        params: *const cow_mlx_run_params,
+    ) -> cow_mlx_status;
+    /// End the runs of a program that have begun or wait, submitted ones too, each at its
+    /// next round of a loop or part of a graph.
+    fn cow_mlx_program_cancel(program: cow_mlx_program) -> cow_mlx_status;
+    /// Describe a program as a JSON object.
+    fn cow_mlx_program_info(
+        program: cow_mlx_program,
+        dimensions: *const c_char,
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
+    /// Free a program.
+    fn cow_mlx_program_free(program: cow_mlx_program) -> cow_mlx_status;
+    /// Describe all operations as a JSON array of objects.
+    fn cow_mlx_operations_info(
         buffer: *mut c_char,
         capacity: usize,
         length: *mut usize,

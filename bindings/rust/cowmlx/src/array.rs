@@ -59,6 +59,11 @@ impl<'r> Array<'r> {
         opened(status, || Self { raw, _runtime: runtime })
     }
 
+    /// Take over a handle.
+    pub(crate) fn open(raw: sys::cow_mlx_array, runtime: Owner<'r, Runtime>) -> Self {
+        Self { raw, _runtime: runtime }
+    }
+
     /// The type of its elements.
     ///
     /// # Errors
@@ -158,6 +163,38 @@ impl<'r> Array<'r> {
         }
         check(status)?;
         Ok(true)
+    }
+
+    /// Apply one operation; `None` stands for an input that is left out. Values are computed when
+    /// they are needed.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_array_apply`.
+    pub fn apply(
+        runtime: impl Into<Owner<'r, Runtime>>,
+        operation: &str,
+        inputs: &[Option<&Array<'_>>],
+        attributes_json: Option<&str>,
+    ) -> Result<Vec<Self>> {
+        let operation = c_text("array_apply: operation", operation)?;
+        let attributes =
+            attributes_json.map(|text| c_text("array_apply: attributes_json", text)).transpose()?;
+        let attributes = attributes.as_ref().map_or(null(), |text| text.as_ptr());
+        let given: Vec<_> = inputs.iter().map(|input| input.map_or(0, |array| array.raw)).collect();
+        let runtime = runtime.into();
+        // SAFETY: texts, handles and a buffer of those sizes live until the call returns.
+        let handles = buffer::vector(4, |out, capacity, length| unsafe {
+            sys::cow_mlx_array_apply(
+                operation.as_ptr(),
+                given.as_ptr(),
+                given.len(),
+                attributes,
+                out,
+                capacity,
+                length,
+            )
+        })?;
+        Ok(handles.into_iter().map(|raw| Self::open(raw, runtime.clone())).collect())
     }
 
     /// Load arrays of a safetensors file, in the order of the names: all or none.
@@ -276,7 +313,7 @@ fn count(shape: &[i64]) -> usize {
     shape.iter().map(|&side| usize::try_from(side).unwrap_or(0)).product()
 }
 
-fn check_count(operation: &str, given: usize, shape: &[i64]) -> Result<()> {
+pub(crate) fn check_count(operation: &str, given: usize, shape: &[i64]) -> Result<()> {
     let wanted = shape.iter().try_fold(1i64, |all, &side| all.checked_mul(side));
     if wanted.and_then(|all| usize::try_from(all).ok()) == Some(given) {
         return Ok(());
@@ -286,7 +323,7 @@ fn check_count(operation: &str, given: usize, shape: &[i64]) -> Result<()> {
 }
 
 /// Describe memory; the slices must outlive what is returned.
-fn tensor<T: Element>(
+pub(crate) fn tensor<T: Element>(
     operation: &str,
     data: *mut T,
     length: usize,

@@ -16,6 +16,7 @@ mod library;
 mod model;
 mod owner;
 mod params;
+mod program;
 mod runtime;
 #[cfg(feature = "stream")]
 mod stream;
@@ -37,6 +38,7 @@ pub use library::load_library;
 pub use library::version;
 pub use model::{Activations, Model, ModelParams, Special, Token};
 pub use owner::Owner;
+pub use program::{Input, Output, Program, RunParams};
 pub use runtime::{LogLevel, Runtime, RuntimeParams};
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};

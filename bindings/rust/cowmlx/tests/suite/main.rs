@@ -12,6 +12,7 @@ mod events;
 mod generations;
 mod models;
 mod ownership;
+mod programs;
 #[cfg(feature = "stream")]
 mod streams;
 mod support;

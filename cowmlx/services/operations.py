@@ -1,0 +1,111 @@
+"""The calls of single operations: the table, and one of its rows on arrays."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import mlx.core as mx
+
+from cowmlx.arrays.submitted import Submitted
+from cowmlx.calls import keeps_call
+from cowmlx.programs import single
+from cowmlx.programs.operations import table
+from cowmlx.scheduling.stepped import SteppedCall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from cowmlx.calls import Call
+    from cowmlx.services.arrays import Arrays
+    from cowmlx.services.runtime import Runtime
+
+    Given = Sequence[mx.array | Submitted | None]
+
+
+class Operations:
+    """Applies operations of the table.
+
+    Args:
+        runtime: what all calls work with.
+        arrays: the arrays.
+    """
+
+    def __init__(self, runtime: Runtime, arrays: Arrays) -> None:
+        self._runtime = runtime
+        self._arrays = arrays
+
+    def operations_info(self) -> str:
+        """Return the table of operations as JSON."""
+        return _table()
+
+    @keeps_call
+    def array_apply(
+        self, call: Call, operation: str, inputs: list[int], attributes: str | None
+    ) -> None:
+        """Apply an operation; at once, but for inputs and checks that have to be computed."""
+        prepared = single.prepare(operation, attributes)
+        held = [self._arrays.held(handle) if handle else None for handle in inputs]
+        given = [None if each is None else self._arrays.value_of(each) for each in held]
+        gpu = self._runtime.streams.device.type == mx.gpu
+        unit = Application(call, prepared, given, gpu, self._arrays)
+        unit.turn()
+        if not unit.finished:
+            self._runtime.scheduler.add(unit)
+
+
+class Application(SteppedCall):
+    """One operation, which waits for inputs that runs have still to make.
+
+    Args:
+        call: ends with the handles of the results.
+        prepared: the operation and its attributes.
+        given: the inputs.
+        gpu: whether the device is one.
+        arrays: opens the results.
+    """
+
+    def __init__(
+        self, call: Call, prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
+    ) -> None:
+        super().__init__(call, _steps(prepared, given, gpu), arrays.stream)
+        self._arrays = arrays
+        self._pending = [each for each in given if isinstance(each, Submitted)]
+
+    def _may_step(self) -> bool:
+        self._pending = [each for each in self._pending if not each.is_settled]
+        return not self._pending
+
+    def _succeed(self, result: list[mx.array]) -> None:
+        handles: list[int] = []
+        try:
+            for array in result:
+                handles.append(self._arrays.add(array))
+        except BaseException:
+            for handle in handles:
+                self._arrays.close(handle)
+            raise
+        self._call.succeed(handles)
+
+
+def _steps(
+    prepared: single.Prepared, given: Given, gpu: bool
+) -> Generator[None, None, list[mx.array]]:
+    arrays = [each.get() if isinstance(each, Submitted) else each for each in given]
+    results, checks = single.apply(prepared, arrays, gpu)
+    if checks:
+        looked = [check.found for check in checks]
+        mx.async_eval(looked)
+        yield
+        mx.eval(looked)
+        for check in checks:
+            error = check.look()
+            if error is not None:
+                raise error
+    return results
+
+
+@cache
+def _table() -> str:
+    return json.dumps(table(), ensure_ascii=False, allow_nan=False)

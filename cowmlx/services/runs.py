@@ -1,0 +1,153 @@
+"""Runs of programs: units of the scheduler, whose results a call or submitted arrays wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import mlx.core as mx
+
+from cowmlx.arrays.submitted import Submitted
+from cowmlx.errors import Canceled
+from cowmlx.scheduling.stepped import SteppedCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from cowmlx.arrays.table import Held
+    from cowmlx.calls import Call
+    from cowmlx.programs.program import Program
+
+    Hold = Callable[[mx.array], Held]
+
+
+class Inputs:
+    """What a run is given: some of it may be lazy, or be made by runs that were submitted.
+
+    Args:
+        values: in the program's order.
+        lazy: those that have to be computed first.
+    """
+
+    def __init__(self, values: Sequence[mx.array | Submitted], lazy: Sequence[mx.array]) -> None:
+        self._values = list(values)
+        self._lazy = list(lazy)
+        self._pending = [value for value in values if isinstance(value, Submitted)]
+
+    @property
+    def are_there(self) -> bool:
+        """Whether the runs that make them have ended."""
+        self._pending = [value for value in self._pending if not value.is_settled]
+        return not self._pending
+
+    def compute(self) -> Generator[None, None, list[mx.array]]:
+        """Compute what is lazy; return all, and hold none any more.
+
+        Raises:
+            CowMlxError: that of a run.
+        """
+        if self._lazy:
+            mx.async_eval(self._lazy)
+            yield
+            mx.eval(self._lazy)
+            self._lazy.clear()
+        found = [value.get() if isinstance(value, Submitted) else value for value in self._values]
+        self._values.clear()
+        return found
+
+
+class ProgramRun(SteppedCall):
+    """One run, which waits for its inputs and then takes a turn for each of its steps.
+
+    Args:
+        call: ends with the results.
+        program: what is run.
+        inputs: what it is given; nobody else holds what may be computed in place.
+        check_finite: whether numbers that are not finite are errors.
+        stream: to compute on.
+        is_canceled: whether the host has cancelled it.
+    """
+
+    def __init__(
+        self,
+        call: Waiting | Submission,
+        program: Program,
+        inputs: Inputs,
+        check_finite: bool,
+        stream: mx.Stream,
+        is_canceled: Callable[[], bool],
+    ) -> None:
+        # All of a call that it needs is how that ends.
+        super().__init__(cast("Call", call), _steps(program, inputs, check_finite), stream, program)
+        self._inputs = inputs
+        self._is_canceled = is_canceled
+
+    def _may_step(self) -> bool:
+        return self._inputs.are_there or self._is_canceled()
+
+    def _broken_off(self) -> Canceled | None:
+        return Canceled("the program was cancelled") if self._is_canceled() else None
+
+    def _succeed(self, result: list[mx.array]) -> None:
+        self._call.succeed(result)
+
+
+class Waiting:
+    """The end of a run that a call waits for.
+
+    Args:
+        call: the call.
+        hold: holds the array of a result for the caller.
+    """
+
+    def __init__(self, call: Call, hold: Hold) -> None:
+        self._call = call
+        self._hold = hold
+
+    def succeed(self, results: list[mx.array]) -> bool:
+        """Give the results."""
+        return self._call.succeed([self._hold(result) for result in results])
+
+    def fail(self, error: BaseException) -> None:
+        """Give the error."""
+        self._call.fail(error)
+
+
+class Submission:
+    """The end of a run that nobody waits for.
+
+    Args:
+        results: what stands for each.
+    """
+
+    def __init__(self, results: Sequence[Submitted]) -> None:
+        self._results = results
+
+    def succeed(self, results: list[mx.array]) -> bool:
+        """Settle every result."""
+        for submitted, result in zip(self._results, results, strict=True):
+            submitted.succeed(result)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """Let every result have the error."""
+        for submitted in self._results:
+            submitted.fail(error)
+
+
+def _steps(
+    program: Program, inputs: Inputs, check_finite: bool
+) -> Generator[None, None, list[mx.array]]:
+    arrays = yield from inputs.compute()
+    run = program.run(arrays, check_finite=check_finite)
+    arrays.clear()
+    results = yield from run.steps()
+    return [_row_major(result) for result in results]
+
+
+def _row_major(array: mx.array) -> mx.array:
+    """Return an evaluated array as hosts read it."""
+    if array.size == 0 or memoryview(array).c_contiguous:  # type: ignore[arg-type]
+        return array
+    found = mx.contiguous(array)
+    mx.eval(found)
+    return found

@@ -1,0 +1,131 @@
+/* Programs: computations on arrays, checked once and run many times.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_PROGRAM_H
+#define COW_MLX_PROGRAM_H
+
+#include "array.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------- Programs */
+/* A program is a graph of operations as JSON. A run of it takes one round trip, however many
+ * operations it has; contexts generate meanwhile. Any number of threads may run one program. */
+
+/** An array on the engine, or the host's memory; both empty: nothing yet. */
+typedef struct cow_mlx_value {
+  cow_mlx_array array;        /**< or 0; as an output 0, which receives a handle if host is NULL */
+  const cow_mlx_tensor* host; /**< or NULL; as an output filled, of the result's dtype and shape */
+} cow_mlx_value;
+
+typedef struct cow_mlx_program_params {
+  size_t struct_size; /**< there are no options yet */
+} cow_mlx_program_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_program_params_init(cow_mlx_program_params* params, size_t size);
+
+typedef struct cow_mlx_run_params {
+  size_t struct_size;
+  bool submit;           /**< return at once; every output is a handle. Default false */
+  bool check_finite;     /**< a NaN or infinity that is made of finite numbers is an error, which
+                              names the node; default false */
+  const int32_t* donate; /**< indices of inputs that the run is given: their handles are freed as it
+                              begins, also if it fails later, and their memory is computed in */
+  size_t donate_count;
+} cow_mlx_run_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* params, size_t size);
+
+/**
+ * Make a program of JSON, and find all that is wrong with it.
+ *
+ * @param json  an object with "inputs", "parameters", "constants", "functions", "nodes", "outputs"
+ * @param out   receives the handle
+ * @retval COW_MLX_EINVAL        it is no program; the message has up to 8 problems
+ * @retval COW_MLX_EUNSUPPORTED  it needs a dtype that the device lacks: float64 on a GPU
+ */
+COW_MLX_API cow_mlx_status cow_mlx_program_create(const char* json, size_t length,
+                                                  const cow_mlx_program_params* params,
+                                                  cow_mlx_program* out);
+
+/**
+ * Make a program of another: its gradient, the same for many rows at a time, or with inputs that
+ * are given once and for all. What is derived can be derived again; it needs the other no more.
+ *
+ * The JSON object is one of
+ * {"gradient": {"of": output, "with_respect_to": [inputs], "value": true}}, whose outputs are the
+ * value, if that is asked for, and a gradient for each;
+ * {"vectorize": {input: axis}, "dimension": name or number}, whose outputs have a first axis more;
+ * {"bind": {input: array}}, with handles of arrays, which may be freed then.
+ *
+ * @param spec_json  the object
+ * @param out        receives the handle
+ * @retval COW_MLX_EINVAL        also: an input that is no float, or that the output does not
+ *                               depend on
+ * @retval COW_MLX_EHANDLE       also: "bind" names an array that is not open
+ * @retval COW_MLX_ESTATE        also: of which a run that was submitted has not made the elements
+ * @retval COW_MLX_EUNSUPPORTED  an operation that cannot be differentiated or vectorized, by name
+ */
+COW_MLX_API cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const char* spec_json,
+                                                  size_t length, cow_mlx_program* out);
+
+/**
+ * Run a program: upload, compute, and read back.
+ *
+ * Numbers, dtypes, shapes and handles are checked before anything is computed. Inputs may be arrays
+ * that runs which were submitted have still to make: this run waits for them, and fails as they do.
+ *
+ * With params.submit the call returns once the run is accepted. Its outputs can be inputs of other
+ * runs at once; cow_mlx_array_wait() tells of its end, and of its error.
+ *
+ * @param inputs   count values: the program's inputs, then its parameters, in their order
+ * @param outputs  output_count values, as many as the program has; changed on COW_MLX_OK alone
+ * @retval COW_MLX_EINVAL     also: other dtypes, shapes that do not fit each other, an index out of
+ *                            range, a number that is not finite where that is checked, a loop that
+ *                            does not end
+ * @retval COW_MLX_ECANCELED  cow_mlx_program_cancel(), or the runtime was stopped meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_program_run(cow_mlx_program program, const cow_mlx_value* inputs,
+                                               size_t count, cow_mlx_value* outputs,
+                                               size_t output_count,
+                                               const cow_mlx_run_params* params);
+
+/**
+ * End the runs of a program that have begun or wait, submitted ones too, each at its next round of
+ * a loop or part of a graph. They fail with COW_MLX_ECANCELED. Never blocks.
+ *
+ * Async-signal-safe, as cow_mlx_context_cancel().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program);
+
+/**
+ * Describe a program as a JSON object: "inputs", "parameters", "outputs", "nodes", "functions" with
+ * dtypes and shapes, "dimensions", "derived", "longest_turn" (seconds that others waited for a run
+ * at most) and, for given dimensions, "run" with bytes and multiplications.
+ *
+ * @param dimensions  a JSON object of the value of each dimension; may be NULL
+ * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_program_info(cow_mlx_program program, const char* dimensions,
+                                                char* buffer, size_t capacity, size_t* length);
+
+/** Free a program. Its runs go on. */
+COW_MLX_API cow_mlx_status cow_mlx_program_free(cow_mlx_program program);
+
+/**
+ * Describe all operations as a JSON array of objects: "name", "aliases", "family", "summary",
+ * "formula", "inputs", "attributes", "outputs", what can be differentiated and vectorized,
+ * examples.
+ *
+ * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_operations_info(char* buffer, size_t capacity, size_t* length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_PROGRAM_H */
