@@ -41,6 +41,7 @@ NAMES = (
     "packed",
     "activations",
     "roofline",
+    "program_calls",
     "programs",
     "arrays",
 )

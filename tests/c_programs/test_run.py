@@ -1,0 +1,223 @@
+"""Programs are made, run, described and freed through C; results are plain mlx's bit for bit."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from support.callbacks import StatusError
+from support.programs import graph, node, value
+from support.signatures import ECANCELED, EHANDLE, EINVAL
+
+LINEAR = graph(
+    [value("x", ["batch", 3]), value("w", [3, 2])],
+    [node("z", "matmul", "x", "w"), node("s", "sum", "z", axis=0)],
+    ["z", "s"],
+)
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_host_memory_in_and_out(programs):
+    program = programs.create(LINEAR)
+    x, w = numbers(5, 3), numbers(3, 2, seed=1)
+    z, s = np.zeros((5, 2), np.float32), np.zeros(2, np.float32)
+    assert programs.run(program, [x, w], [z, s]) == [None, None]
+    expected = mx.array(x) @ mx.array(w)
+    assert z.tobytes() == np.array(expected).tobytes()
+    assert s.tobytes() == np.array(expected.sum(axis=0)).tobytes()
+    programs.free(program)
+
+
+def test_strided_memory_in_and_out(programs):
+    """Views with negative strides are read, and filled where they are."""
+    program = programs.create(LINEAR)
+    x, w = numbers(4, 6)[::-1, ::2], numbers(2, 3, seed=1).T
+    z = np.zeros((4, 4), np.float32)[:, ::-2]
+    s = np.zeros(2, np.float32)
+    programs.run(program, [x, w], [z, s])
+    expected = mx.array(x.copy()) @ mx.array(w.copy())
+    assert np.array_equal(z, np.array(expected))
+    assert not z.base[:, ::2].any()
+    programs.free(program)
+
+
+def test_handles_in_and_out(programs, arrays):
+    program = programs.create(LINEAR)
+    x, w = numbers(5, 3), numbers(3, 2, seed=1)
+    handle = arrays.create(x)
+    z, s = programs.run(program, [handle, w], 2)
+    assert arrays.type(z) == ("float32", (5, 2))
+    assert np.array_equal(arrays.read(z), np.array(mx.array(x) @ mx.array(w)))
+    for each in (handle, z, s):
+        arrays.free(each)
+    programs.free(program)
+
+
+def test_every_dtype_passes(programs):
+    """Also those that numpy has no type for, as their bits, and truth values that are not 1."""
+    for dtype in ("uint8", "int64", "float16", "float64", "complex64", "bool"):
+        program = programs.create(graph([value("x", [3], dtype)], [], ["x"]))
+        x = np.array([1, 0, 3]).astype(dtype)
+        out = np.zeros(3, dtype)
+        programs.run(program, [x], [out])
+        assert np.array_equal(out, x)
+        programs.free(program)
+
+
+def test_scalars_and_empty_arrays(programs):
+    program = programs.create(
+        graph([value("x", ["n"])], [node("s", "sum", "x"), node("d", "add", "x", "s")], ["s", "d"])
+    )
+    s, d = np.ones((), np.float32), np.ones(0, np.float32)
+    programs.run(program, [np.zeros(0, np.float32)], [s, d])
+    assert s == 0
+    programs.free(program)
+
+
+def test_info(programs):
+    program = programs.create(LINEAR)
+    told = programs.info(program)
+    assert told["inputs"][0] == {"name": "x", "dtype": "float32", "shape": ["batch", 3]}
+    assert told["dimensions"] == ["batch"]
+    assert "run" not in told
+    run = programs.info(program, batch=7)["run"]
+    assert run["output_bytes"] == 4 * (7 * 2 + 2)
+    assert run["multiplications"] >= 7 * 3 * 2
+    programs.free(program)
+
+
+def test_operations_info(programs):
+    names = {row["name"] for row in programs.operations()}
+    assert {"add", "matmul", "softmax", "conv_general"} <= names
+    assert len(names) >= 180
+
+
+def test_derived_programs(programs, arrays):
+    program = programs.create(
+        graph(
+            [value("x", [4])],
+            [node("e", "exp", "x"), node("p", "multiply", "e", "k"), node("l", "sum", "p")],
+            ["l"],
+            parameters=[value("k", [4])],
+        )
+    )
+    x, k = numbers(4), numbers(4, seed=1)
+    gradient = programs.derive(
+        program, gradient={"of": "l", "with_respect_to": ["k", "x"], "value": True}
+    )
+    found = [np.zeros((), np.float32), np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    programs.run(gradient, [x, k], found)
+    expected, (of_x, of_k) = mx.value_and_grad(lambda x, k: mx.sum(mx.exp(x) * k), argnums=[0, 1])(
+        mx.array(x), mx.array(k)
+    )
+    for ours, theirs in zip(found, [expected, of_k, of_x], strict=True):
+        assert np.array_equal(ours, np.array(theirs))
+    handle = arrays.create(k)
+    bound = programs.derive(gradient, bind={"k": handle})
+    arrays.free(handle)
+    programs.free(program)
+    again = [np.zeros_like(each) for each in found]
+    programs.run(bound, [x], again)
+    assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
+    programs.free(gradient)
+    programs.free(bound)
+
+
+def test_donated_arrays_are_freed(programs, arrays):
+    program = programs.create(graph([value("x", [1000])], [node("y", "exp", "x")], ["y"]))
+    x = numbers(1000)
+    handle = arrays.create(x)
+    (result,) = programs.run(program, [handle], donate=[0])
+    assert np.array_equal(arrays.read(result), np.array(mx.exp(mx.array(x))))
+    with pytest.raises(StatusError) as error:
+        arrays.type(handle)
+    assert error.value.status == EHANDLE
+    arrays.free(result)
+    programs.free(program)
+
+
+def test_a_refused_donation_keeps_the_array(programs, arrays):
+    program = programs.create(graph([value("x", [2])], [node("y", "exp", "x")], ["y"]))
+    handle = arrays.create(numbers(3))
+    for donate in ([0], [1], [-1]):
+        with pytest.raises(StatusError) as error:
+            programs.run(program, [handle], donate=donate)
+        assert error.value.status == EINVAL
+    with pytest.raises(StatusError, match=r"donate\[0\] is 0, but inputs\[0\] is host memory"):
+        programs.run(program, [numbers(2)], donate=[0])
+    assert arrays.type(handle) == ("float32", (3,))
+    arrays.free(handle)
+    programs.free(program)
+
+
+def endless() -> dict:
+    """A loop that does not end before it is cancelled."""
+    state = [value("x", [])]
+    return graph(
+        state,
+        [node("y", "while", "x", condition="always", body="step", max_iterations=2**31 - 1)],
+        ["y"],
+        functions=[
+            graph(state, [node("p", "greater_equal", "x", "x")], ["p"], name="always"),
+            graph(state, [node("r", "multiply", "x", "x")], ["r"], name="step"),
+        ],
+    )
+
+
+def test_submitted_runs_chain(programs, arrays):
+    """Runs take the results of others that are not there yet."""
+    program = programs.create(graph([value("x", [8])], [node("y", "sin", "x")], ["y"]))
+    x = numbers(8)
+    handle = None
+    chain = []
+    for _ in range(20):
+        given = x if handle is None else handle
+        (handle,) = programs.run(program, [given], submit=True)
+        chain.append(handle)
+        assert arrays.type(handle) == ("float32", (8,))
+    arrays.wait(handle)
+    expected = mx.array(x)
+    for each in chain:
+        expected = mx.sin(expected)
+        assert np.array_equal(arrays.read(each), np.array(expected))
+        arrays.free(each)
+    programs.free(program)
+
+
+def test_an_error_passes_on_to_dependants(programs, arrays):
+    take = programs.create(
+        graph([value("x", [3]), value("i", [1], "int32")], [node("y", "take", "x", "i")], ["y"])
+    )
+    after = programs.create(graph([value("x", [1])], [node("y", "sin", "x")], ["y"]))
+    x, far = numbers(3), np.array([70000], np.int32)
+    (first,) = programs.run(take, [x, far], submit=True)
+    (second,) = programs.run(after, [first], submit=True)
+    for handle in (first, second):
+        with pytest.raises(StatusError, match="70000") as error:
+            arrays.wait(handle)
+        assert error.value.status == EINVAL
+        with pytest.raises(StatusError, match="70000"):
+            arrays.read(handle)
+    with pytest.raises(StatusError, match="70000"):
+        programs.run(after, [second])
+    for handle in (first, second):
+        arrays.free(handle)
+    programs.free(take)
+    programs.free(after)
+
+
+def test_cancel_of_a_submitted_loop(programs, arrays):
+    program = programs.create(endless())
+    (result,) = programs.run(program, [np.ones((), np.float32)], submit=True)
+    with pytest.raises(StatusError) as error:
+        arrays.wait(result, 1)
+    assert error.value.name == "ETIMEDOUT"
+    assert programs.cancel(program) == 0
+    with pytest.raises(StatusError, match="cancelled") as error:
+        arrays.wait(result)
+    assert error.value.status == ECANCELED
+    arrays.free(result)
+    programs.free(program)
