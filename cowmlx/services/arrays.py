@@ -134,7 +134,15 @@ class Arrays:
         """Close an array, if it is open."""
         self._table.close(handle)
 
-    def _add(self, value: mx.array, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
+    def submit(self, value: Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
+        """Open an array whose value comes later, and return its handle.
+
+        Raises:
+            OutOfMemory: as many are open as there can be.
+        """
+        return self._add(value, dtype, shape)
+
+    def _add(self, value: mx.array | Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
         handle = self._table.add(value, dtypes.value_of(dtype), tuple(shape))
         if not handle:
             raise OutOfMemory(
