@@ -166,6 +166,23 @@ def test_vectorised_rows_are_a_loop(row):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+BITS = ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"]
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_bits_of_a_constant_and_of_every_row_are_a_loop(name):
+    rows, constant = mx.array([[1, 2], [0, 3], [4, 1]]), mx.array([5, 6])
+    for place in (0, 1):
+
+        def function(x, place=place):
+            inputs = [constant, constant]
+            inputs[place] = x
+            return find(name).compute(inputs, {})[0]
+
+        for vary in (function, lambda x, function=function: function(x.sum())):
+            assert mx.array_equal(mx.vmap(vary)(rows), mx.stack([vary(row) for row in rows]))
+
+
 @pytest.mark.parametrize("name", ["inv", "qr", "lu", "det", "solve", "dynamic_slice"])
 def test_what_mlx_cannot_vectorise_is_marked(name):
     assert not find(name).vectorisable
