@@ -12,6 +12,8 @@ import marshal
 import re
 import sys
 
+from cowmlx.commands.bundle.locations import without_columns
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +48,7 @@ def write(source: Path, target: Path, name: str, *, documented: bool) -> None:
         raise NotAModule(f"{source}: {error}") from error
     if not documented:
         _drop_docstrings(tree)
-        code = compile(tree, name, "exec", dont_inherit=True, optimize=0)
+        code = without_columns(compile(tree, name, "exec", dont_inherit=True, optimize=0))
     header = importlib.util.MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(header + importlib.util.source_hash(text) + marshal.dumps(code))
