@@ -9,7 +9,7 @@ from support.compiler import compile_c, require, run
 from support.paths import CSRC
 from support.sanitizers import SANITIZERS, build
 
-HOST = Path(__file__).parent / "hosts/table.c"
+SCENARIOS = Path(__file__).parent / "table_scenarios.c"
 PARTS = (
     "tensor",
     "memory",
@@ -21,7 +21,7 @@ PARTS = (
     "defaults",
     "checks",
 )
-SOURCES = [HOST, *(CSRC / f"{part}.c" for part in PARTS)]
+SOURCES = [SCENARIOS, *(CSRC / f"{part}.c" for part in PARTS)]
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)

@@ -1,7 +1,7 @@
 /* The table of arrays and its calls without Python: many threads, an engine that computes, drops
  * and takes over memory meanwhile, tensors that are deleted anywhere, and a stop amid all that.
  * Part of the table's own unit, to look into it. */
-#include "../../../csrc/arrays.c"
+#include "../../csrc/arrays.c"
 
 #include <sched.h>
 #include <stdio.h>
