@@ -12,7 +12,7 @@ from support.compiler import run
 
 HOST = Path(__file__).parent / "hosts/broken_steps.py"
 PLACE = "RuntimeError: broken ("
-NO_HANDLES = {"model": 0, "context": 0, "adapter": 0, "checkpoint": 0}
+NO_HANDLES = dict.fromkeys(("model", "context", "adapter", "checkpoint", "program", "array"), 0)
 
 
 @pytest.fixture
