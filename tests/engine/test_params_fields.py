@@ -121,11 +121,19 @@ SHOWN = {
         "add_special": "test_embedding",
         "batch_tokens": "test_embedding",
     },
+    "program": {},
+    "run": {
+        "submit": "tests/c_programs",
+        "check_finite": "tests/c_programs",
+        "donate": "tests/c_programs",
+        "donate_count": "tests/c_programs",
+    },
 }
 # Fields that the tests' params take together.
 PAIRS = {
     **dict.fromkeys(("bias_tokens", "bias_values", "bias_count"), "bias"),
     "stop_count": "stop",
+    "donate_count": "donate",
     "log_user_data": "log",
 }
 NOUNS = sorted(SHOWN)

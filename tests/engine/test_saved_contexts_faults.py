@@ -672,7 +672,7 @@ def test_a_context_lets_nobody_in_meanwhile(engine, held, under_way, file, way):
 @ways
 def test_a_fault_ends_its_call_alone(engine, held, under_way, monkeypatch, way):
     call = under_way(way)
-    monkeypatch.setattr(disk, "_put", None)
+    monkeypatch.setattr(disk, "put", None)
     monkeypatch.setattr(disk_reader.Reader, "_fill", None)
     while engine.step():
         pass
