@@ -23,7 +23,9 @@ FACTOR = 4.0
 _UNIT = 2.0**-24
 
 
-def assert_as_exact(own: Any, plain: Any, error: Any, strict: float = STRICT) -> None:
+def assert_as_exact(
+    own: Any, plain: Any, error: Any, strict: float = STRICT, factor: float = FACTOR
+) -> None:
     """Fail unless our numbers are plain mlx-lm's, but for the order of sums.
 
     Args:
@@ -31,13 +33,14 @@ def assert_as_exact(own: Any, plain: Any, error: Any, strict: float = STRICT) ->
         plain: those of plain mlx-lm in float32.
         error: how much these are more than the exact ones.
         strict: what an element may differ by without kernels, relative and absolute.
+        factor: how many times plain mlx-lm's error ours may be with kernels.
     """
     own, plain, error = (np.asarray(each, np.float64) for each in (own, plain, error))
     assert own.shape == plain.shape == error.shape
     if not kernels.available():
         np.testing.assert_allclose(own, plain, rtol=strict, atol=strict)
         return
-    allowed = FACTOR * max(_size(error), _UNIT * _size(plain))
+    allowed = factor * max(_size(error), _UNIT * _size(plain))
     assert _size(own - plain + error) <= allowed
 
 
