@@ -246,17 +246,18 @@ static void cancel(void) {
   stub_start();
   for (int round = 0; round < ROUNDS; round++) {
     cow_mlx_context context = ONE_CONTEXT + (round << 16) % 0x0fff0000 + round % 7;
-    EXPECT(!cow_cancel_request(context));
+    EXPECT(!cow_cancel_request(COW_KIND_CONTEXT, context));
     cow_cancel_opened(context);
     start(&callers[0], 0, STUB_FOREVER, context, call_once);
     while (stub_parked() < 1) sched_yield();
-    EXPECT(!cow_cancel_request(context + (1 << 16))); /* the slot's next generation */
-    EXPECT(cow_cancel_request(context));
+    /* The slot's next generation. */
+    EXPECT(!cow_cancel_request(COW_KIND_CONTEXT, context + (1 << 16)));
+    EXPECT(cow_cancel_request(COW_KIND_CONTEXT, context));
     cow_queue_wake();
     join_all(1);
     EXPECT(callers[0].status == COW_MLX_ECANCELED);
     cow_cancel_closed(context);
-    EXPECT(!cow_cancel_request(context));
+    EXPECT(!cow_cancel_request(COW_KIND_CONTEXT, context));
   }
   stub_stop_by_request();
 }

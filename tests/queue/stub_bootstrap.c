@@ -150,4 +150,6 @@ void cow_bootstrap_wait_parked(int seconds) {
 
 void* cow_bootstrap_release_interpreter(void) { return NULL; }
 
+void cow_bootstrap_after_fork(void) {}
+
 void cow_bootstrap_restore_interpreter(void* state) { (void)state; }
