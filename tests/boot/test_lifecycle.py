@@ -7,7 +7,23 @@ import sys
 
 import pytest
 from support.compiler import run
+from support.hosts import HOSTS
 from support.paths import ROOT
+
+
+@pytest.fixture
+def run_forking_host(environment):
+    """Runs a host in Python that forks; fails unless it ends well and without a word on stderr."""
+
+    def run_it(name: str, *arguments: object) -> str:
+        env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
+        # Python 3.12 and later warn of the fork of any process that has threads.
+        options = ["-W", "ignore:This process:DeprecationWarning"]
+        done = run([sys.executable, *options, HOSTS / name, *arguments], env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run_it
 
 
 def test_starts_and_stops(run_host, expected):
@@ -48,25 +64,19 @@ def test_children_forked_while_eight_contexts_generate_exit(run_host):
     run_host("forked_exit.c")
 
 
-def test_children_of_a_python_host_exit(environment, model):
-    env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
-    done = run([sys.executable, ROOT / "tests/boot/hosts/forked_exit.py", model], env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == [str(turn) for turn in range(50)]
+def test_children_of_a_python_host_exit(run_forking_host, model):
+    stdout = run_forking_host("forked_exit.py", model)
+    assert stdout.split() == [str(turn) for turn in range(50)]
 
 
-def test_children_keep_arrays_unless_the_runtime_has_stopped(environment):
-    env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
-    done = run([sys.executable, ROOT / "tests/boot/hosts/forked_arrays.py"], env=env)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_children_keep_arrays_unless_the_runtime_has_stopped(run_forking_host):
     kept, freed = [False] * 3, [True] * 3
-    assert done.stdout.splitlines() == [f"running: {kept}", f"stopped: {freed}"]
+    stdout = run_forking_host("forked_arrays.py")
+    assert stdout.splitlines() == [f"running: {kept}", f"stopped: {freed}"]
 
 
-def test_every_function_knows_when_it_cannot_be_called(environment):
-    env = {**environment, "PYTHONPATH": str(ROOT / "tests")}
-    done = run([sys.executable, ROOT / "tests/boot/hosts/states.py"], env=env)
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "refused everywhere\n")
+def test_every_function_knows_when_it_cannot_be_called(run_forking_host):
+    assert run_forking_host("states.py") == "refused everywhere\n"
 
 
 def test_a_log_function_may_call_the_library(run_host):
