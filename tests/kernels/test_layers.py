@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,15 +10,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support import tiny_models
+from support.loaded import load
 
-from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
+from cowmlx._constants import ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
 from cowmlx.cache.trimming import trim
-from cowmlx.models import registry
 from cowmlx.models.model import Model
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
@@ -33,22 +32,6 @@ WHOLE = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text",
 WHOLE = (*WHOLE, "olmo3", "exaone4")
 HALVES = ("gpt_oss", "mixtral", "qwen3_moe")
 FOUR_BITS = {"group_size": 32, "bits": 4}
-
-
-def load(path: pathlib.Path, *, int8: bool = False) -> Model:
-    loading = registry.load(
-        str(path),
-        adapter_path=None,
-        lazy=False,
-        trust_remote_code=False,
-        activations=ACTIVATIONS_INT8 if int8 else ACTIVATIONS_EXACT,
-    )
-    while True:
-        try:
-            next(loading)
-        except StopIteration as end:
-            found: Model = end.value
-            return found
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +345,7 @@ def test_gradients_pass_through_weights_in_blocks(pair):
 
 def test_rounded_activations_stay_near(tmp_path):
     path = tiny_models.make(tmp_path / "model", "llama", quantize=FOUR_BITS)
-    exact, rounded = load(path), load(path, int8=True)
+    exact, rounded = load(path), load(path, activations=ACTIVATIONS_INT8)
     assert rounded.info()["kernels"]["whole"]
     own, expected = (run(model, model.make_cache(), PROMPT) for model in (rounded, exact))
     difference = mx.abs(own - expected).max() / mx.abs(expected).max()

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx.nn.layers.base import Module
 from support import tiny_models
+from support.loaded import drain, load
 from support.paths import ROOT
 
 from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.accelerate import blocks, kernels, linear, switch
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
-from cowmlx.models import fingerprint, network, registry
+from cowmlx.models import fingerprint, network
 from cowmlx.models.model import Model
 from cowmlx.networks import light_route
 
@@ -277,22 +278,6 @@ print(type(layer.up_proj).__name__, mx.allclose(layer(x, chosen), expected, atol
 PROMPT = [3, 5, 7, 2, 9, 11, 4, 8, 1, 6, 12, 13]
 
 
-def load(path: pathlib.Path, *, int8: bool = False) -> Model:
-    loading = registry.load(
-        str(path),
-        adapter_path=None,
-        lazy=False,
-        trust_remote_code=False,
-        activations=ACTIVATIONS_INT8 if int8 else ACTIVATIONS_EXACT,
-    )
-    while True:
-        try:
-            next(loading)
-        except StopIteration as end:
-            found: Model = end.value
-            return found
-
-
 def pair(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Model, Model]:
     """A model, and the same with experts of mlx-lm."""
     own = load(path)
@@ -338,21 +323,14 @@ def test_what_is_told_of_a_model_is_what_its_files_hold(tmp_path, monkeypatch, p
     told, expected = own.info(), plain.info()
     assert (told["parameters"], told["bytes"]) == (expected["parameters"], expected["bytes"])
     assert told["kernels"] == expected["kernels"]
-    prints = [drained(fingerprint.compute(model)) for model in (own, plain)]
+    prints = [drain(fingerprint.compute(model))[0] for model in (own, plain)]
     assert prints[0].model == prints[1].model
-
-
-def drained(steps: Any) -> Any:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
 
 
 @pytest.mark.parametrize("int8", [False, True], ids=["exact", "int8"])
 def test_rows_of_a_batch_and_forks(tmp_path, int8):
-    model = load(tiny_models.make(tmp_path, "qwen3_moe", quantize=FOUR_BITS), int8=int8)
+    path = tiny_models.make(tmp_path, "qwen3_moe", quantize=FOUR_BITS)
+    model = load(path, activations=ACTIVATIONS_INT8 if int8 else ACTIVATIONS_EXACT)
     prompts = [PROMPT[:9], PROMPT[3:6], PROMPT[5:10]]
     batch = Batch(model.make_cache(), mx.default_stream(mx.default_device()))
     alone = []

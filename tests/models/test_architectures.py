@@ -8,8 +8,9 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from loading import PROMPT, greedy, load
+from loading import PROMPT, greedy
 from support import tiny_models
+from support.loaded import load
 from support.rounding import assert_as_exact
 
 COUNT = 24

@@ -10,8 +10,8 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from loading import load
 from support import tiny_models
+from support.loaded import load
 
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
 

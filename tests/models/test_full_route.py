@@ -9,9 +9,10 @@ import sys
 from typing import Any
 
 import pytest
-from loading import auto_tokenizers, load, reference
+from loading import auto_tokenizers, reference
 from support import tiny_models
 from support import tokenizers as kinds
+from support.loaded import load
 
 from cowmlx.errors import Unsupported
 

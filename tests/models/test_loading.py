@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import mlx.core as mx
 import pytest
-from loading import drain, load
 from support import tiny_models
+from support.loaded import drain, load
 from support.parameters import stored
 
 from cowmlx.folders import safetensors, weights

@@ -7,10 +7,10 @@ import pathlib
 
 import mlx.core as mx
 import pytest
-from loading import load
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear
 from support import tiny_models
+from support.loaded import load
 
 from cowmlx import blas
 from cowmlx.accelerate import kernels, packed, parted

@@ -6,9 +6,9 @@ import pathlib
 
 import mlx.core as mx
 import pytest
-from loading import load
 from mlx.nn.layers.linear import Linear
 from support import tiny_models
+from support.loaded import load
 
 from cowmlx import blas
 from cowmlx.accelerate import kernels, parted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 import pytest
-from loading import drain, load
+from support.loaded import drain, load
 
 from cowmlx.accelerate.blocks import restore
 from cowmlx.models import fingerprint

@@ -11,8 +11,9 @@ from functools import cache
 import mlx.core as mx
 import numpy as np
 import pytest
-from loading import greedy, load
+from loading import greedy
 from mlx.nn import Module
+from support.loaded import load
 from support.paths import ROOT
 from support.xlstm_fixtures import (
     FIXTURES,
@@ -285,7 +286,7 @@ def test_sequences_join_and_leave_as_mlx_lm_has_it(name):
 BATCHES = """
 import json, sys
 from mlx_lm.generate import BatchGenerator
-from loading import load
+from support.loaded import load
 
 path, prompts = json.load(sys.stdin)
 generator = BatchGenerator(load(path).network, max_tokens=10)
@@ -308,7 +309,7 @@ def test_mlx_lm_itself_generates_in_batches():
         input=json.dumps([str(FIXTURES / name), prompts]),
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/models'}", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "HF_HUB_OFFLINE": "1"},
         timeout=120,
         check=False,
     )

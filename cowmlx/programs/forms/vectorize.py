@@ -48,12 +48,12 @@ class Vectorized:
         return self._inner.source(output)
 
     def written(self, arrays: Sequence[mx.array]) -> list[mx.array]:
-        """Return the first row's inputs of the written program: control flow is the same for all.
+        """Never asked: rows may differ in what control flow does (``selects``).
 
         Raises:
-            NotImplementedError: always; a vectorised program decides nothing.
+            AssertionError: always.
         """
-        raise NotImplementedError("a vectorised program computes both branches")
+        raise AssertionError("a vectorised program computes both branches")
 
     def trace(
         self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]

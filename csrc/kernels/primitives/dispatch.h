@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "mlx/allocator.h"
 #include "mlx/array.h"
@@ -18,6 +19,17 @@ inline mlx::core::Stream stream_of(const mlx::core::StreamOrDevice& given) {
   if (stream.device != mlx::core::Device::cpu)
     throw std::invalid_argument("kernels run on the CPU; the stream is of another device");
   return stream;
+}
+
+/* Give an operation's one output its memory; returns where the task goes. */
+inline mlx::core::cpu::CommandEncoder& prepare(mlx::core::Stream stream,
+                                               const std::vector<mlx::core::array>& inputs,
+                                               mlx::core::array& out) {
+  out.set_data(mlx::core::allocator::malloc(out.nbytes()));
+  auto& encoder = mlx::core::cpu::get_command_encoder(stream);
+  for (const mlx::core::array& input : inputs) encoder.set_input_array(input);
+  encoder.set_output_array(out);
+  return encoder;
 }
 
 /* Memory, not initialised, until the operation that is being dispatched is done. */

@@ -94,10 +94,7 @@ class Draw : public mx::UnaryPrimitive {
       : mx::UnaryPrimitive(stream), asked_(std::move(asked)), has_last_(has_last) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    for (const mx::array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
+    auto& encoder = prepare(stream(), inputs, out);
     const Activations logits(inputs[0]);
     const int64_t part = (int64_t{logits.columns()} * 4 + 63) / 64 * 64;
     std::vector<const bool*> masks;

@@ -164,11 +164,8 @@ class ExpertsOperation : public mx::UnaryPrimitive {
         int8_(int8) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    for (const mx::array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
     const mx::array& weight = inputs[2];
     const size_t behind = 2 + static_cast<size_t>(layout_.inputs());
     Experts experts{layout_.matrix(inputs, 2), experts_, rows_, 0, 0, nullptr};

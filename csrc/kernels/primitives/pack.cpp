@@ -46,11 +46,8 @@ class Pack : public mx::UnaryPrimitive {
   using mx::UnaryPrimitive::UnaryPrimitive;
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = prepare(stream(), inputs, out);
     in_large_pages(out.data<void>(), out.nbytes());
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    encoder.set_input_array(inputs[0]);
-    encoder.set_output_array(out);
     encoder.dispatch([from = inputs[0].data<void>(), to = out.data<void>(),
                       rows = inputs[0].shape(0), words = inputs[0].shape(1),
                       size = inputs[0].itemsize()] {

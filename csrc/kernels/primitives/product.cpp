@@ -109,11 +109,8 @@ class Product : public mx::UnaryPrimitive {
       : mx::UnaryPrimitive(stream), layout_(layout), int8_(int8) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    for (const mx::array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
     const Matrix matrix = layout_.matrix(inputs, 1);
     const Scalar type = scalar_of(out, "x");
     const Activations x(inputs[0]);

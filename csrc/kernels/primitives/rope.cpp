@@ -34,11 +34,8 @@ class Angles : public mx::UnaryPrimitive {
   Angles(mx::Stream stream, float scale) : mx::UnaryPrimitive(stream), scale_(scale) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    for (const mx::array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
     encoder.dispatch([rows = out.shape(0), length = out.shape(1), half = out.shape(3),
                       scale = scale_, offsets = inputs[0].data<int32_t>(),
                       frequencies = inputs[1].data<float>(), to = out.data<float>()]() mutable {
@@ -102,11 +99,8 @@ class Rotate : public mx::UnaryPrimitive {
       : mx::UnaryPrimitive(stream), traditional_(traditional) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    for (const mx::array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
     const mx::array &x = inputs[0], &angles = inputs[1];
     const int length = x.shape(-2), workers = threads();
     const auto heads = static_cast<int>(x.size() / (int64_t{x.shape(0)} * length * x.shape(-1)));

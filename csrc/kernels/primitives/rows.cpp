@@ -127,11 +127,8 @@ class RowOperation : public WithGradient {
   RowOperation(mx::Stream stream, Settings settings) : WithGradient(stream), settings_(settings) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    for (const mx::array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
     const bool rows = settings_.kind == Kind::Gate;
     size_t next = 1;
     auto vector = [&](bool has) { return has ? inputs[next++].data<float>() : nullptr; };

@@ -65,11 +65,8 @@ class Take : public mx::UnaryPrimitive {
   Take(mx::Stream stream, Layout layout) : mx::UnaryPrimitive(stream), layout_(layout) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    auto& encoder = mx::cpu::get_command_encoder(stream());
-    for (const mx::array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
     const auto count = static_cast<int64_t>(inputs[0].size());
     const Scalar type = scalar_of(out, "out");
     const int64_t spare = (count + CHUNK - 1) / CHUNK * layout_.columns;
