@@ -8,9 +8,10 @@ import sys
 
 from cowmlx.commands import info, installation, program, uninstall, wiring
 from cowmlx.commands.bundle import command as bundle
+from cowmlx.commands.chat import command as chat
 from cowmlx.commands.doctor import command as doctor
 
-COMMANDS = (installation, info, wiring, program, doctor, bundle, uninstall)
+COMMANDS = (installation, info, chat, wiring, program, doctor, bundle, uninstall)
 
 
 def main() -> int:

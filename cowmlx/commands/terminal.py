@@ -46,7 +46,7 @@ def running(
 
     Args:
         command: does it.
-        group: the command that it belongs to, such as "wiring".
+        group: the command that it belongs to, such as "wiring"; "" for one of its own.
         subject: the argument that names what it is about.
     """
 
@@ -66,7 +66,8 @@ def running(
             problem = f"{getattr(arguments, subject)} is too large ({type(exc).__name__})"
         else:
             return 0
-        lines = (f"cowmlx {group} {command.__name__}: {line}\n" for line in problem.split("\n"))
+        name = " ".join(part for part in ("cowmlx", group, command.__name__) if part)
+        lines = (f"{name}: {line}\n" for line in problem.split("\n"))
         sys.stderr.write(harmless("".join(lines)))
         return 1
 

@@ -67,12 +67,17 @@ FLOORS = {
         ["dimensions", "failure"],
         ["bounds"],
     ],
-    "cowmlx.commands": [["info", "program", "uninstall", "wiring"], ["doctor"], ["bundle"], ["*"]],
+    "cowmlx.commands": [
+        ["chat", "info", "program", "uninstall", "wiring"],
+        ["doctor"],
+        ["bundle"],
+        ["*"],
+    ],
 }
 # Floors whose parts may import each other: files without an order among them.
 TOGETHER = {"_status", "*"}
 # Modules that no part of the engine imports: the package itself and its command line.
-OUTSIDE = ["__init__", "__main__", "commands"]
+OUTSIDE = ["__init__", "__main__", "commands", "host"]
 
 BELOW_CONTEXTS = {"models", "text", "networks", "accelerate", "folders"}
 THREADS = {"threading", "_thread", "asyncio", "concurrent", "multiprocessing", "queue"}
@@ -209,6 +214,12 @@ def test_no_test_imports_another():
     pattern = re.compile(r"^\s*(?:from|import) +(?:\w+\.)*(test_\w+)", re.MULTILINE)
     found = {path.name: pattern.findall(path.read_text()) for path in TESTS}
     assert {name: imported for name, imported in found.items() if imported} == {}
+
+
+def test_no_two_tests_share_a_name():
+    """Folders of tests are no packages, so that pytest collects one module of a name."""
+    names = [path.name for path in TESTS if path.name.startswith("test_")]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_the_bridge_takes_no_lock():

@@ -106,7 +106,7 @@ CTYPES = [
 
 
 def signatures(exported: list[Header], generated: str) -> str:
-    """The text of tests/support/signatures.py."""
+    """The text of cowmlx/host/declarations.py."""
     public = exported[0]
     lines = [f"{name} = {value}" for name, value in public.statuses.items()]
     lines.append("")

@@ -67,7 +67,7 @@ def generate() -> dict[Path, str]:
         ROOT / "cowmlx/_status.py": emit_python.status(public, from_public),
         ROOT / "cowmlx/_reasons.py": emit_python.reasons(public, from_public),
         ROOT / "cowmlx/_constants.py": emit_python.constants(public, bridge, from_both),
-        ROOT / "tests/support/signatures.py": emit_python.signatures(exported, from_public),
+        ROOT / "cowmlx/host/declarations.py": emit_python.signatures(exported, from_public),
         ROOT / "bindings/rust/cowmlx-sys/src/declarations.rs": emit_rust.declarations(
             public, from_public
         ),

@@ -1,0 +1,1 @@
+"""``python -m cowmlx chat``: a conversation in the terminal."""

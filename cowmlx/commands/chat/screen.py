@@ -1,0 +1,182 @@
+"""What a chat shows: Markdown as it streams where rich is installed, plain text elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from cowmlx.commands.chat.blocks import parted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_REFRESH = 0.08  # seconds between two looks at an answer that comes
+_JOINERS = "\n\u200d\ufe0f"  # besides what is printable
+
+
+def shown(text: str) -> str:
+    """Leave out what a terminal would act on: a model may say anything."""
+    text = text.replace("\t", "    ")
+    return "".join(char for char in text if char.isprintable() or char in _JOINERS)
+
+
+class PlainScreen:
+    """Text as it comes, without a style."""
+
+    def __init__(self) -> None:
+        self._thinking = False
+
+    def note(self, text: str) -> None:
+        """Tell what the user asked about the chat itself."""
+        print(shown(text), flush=True)
+
+    def prompt(self, processed: int, total: int) -> None:
+        """Show how a long prompt advances; plain text has no place for it."""
+
+    def begin(self) -> None:
+        """An answer begins."""
+        self._thinking = False
+
+    def reasoning(self, text: str, *, folded: bool) -> None:
+        """A part of what the model thinks."""
+        if not self._thinking:
+            self._write("(thinking)\n")
+        self._thinking = True
+        if not folded:
+            self._write(shown(text))
+
+    def text(self, text: str) -> None:
+        """A part of the answer."""
+        self._write(shown(text))
+
+    def tool_call(self, name: str, arguments: str) -> None:
+        """A tool is to be called."""
+        self._write(f"\n-> {shown(name)}({shown(arguments)})")
+
+    def end(self) -> None:
+        """The answer has ended."""
+        self._write("\n")
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+class RichScreen(PlainScreen):
+    """Markdown that is drawn again as it grows; blocks that are complete stay as they are.
+
+    Args:
+        console: rich's; the terminal's if not given.
+    """
+
+    def __init__(self, console: Any = None) -> None:
+        from rich.console import Console
+
+        super().__init__()
+        self.console = console or Console(highlight=False)
+        self._live: Any = None
+        self._pending = ""
+        self._drawn = 0.0
+        self._thought = 0
+        self._since = 0.0
+
+    def note(self, text: str) -> None:
+        """Tell it dimly."""
+        from rich.text import Text
+
+        self.console.print(Text(shown(text), style="dim"))
+
+    def prompt(self, processed: int, total: int) -> None:
+        """Show how a long prompt advances."""
+        if processed < total:
+            self._draw(self._dim(f"reading {processed:,} of {total:,} tokens"))
+
+    def begin(self) -> None:
+        """Make room for what moves."""
+        from rich.live import Live
+
+        self._pending, self._thought, self._since = "", 0, time.monotonic()
+        # Drawn when something comes, not by a thread.
+        self._live = Live(console=self.console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def reasoning(self, text: str, *, folded: bool) -> None:
+        """Count words while folded."""
+        if not folded:
+            self._live.console.print(self._dim(shown(text)), end="")
+            return
+        self._thought += len(text)
+        self._draw(self._dim(f"thinking … {self._thought:,} characters"))
+
+    def text(self, text: str) -> None:
+        """Draw the last block again, and print those before it for good."""
+        from rich.markdown import Markdown
+
+        self._tell_thought()
+        done, self._pending = parted(self._pending + shown(text))
+        if done:
+            self._live.update("")
+            self._live.console.print(Markdown(done))
+            self._live.console.print()
+        if done or time.monotonic() - self._drawn > _REFRESH:
+            self._draw(Markdown(self._pending), now=True)
+
+    def tool_call(self, name: str, arguments: str) -> None:
+        """A line of its own."""
+        from rich.text import Text
+
+        self._settle()
+        line = Text("→ ", style="cyan") + Text(shown(name), style="bold cyan")
+        self._live.console.print(line + Text(f"({shown(arguments)})"))
+
+    def end(self) -> None:
+        """Print what is left for good."""
+        self._settle()
+        self.close()
+
+    def close(self) -> None:
+        """Take away what moves."""
+        if self._live is not None:
+            self._live.update("")
+            self._live.stop()
+            self._live = None
+
+    def _settle(self) -> None:
+        from rich.markdown import Markdown
+
+        self._tell_thought()
+        self._live.update("", refresh=True)
+        if self._pending.strip():
+            self._live.console.print(Markdown(self._pending))
+        self._pending = ""
+
+    def _tell_thought(self) -> None:
+        if self._thought:
+            seconds = time.monotonic() - self._since
+            self._live.update("")
+            self._live.console.print(self._dim(f"thought for {seconds:.1f} s (/think shows it)"))
+            self._thought = 0
+
+    def _draw(self, what: Any, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._drawn > _REFRESH:
+            self._live.update(what, refresh=True)
+            self._drawn = time.monotonic()
+
+    def _dim(self, text: str) -> Any:
+        from rich.text import Text
+
+        return Text(text, style="dim")
+
+
+def screen() -> PlainScreen:
+    """Return what the standard output can show."""
+    if sys.stdout.isatty():
+        try:
+            return RichScreen()
+        except ModuleNotFoundError:
+            pass
+    return PlainScreen()

@@ -1,0 +1,117 @@
+"""The loop of a chat: read, answer, show."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager
+
+from cowmlx.commands.chat import slash
+from cowmlx.commands.chat.errors import ChatError
+from cowmlx.host import declarations as abi
+from cowmlx.host.library import HostError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cowmlx.commands.chat.conversation import Answer, Conversation
+    from cowmlx.commands.chat.screen import PlainScreen
+
+_LONG = 0.5  # seconds after which a prompt's progress is shown
+
+
+class Session:
+    """Conversations of one terminal.
+
+    Args:
+        conversation: the first.
+        screen: shows.
+        read: reads a message behind a prompt.
+    """
+
+    def __init__(self, conversation: Conversation, screen: PlainScreen, read: Callable[[str], str]):
+        self.conversations = [conversation]
+        self.at = 0
+        self.screen = screen
+        self.folded = True
+        self._read = read
+
+    @property
+    def conversation(self) -> Conversation:
+        """The one that goes on."""
+        return self.conversations[self.at]
+
+    def run(self) -> None:
+        """Talk until the input ends."""
+        while True:
+            try:
+                text = self._read("> ")
+                if text.startswith("/"):
+                    slash.run(self, text)
+                elif text.strip():
+                    self._ask(text)
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                continue  # a line that is given up
+            except (ChatError, HostError) as error:
+                self.screen.note(str(error))
+
+    def _ask(self, text: str) -> None:
+        """Answer a message; one that cannot be answered is not part of the conversation."""
+        before = [*self.conversation.messages]
+        self.conversation.say(text)
+        try:
+            self.answer()
+        except HostError:
+            self.conversation.messages = before
+            raise
+
+    def answer(self) -> None:
+        """Answer, and ask for what the model's tools give until it needs no more of them."""
+        while True:
+            answer = self._answer_once()
+            if answer.cancelled:
+                self.screen.note("(ended)")
+            if answer.cancelled or not answer.calls:
+                return
+            for number, (name, _) in enumerate(answer.calls):
+                self.conversation.tell(name, self._read(f"what {name} gives: "), number)
+
+    def _answer_once(self) -> Answer:
+        begun = time.monotonic()
+        with _interrupts() as interrupted:
+
+            def on_event(kind: int, text: str, name: str) -> bool:
+                if kind == abi.EVENT_TEXT:
+                    self.screen.text(text)
+                elif kind == abi.EVENT_REASONING:
+                    self.screen.reasoning(text, folded=self.folded)
+                elif kind == abi.EVENT_TOOL_CALL:
+                    self.screen.tool_call(name, text)
+                return not interrupted
+
+            def on_prompt(processed: int, total: int) -> bool:
+                if time.monotonic() - begun > _LONG:
+                    self.screen.prompt(processed, total)
+                return not interrupted
+
+            self.screen.begin()
+            try:
+                answer = self.conversation.answer(on_event, on_prompt)
+                self.screen.end()
+            finally:
+                self.screen.close()
+        return answer
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """A list that Ctrl-C fills meanwhile, in place of what it does otherwise."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,273 @@
+"""``python -m cowmlx chat`` as a person uses it, in a pseudo-terminal and through pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from support import scripted
+from support.paths import CALF, ROOT
+from support.signatures import PARSE_SPECIAL
+from support.terminal import Terminal
+
+pytest.importorskip("prompt_toolkit", reason="prompt_toolkit is not installed: make .venv/.tools")
+pytest.importorskip("rich", reason="rich is not installed: make .venv/.tools")
+
+FOX = "Tell me a story about a fox."
+ASKED = "Is it raining in Oslo?"
+COMMAND = [sys.executable, "-m", "cowmlx", "chat"]
+GREEDY = ["--temperature", "0"]
+
+
+@pytest.fixture
+def environment(tmp_path) -> dict[str, str]:
+    (tmp_path / "home").mkdir()
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path / "home"),
+        "LANG": "C.UTF-8",
+    }
+
+
+@pytest.fixture
+def chat(environment) -> Iterator[Callable[..., Terminal]]:
+    """Begins a chat in a terminal; all end with the test."""
+    begun: list[Terminal] = []
+
+    def begin(folder: Path = CALF, *options: str) -> Terminal:
+        begun.append(Terminal([*COMMAND, str(folder), *GREEDY, *options], environment))
+        begun[-1].wait_for("/help helps")
+        begun[-1].wait_for("> ")
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+
+
+@pytest.fixture
+def piped(environment) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(lines: Sequence[str], *options: str, folder: Path = CALF):
+        return subprocess.run(
+            [*COMMAND, str(folder), *GREEDY, *options],
+            input="".join(f"{line}\n" for line in lines),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+def scripted_model(lib, folder: Path, answer: str, markers=(), **settings) -> Path:
+    """A model that gives one answer to one question."""
+    scripted.make(folder, scripted.CHATML, markers, **settings)
+    asked = lib.load(folder)
+    prompt = lib.chat_prompt(asked, [{"role": "user", "content": ASKED}])
+    end = lib.info(asked)["end_tokens"][0]["text"]
+    tokens = lib.tokenize(asked, answer + end, PARSE_SPECIAL)
+    lib.free_model(asked)
+    scripted.tell(folder, len(prompt), tokens)
+    return folder
+
+
+def leave(terminal: Terminal) -> None:
+    """End a chat that waits for a message."""
+    terminal.wait_for("> ")
+    terminal.press("/quit\r")
+    assert terminal.end() == 0
+
+
+def expected(lib, calf, *said: str) -> list[str]:
+    """What calf answers to messages in turn."""
+    context = lib.context(calf)
+    messages: list[dict[str, str]] = []
+    for text in said:
+        messages.append({"role": "user", "content": text})
+        answer = lib.chat(context, messages, max_tokens=2000).said()
+        messages.append({"role": "assistant", "content": answer})
+    lib.free(context)
+    return [each["content"] for each in messages[1::2]]
+
+
+def test_pipes_get_plain_text(lib, calf, piped):
+    done = piped([FOX, "And a duck?"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(f"{each}\n" for each in expected(lib, calf, FOX, "And a duck?"))
+
+
+def test_a_terminal_streams_and_ends_with_ctrl_d(lib, calf, chat):
+    terminal = chat()
+    terminal.press(f"{FOX}\r")
+    last = expected(lib, calf, FOX)[0].split()[-3:]
+    terminal.wait_for(r"\s+".join(last))
+    terminal.wait_for("> ")
+    terminal.press("\x04")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_ends_the_answer_and_nothing_else(lib, tmp_path, chat):
+    """The model would fill its window; what it said is part of the conversation."""
+    folder = scripted_model(lib, tmp_path / "model", "rain " * 400)
+    terminal = chat(folder)
+    terminal.press(f"{ASKED}\r")
+    terminal.wait_for("rain rain")
+    terminal.press("\x03")
+    terminal.wait_for(r"\(ended\)")
+    terminal.wait_for("> ")
+    terminal.press("/stats\r")
+    tokens = int(terminal.wait_for(r"answer: ([\d,]+) tokens")[1].replace(",", ""))
+    assert 0 < tokens < 900
+    terminal.wait_for("> ")
+    terminal.press("/quit\r")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_at_the_prompt_gives_the_line_up(chat):
+    terminal = chat()
+    terminal.press("nonsense")
+    terminal.wait_for("nonsense")
+    terminal.press("\x03")
+    terminal.wait_for("> ")
+    terminal.press("/stats\r")
+    terminal.wait_for("context: 0 tokens")
+    terminal.wait_for("> ")
+    terminal.press("\x04")
+    assert terminal.end() == 0
+
+
+def test_markdown_is_drawn(lib, tmp_path, chat):
+    text = "# Weather\n\nIt **rains** in\n\n- Oslo\n- Bergen\n\n```python\nprint(1)\n```\n"
+    terminal = chat(scripted_model(lib, tmp_path / "model", text))
+    terminal.press(f"{ASKED}\r")
+    terminal.wait_for("print")
+    leave(terminal)
+    shown = terminal.text()
+    assert "**rains**" not in shown.split("It ")[-1]
+    assert "• Oslo" in shown and "• Bergen" in shown
+
+
+def test_what_a_terminal_would_act_on_is_left_out(lib, tmp_path, piped):
+    folder = scripted_model(lib, tmp_path / "model", "a\x1b[31mb\x07c")
+    assert piped([ASKED], folder=folder).stdout == "a[31mbc\n"
+
+
+def test_several_lines_and_history(lib, calf, chat):
+    terminal = chat()
+    terminal.press("Tell me a story\x1b\rabout a fox.\r")
+    answer = expected(lib, calf, "Tell me a story\nabout a fox.")[0]
+    terminal.wait_for(r"\s+".join(answer.split()[-2:]).replace(".", r"\."))
+    terminal.wait_for("> ")
+    terminal.press("/clear\r")
+    terminal.wait_for("> ")
+    terminal.press("\x1b[A\x1b[A")  # up twice: the message before /clear
+    terminal.wait_for("about a fox")
+    terminal.press("\x03")
+    leave(terminal)
+
+
+def test_thinking_is_folded_until_asked_for(lib, tmp_path, chat):
+    answer = "<think>\nClouds are grey.\n</think>\n\nIt rains."
+    terminal = chat(scripted_model(lib, tmp_path / "model", answer, ["<think>", "</think>"]))
+    terminal.press(f"{ASKED}\r")
+    terminal.wait_for("thought for")
+    terminal.wait_for("It rains.")
+    terminal.wait_for("> ")
+    assert "Clouds" not in terminal.text()
+    terminal.press("/think\r")
+    terminal.wait_for("Clouds are grey.")
+    leave(terminal)
+
+
+def test_tools_are_shown_and_their_results_asked_for(lib, tmp_path, chat):
+    call = '<tool_call>\n{"name": "look", "arguments": {"q": "Oslo"}}\n</tool_call>'
+    folder = scripted_model(
+        lib,
+        tmp_path / "model",
+        call,
+        ["<tool_call>", "</tool_call>"],
+        settings={"tool_parser_type": "json_tools"},
+    )
+    terminal = chat(folder)
+    terminal.press(f"{ASKED}\r")
+    terminal.wait_for(r'look\(\{"q": ?"Oslo"\}\)')
+    terminal.wait_for("what look gives: ")
+    terminal.press("\x03")
+    leave(terminal)
+
+
+def test_saved_conversations_go_on_where_they_were(lib, calf, piped, tmp_path):
+    saved = str(tmp_path / "fox.json")
+    first = piped([FOX, f"/save {saved}"])
+    assert first.stdout.endswith(f"saved as {saved}\n"), first.stderr
+    told = json.loads(Path(saved).read_text())["messages"]
+    assert [each["role"] for each in told] == ["user", "assistant"]
+    then = piped([f"/load {saved}", "And a duck?", "/stats"]).stdout.splitlines()
+    assert then[0] == "2 messages"
+    assert then[1] == expected(lib, calf, FOX, "And a duck?")[1]
+    kept = int(then[3].split(" of them kept")[0].split()[-1].replace(",", ""))
+    assert kept > 50, "the saved context was not used"
+
+
+def test_a_fork_leaves_the_first_conversation_as_it_is(lib, calf, piped):
+    lines = [FOX, "/fork", "And a duck?", "/switch 1", "And a cow?"]
+    told = piped(lines).stdout.splitlines()
+    assert told[2] == expected(lib, calf, FOX, "And a duck?")[1]
+    assert told[4] == expected(lib, calf, FOX, "And a cow?")[1]
+
+
+def test_what_the_system_says_comes_first(lib, calf, piped):
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": FOX}]
+    context = lib.context(calf)
+    answer = lib.chat(context, messages, max_tokens=2000).said()
+    lib.free(context)
+    assert piped(["/system Be kind.", FOX]).stdout == f"{answer}\n"
+    assert piped([FOX], "--system", "Be kind.").stdout == f"{answer}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("/nope", "there is no /nope"),
+        ("/switch 2", "a number from 1 to 1"),
+        ("/save", "which file?"),
+        ("/save /no/such/folder/x", "cannot be written"),
+        ("/load /no/such/file", "cannot be read"),
+        (f"/load {CALF}/config.json", "holds no conversation"),
+        ("/retry", "no message to answer"),
+    ],
+)
+def test_a_wrong_command_is_told_and_the_chat_goes_on(lib, calf, piped, line, problem):
+    done = piped([line, FOX])
+    told, answer = done.stdout.split("\n", 1)
+    assert problem in told
+    assert answer == f"{expected(lib, calf, FOX)[0]}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--tools", "/no/such/file"], "/no/such/file"),
+        (["--temperature", "-1"], "temperature"),
+        (["--adapter", "/no/such/folder"], "/no/such/folder"),
+    ],
+)
+def test_a_wrong_option_is_told(piped, options, problem):
+    done = piped([FOX], *options)
+    assert problem in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_model_is_told(piped, tmp_path):
+    done = piped([FOX], folder=tmp_path / "none")
+    assert done.returncode == 1
+    assert done.stderr.startswith("cowmlx chat: ") and "none" in done.stderr
