@@ -2,7 +2,12 @@
  * the same meaning in each. All pointers are to float32 unless said; nothing here allocates, throws
  * or starts threads: callers cut the work with parallel() (pool.h). Rows never influence each
  * other: a row's result has the same bits whatever rows stand beside it, up to SMALL_ROWS rows and
- * above it, each. */
+ * above it, each.
+ *
+ * A new one is a function in families/, an entry here, a line in families/table.h and
+ * isa_avx512vnni.cpp, and a primitive in primitives/. A new instruction set is a header in simd/, an
+ * isa_*.cpp, its table in select.h and select.cpp, options in tools/packaging/kernels.py, and its
+ * name in cowmlx/accelerate/kernels.py. */
 #pragma once
 
 #include "matrix.h"
