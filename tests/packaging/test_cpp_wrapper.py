@@ -15,7 +15,8 @@ from support.signatures import FUNCTIONS, STRUCTS
 
 HOST = ROOT / "tests/packaging/hosts/wrapper.cpp"
 THROWING = ROOT / "tests/packaging/hosts/throwing.cpp"
-WRAPPER = (CPP / "cow_mlx.hpp").read_text()
+PARTS = sorted((CPP / "cow_mlx").glob("*.hpp"))
+WRAPPER = "".join(path.read_text() for path in PARTS)
 COMPAT = (INCLUDE / "cow_mlx_compat.h").read_text()
 STRICT = ["-Wpedantic", "-Wshadow", "-Wconversion", "-I", str(INCLUDE)]
 
@@ -45,6 +46,19 @@ def test_two_sources_of_one_program_may_include_it(tmp_path):
     options = linked(LIBRARY)
     program = compile_c(sources, tmp_path / "host", *options, compiler="c++", std="c++17")
     assert run([program]).returncode == 0
+
+
+def test_each_header_compiles_alone_and_the_one_include_has_them_all(tmp_path):
+    for part in PARTS:
+        source = tmp_path / f"{part.stem}.cpp"
+        source.write_text(f"#include <cow_mlx/{part.name}>\n")
+    options = ["-std=c++17", f"-I{INCLUDE}", f"-I{CPP}"]
+    sources = sorted(tmp_path.glob("*.cpp"))
+    done = run(["c++", *options, "-fsyntax-only", *sources])
+    assert (len(sources) > 10, done.returncode, done.stderr) == (True, 0, "")
+    (tmp_path / "all.cpp").write_text("#include <cow_mlx.hpp>\n")
+    done = run(["c++", *options, "-M", tmp_path / "all.cpp"])
+    assert [part.name for part in PARTS if f"cow_mlx/{part.name}" not in done.stdout] == []
 
 
 def test_every_function_has_its_form():

@@ -1,0 +1,228 @@
+/* Contexts: sequences of tokens with their caches. See cow_mlx.hpp. */
+#ifndef COW_MLX_CONTEXT_HPP
+#define COW_MLX_CONTEXT_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "adapter.hpp"
+#include "generation.hpp"
+#include "model.hpp"
+
+namespace cowmlx {
+
+struct ContextParams : cow_mlx_context_params {
+  ContextParams() { cow_mlx_context_params_init(this, sizeof(cow_mlx_context_params)); }
+};
+
+/** What a context held at one moment; freed with its context at the latest. */
+class Checkpoint {
+ public:
+  cow_mlx_checkpoint handle() const noexcept { return handle_.get(); }
+
+ private:
+  friend class Context;
+  explicit Checkpoint(cow_mlx_checkpoint checkpoint) : handle_(checkpoint) {}
+
+  detail::Handle<cow_mlx_checkpoint_free> handle_;
+};
+
+/** A context: one sequence of tokens and its cache. */
+class Context {
+ public:
+  explicit Context(const Model& model, const ContextParams& params = {})
+      : handle_(create(model, params)) {}
+
+  cow_mlx_context handle() const noexcept { return handle_.get(); }
+
+  /** Tell about the context, as a JSON object. */
+  std::string info() const {
+    return detail::fill<std::string>(4096,
+                                     [&](char* buffer, std::size_t size, std::size_t* length) {
+                                       return cow_mlx_context_info(handle(), buffer, size, length);
+                                     });
+  }
+
+  /** Open a context that holds what this one holds. */
+  Context fork() const {
+    cow_mlx_context copy = 0;
+    detail::check(cow_mlx_context_fork(handle(), &copy));
+    return Context(copy);
+  }
+
+  /** Forget every token and end the generation. */
+  void reset() { detail::check(cow_mlx_context_reset(handle())); }
+
+  /** The tokens that the cache holds. */
+  Tokens tokens() const {
+    return detail::fill<Tokens>(1024,
+                                [&](std::int32_t* tokens, std::size_t size, std::size_t* count) {
+                                  return cow_mlx_context_tokens(handle(), tokens, size, count);
+                                });
+  }
+
+  /** Drop the last tokens. @return how many were dropped */
+  std::size_t trim_end(std::size_t count) {
+    std::size_t trimmed = 0;
+    detail::check(cow_mlx_context_trim_end(handle(), count, &trimmed));
+    return trimmed;
+  }
+
+  /** Drop the first tokens. @return how many were dropped */
+  std::size_t trim_front(std::size_t count) {
+    std::size_t trimmed = 0;
+    detail::check(cow_mlx_context_trim_front(handle(), count, &trimmed));
+    return trimmed;
+  }
+
+  /** Keep what the context holds, to come back to it. */
+  Checkpoint checkpoint() const {
+    cow_mlx_checkpoint checkpoint = 0;
+    detail::check(cow_mlx_context_checkpoint(handle(), &checkpoint));
+    return Checkpoint(checkpoint);
+  }
+
+  /** Hold what was held at a checkpoint. */
+  void rewind(const Checkpoint& checkpoint) {
+    detail::check(cow_mlx_context_rewind(handle(), checkpoint.handle()));
+  }
+
+  /** Write what the context holds to a file. */
+  void save(const std::string& path) const {
+    detail::check(cow_mlx_context_save(handle(), detail::c_string(path, "context_save: path")));
+  }
+
+  /** Hold what another context has saved. */
+  void load(const std::string& path) {
+    detail::check(cow_mlx_context_load(handle(), detail::c_string(path, "context_load: path")));
+  }
+
+  /** Use an adapter from now on; a change forgets the tokens. */
+  void set_adapter(const Adapter& adapter) {
+    detail::check(cow_mlx_context_set_adapter(handle(), adapter.handle()));
+  }
+
+  /** Use no adapter from now on; a change forgets the tokens. */
+  void clear_adapter() { detail::check(cow_mlx_context_set_adapter(handle(), 0)); }
+
+  /** Process a prompt, and be ready to generate. */
+  void begin(const Tokens& tokens, const GenerationParams& params = {}) {
+    detail::Callbacks callbacks;
+    GenerationParams::Lowered lowered(params, callbacks);
+    callbacks.check(cow_mlx_context_begin(handle(), tokens.data(), tokens.size(), lowered.get()));
+  }
+
+  /** Generate one token. @return false at the end: piece has no text then, and tells why */
+  bool next(Piece& piece) { return detail::next(handle(), piece); }
+
+  /** Wait until next() would not block. @return false if it still would after the time */
+  bool poll(std::uint32_t timeout_ms = UINT32_MAX) {
+    cow_mlx_status status = cow_mlx_context_poll(handle(), timeout_ms);
+    if (status != COW_MLX_ETIMEDOUT) detail::check(status);
+    return status == COW_MLX_OK;
+  }
+
+  /** A file descriptor that is readable while next() would not block. */
+  std::int32_t wake_fd() {
+    std::int32_t descriptor = -1;
+    detail::check(cow_mlx_context_wake_fd(handle(), &descriptor));
+    return descriptor;
+  }
+
+  /** Process a prompt; the range generates. */
+  [[nodiscard]] Pieces generate(const Tokens& tokens, const GenerationParams& params = {}) {
+    begin(tokens, params);
+    return Pieces(handle());
+  }
+
+  /** Process a prompt and generate to the end. @param on_text  receives the text; may be empty */
+  Stats generate(const Tokens& tokens, const TextFn& on_text, const GenerationParams& params = {}) {
+    detail::Callbacks callbacks;
+    callbacks.on_text = &on_text;
+    GenerationParams::Lowered lowered(params, callbacks);
+    Stats stats = sized_stats();
+    callbacks.check(cow_mlx_context_generate(handle(), tokens.data(), tokens.size(), lowered.get(),
+                                             on_text ? detail::Callbacks::text : nullptr,
+                                             &callbacks, &stats));
+    return stats;
+  }
+
+  /** Answer a conversation. @param options_json  an object, or empty */
+  Stats chat(std::string_view messages_json, const EventFn& on_event,
+             const GenerationParams& params = {}, const std::string& options_json = {}) {
+    detail::Callbacks callbacks;
+    callbacks.on_event = &on_event;
+    GenerationParams::Lowered lowered(params, callbacks);
+    Stats stats = sized_stats();
+    callbacks.check(
+        cow_mlx_context_chat(handle(), messages_json.data(), messages_json.size(), lowered.get(),
+                             detail::optional(options_json, "context_chat: options_json"),
+                             on_event ? detail::Callbacks::event : nullptr, &callbacks, &stats));
+    return stats;
+  }
+
+  Stats chat(const std::vector<Message>& messages, const EventFn& on_event,
+             const GenerationParams& params = {}, const std::string& options_json = {}) {
+    return chat(std::string_view(to_json(messages)), on_event, params, options_json);
+  }
+
+  /** End what the context is doing. Never blocks; for any thread, at any time. */
+  void cancel() const {
+    const cow_mlx_status status = cow_mlx_context_cancel(handle()); /* sets no message */
+    if (status < 0)
+      throw Error(status, "context_cancel: no such context is open", "unknown_handle");
+  }
+
+  /** The most probable tokens where the last piece was chosen. */
+  std::vector<Candidate> logprobs() const {
+    std::size_t count = 0;
+    detail::check(cow_mlx_context_logprobs(handle(), nullptr, nullptr, 0, &count));
+    Tokens tokens(count);
+    std::vector<float> values(count);
+    detail::check(cow_mlx_context_logprobs(handle(), tokens.data(), values.data(), count, &count));
+    std::vector<Candidate> candidates;
+    for (std::size_t i = 0; i < count; i++) candidates.push_back({tokens[i], values[i]});
+    return candidates;
+  }
+
+  /** The model's logits behind the last token: one for every token of the vocabulary. */
+  std::vector<float> logits() const {
+    std::size_t size = 0;
+    detail::check(cow_mlx_context_logits(handle(), nullptr, 0, &size));
+    return detail::fill<std::vector<float>>(
+        size, [&](float* values, std::size_t capacity, std::size_t* count) {
+          return cow_mlx_context_logits(handle(), values, capacity, count);
+        });
+  }
+
+  /** Sizes and times of the last generation, so far. */
+  Stats stats() const {
+    Stats stats = sized_stats();
+    detail::check(cow_mlx_context_stats(handle(), &stats));
+    return stats;
+  }
+
+ private:
+  explicit Context(cow_mlx_context context) : handle_(context) {}
+
+  static cow_mlx_context create(const Model& model, const ContextParams& params) {
+    cow_mlx_context context = 0;
+    detail::check(cow_mlx_context_create(model.handle(), &params, &context));
+    return context;
+  }
+
+  static Stats sized_stats() {
+    Stats stats = {};
+    stats.struct_size = sizeof stats;
+    return stats;
+  }
+
+  detail::Handle<cow_mlx_context_free> handle_;
+};
+
+}  // namespace cowmlx
+
+#endif /* COW_MLX_CONTEXT_HPP */

@@ -1,0 +1,143 @@
+/* Models: loading, tokenizing, embedding. See cow_mlx.hpp. */
+#ifndef COW_MLX_MODEL_HPP
+#define COW_MLX_MODEL_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base.hpp"
+#include "callbacks.hpp"
+#include "chat.hpp"
+
+namespace cowmlx {
+
+/** Token ids. */
+using Tokens = std::vector<std::int32_t>;
+
+/** They begin with the defaults. What is not named here has its meaning in cow_mlx.h. */
+struct ModelParams : private cow_mlx_model_params {
+  using cow_mlx_model_params::activations;
+  using cow_mlx_model_params::lazy;
+  using cow_mlx_model_params::prefix_cache_bytes;
+  using cow_mlx_model_params::trust_remote_code;
+
+  std::string adapter_path; /**< folder of a LoRA adapter to apply, or empty */
+  ProgressFn progress;
+
+  ModelParams() { cow_mlx_model_params_init(this, sizeof(cow_mlx_model_params)); }
+
+ private:
+  friend class Model;
+
+  cow_mlx_model_params lowered(detail::Callbacks& callbacks) const {
+    cow_mlx_model_params params = *this;
+    params.adapter_path = detail::optional(adapter_path, "model_load: adapter_path");
+    if (progress) {
+      callbacks.on_progress = &progress;
+      params.progress = detail::Callbacks::progress;
+      params.user_data = &callbacks;
+    }
+    return params;
+  }
+};
+
+struct EmbedParams : cow_mlx_embed_params {
+  EmbedParams() { cow_mlx_embed_params_init(this, sizeof(cow_mlx_embed_params)); }
+};
+
+/** A model: weights, tokenizer and chat template of one folder. */
+class Model {
+ public:
+  explicit Model(const std::string& path, const ModelParams& params = {})
+      : handle_(load(path, params)) {}
+
+  cow_mlx_model handle() const noexcept { return handle_.get(); }
+
+  /** Tell about the model, as a JSON object. */
+  std::string info() const {
+    return detail::fill<std::string>(4096,
+                                     [&](char* buffer, std::size_t size, std::size_t* length) {
+                                       return cow_mlx_model_info(handle(), buffer, size, length);
+                                     });
+  }
+
+  /** @param flags  COW_MLX_ADD_SPECIAL, COW_MLX_PARSE_SPECIAL */
+  Tokens tokenize(std::string_view text, std::uint32_t flags = 0) const {
+    return detail::fill<Tokens>(text.size() / 2 + 8, [&](std::int32_t* tokens, std::size_t size,
+                                                         std::size_t* count) {
+      return cow_mlx_model_tokenize(handle(), text.data(), text.size(), flags, tokens, size, count);
+    });
+  }
+
+  /** @param flags  COW_MLX_SKIP_SPECIAL */
+  std::string detokenize(const Tokens& tokens, std::uint32_t flags = 0) const {
+    return detail::fill<std::string>(
+        tokens.size() * 8, [&](char* buffer, std::size_t size, std::size_t* length) {
+          return cow_mlx_model_detokenize(handle(), tokens.data(), tokens.size(), flags, buffer,
+                                          size, length);
+        });
+  }
+
+  /** Whether a token ends a generation. */
+  bool is_end(std::int32_t token) const {
+    bool end = false;
+    detail::check(cow_mlx_model_is_end(handle(), token, &end));
+    return end;
+  }
+
+  /** Render a conversation with the model's chat template, and tokenize it.
+   *  @param options_json  an object, or empty */
+  Tokens chat_prompt(std::string_view messages_json, const std::string& options_json = {}) const {
+    const char* options = detail::optional(options_json, "model_chat_prompt: options_json");
+    std::string_view json = messages_json.data() ? messages_json : std::string_view("");
+    return detail::fill<Tokens>(messages_json.size() + 256,
+                                [&](std::int32_t* tokens, std::size_t size, std::size_t* count) {
+                                  return cow_mlx_model_chat_prompt(handle(), json.data(),
+                                                                   json.size(), options, tokens,
+                                                                   size, count);
+                                });
+  }
+
+  Tokens chat_prompt(const std::vector<Message>& messages,
+                     const std::string& options_json = {}) const {
+    return chat_prompt(std::string_view(to_json(messages)), options_json);
+  }
+
+  /** Turn texts into vectors, one for each. */
+  std::vector<std::vector<float>> embed(const std::vector<std::string>& texts,
+                                        const EmbedParams& params = {}) const {
+    std::vector<cow_mlx_text> views;
+    for (const std::string& text : texts) views.push_back({text.data(), text.size()});
+    std::size_t dims = 0;
+    detail::check(
+        cow_mlx_model_embed(handle(), views.data(), views.size(), &params, nullptr, 0, &dims));
+    std::vector<float> values(texts.size() * dims);
+    detail::check(cow_mlx_model_embed(handle(), views.data(), views.size(), &params, values.data(),
+                                      values.size(), &dims));
+    std::vector<std::vector<float>> rows;
+    for (std::size_t row = 0; row < texts.size(); row++) {
+      const float* first = values.data() + row * dims;
+      rows.emplace_back(first, first + dims);
+    }
+    return rows;
+  }
+
+ private:
+  static cow_mlx_model load(const std::string& path, const ModelParams& params) {
+    detail::Callbacks callbacks;
+    cow_mlx_model_params lowered = params.lowered(callbacks);
+    cow_mlx_model model = 0;
+    callbacks.check(
+        cow_mlx_model_load(detail::c_string(path, "model_load: path"), &lowered, &model));
+    return model;
+  }
+
+  detail::Handle<cow_mlx_model_free> handle_;
+};
+
+}  // namespace cowmlx
+
+#endif /* COW_MLX_MODEL_HPP */
