@@ -38,7 +38,10 @@
  *   cow_mlx/chat.hpp        Conversations, and the text that JSON has of them.
  *   cow_mlx/element.hpp     The types of elements.
  *   cow_mlx/array.hpp       Arrays of numbers.
+ *   cow_mlx/number.hpp      Numbers beside arrays.
+ *   cow_mlx/array_operators.hpp  Operators between arrays, and with numbers.
  *   cow_mlx/program.hpp     Programs: computations on arrays.
+ *   cow_mlx/program_builder.hpp  Programs as C++ writes them.
  */
 #ifndef COW_MLX_HPP
 #define COW_MLX_HPP
@@ -55,6 +58,8 @@
 #include "cow_mlx/generation.hpp"
 #include "cow_mlx/chat.hpp"
 #include "cow_mlx/array.hpp"
+#include "cow_mlx/array_operators.hpp"
 #include "cow_mlx/program.hpp"
+#include "cow_mlx/program_builder.hpp"
 
 #endif /* COW_MLX_HPP */
