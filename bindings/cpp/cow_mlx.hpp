@@ -42,6 +42,7 @@
  *   cow_mlx/array_operators.hpp  Operators between arrays, and with numbers.
  *   cow_mlx/program.hpp     Programs: computations on arrays.
  *   cow_mlx/program_builder.hpp  Programs as C++ writes them.
+ *   cow_mlx/operations.hpp  The operations of programs, a function each.
  */
 #ifndef COW_MLX_HPP
 #define COW_MLX_HPP
@@ -61,5 +62,6 @@
 #include "cow_mlx/array_operators.hpp"
 #include "cow_mlx/program.hpp"
 #include "cow_mlx/program_builder.hpp"
+#include "cow_mlx/operations.hpp"
 
 #endif /* COW_MLX_HPP */

@@ -1,4 +1,4 @@
-"""Generates from the C headers, and from pyproject.toml, all that would repeat them.
+"""Generates from the C headers, the table of operations and pyproject.toml all that repeats them.
 
     python tools/bindings/generate.py            rewrite what is stale
     python tools/bindings/generate.py --check    fail if anything is
@@ -19,6 +19,7 @@ from tools.bindings import (  # noqa: E402
     calls,
     emit_bridge,
     emit_calls,
+    emit_cpp_operations,
     emit_cython,
     emit_python,
     emit_rust,
@@ -74,8 +75,22 @@ def generate() -> dict[Path, str]:
         ROOT / f"tools/abi/recorded/libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols": (
             "\n".join(symbols) + "\n"
         ),
+        **from_operations(),
         ROOT / "tools/requirements/runtime.txt": pins.runtime(ROOT, note("pyproject.toml")),
         ROOT / "tools/requirements/constraints.txt": pins.constraints(ROOT),
+    }
+
+
+def from_operations() -> dict[Path, str]:
+    """The typed builders of programs."""
+    from_table = note("cowmlx/programs/operations")
+    cpp = ROOT / "bindings/cpp/cow_mlx"
+    return {
+        cpp / "operations.hpp": emit_cpp_operations.index(from_table),
+        **{
+            cpp / "operations" / name: text
+            for name, text in emit_cpp_operations.files(from_table).items()
+        },
     }
 
 
