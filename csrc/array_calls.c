@@ -6,17 +6,16 @@
 #include "checks.h"
 #include "deliver.h"
 
-/* Copies of so many bytes are made without the interpreter, if the caller's thread holds it. */
-enum { LONG_COPY = 1 << 16 };
-
 void* cow_arrays_before_copy(size_t bytes) {
-  return bytes >= LONG_COPY ? cow_bootstrap_release_interpreter() : NULL;
+  return bytes >= COW_LONG_COPY ? cow_bootstrap_release_interpreter() : NULL;
 }
 
 cow_mlx_status cow_arrays_no_memory(const char* operation, size_t bytes) {
   return cow_error(COW_MLX_ENOMEM, operation, COW_REASON_no_memory,
-                   DETAILS(SIZE_DETAIL("needed", bytes)),
-                   "the array needs %zu bytes of memory, and there are fewer", bytes);
+                   DETAILS(SIZE_DETAIL("needed", bytes), SIZE_DETAIL("limit", cow_memory_limit())),
+                   "the array needs %zu bytes of memory, and there are fewer; %zu of at most %zu, "
+                   "runtime_params.memory_limit, are in use",
+                   bytes, cow_memory_in_use(), cow_memory_limit());
 }
 
 /* Open an array of what a tensor holds. */

@@ -4,6 +4,10 @@
 
 #include "arrays.h"
 
+/* Copies of so many bytes are made on the caller's thread, and without the interpreter if it holds
+ * that. */
+enum { COW_LONG_COPY = 1 << 16 };
+
 /* Open an array of what a tensor holds. */
 cow_mlx_status cow_arrays_copy_in(const char* operation, const cow_tensor* from,
                                   cow_mlx_array* out);

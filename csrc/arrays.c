@@ -254,9 +254,17 @@ void cow_arrays_let_go(cow_array* array) {
 
 cow_array_state cow_array_look(cow_array* array) {
   lock();
-  cow_array_state state = {&array->type, array->data, array->memory};
+  cow_array_state state = {&array->type, array->data};
   unlock();
   return state;
+}
+
+void* cow_array_share(cow_array* array) {
+  lock();
+  void* memory = array->memory;
+  if (memory) cow_memory_hold(memory);
+  unlock();
+  return memory;
 }
 
 void cow_array_pin(cow_array* array) {
@@ -371,6 +379,22 @@ void* cow_arrays_set_object(cow_array* array, void* object, const void* data) {
   unlock();
   cow_memory_let_go(memory);
   return before;
+}
+
+void* cow_arrays_take_memory(cow_array* array) {
+  lock();
+  void* memory = array->memory;
+  /* A tensor of DLPack would not keep the object from writing there. */
+  if (memory && (array->object || cow_memory_is_shared(memory))) memory = NULL;
+  if (memory) array->memory = NULL;
+  unlock();
+  return memory;
+}
+
+void cow_arrays_return_memory(cow_array* array, void* memory) {
+  lock();
+  array->memory = memory;
+  unlock();
 }
 
 void* cow_arrays_next_dropped(void) {

@@ -14,7 +14,6 @@
 typedef struct cow_array_state {
   const cow_array_type* type;
   const void* data;
-  void* memory; /* the same, if it is of cow_memory_new(): it can be held longer; else NULL */
 } cow_array_state;
 
 /* Whether an array of the dtype can be opened now. */
@@ -39,6 +38,10 @@ void cow_arrays_let_go(cow_array* array);
 cow_mlx_status cow_arrays_unknown(const char* operation, cow_mlx_array handle);
 
 cow_array_state cow_array_look(cow_array* array);
+
+/* Hold the memory of cow_memory_new() that has the elements, whatever becomes of the array; NULL if
+ * they are the engine's. */
+void* cow_array_share(cow_array* array);
 
 /* What the host was told of where its elements are stays true while the handle is open. */
 void cow_array_pin(cow_array* array);
@@ -79,6 +82,12 @@ void cow_arrays_tell(cow_array* array, cow_array_parts* out);
  * the last one returned. `data` is where its elements are, or NULL if they are not computed. Then
  * the array's own memory is let go, unless somebody may know it. */
 void* cow_arrays_set_object(cow_array* array, void* object, const void* data);
+
+/* Take the memory of an array, which the caller holds, for an object that will have the elements
+ * where they are; NULL if there is none, or others have it for good. Nobody may take it once more:
+ * cow_arrays_set_object() or cow_arrays_return_memory() follows at once. */
+void* cow_arrays_take_memory(cow_array* array);
+void cow_arrays_return_memory(cow_array* array, void* memory);
 
 /* An object that is no longer needed, with a reference, or NULL. */
 void* cow_arrays_next_dropped(void);

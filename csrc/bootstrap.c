@@ -278,12 +278,17 @@ static const cow_host host = {
     .memory_new = cow_memory_new,
     .memory_let_go = cow_memory_let_go,
     .memory_trim = cow_memory_trim,
+    .memory_capacity = cow_memory_capacity,
+    .memory_bound = cow_memory_bound,
+    .memory_in_use = cow_memory_in_use,
     .arrays_add_host = cow_arrays_add_host,
     .arrays_take = cow_arrays_take,
     .arrays_hold_object = cow_arrays_hold_object,
     .arrays_tell = cow_arrays_tell,
     .arrays_let_go = cow_arrays_let_go,
     .arrays_set_object = cow_arrays_set_object,
+    .arrays_take_memory = cow_arrays_take_memory,
+    .arrays_return_memory = cow_arrays_return_memory,
     .arrays_next_dropped = cow_arrays_next_dropped,
 };
 

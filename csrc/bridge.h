@@ -129,6 +129,9 @@ typedef struct cow_host {
   void* (*memory_new)(size_t bytes);
   void (*memory_let_go)(void* data);
   void (*memory_trim)(void);
+  size_t (*memory_capacity)(const void* data);
+  void (*memory_bound)(size_t limit, size_t others);
+  size_t (*memory_in_use)(void);
   int64_t (*arrays_add_host)(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
   cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out);
   cow_array* (*arrays_hold_object)(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
@@ -136,6 +139,8 @@ typedef struct cow_host {
   void (*arrays_tell)(cow_array*, cow_array_parts* out);
   void (*arrays_let_go)(cow_array*);
   void* (*arrays_set_object)(cow_array*, void* object, const void* data);
+  void* (*arrays_take_memory)(cow_array*);
+  void (*arrays_return_memory)(cow_array*, void* memory);
   void* (*arrays_next_dropped)(void);
 } cow_host;
 

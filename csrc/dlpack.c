@@ -103,13 +103,8 @@ static void delete_export(struct DLManagedTensorVersioned* managed) {
   free(made);
 }
 
-/* Memory with the elements that the caller holds, whatever becomes of the array; NULL if there is
- * too little. What lies in the engine's memory is copied, since that goes with the engine. */
-static void* lasting(const cow_array_state* state) {
-  if (state->memory) {
-    cow_memory_hold(state->memory);
-    return state->memory;
-  }
+/* Memory with a copy of the elements; NULL if there is too little. */
+static void* copied(const cow_array_state* state) {
   void* copy = cow_memory_new(state->type->bytes);
   if (!copy) return NULL;
   void* interpreter = cow_arrays_before_copy(state->type->bytes);
@@ -118,7 +113,8 @@ static void* lasting(const cow_array_state* state) {
   return copy;
 }
 
-static void fill_export(export* made, const cow_array_state* state, void* data) {
+static void fill_export(export* made, const cow_array_state* state, void* data,
+                        bool is_copied) {
   made->type = *state->type;
   made->data = data;
   made->managed = (struct DLManagedTensorVersioned){
@@ -126,7 +122,7 @@ static void fill_export(export* made, const cow_array_state* state, void* data) 
       .minor = COW_DLPACK_MINOR,
       .owner = made,
       .deleter = delete_export,
-      .flags = COW_DLPACK_READ_ONLY | (state->memory ? 0 : COW_DLPACK_COPIED),
+      .flags = COW_DLPACK_READ_ONLY | (is_copied ? COW_DLPACK_COPIED : 0),
       .tensor = {.data = data,
                  .device_type = COW_DLPACK_CPU,
                  .rank = made->type.rank,
@@ -146,12 +142,14 @@ static cow_mlx_status give_away(const char* operation, cow_mlx_array handle, cow
   cow_mlx_status status = cow_arrays_look(operation, handle, array, &state);
   if (status != COW_MLX_OK) return status;
   export* made = calloc(1, sizeof *made);
-  void* data = made ? lasting(&state) : NULL;
+  /* What lies in the engine's memory is copied, since that goes with the engine. */
+  void* shared = made ? cow_array_share(array) : NULL;
+  void* data = shared || !made ? shared : copied(&state);
   if (!data) {
     free(made);
     return cow_arrays_no_memory(operation, state.type->bytes);
   }
-  fill_export(made, &state, data);
+  fill_export(made, &state, data, !shared);
   *out = &made->managed;
   return COW_MLX_OK;
 }

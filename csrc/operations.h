@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 150396713
+#define COW_BRIDGE_ABI 1773607629
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {

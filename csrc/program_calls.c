@@ -80,8 +80,8 @@ static cow_mlx_status take_input(const run* it, size_t index) {
   TRY(cow_tensor_check(it->operation, name_of("inputs", index, ".host", name), value->host,
                        &tensor));
   TRY(cow_arrays_check(it->operation, tensor.type.dtype));
-  /* The engine copies them while the caller waits. */
-  if (tensor.first && is_row_major(&tensor)) {
+  /* The engine copies a few bytes while the caller waits; more would keep others waiting, too. */
+  if (tensor.first && tensor.type.bytes < COW_LONG_COPY && is_row_major(&tensor)) {
     it->arrays[index] = cow_arrays_new(&tensor.type, NULL, tensor.first);
     if (it->arrays[index]) return COW_MLX_OK;
   }

@@ -14,6 +14,22 @@ if TYPE_CHECKING:
 
     from cowmlx.arrays.submitted import Submitted
 
+    class Adopt(Protocol):
+        """Makes values of memory that is not copied."""
+
+        def __call__(
+            self, address: int, room: int, let_go: int, shape: tuple[int, ...], dtype: int
+        ) -> mx.array | None:
+            """Return a value; None if the elements would have to be copied.
+
+            Args:
+                address: of the elements, row-major, behind 32 bytes that may be written.
+                room: bytes from there on.
+                let_go: address of the function that takes the first, once nothing needs it.
+                shape: sizes.
+                dtype: one of ``DTYPES``'s values.
+            """
+
     class Held(Protocol):
         """An array that stays while somebody has this, whatever becomes of its handle."""
 
@@ -49,6 +65,16 @@ if TYPE_CHECKING:
                     elements.
             """
 
+        def adopted(self, make: Adopt) -> mx.array | None:
+            """Return a value whose elements are C's own, which it has from now on.
+
+            Args:
+                make: makes it.
+
+            Returns:
+                None if that cannot be: the elements are not C's, or others have them for good.
+            """
+
     class Memory(Protocol):
         """Memory of C's that no array has yet."""
 
@@ -78,6 +104,12 @@ if TYPE_CHECKING:
 
         def trim(self) -> None:
             """Give back memory that C keeps for arrays to come."""
+
+        def bound_memory(self, limit: int, others: int) -> None:
+            """Let C's memory, and ``others`` bytes beside it, be at most ``limit`` bytes."""
+
+        def memory_in_use(self) -> int:
+            """Return the bytes of C's memory that is held, and of the others."""
 
         def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
             """Open an array of memory, which it takes over; 0 if there is no handle for it."""
@@ -116,6 +148,13 @@ class ClosedTable:
 
     def trim(self) -> None:
         """Change nothing."""
+
+    def bound_memory(self, limit: int, others: int) -> None:
+        """Change nothing."""
+
+    def memory_in_use(self) -> int:
+        """Return 0."""
+        return 0
 
     def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
         """Return 0."""

@@ -52,6 +52,8 @@ cdef class HeldArray:
 
     @property
     def value(self):
+        if self.parts.object == NULL:
+            host.arrays_tell(self.array, &self.parts)
         return None if self.parts.object == NULL else <object> self.parts.object
 
     def memory(self):
@@ -73,6 +75,29 @@ cdef class HeldArray:
             self.parts.data = data
         if last != NULL:
             Py_DECREF(<object> last)
+
+
+    def adopted(self, make):
+        cdef void* memory = host.arrays_take_memory(self.array)
+        if memory == NULL:
+            return None
+        value = None
+        try:
+            value = make(
+                <size_t> memory,
+                host.memory_capacity(memory),
+                <size_t> host.memory_let_go,
+                self.shape,
+                self.parts.dtype,
+            )
+        finally:
+            if value is None:
+                host.arrays_return_memory(self.array, memory)
+        if value is not None:
+            Py_INCREF(value)
+            host.arrays_set_object(self.array, <void*> value, memory)
+            self.parts.object = <void*> value
+        return value
 
 
 cdef class HostMemory:
@@ -137,6 +162,12 @@ cdef class HostArrays:
 
     def trim(self):
         host.memory_trim()
+
+    def bound_memory(self, size_t limit, size_t others):
+        host.memory_bound(limit, others)
+
+    def memory_in_use(self):
+        return host.memory_in_use()
 
     def add_memory(self, HostMemory memory, int32_t dtype, tuple shape):
         cdef int64_t sides[COW_MLX_MAX_RANK]

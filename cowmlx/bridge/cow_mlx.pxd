@@ -668,6 +668,9 @@ cdef extern from "bridge.h" nogil:
         void* (*memory_new)(size_t bytes) noexcept nogil
         void (*memory_let_go)(void* data) noexcept nogil
         void (*memory_trim)() noexcept nogil
+        size_t (*memory_capacity)(const void* data) noexcept nogil
+        void (*memory_bound)(size_t limit, size_t others) noexcept nogil
+        size_t (*memory_in_use)() noexcept nogil
         int64_t (*arrays_add_host)(
             void* data, int32_t dtype, int32_t rank, const int64_t* shape) noexcept nogil
         cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out) noexcept nogil
@@ -677,6 +680,8 @@ cdef extern from "bridge.h" nogil:
         void (*arrays_let_go)(cow_array*) noexcept nogil
         void* (*arrays_set_object)(
             cow_array*, void* object, const void* data) noexcept nogil
+        void* (*arrays_take_memory)(cow_array*) noexcept nogil
+        void (*arrays_return_memory)(cow_array*, void* memory) noexcept nogil
         void* (*arrays_next_dropped)() noexcept nogil
 
     ctypedef struct cow_bridge:

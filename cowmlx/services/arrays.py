@@ -7,12 +7,11 @@ import time
 import mlx.core as mx
 
 from cowmlx.arrays import dtypes
-from cowmlx.arrays.memory import from_memory
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.calls import keeps_call
 from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services import array_files
+from cowmlx.services import array_files, uploads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,14 +80,23 @@ class Arrays:
         return _settled(handle, value) if isinstance(value, Submitted) else value
 
     def value_of(self, held: Held) -> mx.array | Submitted:
-        """Return the value of an array, which may be lazy, or what a run has still to make."""
+        """Return the value of an array, which may be lazy, or what has still to be made of it.
+
+        That is what a run will give, or memory that is copied in turns of its own.
+        """
         value = held.value
+        if isinstance(value, Submitted):
+            if value.value is not None:
+                value = value.value
+                held.set_value(value, is_computed=True)
+            elif value.error is not None and held.is_computed:
+                value = None  # it could not be copied then; C still has it
         if value is None:
-            value = from_memory(held.memory(), held.dtype, held.shape)
-            held.set_value(value, is_computed=True)
-        elif isinstance(value, Submitted) and value.value is not None:
-            value = value.value
-            held.set_value(value, is_computed=True)
+            value = uploads.at_once(held)
+        if value is None:
+            value = Submitted()
+            held.set_value(value, is_computed=False)
+            self._runtime.scheduler.add(uploads.Upload(held, value, self.stream))
         return value
 
     def held(self, handle: int) -> Held:
@@ -230,10 +238,12 @@ class ArrayWait(SteppedCall):
 
 
 def _compute(handle: int, held: Held) -> Generator[None, None, None]:
+    if held.is_computed:
+        return
     value = held.value
     if isinstance(value, Submitted):
         value = _settled(handle, value)
-    if value is None or held.is_computed:
+    if value is None:
         return
     value = mx.contiguous(value)
     mx.async_eval(value)  # others start their steps while this is computed

@@ -26,15 +26,32 @@ enum { THREADS = 6, ROUNDS = 400, SHARED = 16, SIDE = 8 };
 static pthread_mutex_t engine = PTHREAD_MUTEX_INITIALIZER; /* it is one thread */
 static atomic_int objects;                                 /* that are alive */
 
+/* A value of the engine's: elements of its own, or those of the host in memory that it took over. */
+typedef struct value {
+  void* memory;
+  unsigned char elements[];
+} value;
+
 static void* new_object(size_t bytes, unsigned char filling) {
   atomic_fetch_add(&objects, 1);
-  return memset(malloc(bytes + 1), filling, bytes + 1);
+  value* made = malloc(sizeof *made + bytes + 1);
+  made->memory = NULL;
+  memset(made->elements, filling, bytes + 1);
+  return made;
+}
+
+/* Writes to what it has taken over first: nobody else may look there any more. */
+static void free_object(void* object) {
+  value* last = object;
+  if (last->memory) memset(last->memory, 9, 1);
+  cow_memory_let_go(last->memory);
+  free(last);
+  atomic_fetch_sub(&objects, 1);
 }
 
 static void drop_objects(void) {
   for (void* object = cow_arrays_next_dropped(); object; object = cow_arrays_next_dropped()) {
-    free(object);
-    atomic_fetch_sub(&objects, 1);
+    free_object(object);
   }
 }
 
@@ -45,6 +62,20 @@ void cow_bootstrap_restore_interpreter(void* state) { (void)state; }
 bool cow_deliver(const cow_request* request) { return request != NULL; }
 void cow_queue_wake(void) {}
 
+/* Give an array that is only memory an object, which takes the memory over where it can, and every
+ * other time; else it has a copy. */
+static value* object_of_memory(cow_array* array, const cow_array_parts* parts) {
+  static int turns;
+  value* made = new_object(parts->bytes, 7);
+  made->memory = turns++ % 2 ? cow_arrays_take_memory(array) : NULL;
+  if (made->memory && turns % 3 == 0) {
+    cow_arrays_return_memory(array, made->memory);
+    made->memory = NULL;
+  }
+  if (!made->memory) memcpy(made->elements, parts->data, parts->bytes);
+  return made;
+}
+
 /* Compute, as the engine does, and let go of what is dropped. Memory of the host's becomes the
  * engine's. */
 static cow_mlx_status compute(cow_mlx_array handle) {
@@ -54,13 +85,10 @@ static cow_mlx_status compute(cow_mlx_array handle) {
   cow_array* array = cow_arrays_take(handle, &parts);
   if (array) {
     if (!parts.object || !parts.data) {
-      void* object = new_object(parts.bytes, 7);
-      if (parts.data) memcpy(object, parts.data, parts.bytes);
-      void* last = cow_arrays_set_object(array, object, object);
-      if (last) {
-        free(last);
-        atomic_fetch_sub(&objects, 1);
-      }
+      value* object = parts.data ? object_of_memory(array, &parts) : new_object(parts.bytes, 7);
+      const void* data = object->memory ? object->memory : object->elements;
+      void* last = cow_arrays_set_object(array, object, data);
+      if (last) free_object(last);
     }
     cow_arrays_let_go(array);
   }

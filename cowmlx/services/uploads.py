@@ -1,0 +1,94 @@
+"""How the elements that a host has given become mlx's: where they are, or copied in parts."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.accelerate import kernels
+from cowmlx.arrays import dtypes
+from cowmlx.arrays.memory import from_memory
+from cowmlx.arrays.submitted import Submitted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx.arrays.table import Held
+
+PART = 4 << 20
+"""Bytes that are copied in one turn, where they have to be: about a millisecond."""
+
+
+def at_once(held: Held) -> mx.array | None:
+    """Return the value of an array that is only memory; None if it has to be copied in turns."""
+    size = held.memory().nbytes
+    if size and kernels.available():
+        value = held.adopted(_adopt)
+        if value is not None:
+            return value
+    if size > PART:
+        return None
+    value = from_memory(held.memory(), held.dtype, held.shape)
+    held.set_value(value, is_computed=True)
+    return value
+
+
+def _adopt(
+    address: int, room: int, let_go: int, shape: tuple[int, ...], dtype: int
+) -> mx.array | None:
+    found: mx.array | None = kernels.module().adopt(
+        address, room, let_go, shape, dtypes.type_of(dtype)
+    )
+    return found
+
+
+class Upload:
+    """Copies an array's memory, a part a turn: a unit of the scheduler.
+
+    Args:
+        held: the array, which has the result from then on.
+        result: what is given the value, or the error.
+        stream: to put the parts together on.
+    """
+
+    priority = 0
+
+    def __init__(self, held: Held, result: Submitted, stream: mx.Stream) -> None:
+        self._held = held
+        self._result = result
+        self._stream = stream
+        self._memory = held.memory()
+        self._parts: list[mx.array] = []
+        self._begin = 0
+        self._value: mx.array | None = None
+        self.finished = False
+
+    def attend(self) -> None:
+        """Nothing ends it early: others may wait for the array, too."""
+
+    def turn(self) -> bool:
+        """Copy a part, or wait until all are one."""
+        try:
+            with mx.stream(self._stream):
+                self._step()
+        except BaseException as error:  # ends what waits for the array, and nothing else
+            self.finished = True
+            self._result.fail(error)
+        return True
+
+    def _step(self) -> None:
+        if self._value is not None:
+            mx.eval(self._value)
+            self.finished = True
+            self._held.set_value(self._value, is_computed=True)
+            self._result.succeed(self._value)
+        elif self._begin < self._memory.nbytes:
+            part = self._memory[self._begin : self._begin + PART]
+            self._parts.append(from_memory(part, DTYPE_OF_BYTES, (part.nbytes,)))
+            self._begin += PART
+        else:
+            whole = mx.concatenate(self._parts).view(dtypes.type_of(self._held.dtype))
+            self._parts.clear()
+            self._value = whole.reshape(self._held.shape)
+            mx.async_eval(self._value)
+
+
+DTYPE_OF_BYTES = dtypes.value_of(mx.uint8)
