@@ -128,4 +128,7 @@ class Engine:
 
     def step(self) -> bool:
         """Do one unit of work; false when there is none."""
-        return self.runtime.scheduler.step()
+        if self.runtime.scheduler.step():
+            return True
+        self.runtime.note_memory()  # hosts upload while this thread sleeps
+        return False

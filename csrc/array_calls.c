@@ -10,6 +10,13 @@ void* cow_arrays_before_copy(size_t bytes) {
   return bytes >= COW_LONG_COPY ? cow_bootstrap_release_interpreter() : NULL;
 }
 
+void* cow_arrays_memory(const char* operation, size_t bytes) {
+  void* found = cow_memory_new(bytes);
+  if (found || bytes > cow_memory_limit()) return found;
+  cow_request r = {.op = COW_OP_MEMORY_TRIM, .deliver = cow_deliver};
+  return cow_runtime_call(&r, operation) == COW_MLX_OK ? cow_memory_new(bytes) : NULL;
+}
+
 cow_mlx_status cow_arrays_no_memory(const char* operation, size_t bytes) {
   return cow_error(COW_MLX_ENOMEM, operation, COW_REASON_no_memory,
                    DETAILS(SIZE_DETAIL("needed", bytes), SIZE_DETAIL("limit", cow_memory_limit())),
@@ -23,7 +30,7 @@ cow_mlx_status cow_arrays_copy_in(const char* operation, const cow_tensor* from,
                                   cow_mlx_array* out) {
   cow_mlx_status status = cow_arrays_check(operation, from->type.dtype);
   if (status != COW_MLX_OK) return status;
-  void* data = cow_memory_new(from->type.bytes);
+  void* data = cow_arrays_memory(operation, from->type.bytes);
   if (!data) return cow_arrays_no_memory(operation, from->type.bytes);
   void* interpreter = cow_arrays_before_copy(from->type.bytes);
   cow_tensor_gather(from, data);

@@ -20,6 +20,9 @@ cow_mlx_status cow_arrays_look(const char* operation, cow_mlx_array handle, cow_
  */
 void* cow_arrays_before_copy(size_t bytes);
 
+/* Memory of cow_memory_new(), for which the engine gives up what it keeps for reuse if need be. */
+void* cow_arrays_memory(const char* operation, size_t bytes);
+
 cow_mlx_status cow_arrays_no_memory(const char* operation, size_t bytes);
 
 #endif

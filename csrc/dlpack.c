@@ -104,8 +104,8 @@ static void delete_export(struct DLManagedTensorVersioned* managed) {
 }
 
 /* Memory with a copy of the elements; NULL if there is too little. */
-static void* copied(const cow_array_state* state) {
-  void* copy = cow_memory_new(state->type->bytes);
+static void* copied(const char* operation, const cow_array_state* state) {
+  void* copy = cow_arrays_memory(operation, state->type->bytes);
   if (!copy) return NULL;
   void* interpreter = cow_arrays_before_copy(state->type->bytes);
   if (state->type->bytes) memcpy(copy, state->data, state->type->bytes);
@@ -144,7 +144,7 @@ static cow_mlx_status give_away(const char* operation, cow_mlx_array handle, cow
   export* made = calloc(1, sizeof *made);
   /* What lies in the engine's memory is copied, since that goes with the engine. */
   void* shared = made ? cow_array_share(array) : NULL;
-  void* data = shared || !made ? shared : copied(&state);
+  void* data = shared || !made ? shared : copied(operation, &state);
   if (!data) {
     free(made);
     return cow_arrays_no_memory(operation, state.type->bytes);

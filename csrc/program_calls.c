@@ -57,7 +57,7 @@ static bool is_row_major(const cow_tensor* tensor) {
 
 static cow_mlx_status gather(const run* it, const cow_tensor* tensor, cow_array** out) {
   size_t bytes = tensor->type.bytes;
-  void* data = cow_memory_new(bytes);
+  void* data = cow_arrays_memory(it->operation, bytes);
   if (data) {
     void* interpreter = cow_arrays_before_copy(bytes);
     cow_tensor_gather(tensor, data);

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         def memory(self) -> memoryview:
             """Return the elements, row-major, as bytes; only if they are computed."""
 
-        def set_value(self, value: mx.array, is_computed: bool) -> None:
+        def set_value(self, value: mx.array | Submitted, is_computed: bool) -> None:
             """Have another value for it.
 
             Args:

@@ -9,24 +9,23 @@ from cowmlx.programs.dimensions import (
     MAX_DIMENSION,
     Dim,
     Shape,
-    count,
     evaluate_shape,
     names_of,
 )
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.form import Form
 from cowmlx.programs.graph import Graph, Library
-from cowmlx.programs.operations.promotion import BITS
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running.concrete import concrete
 from cowmlx.programs.running.cost import Costs
+from cowmlx.programs.running.memory import Needs, bytes_of
 
 
 def information(form: Form, dimensions: Mapping[str, int] | None) -> dict[str, Any]:
     """Return what is known of a form, and for given dimensions what a run of it takes.
 
-    Shapes are lists of numbers and texts such as "2*batch". Memory and multiplications are those
-    of the program as it is written; what is derived of it takes a small multiple.
+    Shapes are lists of numbers and texts such as "2*batch". Multiplications are those of the
+    program as it is written; what is derived of it takes a small multiple.
 
     Args:
         form: the form.
@@ -114,38 +113,16 @@ def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, A
     ]
     main = library.main
     return {
-        "input_bytes": sum(_bytes(each) for each in inputs),
+        "input_bytes": sum(bytes_of(each) for each in inputs),
         "constant_bytes": sum(
-            _bytes(each.spec)
+            bytes_of(each.spec)
             for graph in (main, *library.functions.values())
             for each in graph.constants.values()
         ),
-        "output_bytes": sum(_bytes(each) for each in results),
-        "intermediate_bytes": _peak(main),
+        "output_bytes": sum(bytes_of(each) for each in results),
+        "intermediate_bytes": Needs(library).of_run(form.levels, form.copies(values)),
         "multiplications": Costs(library).multiplications(main),
     }
-
-
-def _peak(graph: Graph) -> int:
-    """Return the bytes of results that are alive at once, if each goes after its last reader."""
-    nodes = graph.needed(graph.outputs)
-    last = {name: at for at, node in enumerate(nodes) for name in node.inputs if name}
-    last.update((name, len(nodes)) for name in graph.outputs)
-    ending: dict[int, list[str]] = {}
-    alive = peak = 0
-    for at, node in enumerate(nodes):
-        for name in node.outputs:
-            alive += _bytes(graph.specs[name])
-            ending.setdefault(last.get(name, at), []).append(name)
-        peak = max(peak, alive)
-        alive -= sum(_bytes(graph.specs[name]) for name in ending.pop(at, []))
-    return peak
-
-
-def _bytes(spec: Spec) -> int:
-    elements = count(spec.shape)
-    assert isinstance(elements, int)
-    return elements * BITS[spec.dtype] // 8
 
 
 def _nodes(graph: Graph) -> list[dict[str, Any]]:

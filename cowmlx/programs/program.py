@@ -175,10 +175,12 @@ class Run:
 
     Attributes:
         specs: dtypes and shapes of the results.
+        bytes: of memory that the run needs beside its inputs.
     """
 
     def __init__(self, program: Program, traced: Traced, inputs: list[mx.array]) -> None:
         self.specs: tuple[Spec, ...] = traced.specs
+        self.bytes = traced.bytes
         self._program = program
         self._traced = traced
         self._inputs = inputs

@@ -14,6 +14,7 @@ from cowmlx.programs.operations.attributes import attributes_of, names_in
 from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.running.memory import made_by
 
 Prepared = tuple[Operation, dict[str, object]]
 
@@ -45,8 +46,10 @@ def prepare(name: str, attributes: str | None) -> Prepared:
 
 def apply(
     prepared: Prepared, arrays: Sequence[mx.array | None], gpu: bool = False
-) -> tuple[list[mx.array], list[Check]]:
-    """Return the results of an operation, which are lazy, and what has to be looked at.
+) -> tuple[list[mx.array], list[Check], int]:
+    """Return the results of an operation, which are lazy, what has to be looked at, and bytes.
+
+    The bytes are those of the results once they are computed.
 
     Args:
         prepared: the operation and its attributes.
@@ -62,7 +65,8 @@ def apply(
     specs = [
         None if each is None else Spec(tuple(each.shape), name_of(each.dtype)) for each in given
     ]
-    for spec in row.infer(specs, attributes):
+    found = row.infer(specs, attributes)
+    for spec in found:
         if gpu and spec.dtype == "float64":
             raise Unsupported(
                 f"{row.name} gives float64, which a GPU does not have",
@@ -70,4 +74,4 @@ def apply(
                 dtypes="float64",
             )
     checks = [] if row.checks is None else row.checks(given, attributes)
-    return row.compute(given, attributes), checks
+    return row.compute(given, attributes), checks, made_by(row.name, found)

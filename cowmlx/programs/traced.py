@@ -15,6 +15,7 @@ from cowmlx.programs.running import unsupported
 from cowmlx.programs.running.compiling import Unit
 from cowmlx.programs.running.concrete import concrete
 from cowmlx.programs.running.flags import Flags
+from cowmlx.programs.running.memory import Needs
 from cowmlx.programs.running.plan import Segment
 from cowmlx.programs.running.rounds import Rounds, Steps, Units
 from cowmlx.programs.running.tracing import Decisions
@@ -31,6 +32,9 @@ class Traced:
         values: of all its dimensions.
         finite: whether numbers that are not finite are errors.
 
+    Attributes:
+        bytes: that a run needs beside its inputs.
+
     Raises:
         ProgramError: shapes that cannot meet for these values.
     """
@@ -41,6 +45,7 @@ class Traced:
         )
         self._form = form
         self._library = concrete(form.library, values)
+        self.bytes = Needs(self._library).of_run(form.levels, form.copies(values))
         self._finite = finite
         self._units = Units(self._library, finite)
         self._depth = MAX_TRACED_DEPTH // GROWTH ** max(form.levels - 1, 0)

@@ -51,6 +51,23 @@ class Arrays:
     def start(self) -> None:
         """Let hosts open arrays."""
         self._table.start(self._has_float64)
+        self._runtime.note_memory()
+
+    def require_room(self, size: int, what: str) -> None:
+        """Make sure that memory may be taken within the runtime's limit.
+
+        Raises:
+            OutOfMemory: it may not.
+        """
+        self._runtime.note_memory()
+        used, limit = self._table.memory_in_use(), mx.get_memory_limit()
+        if size > limit - used:
+            raise OutOfMemory(
+                f"{what} needs {size} bytes of memory, and there are fewer; {used} of at most "
+                f"{limit}, runtime_params.memory_limit, are in use",
+                needed=size,
+                limit=limit,
+            )
 
     def stop(self) -> None:
         """Close every array."""
@@ -94,6 +111,7 @@ class Arrays:
         if value is None:
             value = uploads.at_once(held)
         if value is None:
+            self.require_room(held.memory().nbytes, "the array")
             value = Submitted()
             held.set_value(value, is_computed=False)
             self._runtime.scheduler.add(uploads.Upload(held, value, self.stream))
@@ -168,7 +186,7 @@ class Arrays:
         if held.is_computed:
             call.succeed()
             return
-        self._runtime.scheduler.add(ArrayWait(call, handle, held, timeout_ms, self.stream))
+        self._runtime.scheduler.add(ArrayWait(call, handle, held, timeout_ms, self))
 
     @keeps_call
     def arrays_load(self, call: Call, path: str, names: list[str]) -> None:
@@ -182,12 +200,40 @@ class Arrays:
         """Save arrays under names."""
         array_files.check_names(names)
         arrays = dict(zip(names, [self.held(handle) for handle in handles], strict=True))
-        steps = _save(path, arrays, dict(zip(names, handles, strict=True)))
+        steps = self._save(path, arrays, dict(zip(names, handles, strict=True)))
         self._runtime.scheduler.add(FileWork(call, steps, self.stream))
 
     def arrays_info(self, path: str) -> dict[str, Any]:
         """Return what a file of tensors holds."""
         return array_files.info(path)
+
+    def _save(
+        self, path: str, arrays: dict[str, Held], handles: dict[str, int]
+    ) -> Generator[None, None, None]:
+        for name, held in arrays.items():
+            yield from self.compute(handles[name], held)
+        yield from array_files.save(path, arrays)
+
+    def compute(self, handle: int, held: Held) -> Generator[None, None, None]:
+        """Have the elements of an array ready for hosts.
+
+        Raises:
+            OutOfMemory: they need more than the limit leaves.
+        """
+        if held.is_computed:
+            return
+        value = held.value
+        if isinstance(value, Submitted):
+            value = _settled(handle, value)
+        if value is None:
+            return
+        self.require_room(value.nbytes, "the array")
+        value = mx.contiguous(value)
+        mx.async_eval(value)  # others start their steps while this is computed
+        yield
+        mx.eval(value)
+        if not held.is_computed:
+            held.set_value(value, is_computed=True)
 
 
 class FileWork(SteppedCall):
@@ -195,14 +241,6 @@ class FileWork(SteppedCall):
 
     def _succeed(self, result: Any) -> None:
         self._call.succeed(result)
-
-
-def _save(
-    path: str, arrays: dict[str, Held], handles: dict[str, int]
-) -> Generator[None, None, None]:
-    for name, held in arrays.items():
-        yield from _compute(handles[name], held)
-    yield from array_files.save(path, arrays)
 
 
 class ArrayWait(SteppedCall):
@@ -213,13 +251,13 @@ class ArrayWait(SteppedCall):
         handle: the array's, for messages.
         held: the array.
         timeout_ms: how long a run may still take; ``UINT32_MAX``: as long as it does.
-        stream: to compute on.
+        arrays: computes it.
     """
 
     def __init__(
-        self, call: Call, handle: int, held: Held, timeout_ms: int, stream: mx.Stream
+        self, call: Call, handle: int, held: Held, timeout_ms: int, arrays: Arrays
     ) -> None:
-        super().__init__(call, _compute(handle, held), stream, held)
+        super().__init__(call, arrays.compute(handle, held), arrays.stream, held)
         self._held = held
         self._timeout_ms = timeout_ms
         self._deadline = time.monotonic() + timeout_ms / 1000
@@ -235,22 +273,6 @@ class ArrayWait(SteppedCall):
                 value=self._timeout_ms,
             )
         return False
-
-
-def _compute(handle: int, held: Held) -> Generator[None, None, None]:
-    if held.is_computed:
-        return
-    value = held.value
-    if isinstance(value, Submitted):
-        value = _settled(handle, value)
-    if value is None:
-        return
-    value = mx.contiguous(value)
-    mx.async_eval(value)  # others start their steps while this is computed
-    yield
-    mx.eval(value)
-    if not held.is_computed:
-        held.set_value(value, is_computed=True)
 
 
 def _settled(handle: int, submitted: Submitted) -> mx.array:

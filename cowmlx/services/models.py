@@ -63,6 +63,7 @@ class Models:
         angles.forget()
         mx.clear_cache()
         self._runtime.arrays.trim()
+        self._runtime.note_memory()
 
     @keeps_call
     def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ class Application(SteppedCall):
     def __init__(
         self, call: Call, prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
     ) -> None:
-        super().__init__(call, _steps(prepared, given, gpu), arrays.stream)
+        super().__init__(call, _steps(prepared, given, gpu, arrays), arrays.stream)
         self._arrays = arrays
         self._pending = [each for each in given if isinstance(each, Submitted)]
 
@@ -90,10 +90,11 @@ class Application(SteppedCall):
 
 
 def _steps(
-    prepared: single.Prepared, given: Given, gpu: bool
+    prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
 ) -> Generator[None, None, list[mx.array]]:
-    arrays = [each.get() if isinstance(each, Submitted) else each for each in given]
-    results, checks = single.apply(prepared, arrays, gpu)
+    values = [each.get() if isinstance(each, Submitted) else each for each in given]
+    results, checks, size = single.apply(prepared, values, gpu)
+    arrays.require_room(size, prepared[0].name)
     if checks:
         looked = [check.found for check in checks]
         mx.async_eval(looked)

@@ -107,9 +107,11 @@ class Programs:
                 _stand_in(held) if isinstance(value, Submitted) else value
                 for held, value in zip(inputs, values, strict=True)
             ]
-            specs = program.run(stand_ins, check_finite=finite).specs
+            planned = program.run(stand_ins, check_finite=finite)
+        specs = planned.specs
         _require_fits(program, specs, wanted)
-        del stand_ins
+        self._arrays.require_room(planned.bytes, "the run")
+        del stand_ins, planned
         epoch = call.cancel_epoch
 
         def is_canceled() -> bool:
@@ -122,7 +124,7 @@ class Programs:
         for array in given:
             self._arrays.close(array)
         inputs.clear()
-        run = ProgramRun(end, program, Inputs(values, lazy), finite, stream, is_canceled)
+        run = ProgramRun(end, program, Inputs(values, lazy), finite, self._arrays, is_canceled)
         self._runtime.scheduler.add(run)
 
     def _hold(self, result: mx.array) -> Held:

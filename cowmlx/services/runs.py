@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cowmlx.arrays.table import Held
     from cowmlx.calls import Call
     from cowmlx.programs.program import Program
+    from cowmlx.services.arrays import Arrays
 
     Hold = Callable[[mx.array], Held]
 
@@ -63,7 +64,7 @@ class ProgramRun(SteppedCall):
         program: what is run.
         inputs: what it is given; nobody else holds what may be computed in place.
         check_finite: whether numbers that are not finite are errors.
-        stream: to compute on.
+        arrays: knows what memory there may be, and on which stream is computed.
         is_canceled: whether the host has cancelled it.
     """
 
@@ -73,11 +74,13 @@ class ProgramRun(SteppedCall):
         program: Program,
         inputs: Inputs,
         check_finite: bool,
-        stream: mx.Stream,
+        arrays: Arrays,
         is_canceled: Callable[[], bool],
     ) -> None:
         # All of a call that it needs is how that ends.
-        super().__init__(cast("Call", call), _steps(program, inputs, check_finite), stream, program)
+        ending = cast("Call", call)
+        steps = _steps(program, inputs, check_finite, arrays)
+        super().__init__(ending, steps, arrays.stream, program)
         self._inputs = inputs
         self._is_canceled = is_canceled
 
@@ -135,11 +138,12 @@ class Submission:
 
 
 def _steps(
-    program: Program, inputs: Inputs, check_finite: bool
+    program: Program, inputs: Inputs, check_finite: bool, arrays: Arrays
 ) -> Generator[None, None, list[mx.array]]:
-    arrays = yield from inputs.compute()
-    run = program.run(arrays, check_finite=check_finite)
-    arrays.clear()
+    values = yield from inputs.compute()
+    run = program.run(values, check_finite=check_finite)
+    values.clear()
+    arrays.require_room(run.bytes, "the run")  # others have run since it was checked
     results = yield from run.steps()
     return [_row_major(result) for result in results]
 

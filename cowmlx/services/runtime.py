@@ -98,6 +98,10 @@ class Runtime:
             mx.set_cache_limit(self._limits[1])
             self._limits = None
 
+    def note_memory(self) -> None:
+        """Bound what hosts upload by the memory limit, less what mlx has."""
+        self.arrays.bound_memory(mx.get_memory_limit(), mx.get_active_memory())
+
     def abandon(self, error: BaseException, subject: object = None) -> None:
         """End the calls of long work with an error: all, or those that work on ``subject``."""
         for unit in self.scheduler.units:

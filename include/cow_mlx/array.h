@@ -64,7 +64,8 @@ typedef struct cow_mlx_tensor {
  * @param from  what is copied
  * @param out   receives the handle
  * @retval COW_MLX_EUNSUPPORTED  a dtype that the device lacks: FLOAT64 on a GPU
- * @retval COW_MLX_ENOMEM        too little memory, or 16,777,215 arrays are open
+ * @retval COW_MLX_ENOMEM        too little memory, or less within runtime_params.memory_limit; or
+ *                               16,777,215 arrays are open
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_create(const cow_mlx_tensor* from, cow_mlx_array* out);
 

@@ -86,6 +86,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const
  * @retval COW_MLX_EINVAL     also: other dtypes, shapes that do not fit each other, an index out of
  *                            range, a number that is not finite where that is checked, a loop that
  *                            does not end
+ * @retval COW_MLX_ENOMEM     it needs more memory than runtime_params.memory_limit leaves: of a
+ *                            gradient, all that is computed for it; of a loop, one round
  * @retval COW_MLX_ECANCELED  cow_mlx_program_cancel(), or the runtime was stopped meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_program_run(cow_mlx_program program, const cow_mlx_value* inputs,

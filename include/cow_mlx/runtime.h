@@ -27,7 +27,8 @@ typedef struct cow_mlx_runtime_params {
   const char* python_home; /**< Python installation or virtual environment to boot, never "";
                                 NULL: the library's own search (docs/guides/python.md) */
   const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
-  uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; 0: mlx's default */
+  uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; arrays and runs of
+                                programs that would need more are COW_MLX_ENOMEM; 0: mlx's default */
   uint64_t cache_limit;    /**< bytes of freed buffers mlx may keep; 0: mlx's default */
   cow_mlx_log_fn log;      /**< NULL: no log */
   void* log_user_data;

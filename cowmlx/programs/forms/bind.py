@@ -64,6 +64,10 @@ class Bound:
     def _fixed_spec(self, spec: Spec) -> Spec:
         return Spec(substituted(spec.shape, self.fixed), spec.dtype)
 
+    def copies(self, values: Mapping[str, int]) -> int:
+        """Return how many rows are computed at once."""
+        return self._inner.copies(values)
+
     def source(self, output: int) -> str:
         """Return the value of the written program that a result is computed of."""
         return self._inner.source(output)

@@ -71,6 +71,9 @@ class Form(Protocol):
     def selects(self) -> bool:
         """Whether both branches of a ``cond`` are computed, as under vectorisation."""
 
+    def copies(self, values: Mapping[str, int]) -> int:
+        """Return how many rows are computed at once, for values of the dimensions."""
+
     @property
     def steps(self) -> tuple[str, ...]:
         """What was derived, one after the other, for messages and for ``program_info``."""

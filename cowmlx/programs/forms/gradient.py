@@ -38,6 +38,10 @@ class Gradient:
         self._chosen = list(inputs)
         self._value = value
 
+    def copies(self, values: Mapping[str, int]) -> int:
+        """Return how many rows are computed at once."""
+        return self._inner.copies(values)
+
     def source(self, output: int) -> str:
         """Return the value of the written program that a result is computed of."""
         return self._inner.source(self._of)

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import Unsupported
-from cowmlx.programs.dimensions import Dim
+from cowmlx.programs.dimensions import Dim, evaluate
 from cowmlx.programs.failure import shown
 from cowmlx.programs.forms.form import Form, Output, Tracing
 from cowmlx.programs.operations.row import Spec
@@ -41,7 +41,12 @@ class Vectorized:
             Output(each.name, _wider(each.spec, 0, dimension)) for each in inner.outputs
         )
         self._inner = inner
+        self._dimension = dimension
         self._axes = dict(axes)
+
+    def copies(self, values: Mapping[str, int]) -> int:
+        """Return how many rows are computed at once."""
+        return evaluate(self._dimension, values) * self._inner.copies(values)
 
     def source(self, output: int) -> str:
         """Return the value of the written program that a result is computed of."""

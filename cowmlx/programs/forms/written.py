@@ -30,6 +30,10 @@ class Written:
         self.outputs = tuple(Output(name, main.specs[name]) for name in main.outputs)
         self.fixed: Mapping[str, int] = {}
 
+    def copies(self, values: Mapping[str, int]) -> int:
+        """Return how many rows are computed at once."""
+        return 1
+
     def source(self, output: int) -> str:
         """Return the value that a result is."""
         return self.outputs[output].name

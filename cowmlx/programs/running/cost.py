@@ -77,11 +77,17 @@ class Costs:
     def unrolled_node(self, node: Node, specs: Mapping[str, Spec]) -> Unrolled:
         """Return how many nodes a node stands for."""
         inner = [self.unrolled(self._functions[name]) for name in node.functions]
-        steps = _steps(node, specs)
-        assert isinstance(steps, int)
+        steps = steps_of(node, specs)
         nodes = sum(each.nodes for each in inner)
         depth = max((each.depth for each in inner), default=0)
         return Unrolled(1 + steps * nodes, 1 + steps * depth)
+
+
+def steps_of(node: Node, specs: Mapping[str, Spec]) -> int:
+    """Return how many steps a ``scan`` of known shapes has; 1 for other nodes."""
+    steps = _steps(node, specs)
+    assert isinstance(steps, int)
+    return steps
 
 
 def _steps(node: Node, specs: Mapping[str, Spec]) -> Dim:

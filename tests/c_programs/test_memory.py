@@ -1,0 +1,171 @@
+"""What needs more memory than the runtime may have is refused, before any is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_int64, c_size_t
+from math import isqrt
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from support import on_dispatch
+from support.callbacks import StatusError
+from support.programs import graph, node, value
+from support.signatures import ENOMEM
+
+ONE = np.ones(1, np.float32)
+MIB = 1 << 20
+
+
+def outer() -> dict:
+    """n x n numbers of n, and their sum."""
+    return graph(
+        [value("x", ["n", 1])],
+        [
+            node("t", "transpose", "x"),
+            node("all", "multiply", "x", "t"),
+            node("s", "sum", "all"),
+        ],
+        ["s", "all"],
+    )
+
+
+@pytest.fixture
+def too_many(lib) -> int:
+    """A number of which the square, in float32, is more bytes than the limit."""
+    return isqrt(lib.info()["memory"]["limit"] // 4) + 1
+
+
+@contextmanager
+def room(lib, size: int) -> Iterator[None]:
+    """Leave so many bytes within the limit."""
+
+    def change(limit: int | None):
+        def work(service) -> int:
+            mx.clear_cache()
+            service._runtime.note_memory()
+            before = mx.set_memory_limit(
+                service._table.memory_in_use() + size if limit is None else limit
+            )
+            service._runtime.note_memory()
+            return before
+
+        return work
+
+    with on_dispatch.runner(lib) as run:
+        before = run(change(None))
+        try:
+            yield
+        finally:
+            run(change(before))
+
+
+def refused(call, *arguments, **named) -> StatusError:
+    """The error of a call that needs too much: it tells how much, and what there may be."""
+    with pytest.raises(StatusError) as error:
+        call(*arguments, **named)
+    assert (error.value.status, error.value.reason) == (ENOMEM, "no_memory")
+    assert "memory_limit" in str(error.value)
+    assert error.value.details["needed"] > 0 < error.value.details["limit"]
+    return error.value
+
+
+def apply(arrays, operation: str, attributes: str | None, *inputs: int) -> int:
+    """One operation with one result."""
+    out, length = c_int64(), c_size_t()
+    given = (c_int64 * len(inputs))(*inputs)
+    text = None if attributes is None else attributes.encode()
+    call = arrays.c.cow_mlx_array_apply
+    status = call(operation.encode(), given, len(inputs), text, byref(out), 1, byref(length))
+    arrays.lib.check(status)
+    return out.value
+
+
+def test_a_run_that_needs_too_much_changes_nothing(programs, arrays, too_many):
+    program = programs.create(outer())
+    x = arrays.create(np.ones((too_many, 1), np.float32))
+    for params in ({}, {"donate": [0]}, {"submit": True}):
+        error = refused(programs.run, program, [x], 2, **params)
+        assert error.details["needed"] >= 4 * too_many**2
+    assert arrays.type(x) == ("float32", (too_many, 1))
+    small = np.zeros((), np.float32), np.zeros((3, 3), np.float32)
+    programs.run(program, [np.ones((3, 1), np.float32)], small)
+    assert small[0] == 9
+    arrays.free(x)
+    programs.free(program)
+
+
+def test_what_is_derived_needs_more(programs, too_many):
+    """A gradient keeps what is computed, and rows are computed at once."""
+    program = programs.create(outer())
+    gradient = programs.derive(program, gradient={"of": "s", "with_respect_to": ["x"]})
+    rows = programs.derive(program, vectorize={"x": 0}, dimension="rows")
+    n = isqrt(too_many**2 // 2) + 1
+    written = programs.info(program, n=n)["run"]["intermediate_bytes"]
+    assert programs.info(gradient, n=n)["run"]["intermediate_bytes"] == 2 * written
+    assert programs.info(rows, n=n, rows=7)["run"]["intermediate_bytes"] == 7 * written
+    refused(programs.run, gradient, [np.ones((n, 1), np.float32)])
+    refused(programs.run, rows, [np.ones((7, n, 1), np.float32)], 2)
+    for each in (program, gradient, rows):
+        programs.free(each)
+
+
+def test_views_need_no_memory_until_they_are_read(programs, arrays, too_many):
+    x = arrays.create(ONE)
+    shape = f'{{"shape": [{too_many}, {too_many}]}}'
+    wide = apply(arrays, "broadcast_to", shape, x)
+    refused(arrays.wait, wide)
+    refused(apply, arrays, "add", None, wide, x)
+    total = apply(arrays, "min", None, wide)
+    assert arrays.type(total) == ("float32", ())
+    for each in (x, wide, total):
+        arrays.free(each)
+
+
+def test_uploads_are_bounded(programs, arrays, lib, too_many):
+    """Also of a view of few bytes, and of a run's inputs."""
+    wide = np.broadcast_to(ONE, (too_many, too_many))
+    before = lib.info()["handles"]["array"]
+    refused(arrays.create, wide)
+    program = programs.create(graph([value("x", ["n", "n"])], [node("s", "sum", "x")], ["s"]))
+    refused(programs.run, program, [wide])
+    assert lib.info()["handles"]["array"] == before
+    programs.free(program)
+
+
+def test_all_of_it_counts(programs, arrays, lib):
+    """What hosts have uploaded, what runs have made, and both together."""
+    program = programs.create(graph([value("x", ["n"])], [node("y", "exp", "x")], ["y"]))
+    ten = np.zeros(10 * MIB // 4, np.float32)
+    with room(lib, 25 * MIB):
+        first, second = arrays.create(ten), arrays.create(ten)
+        refused(arrays.create, ten)
+        refused(programs.run, program, [first])
+        arrays.free(second)
+        (result,) = programs.run(program, [first])
+        refused(arrays.create, ten)
+        arrays.free(result)
+        second = arrays.create(ten)
+        for each in (first, second):
+            arrays.free(each)
+    (result,) = programs.run(program, [ten])
+    assert (arrays.read(result) == 1).all()
+    arrays.free(result)
+    programs.free(program)
+
+
+def test_a_run_that_waited_is_judged_anew(programs, arrays, lib):
+    """There was room when it was submitted; what it waits for has taken it."""
+    program = programs.create(graph([value("x", ["n"])], [node("y", "exp", "x")], ["y"]))
+    ten = np.zeros(10 * MIB // 4, np.float32)
+    with room(lib, 35 * MIB):
+        (one,) = programs.run(program, [ten], submit=True)
+        (two,) = programs.run(program, [one], submit=True)
+        (three,) = programs.run(program, [two], submit=True)
+        refused(arrays.wait, three)
+        assert (arrays.read(two) == np.float32(np.e)).all()
+        for each in (one, two, three):
+            arrays.free(each)
+    programs.free(program)
