@@ -6,12 +6,12 @@ import argparse
 import signal
 import sys
 
-from cowmlx.commands import info, installation, program, uninstall, wiring
+from cowmlx.commands import info, installation, models, program, uninstall, wiring
 from cowmlx.commands.bundle import command as bundle
 from cowmlx.commands.chat import command as chat
 from cowmlx.commands.doctor import command as doctor
 
-COMMANDS = (installation, info, chat, wiring, program, doctor, bundle, uninstall)
+COMMANDS = (installation, info, models, chat, wiring, program, doctor, bundle, uninstall)
 
 
 def main() -> int:

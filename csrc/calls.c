@@ -64,6 +64,24 @@ cow_mlx_status cow_mlx_model_free(cow_mlx_model model) {
   return CALL(r);
 }
 
+cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bits, char* buffer, size_t capacity, size_t* length) {
+  BEGIN_CALL;
+  REQUIRE(path);
+  REQUIRE_BUFFER(buffer, capacity);
+  REQUIRE(length);
+  cow_model_inspect_args args = {
+      .path = path,
+      .kv_bits = kv_bits,
+      .buffer = {buffer, capacity, length},
+  };
+  cow_request r = {
+      .op = COW_OP_MODEL_INSPECT,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
 cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity, size_t* length) {
   BEGIN_CALL;
   REQUIRE_BUFFER(buffer, capacity);

@@ -318,6 +318,7 @@ cdef extern from "bridge.h" nogil:
         COW_OP_MEMORY_TRIM
         COW_OP_MODEL_LOAD
         COW_OP_MODEL_FREE
+        COW_OP_MODEL_INSPECT
         COW_OP_MODEL_INFO
         COW_OP_MODEL_TOKENIZE
         COW_OP_MODEL_DETOKENIZE
@@ -372,6 +373,11 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef struct cow_model_free_args:
         cow_mlx_model model
+
+    ctypedef struct cow_model_inspect_args:
+        const char* path
+        int32_t kv_bits
+        cow_text_out buffer
 
     ctypedef struct cow_model_info_args:
         cow_mlx_model model

@@ -150,6 +150,20 @@ cdef int write_model_free(cow_request* r, object value) except -1:
     return 0
 
 
+cdef tuple read_model_inspect(cow_request* r):
+    cdef const cow_model_inspect_args* a = <const cow_model_inspect_args*> r.args
+    return (
+        to_string(a.path, "path"),
+        a.kv_bits,
+    )
+
+
+cdef int write_model_inspect(cow_request* r, object value) except -1:
+    cdef const cow_model_inspect_args* a = <const cow_model_inspect_args*> r.args
+    put_text(a.buffer, value)
+    return 0
+
+
 cdef tuple read_model_info(cow_request* r):
     cdef const cow_model_info_args* a = <const cow_model_info_args*> r.args
     return (
@@ -727,6 +741,9 @@ METHODS[<int> COW_OP_MODEL_LOAD] = "model_load"
 READERS[<int> COW_OP_MODEL_FREE] = read_model_free
 WRITERS[<int> COW_OP_MODEL_FREE] = write_model_free
 METHODS[<int> COW_OP_MODEL_FREE] = "model_free"
+READERS[<int> COW_OP_MODEL_INSPECT] = read_model_inspect
+WRITERS[<int> COW_OP_MODEL_INSPECT] = write_model_inspect
+METHODS[<int> COW_OP_MODEL_INSPECT] = "model_inspect"
 READERS[<int> COW_OP_MODEL_INFO] = read_model_info
 WRITERS[<int> COW_OP_MODEL_INFO] = write_model_info
 METHODS[<int> COW_OP_MODEL_INFO] = "model_info"

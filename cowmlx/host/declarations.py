@@ -468,6 +468,16 @@ FUNCTIONS = {
         cow_mlx_status,
         (("model", cow_mlx_model),),
     ),
+    "cow_mlx_model_inspect": (
+        cow_mlx_status,
+        (
+            ("path", c_char_p),
+            ("kv_bits", c_int32),
+            ("buffer", POINTER(c_char)),
+            ("capacity", c_size_t),
+            ("length", POINTER(c_size_t)),
+        ),
+    ),
     "cow_mlx_model_info": (
         cow_mlx_status,
         (

@@ -46,6 +46,7 @@ class Model:
         nbytes: bytes of all arrays.
         quantization: the quantisation settings, or None.
         path: the folder.
+        name: what it is called: its repository's name, or its folder's.
         unread: its weights, if they were left on disk.
         form: what computes it.
         weights_version: a number that no other set of weights in this process has.
@@ -68,6 +69,7 @@ class Model:
         parameters: int,
         nbytes: int,
         path: str,
+        name: str,
         form: Form,
         unread: weights.Unread | None = None,
     ) -> None:
@@ -85,6 +87,7 @@ class Model:
         self.nbytes = nbytes
         self.quantization: dict[str, Any] | None = config.get("quantization")
         self.path = path
+        self.name = name
         self.form = form
         self.weights_version = next(_versions)
         self.remembered = Remembered()
@@ -155,6 +158,7 @@ class Model:
         return {
             "architecture": self.architecture,
             "route": self.route,
+            "name": self.name,
             "path": self.path,
             "parameters": self.parameters,
             "bytes": self.nbytes,

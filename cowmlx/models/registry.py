@@ -7,7 +7,7 @@ from cowmlx import failures
 from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import config as config_files
-from cowmlx.folders import weights
+from cowmlx.folders import places, weights
 from cowmlx.models import adapters, features, full_route, network, quantization
 from cowmlx.models.model import Model
 from cowmlx.networks import architectures, light_route
@@ -44,7 +44,7 @@ def load(
     stream of the thread that steps.
 
     Args:
-        path: a folder in Hugging Face format.
+        path: a folder in Hugging Face format, or its entry in Hugging Face's cache.
         adapter_path: a folder with a LoRA or DoRA adapter, or None.
         lazy: evaluate nothing; weights are read when they are first used.
         trust_remote_code: run code that comes with the model.
@@ -69,7 +69,9 @@ def _load(
     path: str, adapter_path: str | None, lazy: bool, trust: bool, activations: int
 ) -> Generator[tuple[float, str], None, Model]:
     yield 0.0, "config"
+    path, name = places.find(path)
     config_files.check_folder(path)
+    places.refuse_other_formats(path)
     config = config_files.read_config(path)
     architecture = "" if config.get("model_file") else architectures.name(config)
     adapter = None if adapter_path is None else adapters.check(adapter_path)
@@ -107,6 +109,7 @@ def _load(
     route = "light" if light and tokenizer_is_light else "mlx-lm"
     model = _assemble(
         path,
+        name,
         net,
         width,
         config,
@@ -172,6 +175,7 @@ def _prove(net: Module, config: dict[str, Any], package: str) -> int:
 
 def _assemble(
     path: str,
+    name: str,
     net: Module,
     width: int,
     config: dict[str, Any],
@@ -206,6 +210,7 @@ def _assemble(
         parameters=weights.count(net),
         nbytes=weights.nbytes(net),
         path=path,
+        name=name,
         form=form,
         unread=unread,
     )

@@ -1,6 +1,8 @@
-"""A model being loaded: a unit of the scheduler, so that others step meanwhile."""
+"""A model being loaded, or looked at: units of the scheduler, so that others step meanwhile."""
 
 from __future__ import annotations
+
+import mlx.core as mx
 
 from cowmlx.errors import Canceled
 from cowmlx.scheduling.stepped import SteppedCall
@@ -9,8 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
-
-    import mlx.core as mx
 
     from cowmlx.calls import Call
     from cowmlx.models.model import Model
@@ -71,3 +71,18 @@ class Loading(SteppedCall):
             else:
                 self._call.note(loaded)
             self._call.succeed(handle)
+
+
+class Inspecting(SteppedCall):
+    """Looks at a model's folder; nothing is computed.
+
+    Args:
+        call: ends with what is told.
+        steps: do the work, and return that.
+    """
+
+    def __init__(self, call: Call, steps: Generator[None, None, dict[str, Any]]) -> None:
+        super().__init__(call, steps, mx.default_stream(mx.default_device()))
+
+    def _succeed(self, result: Any) -> None:
+        self._call.succeed(result)

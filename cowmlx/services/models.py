@@ -8,13 +8,13 @@ import mlx.core as mx
 
 from cowmlx import _constants as constants
 from cowmlx.accelerate import angles
-from cowmlx.cache.layers import can_quantize
+from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.calls import keeps_call
 from cowmlx.errors import Canceled, InvalidArgument, OutOfRange
 from cowmlx.services.conversations import read_conversation
-from cowmlx.services.loading import Loading
+from cowmlx.services.loading import Inspecting, Loading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,6 +97,17 @@ class Models:
         self._runtime.abandon(Canceled("the model was freed", reason="freed"), model)
         angles.forget()
 
+    @keeps_call
+    def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
+        """Start looking at a model's folder; the call ends with what ``model_inspect`` tells."""
+        from cowmlx.cache.sizes import bytes_of_tokens
+        from cowmlx.models import inspection  # late: a start needs none of it
+
+        if kv_bits not in (0, *BITS):
+            raise OutOfRange("kv_bits", kv_bits, "0, 4 or 8")
+        steps = inspection.inspect(path, lambda model: bytes_of_tokens(model, 1000, kv_bits))
+        self._runtime.scheduler.add(Inspecting(call, steps))
+
     def model_info(self, handle: int) -> dict[str, Any]:
         """Return what ``model_info`` tells."""
         model = self.get(handle)
@@ -108,7 +119,13 @@ class Models:
             "quantise": "in_place" if can_quantize(model) else "no",
             "draft": "in_place" if trims else "no",
         }
-        return {**model.info(), "cache": cache}
+        from cowmlx.folders import recommended  # late: a start needs none of it
+
+        told = {
+            "license": recommended.licence(model.path, model.config),
+            "sampling": recommended.sampling(model.path),
+        }
+        return {**model.info(), **told, "cache": cache}
 
     @keeps_call
     def model_tokenize(self, call: Call, handle: int, text: str, flags: int) -> None:

@@ -46,7 +46,8 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
 
 /**
  * Load a model folder in the Hugging Face layout: config.json, *.safetensors,
- * tokenizer.json, optionally a chat template. Never touches the network.
+ * tokenizer.json, optionally a chat template. Never touches the network. Of Hugging Face's cache
+ * the path is that of a model's entry (models--org--name), or of one of its snapshots.
  *
  * Progress is that of weights really in memory, group by group; a false from
  * the callback cancels before the next group and frees what was loaded.
@@ -75,9 +76,35 @@ COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_mo
 COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
 
 /**
+ * Tell what is in a model's folder without loading it, as a JSON object:
+ *
+ * - "name", "path", "architecture", "parameters", "quantization", "context_length",
+ *   "vocabulary_size", "chat_template", "tools" and "thinking": as in cow_mlx_model_info(), or null
+ *   if it does not load.
+ * - "bits" of a weight, "bytes" of all weights in memory, and "cache_bytes_per_1000_tokens" of a
+ *   context, or null if that cannot be told.
+ * - "license": what config.json or README.md name, or null.
+ * - "sampling": the members of cow_mlx_generation_params that generation_config.json recommends.
+ * - "loads": whether cow_mlx_model_load() with default params and enough memory would succeed, as
+ *   far as can be told without reading the weights; "problem": null, or why not: "status",
+ *   "message", "reason" and "details" of the error.
+ *
+ * Contexts go on generating meanwhile.
+ *
+ * @param path     as for cow_mlx_model_load()
+ * @param kv_bits  of the context, as in cow_mlx_context_params: 0, 4 or 8
+ * @retval COW_MLX_ENOENT        there is no such folder; the message tells what to do
+ * @retval COW_MLX_EINVAL        also: kv_bits is something else
+ * @retval COW_MLX_EBUFFER       capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bits, char* buffer,
+                                                 size_t capacity, size_t* length);
+
+/**
  * Tell about a model, as a JSON object:
  *
- * - "architecture", "path", "parameters", "bytes", "quantization" (as in config.json, or null).
+ * - "architecture", "name" ("org/name" from Hugging Face's cache, else the folder's), "path",
+ *   "parameters", "bytes", "quantization" (as in config.json, or null).
  * - "route": "light", or "mlx-lm" where the whole of mlx-lm was needed.
  * - "context_length" (tokens), "vocabulary_size" (logits), "tokenizer_size" (tokens with a text).
  * - "bos_token", "eos_token" ({"id": 1, "text": "<s>"}, or null), "special_tokens" (the same by
@@ -92,6 +119,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  *   reasons, each with the number of layers that it is about. null as long as weights that were
  *   loaded lazily are not read. Without kernels a CPU computes slowly with weights of 16 bits; a
  *   warning at load says so.
+ * - "license" and "sampling": as in cow_mlx_model_inspect().
  * - "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
  *   "draft": "in_place", "recomputed" or "no". With a sliding window "in_place" holds until the
  *   window is full: then trim_end recomputes, and nothing is guessed.

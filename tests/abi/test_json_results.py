@@ -14,6 +14,7 @@ from support.library import Library
 VALUES = {
     "cow_mlx_runtime_info": {"booted", "joined", "openblas", "reference", "accelerate"},
     "cow_mlx_model_info": {"light", "mlx-lm", "in_place", "recomputed", "no"},
+    "cow_mlx_model_inspect": {"status", "message", "reason", "details"},  # of a problem
     "cow_mlx_context_info": {"ECANCELED", "canceled"},
 }
 # Objects whose keys are data: the model's own, or a list of them.

@@ -68,7 +68,7 @@ FLOORS = {
         ["bounds"],
     ],
     "cowmlx.commands": [
-        ["chat", "info", "program", "uninstall", "wiring"],
+        ["chat", "info", "models", "program", "uninstall", "wiring"],
         ["doctor"],
         ["bundle"],
         ["*"],

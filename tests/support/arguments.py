@@ -36,6 +36,7 @@ PLAIN = {
     "add_special": False,
     "flags": 0,
     "id": 0,
+    "kv_bits": 0,
     "max_tokens": 0,
     "min_p": 0.0,
     "repeat_penalty": 0.0,

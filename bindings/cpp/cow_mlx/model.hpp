@@ -56,6 +56,15 @@ class Model {
 
   cow_mlx_model handle() const noexcept { return handle_.get(); }
 
+  /** Tell what is in a model's folder without loading it, as a JSON object.
+   *  @param kv_bits  of a context: 0, 4 or 8 */
+  static std::string inspect(const std::string& path, std::int32_t kv_bits = 0) {
+    return detail::fill<std::string>(
+        4096, [&](char* buffer, std::size_t size, std::size_t* length) {
+          return cow_mlx_model_inspect(path.c_str(), kv_bits, buffer, size, length);
+        });
+  }
+
   /** Tell about the model, as a JSON object. */
   std::string info() const {
     return detail::fill<std::string>(4096,

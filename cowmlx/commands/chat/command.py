@@ -33,18 +33,19 @@ def chat(arguments: argparse.Namespace) -> None:
     from cowmlx.host.library import HostError, Library
 
     options = {"tools": _read(arguments.tools)} if arguments.tools else {}
-    sampling = _sampling(arguments)
     shown = screen()
     try:
         with Library(installation.library()) as library:
             model = _load(library, arguments)
+            info = library.described("model_info", model)
             params = {"kv_bits": arguments.kv_bits} if arguments.kv_bits else {}
             filled = library.params("context", **params)
             context = library.opened("context_create", model, filled)
+            sampling = _sampling(arguments, info["sampling"])
             conversation = Conversation(library, context, sampling, options, [])
             conversation.set_system(arguments.system)
             if sys.stdin.isatty():
-                shown.note(f"{os.path.basename(os.path.abspath(arguments.model))}: /help helps")
+                shown.note(f"{info['name']}: /help helps")
             Session(conversation, shown, reader()).run()
     except HostError as error:
         raise CommandError(str(error)) from None
@@ -65,23 +66,12 @@ def _load(library: Library, arguments: argparse.Namespace) -> int:
     return library.opened("model_load", os.fsencode(arguments.model), params)
 
 
-def _sampling(arguments: argparse.Namespace) -> dict[str, Any]:
+def _sampling(arguments: argparse.Namespace, recommended: dict[str, Any]) -> dict[str, Any]:
     """What the user says, or else what the model's folder recommends."""
-    path = os.path.join(arguments.model, "generation_config.json")
-    found = _read(path) if os.path.isfile(path) else {}
-    sampling: dict[str, Any] = {"temperature": _TEMPERATURE}
-    for name, kind in _SAMPLING.items():
-        value = found.get(name) if isinstance(found, dict) else None
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-            sampling[name] = kind(value)
-    if isinstance(found, dict) and found.get("do_sample") is False:
-        sampling = {"temperature": 0.0}
-    for name in _SAMPLING:
-        if (given := getattr(arguments, name)) is not None:
-            sampling[name] = given
-    seed = arguments.seed
-    sampling["seed"] = secrets.randbits(64) if seed is None else seed % 2**64
-    return sampling
+    given = {name: getattr(arguments, name) for name in _SAMPLING}
+    said = {name: value for name, value in given.items() if value is not None}
+    seed = secrets.randbits(64) if arguments.seed is None else arguments.seed % 2**64
+    return {"temperature": _TEMPERATURE, **recommended, **said, "seed": seed}
 
 
 def _read(path: str) -> Any:

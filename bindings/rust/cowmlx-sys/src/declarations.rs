@@ -275,6 +275,14 @@ functions! {
     ) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_model_free(model: cow_mlx_model) -> cow_mlx_status;
+    /// Tell what is in a model's folder without loading it, as a JSON object.
+    fn cow_mlx_model_inspect(
+        path: *const c_char,
+        kv_bits: i32,
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
     /// Tell about a model, as a JSON object.
     fn cow_mlx_model_info(
         model: cow_mlx_model,

@@ -144,6 +144,19 @@ impl<'r> Model<'r> {
         opened(status, || Self { raw, _runtime: runtime })
     }
 
+    /// Tell what is in a model's folder without loading it, as a JSON object; `kv_bits` of a
+    /// context: 0, 4 or 8.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_model_inspect`.
+    pub fn inspect(_runtime: &Runtime, path: impl AsRef<Path>, kv_bits: i32) -> Result<String> {
+        let path = c_path("model_inspect: path", path.as_ref())?;
+        // SAFETY: the path ends with NUL, the buffer has that capacity.
+        buffer::text(|text, capacity, length| unsafe {
+            sys::cow_mlx_model_inspect(path.as_ptr(), kv_bits, text, capacity, length)
+        })
+    }
+
     /// The handle, for calls of [`sys`](crate::sys).
     pub fn as_raw(&self) -> sys::cow_mlx_model {
         self.raw

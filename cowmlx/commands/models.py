@@ -1,0 +1,137 @@
+"""The models that lie in Hugging Face's cache and in folders, and whether they fit this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from cowmlx.commands import installation, pythons
+from cowmlx.commands.terminal import CommandError, running, write
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_COMFORTABLE = 0.75  # of the machine's memory: the rest is the system's and other programs'
+_BESIDE = 40 << 20  # bytes of the process besides the weights
+_TOKENS = 4000  # of a conversation whose cache has to fit, too
+_MAX_NAME = 48
+
+
+def models(arguments: argparse.Namespace) -> None:
+    """List the models in Hugging Face's cache and in folders."""
+    if lack := pythons.wrong():
+        raise CommandError(f"{lack}; {pythons.right()}")
+    from cowmlx.host.library import HostError, Library
+
+    found: list[dict[str, Any]] = []
+    with Library(installation.library()) as library:
+        for path in _folders(arguments.folder):
+            try:
+                told = library.described("model_inspect", os.fsencode(path), arguments.kv_bits)
+            except HostError as error:  # an unfinished download
+                told = {"name": os.path.basename(path), "path": path, "loads": False}
+                told["problem"] = {"message": error.message}
+            found.append({**told, **_fits(told)})
+    if arguments.json:
+        write(json.dumps(found, indent=1) + "\n")
+    elif found:
+        write(_table(found))
+    else:
+        write("no models; name folders, or download one: hf download ORG/NAME\n")
+
+
+def _folders(given: list[str]) -> list[str]:
+    """Return where models may be: the cache's entries, and folders or what is in them."""
+    from cowmlx.folders import places
+
+    found = []
+    cache = places.cache()
+    if os.path.isdir(cache):
+        found = [os.path.join(cache, name) for name in sorted(os.listdir(cache))]
+        found = [path for path in found if os.path.basename(path).startswith("models--")]
+    for folder in given:
+        if not os.path.isdir(folder):
+            raise CommandError(f"no such directory: {folder}")
+        if _is_model(folder):
+            found.append(folder)
+            continue
+        inner = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
+        found += [path for path in inner if _is_model(path)]
+    return found
+
+
+def _is_model(path: str) -> bool:
+    """Whether a folder is a model's, if perhaps in another format."""
+    if not os.path.isdir(path):
+        return False
+    names = os.listdir(path)
+    return (
+        "config.json" in names
+        or os.path.basename(os.path.abspath(path)).startswith("models--")
+        or any(name.endswith((".gguf", ".safetensors")) for name in names)
+    )
+
+
+def _fits(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the bytes that a conversation takes, and whether this machine has them."""
+    if not told["loads"]:
+        return {"needed_bytes": None, "fits": None}
+    cache = (told["cache_bytes_per_1000_tokens"] or 0) * _TOKENS // 1000
+    needed = told["bytes"] + cache + _BESIDE
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    fits = "yes" if needed <= _COMFORTABLE * memory else "tight" if needed <= memory else "no"
+    return {"needed_bytes": needed, "fits": fits}
+
+
+def _table(found: list[dict[str, Any]]) -> str:
+    heads = ("model", "architecture", "parameters", "bits", "memory", "context", "fits")
+    rows = [heads, *(_row(told) for told in found)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(heads))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    for told in found:
+        if not told["loads"]:
+            lines += ["", f"{told['name']}: {told['problem']['message']}"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(told: dict[str, Any]) -> tuple[str, ...]:
+    name = told["name"]
+    if len(name) > _MAX_NAME:
+        name = name[: _MAX_NAME - 1] + "…"
+    architecture = told.get("architecture") or "?"
+    if not told["loads"]:
+        return (name, architecture, "", "", "", "", "does not load")
+    return (
+        name,
+        architecture,
+        _short(told["parameters"]),
+        str(told["bits"]),
+        f"{told['needed_bytes'] / 1e9:.2f} GB",
+        f"{told['context_length']:,}",
+        told["fits"],
+    )
+
+
+def _short(count: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``models``."""
+    parser = commands.add_parser("models", help=models.__doc__, description=__doc__)
+    parser.add_argument(
+        "folder", metavar="FOLDER", nargs="*", help="a model's folder, or one that holds some"
+    )
+    parser.add_argument("--json", action="store_true", help="all that is known, as JSON")
+    parser.add_argument(
+        "--kv-bits", type=int, choices=(0, 4, 8), default=0, help="of keys and values; default 0"
+    )
+    parser.set_defaults(run=running(models, "", "folder"))

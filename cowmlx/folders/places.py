@@ -1,0 +1,148 @@
+"""Where a model's folder is, and what it is called.
+
+A folder as it is; a snapshot in Hugging Face's cache, or the cache's entry for a model, which has
+snapshots. Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from cowmlx.errors import BadFormat, InputOutput, NotFound, Unsupported
+
+_ENTRY = re.compile(r"models--([\w.-]+)")
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_LFS = b"version https://git-lfs.github.com/spec/"
+_MAX_POINTER = 1024  # bytes
+_MAX_NAME = 256
+
+
+def find(path: str) -> tuple[str, str]:
+    """Return the folder that a path means, and the model's name.
+
+    That is "org/name" for one of Hugging Face's cache, else the folder's.
+
+    Raises:
+        NotFound: there is none; the message tells what is there instead, and what to do.
+        Unsupported: it is a file that mlx does not read.
+    """
+    if not os.path.isdir(path):
+        raise _nothing_at(path)
+    full = os.path.abspath(path)
+    if entry := _ENTRY.fullmatch(os.path.basename(full)):
+        return _snapshot(path), _readable(entry[1])
+    folder, last = os.path.split(os.path.dirname(full))
+    if last == "snapshots" and (entry := _ENTRY.fullmatch(os.path.basename(folder))):
+        return path, _readable(entry[1])
+    return path, os.path.basename(full) or full
+
+
+def refuse_other_formats(path: str) -> None:
+    """Say what to do with weights that mlx does not read, or that are not there yet.
+
+    Raises:
+        Unsupported: the folder has no safetensors, but weights in GGUF or of PyTorch.
+        BadFormat: its weights are pointers of Git LFS.
+    """
+    names = sorted(os.listdir(path))
+    weights = [name for name in names if name.endswith(".safetensors")]
+    for name in weights:
+        if _is_pointer(os.path.join(path, name)):
+            raise BadFormat(
+                f"{path}/{name} is a pointer of Git LFS, and the weights are not there: run "
+                "`git lfs pull` in the folder, or download it with `hf download`",
+                file=name,
+            )
+    if weights:
+        return
+    for ending, advice in _OTHERS.items():
+        found = [name for name in names if name.endswith(ending)]
+        if found:
+            raise Unsupported(f"{path} has {found[0]}: {advice}", file=found[0])
+
+
+_CONVERT = "`mlx_lm.convert --hf-path FOLDER --mlx-path OTHER` makes it of the original weights"
+_OTHERS = {
+    ".gguf": "GGUF is llama.cpp's format; a model here is a folder with config.json, "
+    f"model*.safetensors and tokenizer.json. {_CONVERT}",
+    ".bin": f"weights of PyTorch are not read, since they can hold code. {_CONVERT}",
+    ".pth": f"weights of PyTorch are not read, since they can hold code. {_CONVERT}",
+}
+
+
+def _nothing_at(path: str) -> NotFound | Unsupported:
+    if os.path.exists(path):
+        if path.endswith(".gguf"):
+            return Unsupported(f"{path}: {_OTHERS['.gguf']}", file=path)
+        return NotFound(f"{path} is not a directory; pass the folder of the model", file=path)
+    if path.startswith("~"):
+        return NotFound(
+            f"no such directory: {path}; ~ means the home folder to a shell alone: pass "
+            f"{os.path.expanduser(path)}",
+            file=path,
+        )
+    if _REPOSITORY.fullmatch(path) and not os.path.isdir(os.path.dirname(path)):
+        entry = os.path.join(cache(), f"models--{path.replace('/', '--')}")
+        if os.path.isdir(entry):
+            return NotFound(
+                f"no such directory: {path}; Hugging Face's cache has it: pass {entry}", file=path
+            )
+        return NotFound(
+            f"no such directory: {path}; if that is a model of Hugging Face, download it first "
+            f"(`hf download {path}`), then pass {entry}",
+            file=path,
+        )
+    return NotFound(f"no such directory: {path}", file=path)
+
+
+def cache() -> str:
+    """Return the folder of Hugging Face's cache, as its own tools find it."""
+    home = os.environ.get("HF_HOME") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface"
+    )
+    return os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
+
+
+def _snapshot(entry: str) -> str:
+    """Return the snapshot of a cache's entry that its branch main is at, or else the only one.
+
+    Raises:
+        NotFound: there is none, or several.
+    """
+    snapshots = os.path.join(entry, "snapshots")
+    names = sorted(os.listdir(snapshots)) if os.path.isdir(snapshots) else []
+    main = os.path.join(entry, "refs", "main")
+    if os.path.isfile(main):
+        try:
+            with open(main, encoding="utf-8") as file:
+                named = file.read(_MAX_NAME).strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise InputOutput(f"cannot read {main}: {exc}", file=main) from exc
+        if named in names:
+            return os.path.join(snapshots, named)
+    if len(names) == 1:
+        return os.path.join(snapshots, names[0])
+    if not names:
+        raise NotFound(
+            f"{entry} has no snapshots: its download has not ended; run it again", file=entry
+        )
+    raise NotFound(
+        f"{entry} has {len(names)} snapshots, and refs/main names none of them; pass one: "
+        f"{os.path.join(snapshots, names[-1])}",
+        file=entry,
+    )
+
+
+def _readable(entry: str) -> str:
+    return entry.replace("--", "/", 1)
+
+
+def _is_pointer(path: str) -> bool:
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > _MAX_POINTER:
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(_LFS)) == _LFS
+    except OSError:
+        return False  # whoever reads the weights says why
