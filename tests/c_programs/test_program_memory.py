@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def outer() -> dict:
-    """n x n numbers of n, and their sum."""
+    """A square of n x n numbers of n, and their sum."""
     return graph(
         [value("x", ["n", 1])],
         [
