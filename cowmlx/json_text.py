@@ -13,10 +13,17 @@ from itertools import accumulate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
 MAX_DEPTH = 256  # arrays and objects in each other
+SLICE = 1 << 16  # characters that are read at once where a text is read in steps
+ENTRY = 1 << 6  # characters for which the way to each part of them counts
+
+SEVERAL = 256  # values that are told at once where a text is made in steps
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_PLAIN = re.compile(r'[^"\[\]{}]*')  # numbers, words, and what is between them
 
 # A string, closed or not. Possessive, so that no text takes more than one pass.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -54,6 +61,150 @@ def parse(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
         return json.loads(text, object_pairs_hook=pairs)
 
 
+def parse_steps(
+    text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Generator[None, None, Any]:
+    """Return the value of a JSON text as :func:`parse` does, in steps: yields after each slice."""
+    if len(text) <= SLICE:
+        return parse(text, pairs)
+    with _told():
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text))
+        reader = _Reader(text, pairs)
+        value, end = yield from reader.value(reader.skip(0), 0)
+        if reader.skip(end) < len(text):
+            raise json.JSONDecodeError("Extra data", text, reader.skip(end))
+        return value
+
+
+def dump_steps(value: Any, depth: int = 3) -> Generator[None, None, str]:
+    """Return a value as a JSON text, in steps.
+
+    Args:
+        value: the value.
+        depth: how deep lists and objects are told part by part.
+    """
+    if depth and isinstance(value, dict):
+        members = []
+        for name, one in value.items():
+            told = yield from dump_steps(one, depth - 1)
+            members.append(f"{json.dumps(name, ensure_ascii=False)}: {told}")
+        return f"{{{', '.join(members)}}}"
+    if depth and isinstance(value, list):
+        parts = []
+        for at, one in enumerate(value):
+            parts.append((yield from dump_steps(one, depth - 1)))
+            if at % SEVERAL == SEVERAL - 1:
+                yield
+        return f"[{', '.join(parts)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Reader:
+    """Reads a long text: values that fit a slice at once, others part by part.
+
+    Args:
+        text: the text.
+        pairs: makes the value of an object.
+    """
+
+    def __init__(
+        self, text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+    ) -> None:
+        self._text = text
+        self._pairs: Callable[[list[tuple[str, Any]]], Any] = pairs or dict
+        self._decode = json.JSONDecoder(object_pairs_hook=pairs).raw_decode
+        self._read = 0
+
+    def skip(self, at: int) -> int:
+        """Return where white space ends."""
+        found = _SPACE.match(self._text, at)
+        return at if found is None else found.end()
+
+    def value(self, at: int, depth: int) -> Generator[None, None, tuple[Any, int]]:
+        """Return the value that begins at a place, and where it ends."""
+        for size in (SLICE >> 6, SLICE):
+            part = self._text[at : at + size]
+            _check_depth(part, MAX_DEPTH - depth)
+            try:
+                found, end = self._decode(part)
+            except json.JSONDecodeError:  # it may be longer
+                continue
+            if end < len(part) or at + end == len(self._text):
+                yield from self._rest(end + ENTRY)
+                return found, at + end
+        opening = self._text[at : at + 1]
+        if opening == "[":
+            return (yield from self._list(at + 1, depth + 1))
+        if opening == "{":
+            return (yield from self._object(at + 1, depth + 1))
+        return self._decode(self._text, at)
+
+    def _rest(self, count: int) -> Generator[None]:
+        self._read += count
+        if self._read >= SLICE // 2:
+            self._read = 0
+            yield
+
+    def _list(self, at: int, depth: int) -> Generator[None, None, tuple[list[Any], int]]:
+        found: list[Any] = []
+        at = self.skip(at)
+        if self._text[at : at + 1] == "]":
+            return found, at + 1
+        alone = at  # up to here elements are read one by one
+        while True:
+            several, comma = self._several(at, depth) if at >= alone else ([], at + SLICE)
+            if several:
+                found += several
+                yield from self._rest(comma - at)
+                at = self.skip(comma + 1)
+                continue
+            alone = max(alone, comma)
+            value, at = yield from self.value(at, depth)
+            found.append(value)
+            at = self.skip(at)
+            if self._text[at : at + 1] == "]":
+                return found, at + 1
+            at = self._expect(",", at)
+
+    def _several(self, at: int, depth: int) -> tuple[list[Any], int]:
+        """Return elements of a list up to a comma, and where that is; none if it is not theirs."""
+        plain = _PLAIN.match(self._text, at, at + SLICE)
+        comma = -1 if plain is None else self._text.rfind(",", at, plain.end())
+        if comma < at:
+            comma = self._text.rfind("},", at, at + SLICE) + 1
+        if comma <= at:
+            return [], at + SLICE
+        part = self._text[at:comma]
+        _check_depth(part, MAX_DEPTH - depth)
+        try:
+            return json.loads(f"[{part}]", object_pairs_hook=self._pairs), comma
+        except json.JSONDecodeError:  # it is another list's, or what is no element tells where
+            return [], comma
+
+    def _object(self, at: int, depth: int) -> Generator[None, None, tuple[Any, int]]:
+        found: list[tuple[str, Any]] = []
+        at = self.skip(at)
+        if self._text[at : at + 1] == "}":
+            return self._pairs(found), at + 1
+        while True:
+            if self._text[at : at + 1] != '"':
+                message = "Expecting property name enclosed in double quotes"
+                raise json.JSONDecodeError(message, self._text, at)
+            name, at = self._decode(self._text, at)
+            value, at = yield from self.value(self._expect(":", self.skip(at)), depth)
+            found.append((name, value))
+            at = self.skip(at)
+            if self._text[at : at + 1] == "}":
+                return self._pairs(found), at + 1
+            at = self._expect(",", at)
+
+    def _expect(self, delimiter: str, at: int) -> int:
+        if self._text[at : at + 1] != delimiter:
+            raise json.JSONDecodeError(f"Expecting {delimiter!r} delimiter", self._text, at)
+        return self.skip(at + 1)
+
+
 def parse_front(text: str, start: int) -> tuple[Any, int]:
     """Return the JSON value that begins at ``start``, and where it ends.
 
@@ -83,15 +234,15 @@ def _told() -> Iterator[None]:
         raise Malformed(f"it holds a number that cannot be read ({exc})") from exc
 
 
-def _check_depth(text: str) -> None:
-    """Require that arrays and objects are in each other at most :data:`MAX_DEPTH` deep.
+def _check_depth(text: str, most: int = MAX_DEPTH) -> None:
+    """Require that arrays and objects are in each other at most so deep.
 
     Raises:
         Malformed: they go deeper.
     """
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+    if text.count("[") + text.count("{") <= most:
         return
     plain = _STRING.sub("", text).encode("utf-8", "replace")
     steps = memoryview(plain.translate(_STEPS, _OTHERS)).cast("b")
-    if max(accumulate(steps), default=0) > MAX_DEPTH:
+    if max(accumulate(steps), default=0) > most:
         raise Malformed(f"it is nested more than {MAX_DEPTH} levels deep")

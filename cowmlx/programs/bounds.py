@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_BYTES = 16 << 20
-"""Of a program's text; larger arrays are inputs, not constants."""
+"""Of a program's text."""
 MAX_NODES = 50_000
 """Nodes of a program with its functions."""
 MAX_DECLARED = 10_000
@@ -26,3 +26,7 @@ MAX_TRACED_DEPTH = 4_000
 steps to a node, and 80,000 steps have been seen to fit the dispatch thread's stack of 16 MiB."""
 MAX_TRACES = 16
 """Tuples of dimensions whose traces a program keeps."""
+MAX_CONSTANT = 1 << 18
+"""Elements of a constant; larger arrays are inputs."""
+TURN = 0.004
+"""Seconds after which long work makes way for others."""

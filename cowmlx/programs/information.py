@@ -16,13 +16,14 @@ from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.form import Form
 from cowmlx.programs.graph import Graph, Library
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.pace import Pace, Steps
 from cowmlx.programs.running.concrete import concrete
 from cowmlx.programs.running.cost import Costs
 from cowmlx.programs.running.memory import Needs, bytes_of
 
 
-def information(form: Form, dimensions: Mapping[str, int] | None) -> dict[str, Any]:
-    """Return what is known of a form, and for given dimensions what a run of it takes.
+def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[str, Any]]:
+    """Return what is known of a form, and for given dimensions what a run of it takes; in steps.
 
     Shapes are lists of numbers and texts such as "2*batch". Multiplications are those of the
     program as it is written; what is derived of it takes a small multiple.
@@ -52,22 +53,23 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> dict[str, A
         "dimensions": sorted(_names(form) - set(form.fixed)),
         "bound_dimensions": dict(form.fixed),
         "derived": list(form.steps),
-        "nodes": _nodes(library.main),
-        "functions": [
+        "nodes": (yield from _nodes(library.main)),
+        "functions": [],
+    }
+    for graph in library.functions.values():
+        found["functions"].append(
             {
                 "name": graph.name,
                 "inputs": [{"name": each.name, **_spec(each.spec)} for each in graph.declared],
                 "outputs": [{"name": name, **_spec(graph.specs[name])} for name in graph.outputs],
-                "nodes": _nodes(graph),
+                "nodes": (yield from _nodes(graph)),
             }
-            for graph in library.functions.values()
-        ],
-    }
+        )
     if dimensions is not None:
         values = _checked(form, dimensions)
         found["run"] = {
             "dimensions": dict(dimensions),
-            **_run(concrete(library, values), form, values),
+            **_run((yield from concrete(library, values)), form, values),
         }
     return found
 
@@ -125,16 +127,20 @@ def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, A
     }
 
 
-def _nodes(graph: Graph) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": node.name,
-            "op": node.op,
-            "inputs": list(node.inputs),
-            "outputs": [{"name": name, **_spec(graph.specs[name])} for name in node.outputs],
-        }
-        for node in graph.nodes
-    ]
+def _nodes(graph: Graph) -> Steps[list[dict[str, Any]]]:
+    found = []
+    pace = Pace()
+    for node in graph.nodes:
+        yield from pace.rest()
+        found.append(
+            {
+                "name": node.name,
+                "op": node.op,
+                "inputs": list(node.inputs),
+                "outputs": [{"name": name, **_spec(graph.specs[name])} for name in node.outputs],
+            }
+        )
+    return found
 
 
 def _spec(spec: Spec) -> dict[str, Any]:

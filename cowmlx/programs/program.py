@@ -20,6 +20,8 @@ from cowmlx.programs.graph import Declared, Library
 from cowmlx.programs.information import information
 from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.pace import Steps as Work
+from cowmlx.programs.pace import finish
 from cowmlx.programs.rehearsal import rehearse
 from cowmlx.programs.running.rounds import Steps
 from cowmlx.programs.sizes import solve
@@ -49,7 +51,12 @@ class Program:
 
     @classmethod
     def parse(cls, text: str | bytes, gpu: bool = False) -> Program:
-        """Return the program of a JSON text.
+        """Return the program of a JSON text, as :meth:`parse_steps`."""
+        return finish(cls.parse_steps(text, gpu))
+
+    @classmethod
+    def parse_steps(cls, text: str | bytes, gpu: bool = False) -> Work[Program]:
+        """Return the program of a JSON text, in steps.
 
         Args:
             text: the program.
@@ -59,7 +66,7 @@ class Program:
             ProgramError: what is wrong with it, with the node, its operation and shapes.
             Unsupported: it needs a dtype that the device lacks.
         """
-        library = check(text)
+        library = yield from check(text)
         if gpu:
             _require_dtypes(library)
         return cls(Written(library))
@@ -80,7 +87,13 @@ class Program:
         return self._form.outputs
 
     def derive(self, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None) -> Program:
-        """Return a gradient, a vectorisation, or a program with inputs bound.
+        """Return what is derived, as :meth:`derive_steps`."""
+        return finish(self.derive_steps(spec, arrays))
+
+    def derive_steps(
+        self, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None
+    ) -> Work[Program]:
+        """Return a gradient, a vectorisation, or a program with inputs bound; in steps.
 
         Args:
             spec: which, as JSON: see :func:`cowmlx.programs.forms.derive.derive`.
@@ -90,8 +103,8 @@ class Program:
             ProgramError: it asks for what cannot be.
             Unsupported: mlx cannot differentiate or vectorise an operation.
         """
-        form = derive(self._form, spec, arrays)
-        rehearse(form)
+        form = yield from derive(self._form, spec, arrays)
+        yield from rehearse(form)
         return Program(form)
 
     def run(self, inputs: Sequence[mx.array], *, check_finite: bool = False) -> Run:
@@ -107,12 +120,22 @@ class Program:
             ProgramError: a wrong number, dtype or shape, names of dimensions that disagree, or
                 shapes that cannot meet for the values that they have now.
         """
-        key = (check_finite, *[(array.shape, array.dtype) for array in inputs])
-        traced = self._known.get(key)
+        traced = self._known.get(_key(inputs, check_finite))
         if traced is None:
-            traced = self._traced(inputs, check_finite)
-            _keep(self._known, key, traced)
+            traced = finish(self._traced(inputs, check_finite))
         return Run(self, traced, list(inputs))
+
+    def is_ready(self, inputs: Sequence[mx.array], check_finite: bool) -> bool:
+        """Whether a run of such inputs is prepared; other runs take long to begin."""
+        return _key(inputs, check_finite) in self._known
+
+    def prepare(self, inputs: Sequence[mx.array], check_finite: bool) -> Work[None]:
+        """Prepare runs of inputs like these, in steps.
+
+        Raises:
+            ProgramError: as :meth:`run`.
+        """
+        yield from self._traced(inputs, check_finite)
 
     def solve(self, inputs: Sequence[mx.array]) -> dict[str, int]:
         """Return the values of all dimensions for some inputs.
@@ -144,7 +167,11 @@ class Program:
         return solve(shapes, [tuple(array.shape) for array in inputs], self._form.fixed)
 
     def info(self, dimensions: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """Return what ``program_info`` tells.
+        """Return what ``program_info`` tells, as :meth:`info_steps`."""
+        return finish(self.info_steps(dimensions))
+
+    def info_steps(self, dimensions: Mapping[str, int] | None = None) -> Work[dict[str, Any]]:
+        """Return what ``program_info`` tells, in steps.
 
         Args:
             dimensions: values of dimensions, for which memory and multiplications are told too.
@@ -152,16 +179,17 @@ class Program:
         Raises:
             ProgramError: a dimension that there is not, or shapes that cannot meet for these.
         """
-        found = information(self._form, dimensions)
+        found = yield from information(self._form, dimensions)
         return found | {"longest_turn": self.longest_turn or None, "traces": len(self._traces)}
 
-    def _traced(self, inputs: Sequence[mx.array], check_finite: bool) -> Traced:
+    def _traced(self, inputs: Sequence[mx.array], check_finite: bool) -> Work[Traced]:
         values = self.solve(inputs)
         key = (check_finite, *sorted(values.items()))
         traced = self._traces.get(key)
         if traced is None:
-            traced = Traced(self._form, values, check_finite)
+            traced = yield from Traced.made(self._form, values, check_finite)
         _keep(self._traces, key, traced)
+        _keep(self._known, _key(inputs, check_finite), traced)
         return traced
 
 
@@ -215,13 +243,11 @@ class Run:
 
     def finish(self) -> list[mx.array]:
         """Take all steps, for those who have nobody else to give a turn to."""
-        steps = self.steps()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                results: list[mx.array] = stop.value
-                return results
+        return finish(self.steps())
+
+
+def _key(inputs: Sequence[mx.array], check_finite: bool) -> tuple[Any, ...]:
+    return (check_finite, *[(array.shape, array.dtype) for array in inputs])
 
 
 def _keep(

@@ -10,18 +10,19 @@ from cowmlx.errors import InvalidArgument
 from cowmlx.programs.dimensions import evaluate_shape, names_of
 from cowmlx.programs.forms.form import Form, Tracing
 from cowmlx.programs.operations.promotion import mlx_dtype
+from cowmlx.programs.pace import Steps
 from cowmlx.programs.running import unsupported
 from cowmlx.programs.running.concrete import concrete
 
 SIZE = 2
 """Of dimensions that have no value yet."""
-MAX_NODES = 5_000
+MAX_NODES = 1_000
 """Longer programs are not tried: their first run tells."""
 DEPTH = 500
 
 
-def rehearse(form: Form) -> None:
-    """Trace a form once, lazily, with small dimensions and loops of one round.
+def rehearse(form: Form) -> Steps[None]:
+    """Trace a form once, in steps, lazily, with small dimensions and loops of one round.
 
     Programs that these dimensions do not fit are not tried.
 
@@ -40,7 +41,8 @@ def rehearse(form: Form) -> None:
         ]
         decisions: defaultdict[tuple[str | int, ...], int] = defaultdict(lambda: 1)
         chosen = None if form.selects else decisions
-        tracing = Tracing(concrete(library, values), chosen, False, DEPTH)
+        tracing = Tracing((yield from concrete(library, values)), chosen, False, DEPTH)
+        yield
         with unsupported.told(form.steps):
             form.trace(arrays, tracing, range(len(form.outputs)))
     except InvalidArgument:  # these dimensions do not fit; a run's may

@@ -9,7 +9,9 @@ import mlx.core as mx
 from cowmlx.programs.bounds import MAX_TRACED_DEPTH
 from cowmlx.programs.dimensions import evaluate_shape
 from cowmlx.programs.forms.form import Form, Tracing
+from cowmlx.programs.graph import Library
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.pace import Steps as Work
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running import unsupported
 from cowmlx.programs.running.compiling import Unit
@@ -31,6 +33,7 @@ class Traced:
         form: the form.
         values: of all its dimensions.
         finite: whether numbers that are not finite are errors.
+        library: the program that is written, for these dimensions.
 
     Attributes:
         bytes: that a run needs beside its inputs.
@@ -39,12 +42,14 @@ class Traced:
         ProgramError: shapes that cannot meet for these values.
     """
 
-    def __init__(self, form: Form, values: Mapping[str, int], finite: bool) -> None:
+    def __init__(
+        self, form: Form, values: Mapping[str, int], finite: bool, library: Library
+    ) -> None:
         self.specs = tuple(
             Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.outputs
         )
         self._form = form
-        self._library = concrete(form.library, values)
+        self._library = library
         self.bytes = Needs(self._library).of_run(form.levels, form.copies(values))
         self._finite = finite
         self._units = Units(self._library, finite)
@@ -61,6 +66,17 @@ class Traced:
             depth = self._units.planner.costs.unrolled(main).depth
             compiles = depth * GROWTH**form.levels <= MAX_TRACED_DEPTH
             self._derived = Unit(lambda arrays: self._trace(arrays, None), compiles)
+
+    @classmethod
+    def made(cls, form: Form, values: Mapping[str, int], finite: bool) -> Work[Traced]:
+        """Return what is computed for given dimensions, in steps.
+
+        Raises:
+            ProgramError: shapes that cannot meet for these values.
+        """
+        library = yield from concrete(form.library, values)
+        yield
+        return cls(form, values, finite, library)
 
     def _prepare_whole(self) -> None:
         """Prepare the way of most runs: one unit, which gives all results."""

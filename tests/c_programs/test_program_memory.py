@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def outer() -> dict:
-    """A square of n x n numbers of n, and their sum."""
+    """Products of all pairs of n numbers, and their sum."""
     return graph(
         [value("x", ["n", 1])],
         [

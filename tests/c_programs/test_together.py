@@ -119,6 +119,53 @@ def test_contexts_generate_beside_an_endless_run(programs, lib, calf):
     programs.free(program)
 
 
+def served_meanwhile(lib, work) -> int:
+    """How many calls the engine has answered while another thread's took its turns."""
+    begun = threading.Event()
+
+    def carry_out() -> None:
+        begun.set()
+        work()
+
+    thread = threading.Thread(target=carry_out)
+    thread.start()
+    begun.wait()
+    count = 0
+    while thread.is_alive():
+        lib.info()
+        count += 1
+    thread.join()
+    return count
+
+
+def test_others_are_served_while_a_large_program_is_made(programs, lib):
+    """Read, checked, derived, described, and traced for its first run."""
+    nodes = [node(f"v{at + 1}", "sin", f"v{at}") for at in range(8_000)]
+    large = graph([value("v0", ["n"])], [*nodes, node("s", "sum", "v8000")], ["s"])
+    made: list[int] = []
+    assert served_meanwhile(lib, lambda: made.append(programs.create(large))) > 4
+    gradient = {"of": "s", "with_respect_to": ["v0"]}
+    assert served_meanwhile(lib, lambda: made.append(programs.derive(made[0], gradient=gradient)))
+    assert served_meanwhile(lib, lambda: programs.info(made[0], n=2)) > 4
+    out = np.zeros((), np.float32)
+    assert served_meanwhile(lib, lambda: programs.run(made[0], [np.ones(2, np.float32)], [out])) > 4
+    assert np.isfinite(out)
+    for program in made:
+        programs.free(program)
+
+
+def test_others_are_served_while_a_long_text_is_refused(programs, lib):
+    refused = []
+
+    def create() -> None:
+        with pytest.raises(StatusError) as error:
+            programs.create('{"outputs": [' + "1, " * 4_000_000 + "1]}")
+        refused.append(error.value.reason)
+
+    assert served_meanwhile(lib, create) > 4
+    assert refused == ["limit_exceeded"]
+
+
 def test_a_freed_program_runs_on(programs, arrays):
     """Its handle is gone, and so are its inputs'; its results come."""
     state = [value("i", [], "int32"), value("x", [1000])]

@@ -64,7 +64,7 @@ FLOORS = {
         ["sizes", "control"],
         ["graph"],
         ["operations"],
-        ["dimensions", "failure"],
+        ["dimensions", "failure", "pace"],
         ["bounds"],
     ],
     "cowmlx.commands": [

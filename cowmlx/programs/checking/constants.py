@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from cowmlx.programs.bounds import MAX_CONSTANT
 from cowmlx.programs.checking import numbers
 from cowmlx.programs.dimensions import MAX_RANK
 from cowmlx.programs.failure import ProgramError, shown
@@ -68,5 +69,13 @@ def _flat(name: str, value: object) -> tuple[list[int], list[Any]]:
                 limit=MAX_RANK,
             )
         shape.append(lengths.pop())
+        if len(level) * shape[-1] > MAX_CONSTANT:
+            raise ProgramError(
+                "limit_exceeded",
+                f"constant {shown(name)} has more than {MAX_CONSTANT} elements: pass large arrays "
+                "as inputs",
+                argument=name,
+                limit=MAX_CONSTANT,
+            )
         level = list(chain.from_iterable(level))
     return shape, level

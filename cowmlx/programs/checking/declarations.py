@@ -13,6 +13,7 @@ from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.graph import Constant, Declared
 from cowmlx.programs.operations.promotion import DTYPES
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.pace import Pace, Steps
 
 
 class Names:
@@ -70,14 +71,16 @@ def declared(value: object, what: str, names: Names, parameter: bool) -> list[De
     return found
 
 
-def constants_of(value: object, what: str, names: Names) -> dict[str, Constant]:
-    """Return the constants of a list by name.
+def constants_of(value: object, what: str, names: Names) -> Steps[dict[str, Constant]]:
+    """Return the constants of a list by name, in steps.
 
     Raises:
         ProgramError: an entry is wrong.
     """
     found = {}
+    pace = Pace()
     for at, entry in enumerate(listed(value, what, MAX_DECLARED)):
+        yield from pace.rest()
         place = f"{what}[{at}]"
         section(entry, place, ("name", "dtype", "value"), ("name", "dtype", "value"))
         own = names.take(name(entry["name"], f"the name of {place}"), "a constant")

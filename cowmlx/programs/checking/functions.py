@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from cowmlx.programs.checking.text import listed, name, section
 from cowmlx.programs.failure import ProgramError, placed, shown
 from cowmlx.programs.graph import Constant, Declared, Graph, Node
 from cowmlx.programs.operations.row import OperationError, Spec
+from cowmlx.programs.pace import Steps
 
 KEYS = ("inputs", "constants", "nodes", "outputs")
 
@@ -28,8 +30,8 @@ class Draft:
     nodes: list[Node]
     outputs: tuple[str, ...]
 
-    def checked(self, functions: Mapping[str, Graph], known: set[str]) -> Graph:
-        """Return the graph, with specs for all values.
+    def checked(self, functions: Mapping[str, Graph], known: set[str]) -> Steps[Graph]:
+        """Return the graph, with specs for all values, in steps.
 
         Args:
             functions: those that it uses, checked.
@@ -40,9 +42,9 @@ class Draft:
         """
         specs: dict[str, Spec] = {each.name: each.spec for each in self.declared}
         specs |= {each.name: each.spec for each in self.constants.values()}
-        order = nodes.in_order(self.nodes, specs, self.name)
+        order = yield from nodes.in_order(self.nodes, specs, self.name)
         self._require_outputs(set(specs))
-        nodes.infer_all(order, specs, functions, self.name, known)
+        yield from nodes.infer_all(order, specs, functions, self.name, known)
         return Graph(
             self.name, tuple(self.declared), self.constants, tuple(order), self.outputs, specs
         )
@@ -60,8 +62,8 @@ class Draft:
                 )
 
 
-def draft(own: str, entry: Mapping[str, Any], what: str) -> Draft:
-    """Return the parts of a program or a function.
+def draft(own: str, entry: Mapping[str, Any], what: str) -> Steps[Draft]:
+    """Return the parts of a program or a function, in steps.
 
     Args:
         own: its name; "" for the program.
@@ -80,15 +82,18 @@ def draft(own: str, entry: Mapping[str, Any], what: str) -> Draft:
             entry.get(key, []), f"{before}{key}", names, key == "parameters"
         )
     ]
-    constants = declarations.constants_of(entry.get("constants", []), f"{before}constants", names)
-    found = nodes.read(entry.get("nodes", []), f"{before}nodes", own, names)
+    constants = yield from declarations.constants_of(
+        entry.get("constants", []), f"{before}constants", names
+    )
+    found = yield from nodes.read(entry.get("nodes", []), f"{before}nodes", own, names)
     outputs = [
         name(each, f"a name in {before}outputs")
         for each in listed(entry["outputs"], f"{before}outputs", MAX_DECLARED)
     ]
     if not outputs:
         raise ProgramError("missing", f"{before}outputs is empty", argument="outputs")
-    twice = next((each for each in outputs if outputs.count(each) > 1), None)
+    counts = Counter(outputs)
+    twice = next((each for each in outputs if counts[each] > 1), None)
     if twice is not None:
         raise ProgramError(
             "conflict", f"{before}outputs has {shown(twice)} twice", argument=twice, value=twice
@@ -96,13 +101,14 @@ def draft(own: str, entry: Mapping[str, Any], what: str) -> Draft:
     return Draft(own, declared, constants, found, tuple(outputs))
 
 
-def drafts(value: object) -> list[Draft]:
-    """Return the functions of a program, each after those that it uses.
+def drafts(value: object) -> Steps[list[Draft]]:
+    """Return the functions of a program, each after those that it uses, in steps.
 
     Raises:
         ProgramError: a function is wrong by itself, or uses itself.
     """
     found: dict[str, Draft] = {}
+    total = 0
     for at, entry in enumerate(listed(value, "functions", MAX_FUNCTIONS)):
         what = f"functions[{at}]"
         section(entry, what, ("name", *KEYS), ("name", "outputs"))
@@ -111,8 +117,9 @@ def drafts(value: object) -> list[Draft]:
             raise ProgramError(
                 "conflict", f"two functions are called {shown(own)}", argument=own, value=own
             )
-        found[own] = draft(own, entry, what)
-        if sum(len(each.nodes) for each in found.values()) > MAX_NODES:
+        found[own] = yield from draft(own, entry, what)
+        total += len(found[own].nodes)
+        if total > MAX_NODES:
             raise ProgramError(
                 "limit_exceeded",
                 f"functions have more than {MAX_NODES} nodes",

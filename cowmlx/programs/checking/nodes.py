@@ -17,7 +17,9 @@ from cowmlx.programs.graph import Control, Graph, Node
 from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of, names_in
 from cowmlx.programs.operations.row import Operation, OperationError, Spec
+from cowmlx.programs.pace import Pace, Steps
 
+MAX_HINTS = 1000  # names among which those like a wrong one are looked for
 KEYS = ("name", "outputs", "op", "inputs", "attributes")
 
 
@@ -35,6 +37,11 @@ class Problems:
         else:
             self._more += 1
 
+    @property
+    def is_full(self) -> bool:
+        """Whether more are only counted."""
+        return len(self._found) == MAX_PROBLEMS
+
     def report(self) -> None:
         """Raise the first problem, with the sentences of the others.
 
@@ -46,8 +53,8 @@ class Problems:
         raise combined(self._found, self._more)
 
 
-def read(value: object, what: str, function: str, names: Names) -> list[Node]:
-    """Return the nodes of a list, in its order, without knowing what their inputs are.
+def read(value: object, what: str, function: str, names: Names) -> Steps[list[Node]]:
+    """Return the nodes of a list, in its order, without knowing what their inputs are; in steps.
 
     Args:
         value: the list.
@@ -60,7 +67,9 @@ def read(value: object, what: str, function: str, names: Names) -> list[Node]:
     """
     problems = Problems()
     found = []
+    pace = Pace()
     for at, entry in enumerate(listed(value, what, MAX_NODES)):
+        yield from pace.rest()
         try:
             found.append(_node(entry, f"{what}[{at}]", function, names))
         except CowMlxError as error:
@@ -133,8 +142,8 @@ def section_of_attributes(value: object) -> dict[str, Any]:
     return value
 
 
-def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> list[Node]:
-    """Return nodes so that each comes after what it reads.
+def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> Steps[list[Node]]:
+    """Return nodes so that each comes after what it reads, in steps.
 
     Args:
         nodes: as they are given.
@@ -148,16 +157,18 @@ def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> list
     makers = {each: index for index, node in enumerate(nodes) for each in node.outputs}
     problems = Problems()
     needs: list[list[int]] = []
+    pace = Pace()
     for node in nodes:
+        yield from pace.rest()
         needs.append([])
         for each in node.inputs:
             if each in makers:
                 needs[-1].append(makers[each])
             elif each is not None and each not in values:
-                problems.add(
-                    placed(_unknown(each, values | set(makers)), node.name, node.op, function)
-                )
+                known_here = [] if problems.is_full else sorted(values | set(makers))[:MAX_HINTS]
+                problems.add(placed(_unknown(each, known_here), node.name, node.op, function))
     problems.report()
+    yield
     try:
         return [nodes[index] for index in ordered(needs)]
     except Cycle as cycle:
@@ -173,8 +184,8 @@ def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> list
         ) from None
 
 
-def _unknown(wanted: str, known: set[str]) -> ProgramError:
-    near = difflib.get_close_matches(wanted[:64], sorted(known)[:2000], n=3)
+def _unknown(wanted: str, known: Sequence[str]) -> ProgramError:
+    near = difflib.get_close_matches(wanted[:64], known, n=3)
     hint = f"; is it {' or '.join(shown(each) for each in near)}?" if near else ""
     return ProgramError(
         "missing",
@@ -232,8 +243,8 @@ def infer_all(
     functions: Mapping[str, Graph],
     function: str,
     known: set[str],
-) -> None:
-    """Add the specs of all results.
+) -> Steps[None]:
+    """Add the specs of all results, in steps.
 
     Args:
         nodes: in order.
@@ -247,7 +258,9 @@ def infer_all(
             over.
     """
     problems = Problems()
+    pace = Pace()
     for node in nodes:
+        yield from pace.rest()
         if any(each is not None and each not in specs for each in node.inputs):
             continue
         try:

@@ -9,9 +9,15 @@ from typing import Any
 from cowmlx import json_text
 from cowmlx.programs.bounds import MAX_BYTES, MAX_NAME
 from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.pace import Pace, Steps, finish
 
 
 def read(text: str | bytes, what: str) -> dict[str, Any]:
+    """Return the JSON object that a short text is, as :func:`read_steps`."""
+    return finish(read_steps(text, what))
+
+
+def read_steps(text: str | bytes, what: str) -> Steps[dict[str, Any]]:
     """Return the JSON object that a text is.
 
     Args:
@@ -31,7 +37,7 @@ def read(text: str | bytes, what: str) -> dict[str, Any]:
             limit=MAX_BYTES,
         )
     try:
-        found = json_text.parse(text, _unique)
+        found = yield from json_text.parse_steps(text, _unique)
     except json_text.Malformed as error:
         raise ProgramError(
             "invalid_json", f"{what} is no JSON that is read here: {error}", **error.place
@@ -40,7 +46,7 @@ def read(text: str | bytes, what: str) -> dict[str, Any]:
         raise ProgramError(
             "wrong_type", f"{what} is {_kind(found)}, must be a JSON object", value=_kind(found)
         )
-    _require_finite(found, what)
+    yield from _require_finite(found, what)
     return found
 
 
@@ -130,11 +136,16 @@ def _kind(value: object) -> str:
     return "a list" if isinstance(value, list) else shown(value)
 
 
-def _require_finite(value: object, what: str) -> None:
+def _require_finite(value: object, what: str) -> Steps[None]:
     """Refuse 1e400, which Python reads as infinity, and names of numbers that JSON lacks."""
     waiting = [value]
+    pace = Pace()
+    looked = 0
     while waiting:
         here = waiting.pop()
+        looked += 1
+        if not looked % 4096:
+            yield from pace.rest()
         if isinstance(here, dict):
             waiting.extend(here.values())
         elif isinstance(here, list):

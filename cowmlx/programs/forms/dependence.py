@@ -9,6 +9,7 @@ from cowmlx.programs.failure import ProgramError
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations.promotion import FLOATS
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.pace import Pace, Steps
 
 INEXACT = (*FLOATS, "complex64")
 FLAT = (
@@ -66,20 +67,22 @@ class Dependence:
     blocking: dict[int, tuple[Node, str]] = field(default_factory=dict)
     unvectorisable: tuple[Node, str] | None = None
     _visits: int = 0
+    _pace: Pace = field(default_factory=Pace)
     _known: dict[tuple[str, tuple[Reach, ...]], list[Reach]] = field(default_factory=dict)
 
-    def of(self, output: str) -> Reach:
-        """Return what a value of the program depends on."""
+    def of(self, output: str) -> Steps[Reach]:
+        """Return what a value of the program depends on, in steps."""
         given = {
             each.name: Reach(1 << self.inputs.index(each.name), 1 << self.inputs.index(each.name))
             for each in self.library.main.declared
             if each.name in self.inputs
         }
-        return self._graph(self.library.main, given, [output])[0]
+        (found,) = yield from self._graph(self.library.main, given, [output])
+        return found
 
     def _graph(
         self, graph: Graph, given: Mapping[str, Reach], wanted: Sequence[str]
-    ) -> list[Reach]:
+    ) -> Steps[list[Reach]]:
         reach = dict(given)
         nodes = graph.needed(wanted)
         self._visits += len(nodes)
@@ -91,12 +94,13 @@ class Dependence:
                 limit=MAX_VISITS,
             )
         for node in nodes:
+            yield from self._pace.rest()
             inputs = [reach.get(name, Reach()) if name else Reach() for name in node.inputs]
             specs = [graph.specs[name] for name in node.outputs]
             if isinstance(node.row, Operation):
                 found = self._operation(graph, node, node.row, inputs, specs)
             else:
-                found = self._control(node, inputs)
+                found = yield from self._control(node, inputs)
             reach.update(zip(node.outputs, found, strict=True))
         return [reach.get(name, Reach()) for name in wanted]
 
@@ -125,38 +129,39 @@ class Dependence:
                     self.blocking.setdefault(bit, (node, graph.name))
         return found
 
-    def _control(self, node: Node, inputs: list[Reach]) -> list[Reach]:
+    def _control(self, node: Node, inputs: list[Reach]) -> Steps[list[Reach]]:
         if node.op == "call":
-            return self._function(node.attributes["function"], inputs)
+            return (yield from self._function(node.attributes["function"], inputs))
         if node.op == "cond":
             predicate, *given = inputs
             pairs = zip(
-                self._function(node.attributes["then"], given),
-                self._function(node.attributes["else"], given),
+                (yield from self._function(node.attributes["then"], given)),
+                (yield from self._function(node.attributes["else"], given)),
                 strict=True,
             )
             return [one | other | Reach(predicate.any) for one, other in pairs]
         if node.op == "while":
-            return self._rounds(node.attributes["body"], inputs, len(inputs), [])
+            return (yield from self._rounds(node.attributes["body"], inputs, len(inputs), []))
         carries = node.attributes["carries"]
-        return self._rounds(node.attributes["body"], inputs[:carries], carries, inputs[carries:])
+        body, rest = node.attributes["body"], inputs[carries:]
+        return (yield from self._rounds(body, inputs[:carries], carries, rest))
 
     def _rounds(
         self, body: str, state: list[Reach], carries: int, rest: list[Reach]
-    ) -> list[Reach]:
+    ) -> Steps[list[Reach]]:
         """Go through a body until another round adds nothing."""
         while True:
-            found = self._function(body, [*state, *rest])
+            found = yield from self._function(body, [*state, *rest])
             after = [one | other for one, other in zip(state, found[:carries], strict=True)]
             if after == state:
                 return [*state, *found[carries:]]
             state = after
 
-    def _function(self, name: str, inputs: Sequence[Reach]) -> list[Reach]:
+    def _function(self, name: str, inputs: Sequence[Reach]) -> Steps[list[Reach]]:
         key = (name, tuple(inputs))
         if key not in self._known:
             graph = self.library.functions[name]
             names = [each.name for each in graph.declared]
             given = dict(zip(names, inputs, strict=True))
-            self._known[key] = self._graph(graph, given, graph.outputs)
+            self._known[key] = yield from self._graph(graph, given, graph.outputs)
         return self._known[key]

@@ -20,12 +20,15 @@ from cowmlx.programs.forms.gradient import Gradient
 from cowmlx.programs.forms.vectorize import Vectorized
 from cowmlx.programs.graph import Node
 from cowmlx.programs.operations.promotion import FLOATS
+from cowmlx.programs.pace import Steps
 
 KINDS = ("gradient", "vectorize", "bind")
 
 
-def derive(form: Form, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None) -> Form:
-    """Return what a JSON object derives of a form.
+def derive(
+    form: Form, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None
+) -> Steps[Form]:
+    """Return what a JSON object derives of a form, in steps.
 
     Args:
         form: the form.
@@ -37,7 +40,8 @@ def derive(form: Form, spec: str | bytes, arrays: Mapping[str, mx.array] | None 
         ProgramError: the object is wrong, or asks for what cannot be.
         Unsupported: an operation that mlx cannot differentiate or vectorise.
     """
-    entry = text.section(text.read(spec, "the derivation"), "the derivation", (*KINDS, "dimension"))
+    read = yield from text.read_steps(spec, "the derivation")
+    entry = text.section(read, "the derivation", (*KINDS, "dimension"))
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1:
         raise ProgramError(
@@ -57,13 +61,13 @@ def derive(form: Form, spec: str | bytes, arrays: Mapping[str, mx.array] | None 
             "conflict", '"dimension" goes with "vectorize" alone', argument="dimension"
         )
     if "gradient" in entry:
-        return _gradient(form, entry["gradient"])
+        return (yield from _gradient(form, entry["gradient"]))
     if "vectorize" in entry:
-        return _vectorized(form, entry["vectorize"], entry.get("dimension"))
+        return (yield from _vectorized(form, entry["vectorize"], entry.get("dimension")))
     return _bound(form, entry["bind"], arrays or {})
 
 
-def _gradient(form: Form, value: object) -> Gradient:
+def _gradient(form: Form, value: object) -> Steps[Gradient]:
     keys = ("of", "with_respect_to", "value")
     entry = text.section(value, "gradient", keys, keys[:2])
     of = _index(entry["of"], "of", [each.name for each in form.outputs], "result")
@@ -97,7 +101,7 @@ def _gradient(form: Form, value: object) -> Gradient:
                 dtypes=spec.dtype,
                 accepted=", ".join(FLOATS),
             )
-    _require_dependence(form, of, [known[index] for index in chosen])
+    yield from _require_dependence(form, of, [known[index] for index in chosen])
     with_value = entry.get("value", False)
     if not isinstance(with_value, bool):
         raise ProgramError(
@@ -109,7 +113,7 @@ def _gradient(form: Form, value: object) -> Gradient:
     return Gradient(form, of, chosen, with_value)
 
 
-def _require_dependence(form: Form, of: int, names: list[str]) -> None:
+def _require_dependence(form: Form, of: int, names: list[str]) -> Steps[None]:
     """Check that a result depends on inputs in a way that can be differentiated.
 
     Raises:
@@ -117,7 +121,7 @@ def _require_dependence(form: Form, of: int, names: list[str]) -> None:
         Unsupported: an operation on the way has no derivative.
     """
     dependence = Dependence(form.library, names)
-    reach = dependence.of(form.source(of))
+    reach = yield from dependence.of(form.source(of))
     result = shown(form.outputs[of].name)
     for bit, name in enumerate(names):
         if not reach.any >> bit & 1:
@@ -142,7 +146,7 @@ def _require_dependence(form: Form, of: int, names: list[str]) -> None:
             )
 
 
-def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
+def _vectorized(form: Form, value: object, dimension: object) -> Steps[Vectorized]:
     known = [each.name for each in form.inputs]
     entry: Any = text.section(value, "vectorize", known)
     if not entry:
@@ -177,11 +181,11 @@ def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
             argument=wide.name,
             limit=dimensions.MAX_RANK,
         )
-    _require_vectorisable(form, [known[index] for index in axes])
+    yield from _require_vectorisable(form, [known[index] for index in axes])
     return Vectorized(form, axes, _dimension(form, dimension))
 
 
-def _require_vectorisable(form: Form, names: list[str]) -> None:
+def _require_vectorisable(form: Form, names: list[str]) -> Steps[None]:
     """Check that mlx can vectorise what depends on inputs.
 
     Raises:
@@ -199,7 +203,7 @@ def _require_vectorisable(form: Form, names: list[str]) -> None:
         )
     dependence = Dependence(library, names)
     for output in range(len(form.outputs)):
-        dependence.of(form.source(output))
+        yield from dependence.of(form.source(output))
     if dependence.unvectorisable is not None:
         node, function = dependence.unvectorisable
         raise _unsupported(node, function, f"mlx cannot vectorise {node.op}")

@@ -10,21 +10,26 @@ from cowmlx.programs.dimensions import evaluate_shape
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations.attributes import concrete_attributes
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.pace import Pace, Steps
 
 
-def concrete(library: Library, values: Mapping[str, int]) -> Library:
+def concrete(library: Library, values: Mapping[str, int]) -> Steps[Library]:
     """Return a program for the values of its dimensions, without nodes that nothing needs.
+
+    It takes steps.
 
     Raises:
         ProgramError: shapes that cannot meet for these values, with the node.
     """
     functions: dict[str, Graph] = {}
     for name, graph in library.functions.items():
-        functions[name] = _concrete(graph, functions, values)
-    return Library(_concrete(library.main, functions, values), functions)
+        functions[name] = yield from _concrete(graph, functions, values)
+    return Library((yield from _concrete(library.main, functions, values)), functions)
 
 
-def _concrete(graph: Graph, functions: Mapping[str, Graph], values: Mapping[str, int]) -> Graph:
+def _concrete(
+    graph: Graph, functions: Mapping[str, Graph], values: Mapping[str, int]
+) -> Steps[Graph]:
     declared = tuple(
         replace(each, spec=Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype))
         for each in graph.declared
@@ -32,7 +37,9 @@ def _concrete(graph: Graph, functions: Mapping[str, Graph], values: Mapping[str,
     specs = {each.name: each.spec for each in declared}
     specs |= {each.name: each.spec for each in graph.constants.values()}
     found: list[Node] = []
+    pace = Pace()
     for node in graph.needed(graph.outputs):
+        yield from pace.rest()
         if isinstance(node.row, Operation):
             attributes = concrete_attributes(node.row, node.attributes, values)
             node = replace(node, attributes=attributes)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import mlx.core as mx
 
+from cowmlx.programs.bounds import TURN
 from cowmlx.programs.failure import ProgramError, placed
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.running import flags as flagging
@@ -25,9 +26,6 @@ from cowmlx.programs.running.tracing import Path, Tracer, stacked
 
 Steps = Generator[None, None, list[mx.array]]
 """Yields where others may have a turn; returns results, which are not evaluated."""
-
-TURN = 0.004
-"""Seconds after which short rounds make way for others."""
 
 
 class Units:

@@ -1,0 +1,207 @@
+"""What a host asks a run for: checked, prepared if nothing like it has run before, and accepted."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx._constants import DTYPES, KIND_PROGRAM
+from cowmlx.arrays import dtypes
+from cowmlx.arrays.submitted import Submitted
+from cowmlx.errors import InvalidArgument, OutOfRange
+from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.services.preparing import Preparation
+from cowmlx.services.runs import Inputs, ProgramRun, Submission, Waiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from cowmlx.arrays.table import Held
+    from cowmlx.calls import Call
+    from cowmlx.programs.dimensions import Shape
+    from cowmlx.programs.operations.row import Spec
+    from cowmlx.programs.program import Program
+    from cowmlx.services.arrays import Arrays
+    from cowmlx.services.runtime import Runtime
+
+    Wanted = Sequence[tuple[int, tuple[int, ...]] | None]
+
+
+class RunRequest:
+    """A call of ``program_run`` until its run begins.
+
+    Args:
+        runtime: what all calls work with.
+        arrays: the arrays that runs take and give.
+        call: ends with the results, or once the run is accepted.
+        handle: the program's.
+        inputs: what it is given; emptied as the run begins.
+        wanted: dtypes and shapes of the host's memory for results; None for handles.
+        params: the fields of ``cow_mlx_run_params``.
+
+    Raises:
+        UnknownHandle: the program is not open.
+        InvalidArgument: ``donate`` names what cannot be given up.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        arrays: Arrays,
+        call: Call,
+        handle: int,
+        inputs: list[Held],
+        wanted: Wanted,
+        params: dict[str, Any],
+    ) -> None:
+        self._program: Program = runtime.handles.get(KIND_PROGRAM, handle)  # type: ignore[assignment]
+        self._donated = _donated(inputs, params["donate"])
+        self._runtime = runtime
+        self._arrays = arrays
+        self._call = call
+        self._epoch = call.cancel_epoch
+        self._handle = handle
+        self._inputs = inputs
+        self._wanted = wanted
+        self._is_submitted: bool = params["submit"]
+        self._finite: bool = params["check_finite"]
+        with mx.stream(arrays.stream):
+            self._values = [arrays.value_of(held) for held in inputs]
+            self._types = [
+                _stand_in(held) if isinstance(value, Submitted) else value
+                for held, value in zip(inputs, self._values, strict=True)
+            ]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a run of such inputs is prepared."""
+        return self._program.is_ready(self._types, self._finite)
+
+    def preparation(self) -> Preparation:
+        """Return the unit that prepares the run, and then accepts it."""
+        steps = self._program.prepare(self._types, self._finite)
+        return Preparation(
+            self._call, steps, self._program, self._arrays, self.is_canceled, self.accept
+        )
+
+    def is_canceled(self) -> bool:
+        """Whether the host has cancelled the program since the call."""
+        known = self._runtime.handles.find(KIND_PROGRAM, self._handle)
+        return known is self._program and self._runtime.cancel_epoch(self._handle) != self._epoch
+
+    def accept(self) -> None:
+        """Begin the run, if it is all right; only if it is prepared.
+
+        Raises:
+            ProgramError: dtypes or shapes that do not fit.
+            OutOfMemory: it needs more than the limit leaves.
+        """
+        with mx.stream(self._arrays.stream):
+            planned = self._program.run(self._types, check_finite=self._finite)
+        self._types.clear()
+        _require_fits(self._program, planned.specs, self._wanted)
+        self._arrays.require_room(planned.bytes, "the run")
+        end = self._submitted(planned.specs) if self._is_submitted else self._waiting()
+        del planned
+        if end is None:
+            return
+        for array in self._donated:
+            self._arrays.close(array)
+        lazy = [
+            value
+            for held, value in zip(self._inputs, self._values, strict=True)
+            if isinstance(value, mx.array) and not (held.is_computed or held.handle == 0)
+        ]
+        inputs = Inputs(self._values, lazy)
+        del lazy
+        self._inputs.clear()
+        self._values.clear()
+        run = ProgramRun(end, self._program, inputs, self._finite, self._arrays, self.is_canceled)
+        self._runtime.scheduler.add(run)
+
+    def _waiting(self) -> Waiting:
+        return Waiting(self._call, self._hold)
+
+    def _hold(self, result: mx.array) -> Held:
+        return self._arrays.hold(result, dtypes.value_of(result.dtype), result.shape, True)
+
+    def _submitted(self, specs: Sequence[Spec]) -> Submission | None:
+        """Answer the call with arrays that are still to come; None if it cannot take them."""
+        results = [Submitted() for _ in specs]
+        held = [
+            self._arrays.hold(result, DTYPES[spec.dtype][0], _numbers(spec.shape), False)
+            for result, spec in zip(results, specs, strict=True)
+        ]
+        return Submission(results) if self._call.succeed(held) else None
+
+
+def _numbers(shape: Shape) -> list[int]:
+    """Return a shape of a run, which has no names."""
+    return [side for side in shape if isinstance(side, int)]
+
+
+def _stand_in(held: Held) -> mx.array:
+    """Return an array of a type whose values are still to come; it is never computed."""
+    return mx.zeros(held.shape, dtypes.type_of(held.dtype))
+
+
+def _donated(inputs: Sequence[Held], indices: Sequence[int]) -> list[int]:
+    """Return the handles of inputs that are given up.
+
+    Raises:
+        InvalidArgument: there is no such input, or it is no array.
+    """
+    found = []
+    for at, index in enumerate(indices):
+        if not 0 <= index < len(inputs):
+            raise OutOfRange(f"donate[{at}]", index, f"0 to {len(inputs) - 1}")
+        if not inputs[index].handle:
+            raise InvalidArgument(
+                f"donate[{at}] is {index}, but inputs[{index}] is host memory; donate takes "
+                "inputs that are arrays",
+                reason="conflict",
+                argument=f"donate[{at}]",
+                value=index,
+                accepted="inputs that are arrays",
+            )
+        found.append(inputs[index].handle)
+    return found
+
+
+def _require_fits(program: Program, specs: Sequence[Spec], wanted: Wanted) -> None:
+    """Check that results fit where the host wants them.
+
+    Raises:
+        ProgramError: there are more or fewer, or memory is of another dtype or shape.
+    """
+    if len(wanted) != len(specs):
+        names = ", ".join(shown(each.name) for each in program.outputs[:16])
+        raise ProgramError(
+            "missing" if len(wanted) < len(specs) else "out_of_range",
+            f"the run has {len(wanted)} outputs, must have {len(specs)}: {names}",
+            argument="outputs",
+            value=len(wanted),
+            accepted=f"{len(specs)}",
+        )
+    for at, (output, spec, host) in enumerate(zip(program.outputs, specs, wanted, strict=True)):
+        if host is None:
+            continue
+        dtype, shape = dtypes.name_of(host[0]), host[1]
+        if dtype != spec.dtype:
+            raise ProgramError(
+                "dtype_mismatch",
+                f"outputs[{at}].host is of {dtype}, but {shown(output.name)} is of {spec.dtype}",
+                argument=f"outputs[{at}].host",
+                value=dtype,
+                accepted=spec.dtype,
+            )
+        if shape != spec.shape:
+            raise ProgramError(
+                "shape_mismatch",
+                f"outputs[{at}].host has the shape {list(shape)}, but {shown(output.name)} has "
+                f"{[*spec.shape]}",
+                argument=f"outputs[{at}].host",
+                value=f"{list(shape)}",
+                accepted=f"{[*spec.shape]}",
+            )
