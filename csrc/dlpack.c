@@ -113,8 +113,7 @@ static void* copied(const char* operation, const cow_array_state* state) {
   return copy;
 }
 
-static void fill_export(export* made, const cow_array_state* state, void* data,
-                        bool is_copied) {
+static void fill_export(export* made, const cow_array_state* state, void* data, bool is_copied) {
   made->type = *state->type;
   made->data = data;
   made->managed = (struct DLManagedTensorVersioned){

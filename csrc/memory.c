@@ -21,7 +21,7 @@ typedef struct block {
   atomic_size_t holders;
   size_t capacity;
   size_t bytes; /* that were asked for */
-  void* begin; /* to be freed */
+  void* begin;  /* to be freed */
 } block;
 
 _Static_assert(sizeof(block) + COW_MEMORY_FRONT <= ALIGNMENT, "the front is not the block's");
@@ -146,9 +146,7 @@ bool cow_memory_is_shared(const void* data) {
   return atomic_load(&block_of((void*)(uintptr_t)data)->holders) > 1;
 }
 
-size_t cow_memory_capacity(const void* data) {
-  return block_of((void*)(uintptr_t)data)->capacity;
-}
+size_t cow_memory_capacity(const void* data) { return block_of((void*)(uintptr_t)data)->capacity; }
 
 void cow_memory_let_go(void* data) {
   if (!data || atomic_fetch_sub(&block_of(data)->holders, 1) != 1) return;

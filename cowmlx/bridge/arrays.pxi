@@ -76,7 +76,6 @@ cdef class HeldArray:
         if last != NULL:
             Py_DECREF(<object> last)
 
-
     def adopted(self, make):
         cdef void* memory = host.arrays_take_memory(self.array)
         if memory == NULL:

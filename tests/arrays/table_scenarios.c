@@ -26,7 +26,8 @@ enum { THREADS = 6, ROUNDS = 400, SHARED = 16, SIDE = 8 };
 static pthread_mutex_t engine = PTHREAD_MUTEX_INITIALIZER; /* it is one thread */
 static atomic_int objects;                                 /* that are alive */
 
-/* A value of the engine's: elements of its own, or those of the host in memory that it took over. */
+/* A value of the engine's: elements of its own, or those of the host in memory that it took over.
+ */
 typedef struct value {
   void* memory;
   unsigned char elements[];
