@@ -10,6 +10,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.cache.rows.forms import rows_of
+from cowmlx.cache.rows.key_values import KVRows
 from cowmlx.cache.rows.positions import Row, Rows
 
 TYPE_CHECKING = False
@@ -32,6 +33,12 @@ class Batch:
         self.rows = Rows()
         self._stream = stream
         self.layers = [rows_of(self.rows, layer) for layer in layers]
+        # Asked for every token of every row.
+        self._asked = [
+            form
+            for form in self.layers
+            if getattr(type(form), "can_take_back", None) is not KVRows.can_take_back
+        ]
 
     def has_place(self, length: int) -> bool:
         """Whether a sequence of so many tokens is like enough to the others in length.
@@ -108,7 +115,7 @@ class Batch:
 
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens of a row could be dropped again."""
-        return all(form.can_take_back(row, more) for form in self.layers)
+        return all(form.can_take_back(row, more) for form in self._asked)
 
     def nbytes_of(self, row: Row) -> int:
         """Return the bytes that a row has a part in, shared out evenly."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.cache.layer_state import Template
 from cowmlx.cache.snapshot import Snapshot, share
 from cowmlx.cache.trimming import can_trim_all, shorten, trim
@@ -177,14 +178,31 @@ class Sequence:
         Returns:
             logits (1, S, V), lazily.
         """
-        layers = self._layers
-        if not layers:
-            layers = self._own = self._make_layers()
+        layers = self._layers or self._new_layers()
         try:
             return self._network(ids[None], cache=layers)
         except BaseException:
             self.reset()
             raise
+
+    def decode(self, token: mx.array) -> mx.array:
+        """Run the network over one token that follows those held.
+
+        Args:
+            token: (1,).
+        Returns:
+            logits (1, V), lazily.
+        """
+        layers = self._layers or self._new_layers()
+        try:
+            return logits_behind(self._network, token, layers)
+        except BaseException:
+            self.reset()
+            raise
+
+    def _new_layers(self) -> list[Any]:
+        self._own = self._make_layers()
+        return self._own
 
     def append(self, tokens: list[int]) -> None:
         """Note the tokens that the last forward pass has processed."""

@@ -31,7 +31,18 @@ def can_trim(layer: Any, more: int = 0) -> bool:
 
 def can_trim_all(layers: list[Any], more: int = 0) -> bool:
     """Whether every layer can, so that no operation leaves layers out of step."""
-    return all(can_trim(layer, more) for layer in layers)
+    return all(_always_trims(type(layer)) or can_trim(layer, more) for layer in layers)
+
+
+_always: dict[type, bool] = {}
+
+
+def _always_trims(kind: type) -> bool:
+    """Whether caches of a kind can whatever they hold: asked for every token of every layer."""
+    if kind not in _always:
+        named = kind.__name__ == "KVCache" and kind.__module__.endswith(".models.cache")
+        _always[kind] = named
+    return _always[kind]
 
 
 def trim(layers: list[Any], count: int) -> bool:

@@ -344,7 +344,7 @@ class Context:
                 reason="nothing_there",
             )
         with mx.stream(self._stream or self._places.idle_stream):
-            flat = mx.contiguous(logits[0].astype(mx.float32))
+            flat = mx.contiguous(logits.array()[0].astype(mx.float32))
             mx.eval(flat)
         return flat
 

@@ -50,6 +50,22 @@ class DrawInput:
         return tokens if isinstance(self.last, Draw) else [*tokens, self.last]
 
 
+class RowLogits:
+    """One row of logits (B, V), cut out when somebody wants it: hardly anybody does."""
+
+    __slots__ = ("_all", "_row")
+
+    def __init__(self, logits: mx.array, row: int = 0) -> None:
+        self._all = logits
+        self._row = row
+
+    def array(self) -> mx.array:
+        """Return (1, V), lazily."""
+        if self._all.shape[0] == 1:
+            return self._all
+        return self._all[self._row : self._row + 1]
+
+
 class DrawnRows:
     """The tokens of the rows of a batch, computed and read together.
 
@@ -93,12 +109,12 @@ class Draw:
     Attributes:
         rows: it is one of.
         row: its index there.
-        logits: (1, V) of the model, as they were before penalties and filters.
+        logits: of the model, as they were before penalties and filters.
     """
 
     __slots__ = ("logits", "row", "rows")
 
-    def __init__(self, rows: DrawnRows, row: int, logits: mx.array) -> None:
+    def __init__(self, rows: DrawnRows, row: int, logits: RowLogits) -> None:
         self.rows = rows
         self.row = row
         self.logits = logits
@@ -141,7 +157,7 @@ class Step:
         finish: why it is the last one, or FINISH_NONE.
         full: whether the window has no place for it.
         feeds: whether it is fed to the network.
-        following: (1, V) the logits behind it, or those it was drawn from.
+        following: the logits behind it, or those it was drawn from.
     """
 
     __slots__ = ("before", "feeds", "finish", "following", "full", "pending")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.generation import kernel_draw
-from cowmlx.generation.draw import Draw, DrawnRows
+from cowmlx.generation.draw import Draw, DrawnRows, RowLogits
 from cowmlx.generation.logprobs import LogProbs
 from cowmlx.generation.sampling import RowSampler
 
@@ -41,7 +41,18 @@ class Drawer:
             the draws, in the order of their inputs; all are of the same rows.
         """
         rows = range(len(inputs)) if rows is None else rows
+        together = self._tokens(inputs, logits, rows)
+        reported = any(each.logprobs for each in inputs)
+        drawn = DrawnRows(together, _logprobs(inputs, logits, rows, together) if reported else {})
+        return [Draw(drawn, place, RowLogits(logits, row)) for place, row in enumerate(rows)]
+
+    def _tokens(
+        self, inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]
+    ) -> mx.array:
+        """Return (N,) the tokens, lazily."""
         with_kernel = kernel_draw.usable(logits)
+        if with_kernel and len({_computing(each) for each in inputs}) == 1:
+            return kernel_draw.draw(inputs, logits, rows)
         known, self._samplers = self._samplers, {}
         order: list[int] = []
         tokens = []
@@ -59,8 +70,7 @@ class Drawer:
         if order != sorted(order):
             back = sorted(range(len(order)), key=order.__getitem__)
             together = mx.take(together, mx.array(back), axis=0)
-        drawn = DrawnRows(together, _logprobs(inputs, logits, rows, together))
-        return [Draw(drawn, place, _taken(logits, [row])) for place, row in enumerate(rows)]
+        return together
 
 
 def _kind(each: DrawInput) -> object:

@@ -9,7 +9,7 @@ from time import perf_counter
 import mlx.core as mx
 
 from cowmlx import _constants as constants
-from cowmlx.generation.draw import Draw, DrawInput, Step
+from cowmlx.generation.draw import Draw, DrawInput, RowLogits, Step
 from cowmlx.generation.drawing import Drawer
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.piece import Piece, Stats
@@ -77,7 +77,7 @@ class Generation:
         self.finish = constants.FINISH_NONE
         self.error: BaseException | None = None
         self.processed = len(sequence.tokens)  # of the prompt, reused ones included
-        self.logits: mx.array | None = None  # (1, V) behind the tokens that the host knows
+        self.logits: RowLogits | None = None  # behind the tokens that the host knows
         self.last: Piece | None = None  # that the host was given
         self.rolled = 0  # tokens that left the window since begin
         self.batched = 0  # tokens whose step was taken together with other contexts
@@ -161,7 +161,8 @@ class Generation:
         ids = mx.array(chunk, mx.int32)
         logits = self._sequence.forward(ids)
         if last:
-            self.logits = logits = logits[:, -1, :]
+            logits = logits[:, -1, :]
+            self.logits = RowLogits(logits)
         if last and self.params.max_tokens > 0:
             allowed = self._allowed(logits)
             self._draw(self._input(self._sequence.tokens, chunk[-1], allowed), logits)
@@ -197,15 +198,15 @@ class Generation:
             self._on_prompt()
         return self._rest[0]
 
-    def follow_prompt(self, logits: mx.array) -> DrawInput:
+    def follow_prompt(self, logits: RowLogits) -> DrawInput:
         """Say what the first token is drawn from.
 
         Args:
-            logits: (1, V) behind the prompt's last token.
+            logits: behind the prompt's last token.
         """
         self.logits = logits
         (last,) = self._rest
-        wanted = self._input(list(self._sequence.tokens), last, self._allowed(logits))
+        wanted = self._input(list(self._sequence.tokens), last, self._allowed(logits.array()))
         self._sequence.append(self._rest)
         self._chunk += 1
         self._rest = []
@@ -262,15 +263,15 @@ class Generation:
     def _decode_one(self) -> None:
         step = self.prepare()
         if step.feeds:
-            logits = self._sequence.forward(step.pending.token)[:, -1, :]
-            wanted = self.follow(step, logits)
+            logits = self._sequence.decode(step.pending.token)
+            wanted = self.follow(step, RowLogits(logits))
             if wanted is None:
                 mx.async_eval(logits)
             else:
                 self._draw(wanted, logits)
         matched = self.match(step)
         if matched is not None:
-            self._draw(matched, step.following)
+            self._draw(matched, step.following.array())
         self.read(step)
 
     # The parts of a step, for those that several generations take at once.
@@ -289,12 +290,12 @@ class Generation:
             finish = constants.FINISH_CONTEXT
         return Step(pending, before, finish, full)
 
-    def follow(self, step: Step, logits: mx.array) -> DrawInput | None:
+    def follow(self, step: Step, logits: RowLogits) -> DrawInput | None:
         """Say what the successor of a step's token is drawn from; None: not known before it is.
 
         Args:
             step: one that feeds.
-            logits: (1, V) behind its token.
+            logits: behind its token.
         """
         step.following = logits
         if self._constraint is not None:  # the mask needs the token first
@@ -312,7 +313,7 @@ class Generation:
         if self._constraint.accept(token):
             step.finish = constants.FINISH_STOP
         elif step.feeds:
-            allowed = self._allowed(step.following)
+            allowed = self._allowed(step.following.array())
             return self._input(self._sequence.tokens, token, allowed)
         return None
 
@@ -412,7 +413,9 @@ class Generation:
         self._prompt, self._rest = kept, kept[len(self._sequence.tokens) :]
         self._unplaced, self._rolling = None, True
 
-    def _emit(self, token: int, finish: int, before: int, drawn: Draw, following: mx.array) -> None:
+    def _emit(
+        self, token: int, finish: int, before: int, drawn: Draw, following: RowLogits
+    ) -> None:
         if token in self._ends:
             finish = constants.FINISH_STOP
             text = self._text.finish()
@@ -503,12 +506,12 @@ class Generation:
         if self.logits is not None:
             rows.append(self.logits)
         first = mx.array([0])
-        own = [mx.take(row, first, axis=0) for row in rows]  # type: ignore[arg-type]
+        own = [mx.take(row.array(), first, axis=0) for row in rows if row is not None]
         mx.eval(own)
         if self.logits is not None:
-            self.logits = own.pop()
+            self.logits = RowLogits(own.pop())
         for piece, row in zip(pieces, own, strict=True):
-            piece.logits = row
+            piece.logits = RowLogits(row)
 
     def fail(self, error: BaseException) -> None:
         """End with an error; the sequence is emptied, since its layers may differ."""

@@ -18,16 +18,10 @@ if TYPE_CHECKING:
     from cowmlx.generation.draw import DrawInput
     from cowmlx.generation.sampling import Sampler
 
-_TYPES = (mx.float32, mx.float16, mx.bfloat16)
-
 
 def usable(logits: mx.array) -> bool:
-    """Whether the kernel can draw from logits, on the current stream."""
-    return (
-        kernels.available()
-        and logits.dtype in _TYPES
-        and mx.default_stream(mx.default_device()).device == mx.Device(mx.cpu)
-    )
+    """Whether the kernel can draw from logits, on the current device."""
+    return kernels.available() and kernels.module().can_draw(logits)
 
 
 def draw(inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]) -> mx.array:

@@ -6,6 +6,10 @@ from time import perf_counter
 
 import mlx.core as mx
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx.generation.draw import RowLogits
+
 
 class Piece:
     """One token and its text.
@@ -15,7 +19,7 @@ class Piece:
         before: how many tokens the sequence held before it.
         count: how many tokens were generated with it.
         seconds: when it was there, since the prompt was processed.
-        logits: (1, V) behind the last token held once this piece is the host's.
+        logits: behind the last token held once this piece is the host's.
         logprob: of the token, or None.
         top: the most probable tokens with their log probabilities.
     """
@@ -42,7 +46,7 @@ class Piece:
         before: int,
         count: int,
         seconds: float,
-        logits: mx.array | None = None,
+        logits: RowLogits | None = None,
         logprob: float | None = None,
         top: list[tuple[int, float]] | None = None,
     ) -> None:

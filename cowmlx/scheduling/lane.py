@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import mlx.core as mx
 
 from cowmlx import failures
+from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.cache.batch import Batch
 from cowmlx.errors import Unsupported
 from cowmlx.generation.batched import why_no_prompts, why_not
@@ -221,7 +222,7 @@ class Lane:
             pending[row.index] = step.pending
         batch.begin_step([context.sequence.row for context, _ in fed])  # type: ignore[misc]
         ids = stacked([pending.get(index) for index in range(len(batch.rows.all))])
-        logits = self.model.network(ids[:, None], cache=batch.layers)[:, -1, :]
+        logits = logits_behind(self.model.network, ids, batch.layers)
         batch.end_step()
         return logits
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.generation.draw import RowLogits
 from cowmlx.generation.drawing import Drawer
 
 TYPE_CHECKING = False
@@ -40,7 +41,7 @@ class RowDraws:
             assert context.generation is not None
             each: DrawInput | None
             try:
-                own = logits[row : row + 1]
+                own = RowLogits(logits, row)
                 if step is None:
                     each = context.generation.follow_prompt(own)
                 else:
@@ -75,7 +76,7 @@ class RowDraws:
                 continue
             if each is not None:
                 wanted.append((context, each, len(logits)))
-                logits.append(step.following)
+                logits.append(step.following.array())
         if wanted:
             _draw(self._after, wanted, mx.concatenate(logits))
 

@@ -68,6 +68,8 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_experts(module);
   cowmlx::bind_mlstm(module);
   cowmlx::bind_layers(module);
+  cowmlx::bind_layers_decode(module);
+  cowmlx::bind_layers_steps(module);
   cowmlx::bind_pack(module);
   cowmlx::bind_product(module);
   cowmlx::bind_recording(module);

@@ -34,6 +34,8 @@ class Angles:
         dims: those that turn.
         traditional: whether neighbours turn with each other, not halves.
         key: equal for rotations that are the same.
+        tables: cosines and sines (positions, dims / 2), evaluated; none yet, or as many positions
+            as were asked for.
 
     Raises:
         Unturnable: its angles depend on more than the position.
@@ -47,7 +49,7 @@ class Angles:
         if self.dims % 2:
             raise Unturnable(f"{self.dims} dimensions of a head turn, an odd number")
         self._length = 0
-        self._tables: list[mx.array] = []
+        self.tables: list[mx.array] = []
         near, far = self._read(0, _SEEN), self._read(_FAR, _SEEN)
         last = self._read(_FAR + _SEEN - 1, 1)
         alike = [mx.array_equal(a[-1:], b) for a, b in zip(far, last, strict=True)]
@@ -61,11 +63,11 @@ class Angles:
         if count > self._length:
             first = self._length
             more = self._read(first, max(_STEP, count - first, first))
-            joined = zip(self._tables, more, strict=True) if first else ()
+            joined = zip(self.tables, more, strict=True) if first else ()
             tables = [mx.concatenate(list(parts)) for parts in joined] or more
             mx.eval(tables)
-            self._tables, self._length = tables, tables[0].shape[0]
-        return self._tables
+            self.tables, self._length = tables, tables[0].shape[0]
+        return self.tables
 
     def _read(self, first: int, count: int) -> list[mx.array]:
         """Return cosines and sines of positions from ``first`` on, evaluated."""

@@ -220,6 +220,9 @@ _NAMES: dict[str, Any] = {
 }
 _MODULES = (".models.cache", ".cache.rows.key_values", ".cache.rows.rotating")
 _forms: dict[type, Any] = {}
+# Those that kernels read and write themselves, where there is room in them.
+_QUICK = {"KVCache": False, "KVRows": True}
+_quick: dict[type, bool | None] = {}
 
 
 def form_of(cache: Any) -> Any | None:
@@ -229,3 +232,11 @@ def form_of(cache: Any) -> Any | None:
         ours = kind.__module__.endswith(_MODULES)
         _forms[kind] = _NAMES.get(kind.__name__) if ours else None
     return _forms[kind]
+
+
+def batched(cache: Any) -> bool | None:
+    """Whether a cache is the rows of a batch, or one sequence's; None for other kinds."""
+    kind = type(cache)
+    if kind not in _quick:
+        _quick[kind] = _QUICK.get(kind.__name__) if form_of(cache) is not None else None
+    return _quick[kind]

@@ -10,7 +10,7 @@ from mlx.nn.layers.base import Module
 
 from cowmlx import failures
 from cowmlx.accelerate.blocks import InBlocks
-from cowmlx.accelerate.fused import parts, proof, stand_in, trace
+from cowmlx.accelerate.fused import decode, parts, proof, stand_in, trace
 from cowmlx.accelerate.fused.angles import Unturnable
 from cowmlx.accelerate.fused.run import Run
 
@@ -66,15 +66,21 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, int8: bool = F
     rounding = [m for _, m in network.named_modules() if isinstance(m, InBlocks) and m.int8]
     for module in rounding:
         module.int8 = False  # rounded activations prove nothing
+    decode.offer(network, None, make_cache)
+    report = Report()
     try:
-        return _fuse(network, make_cache, int8)
+        run = _fuse(network, make_cache, int8, report)
     finally:
         for module in rounding:
             module.int8 = True
+    decode.offer(network, run, make_cache)
+    return report
 
 
-def _fuse(network: Module, make_cache: Callable[[], list[Any]], int8: bool) -> Report:
-    report = Report()
+def _fuse(
+    network: Module, make_cache: Callable[[], list[Any]], int8: bool, report: Report
+) -> Run | None:
+    """Fuse layers; returns the run that is the whole network, if there is one."""
     for owner, name in trace.lists_of_blocks(network):
         blocks = owner[name]
         if not any(_has_attention(block) for block in blocks):
@@ -85,15 +91,15 @@ def _fuse(network: Module, make_cache: Callable[[], list[Any]], int8: bool) -> R
             windows = around.windows
         except trace.Unclear as why:
             report.reasons[str(why)] += len(blocks)
-            return report
+            return None
         found = _layers(blocks, windows, make_cache, report)
         report.fused = sum(each is not None for each in found)
         _put_layers(blocks, found, int8)
         if all(each is not None and each.rest is None for each in found):
-            _put_whole(owner, found, around, int8, report)
-        return report
+            return _put_whole(network, owner, found, around, int8, report)
+        return None
     report.reasons["it has no list of layers with attention"] += 1
-    return report
+    return None
 
 
 def unfused(reason: str) -> dict[str, Any]:
@@ -105,6 +111,7 @@ def unfused(reason: str) -> dict[str, Any]:
 
 def undo(network: Module) -> None:
     """Let every module of a network compute by itself again."""
+    decode.offer(network, None, list)
     for _, module in network.named_modules():
         if getattr(type(module), "_is_stand_in", False):
             stand_in.put(module, None)
@@ -159,20 +166,21 @@ def _put_layers(blocks: list[Any], found: list[proof.Fused | None], int8: bool) 
 
 
 def _put_whole(
-    owner: Any, found: list[Any], around: trace.Around, int8: bool, report: Report
-) -> None:
+    network: Any, owner: Any, found: list[Any], around: trace.Around, int8: bool, report: Report
+) -> Run | None:
     """Let kernels compute all layers with what is around them, if that is known."""
     embedding = _embedding(owner)
     width = around.before.shape[-1]
     if embedding is None or embedding.columns != width:
         report.reasons["it has no embedding of its layers' width"] += 0
-        return
+        return None
     scale = _scale(embedding, around.before, mx.array([_ids(owner)]))
     norm = _last_norm(owner, around)
     if scale is None or norm is None:
         what = "its last norm" if norm is None else "its embedding"
         report.reasons[f"it does something around its layers that kernels do not: {what}"] += 0
-        return
+        return None
+    head = decode.head_of(network, owner)
     run = Run(
         width,
         [each.description for each in found],
@@ -180,9 +188,11 @@ def _put_whole(
         embedding=embedding.matrix(),
         scale=scale,
         norm=norm,
+        head=head.matrix() if head is not None and head.columns == width else None,
     )
     stand_in.put(owner, stand_in.FusedNetwork(run, embedding, around.before.dtype))
     report.whole = True
+    return run
 
 
 def _embedding(owner: Any) -> Any | None:

@@ -21,7 +21,7 @@ class Run:
         width: H, of activations.
         layers: descriptions, see ``parts.py``, each with "angles": an Angles or None, and "window".
         int8: whether activations are rounded for products with packed weights.
-        embedding, scale, norm: what comes before and behind, where it belongs to the run.
+        embedding, scale, norm, head: what comes before and behind, where it belongs to the run.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Run:
         embedding: Any = None,
         scale: float = 1.0,
         norm: Any = None,
+        head: Any = None,
     ) -> None:
         self._module = kernels.module()
         self._angles: list[Angles] = []
@@ -63,13 +64,31 @@ class Run:
             dims = half["key"].rows // groups, half["value"].rows // groups
             self._shapes.append(Shape(groups, *dims, window))
             told.append({"attention": half, "perceptron": layer.get("perceptron")})
-        ends = {"embedding": embedding, "scale": scale, "norm": norm}
+        ends = {"embedding": embedding, "scale": scale, "norm": norm, "head": head}
         self._layers = self._module.make_layers(width, told, int8, ends)
         self._firsts = [self._kinds.index(kind) for kind in range(len(kinds))]
 
     def __deepcopy__(self, memo: Any) -> None:
         """Nothing: a copy of a network may get other weights, and proves its layers anew."""
         return None
+
+    def decode(self, ids: mx.array, caches: list[Any], batched: bool) -> mx.array | None:
+        """Take a token of every row through the layers and the head.
+
+        Args:
+            ids: (B,).
+            caches: of the layers; they hold the tokens afterwards.
+            batched: whether they are rows of a batch.
+
+        Returns:
+            logits (B, V) of float32; None, and nothing has changed, if caches or angles have no
+            room for it, or are of another kind.
+        """
+        angles = [table for each in self._angles for table in each.tables]
+        made: mx.array | None = self._module.decode_layers(
+            self._layers, ids, caches, batched, angles
+        )
+        return made
 
     def take(
         self, x: mx.array, caches: list[Any], kv_type: mx.Dtype, out_type: mx.Dtype, lazy: bool

@@ -106,7 +106,7 @@ class KVRows:
         return layer
 
     def can_take_back(self, row: Row, more: int) -> bool:
-        """Whether ``more`` further tokens could be dropped again."""
+        """Whether ``more`` further tokens could be dropped again: always, of this kind."""
         return True
 
     @property

@@ -63,6 +63,7 @@ struct Layers {
   float input_scale = 1;
   std::vector<Layer> layers;
   Norm last;
+  Matrix head{}; /* rows 0: there is none, or others compute it */
 };
 
 /* The cosines and sines of one kind of rotation, (positions, half) each. */
@@ -101,6 +102,7 @@ struct Step {
   const int32_t* offsets; /* (B,) positions of the first token in its text */
   const int32_t* ids;     /* (B, T), or null where x is given */
   float* x;               /* (B, T, H): activations in, and out */
+  float* logits;          /* (B, V) of what the head makes of x where T is 1, or null */
   const Angles* angles;
   const Place* places;
   const LayerCache* caches; /* per layer */

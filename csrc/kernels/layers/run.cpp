@@ -36,6 +36,7 @@ struct Buffers {
       inner = std::max<size_t>(inner, p.gate.rows);
       for (const Matrix* matrix : {&p.gate, &p.up, &p.down}) matrices.push_back(matrix);
     }
+    if (step.logits) matrices.push_back(&net.head);
     queries = arena.take<float>(rows * query);
     attended = arena.take<float>(rows * out);
     normed = arena.take<float>(slab_rows * net.width);
@@ -74,6 +75,7 @@ class Pass {
     }
     if (net_.last.kind != Norm::Kind::None)
       rowwise(rows_, [&](int row) { apply(*step_.table, net_.last, x(row), net_.width, x(row)); });
+    if (step_.logits) head();
   }
 
  private:
@@ -85,6 +87,16 @@ class Pass {
       if (net_.input_scale != 1)
         for (int i = 0; i < net_.width; i++) x(row)[i] *= net_.input_scale;
     });
+  }
+
+  void head() {
+    const int width = net_.head.rows;
+    for (int s = 0; s < slab_count(rows_); s++) {
+      const Slab part = slab(rows_, s);
+      const Product product{&net_.head, step_.logits + int64_t{part.begin} * width, width};
+      b_.preparing.prepare(part, &product, 1, {x(part.begin), net_.width}, net_.int8, [](int) {});
+      b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
+    }
   }
 
   void project(const AttentionHalf& a, const LayerCache& cache, bool stores, bool queries) {

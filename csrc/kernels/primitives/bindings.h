@@ -11,6 +11,8 @@ void bind_draw(nanobind::module_& module);
 void bind_experts(nanobind::module_& module);
 void bind_mlstm(nanobind::module_& module);
 void bind_layers(nanobind::module_& module);
+void bind_layers_decode(nanobind::module_& module);
+void bind_layers_steps(nanobind::module_& module);
 void bind_pack(nanobind::module_& module);
 void bind_product(nanobind::module_& module);
 void bind_recording(nanobind::module_& module);

@@ -152,6 +152,12 @@ mx::array draw(const mx::array& logits, std::vector<Given> given,
                    std::move(inputs));
 }
 
+bool can_draw(const mx::array& logits) {
+  return mx::default_device() == mx::Device::cpu &&
+         (logits.dtype() == mx::float32 || logits.dtype() == mx::float16 ||
+          logits.dtype() == mx::bfloat16);
+}
+
 using Step = std::tuple<std::string, uint64_t, float>;
 
 Options make_options(bool samples, float scale, double top_p, std::optional<float> log_min_p,
@@ -201,6 +207,8 @@ Args:
     bias: tokens and what is added to their logits.
     forbids: whether some of that is -inf.
     penalties: name, window and number of each, in order.)");
+  module.def("can_draw", can_draw, "logits"_a,
+             "Whether draw() takes logits of this type, and the stream in use is a CPU's.");
   module.def("draw", draw, "logits"_a, "given"_a, "last"_a = nb::none(), nb::kw_only(),
              "stream"_a = nb::none(),
              R"(A token for each row that is asked for: (N,) uint32.

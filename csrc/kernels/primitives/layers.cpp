@@ -63,8 +63,8 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   Step& step = work->step;
   step.table = &table();
   step.rows = first.shape(0);
-  step.tokens = first.shape(1);
-  if (first.ndim() == 2) {
+  step.tokens = first.ndim() == 1 ? 1 : first.shape(1);
+  if (first.ndim() < 3) {
     work->tokens.emplace_back(first);
     work->ids.resize(first.size());
   } else {
@@ -93,8 +93,10 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   result.set_data(mx::allocator::malloc(result.nbytes()));
   work->out = scalar_of(result, "the result");
   work->result = result.data<void>();
-  step.x = work->out == Scalar::Float32 ? result.data<float>()
-                                        : temporary<float>(encoder, result.size());
+  if (call_.logits) step.logits = result.data<float>();
+  step.x = work->out == Scalar::Float32 && !call_.logits
+               ? result.data<float>()
+               : temporary<float>(encoder, int64_t{step.rows} * step.tokens * layers.width);
   step.offsets = work->call.offsets.data();
   step.places = work->call.places.data();
   step.angles = work->angles.data();

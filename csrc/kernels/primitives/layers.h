@@ -25,13 +25,14 @@ struct LayersCall {
   Part part;
   std::vector<int32_t> offsets;
   std::vector<Place> places;
-  int angles; /* how many tables of cosines and sines are among the inputs */
+  int angles;  /* how many tables of cosines and sines are among the inputs */
+  bool logits; /* what comes out is what the head makes of the activations */
 };
 
-/* Inputs: tokens (B, T) or activations (B, T, H); cosines and sines of every table; keys and values
- * of every layer (of the last one alone for Part::FinishLast). Outputs: activations (B, T, H), and
- * but for Part::FinishLast keys and values as they are then: in the buffers of the inputs, if
- * nobody else holds these, and in copies otherwise. */
+/* Inputs: tokens (B,), (B, T) or activations (B, T, H); cosines and sines of every table; keys and
+ * values of every layer (of the last one alone for Part::FinishLast). Outputs: activations (B, T,
+ * H), or logits (B, V) of float32, and but for Part::FinishLast keys and values as they are then:
+ * in the buffers of the inputs, if nobody else holds these, and in copies otherwise. */
 class LayersStep : public mlx::core::Primitive {
  public:
   LayersStep(mlx::core::Stream stream, std::shared_ptr<const HeldLayers> held, LayersCall call)
@@ -47,5 +48,11 @@ class LayersStep : public mlx::core::Primitive {
   std::shared_ptr<const HeldLayers> held_;
   LayersCall call_;
 };
+
+/* The outputs of a step; x is its first input, caches the last ones. Throws std::invalid_argument
+ * for what does not fit the layers. */
+Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mlx::core::array& x,
+                 LayersCall call, const Arrays& angles, const Arrays& caches, mlx::core::Dtype type,
+                 mlx::core::Stream stream);
 
 }  // namespace cowmlx

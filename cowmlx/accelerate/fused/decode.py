@@ -1,0 +1,90 @@
+"""Decoding with a network whose layers are fused: a token a row, from tokens to logits at once.
+
+The way of every call, through the modules of mlx-lm, is right and slow: a small model's token takes
+less time than Python needs for it.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.accelerate.blocks import InBlocks
+from cowmlx.accelerate.fused.caches import batched
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mlx.nn.layers.base import Module
+
+    from cowmlx.accelerate.fused.run import Run
+
+_PLACE = "_decode"  # of a network, where it keeps its Decode
+
+
+class Decode:
+    """Takes tokens through a network that is one run of layers with a head.
+
+    Args:
+        run: with the head.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """Nothing: a copy of a network may get other weights, and proves its layers anew."""
+        return None
+
+    def logits(self, ids: mx.array, caches: list[Any]) -> mx.array | None:
+        """Return logits (B, V) behind tokens (B,); None, and nothing has changed, if it cannot."""
+        rows = batched(caches[0]) if caches else None
+        return None if rows is None else self._run.decode(ids, caches, rows)
+
+
+def logits_behind(network: Module, ids: mx.array, caches: list[Any]) -> mx.array:
+    """Feed a token to every row of a network's caches.
+
+    Args:
+        network: gives logits (B, T, V).
+        ids: (B,) tokens.
+        caches: of its layers; they hold the tokens afterwards.
+
+    Returns:
+        logits (B, V), lazily.
+    """
+    decode: Decode | None = vars(network).get(_PLACE)
+    if decode is not None and not network.training:
+        made = decode.logits(ids, caches)
+        if made is not None:
+            return made
+    logits: mx.array = network(ids[:, None], cache=caches)
+    return logits[:, -1, :]
+
+
+def head_of(network: Any, owner: Any) -> Any | None:
+    """Return what may be the head of a network: a mapping of its own, or else its embedding."""
+    own = [each for each in network.values() if isinstance(each, InBlocks)]
+    tied = [each for each in owner.values() if isinstance(each, InBlocks)]
+    found = own or [each for each in tied if hasattr(each, "as_linear")]
+    return found[0] if len(found) == 1 else None
+
+
+def offer(network: Module, run: Run | None, make_cache: Callable[[], list[Any]]) -> None:
+    """Let a network be decoded at once, if that gives its very logits; None: no more."""
+    vars(network)[_PLACE] = None
+    if run is None:
+        return
+    decode = Decode(run)
+    plain, own = make_cache(), make_cache()
+    for caches in (plain, own):  # room for a token comes with those before it
+        mx.eval(network(mx.array([[0, 0]]), cache=caches))
+    token = mx.array([0], mx.uint32)
+    made = decode.logits(token, own)
+    if made is None:
+        return
+    expected = network(token[:, None], cache=plain)[:, -1, :]
+    alike = made.shape == expected.shape and made.dtype == expected.dtype
+    if alike and mx.array_equal(made, expected).item():
+        vars(network)[_PLACE] = decode

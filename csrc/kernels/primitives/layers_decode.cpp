@@ -1,0 +1,198 @@
+/* A token a row, over caches as Python's objects hold them: what decoding does between two draws.
+ * All that may be missing here, such as room in a cache, makes it do nothing, and the way in Python
+ * (cowmlx/accelerate/fused/run.py) is taken instead. */
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "dispatch.h"
+#include "layers.h"
+
+namespace mx = mlx::core;
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace cowmlx {
+namespace {
+
+/* The names of attributes, made once: they are asked for again and again. */
+struct Names {
+  static PyObject* name(const char* text) { return PyUnicode_InternFromString(text); }
+
+  PyObject *keys = name("keys"), *values = name("values"), *offset = name("offset"),
+           *buffers = name("buffers"), *rows = name("rows"), *all = name("all"),
+           *length = name("length"), *width = name("width");
+};
+
+const Names& names() {
+  static const auto* all = new Names;
+  return *all;
+}
+
+nb::object get(nb::handle of, PyObject* name) {
+  PyObject* found = PyObject_GetAttr(of.ptr(), name);
+  if (found == nullptr) throw nb::python_error();
+  return nb::steal<nb::object>(found);
+}
+
+void set(nb::handle of, PyObject* name, nb::handle value) {
+  if (PyObject_SetAttr(of.ptr(), name, value.ptr()) != 0) throw nb::python_error();
+}
+
+/* One sequence's caches, mlx-lm's KVCache: `keys`, `values` and `offset`. */
+struct Growing {
+  static bool offsets(nb::handle cache, int rows, std::vector<int32_t>& to) {
+    to.assign(static_cast<size_t>(rows), nb::cast<int>(get(cache, names().offset)));
+    return true;
+  }
+
+  static bool alike(nb::handle cache, nb::handle, const std::vector<int32_t>& offsets) {
+    return nb::cast<int>(get(cache, names().offset)) == offsets.front();
+  }
+
+  static bool read(nb::handle cache, int rows, Arrays& to) {
+    for (PyObject* name : {names().keys, names().values}) {
+      const nb::object array = get(cache, name);
+      if (array.is_none()) return false;
+      to.push_back(nb::cast<mx::array>(array));
+      if (to.back().ndim() != 4 || to.back().shape(0) != rows) return false;
+    }
+    return true;
+  }
+
+  static void write(nb::handle cache, const mx::array& keys, const mx::array& values,
+                    int32_t offset) {
+    set(cache, names().keys, nb::cast(keys));
+    set(cache, names().values, nb::cast(values));
+    set(cache, names().offset, nb::int_(offset + 1));
+  }
+};
+
+/* The rows of a batch (cowmlx/cache/rows/key_values.py), which moves them on. */
+struct Rows {
+  static bool offsets(nb::handle cache, int rows, std::vector<int32_t>& to) {
+    const nb::object owner = get(cache, names().rows);
+    const auto all = nb::cast<nb::list>(get(owner, names().all));
+    if (nb::len(all) != static_cast<size_t>(rows) || nb::cast<int>(get(owner, names().width)) != 1)
+      return false;
+    for (nb::handle row : all) to.push_back(nb::cast<int>(get(row, names().length)));
+    return true;
+  }
+
+  static bool alike(nb::handle cache, nb::handle first, const std::vector<int32_t>&) {
+    return get(cache, names().rows).is(get(first, names().rows));
+  }
+
+  static bool read(nb::handle cache, int rows, Arrays& to) {
+    const auto buffers = nb::cast<nb::list>(get(cache, names().buffers));
+    if (nb::len(buffers) != 2) return false;
+    for (nb::handle buffer : buffers) {
+      to.push_back(nb::cast<mx::array>(buffer));
+      if (to.back().ndim() != 4 || to.back().shape(0) < rows) return false;
+    }
+    return true;
+  }
+
+  static void write(nb::handle cache, const mx::array& keys, const mx::array& values, int32_t) {
+    nb::list buffers;
+    buffers.append(nb::cast(keys));
+    buffers.append(nb::cast(values));
+    set(cache, names().buffers, buffers);
+  }
+};
+
+bool has_room(const Arrays& caches, int32_t end) {
+  return std::all_of(caches.begin(), caches.end(), [end](const mx::array& each) {
+    return each.shape(2) >= end && (each.dtype() == mx::float32 || each.dtype() == mx::float16 ||
+                                    each.dtype() == mx::bfloat16);
+  });
+}
+
+std::vector<Place> places_of(const Layers& layers, const std::vector<int32_t>& offsets) {
+  std::vector<int32_t> ends = offsets;
+  for (int32_t& end : ends) end++;
+  std::vector<Place> places;
+  for (const Layer& layer : layers.layers) {
+    const auto index = static_cast<size_t>(layer.attention.place);
+    if (places.size() <= index) places.resize(index + 1, {offsets, ends, offsets, false});
+    places[index].windowed = layer.attention.window > 0;
+  }
+  return places;
+}
+
+template <class Form>
+std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const mx::array& ids,
+                                const nb::list& caches, const Arrays& angles, mx::Stream stream) {
+  const Layers& layers = held->layers;
+  const int rows = ids.shape(0);
+  const nb::handle first = caches[0];
+  LayersCall call{Part::All, {}, {}, 0, true};
+  if (!Form::offsets(first, rows, call.offsets)) return std::nullopt;
+  Arrays buffers;
+  buffers.reserve(2 * layers.layers.size() + 1);
+  for (nb::handle cache : caches)
+    if (!cache.type().is(first.type()) || !Form::alike(cache, first, call.offsets) ||
+        !Form::read(cache, rows, buffers))
+      return std::nullopt;
+  const std::vector<int32_t> offsets = call.offsets;
+  const int32_t end = *std::max_element(offsets.begin(), offsets.end()) + 1;
+  if (!has_room(buffers, end)) return std::nullopt;
+  for (const mx::array& table : angles)
+    if (table.shape(0) < end) return std::nullopt;
+  call.places = places_of(layers, offsets);
+  const Arrays made = make_step(held, ids, std::move(call), angles, buffers, mx::float32, stream);
+  size_t next = 1;
+  for (nb::handle cache : caches) {
+    Form::write(cache, made[next], made[next + 1], offsets.front());
+    next += 2;
+  }
+  return made[0];
+}
+
+std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
+                                       const mx::array& ids, const nb::list& caches, bool batched,
+                                       const Arrays& angles, mx::StreamOrDevice where) {
+  const size_t tables = angles.size() / 2;
+  const bool turns = std::all_of(held->layers.layers.begin(), held->layers.layers.end(),
+                                 [tables](const Layer& layer) {
+                                   return layer.attention.turn.table < static_cast<int32_t>(tables);
+                                 });
+  if (held->layers.head.rows == 0 || ids.ndim() != 1 || ids.size() == 0 || !turns ||
+      nb::len(caches) != held->layers.layers.size())
+    return std::nullopt;
+  const mx::Stream stream = stream_of(where);
+  return batched ? decode<Rows>(held, ids, caches, angles, stream)
+                 : decode<Growing>(held, ids, caches, angles, stream);
+}
+
+}  // namespace
+
+void bind_layers_decode(nb::module_& module) {
+  module.def("decode_layers", decode_layers, "layers"_a, "ids"_a, "caches"_a, "batched"_a,
+             "angles"_a, nb::kw_only(), "stream"_a = nb::none(),
+             R"(Take a token of every row through layers and their head: logits (B, V) of float32.
+
+Args:
+    layers: of make_layers(), with a head.
+    ids: (B,) tokens of 32 bits.
+    caches: of the layers, all KVCache, or all KVRows of one batch; they hold the tokens afterwards.
+    batched: which of both.
+    angles: evaluated cosines and sines (positions, half) of every kind of rotation.
+    stream: of the CPU.
+
+Returns:
+    None, and nothing has changed, where a cache has no room, or a table is too short.
+
+Raises:
+    ValueError: something does not fit the layers.)");
+}
+
+}  // namespace cowmlx
