@@ -40,17 +40,19 @@ def put_into(net: Module, form: Form) -> None:
     if not form.on_cpu:
         return
     if not form.why_not:
-        from cowmlx.accelerate import linear, single  # late: a GPU needs none of it
+        from cowmlx.accelerate import linear, single, wide  # late: a GPU needs none of it
 
         single.replace(net)
         linear.replace(net, int8=form.int8)
+        wide.replace(net)
         return
-    from cowmlx.accelerate import packed, parted, rope
+    from cowmlx.accelerate import packed, parted, rope, wide
 
     rope.share_angles(net)
     parted.replace(net)
     if form.packed:
         packed.replace(net)
+    wide.replace(net)
 
 
 def _form(net: Module, activations: int) -> Form:

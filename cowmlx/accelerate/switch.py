@@ -79,7 +79,7 @@ def kind_of(module: Any) -> type | None:
     None, too, where kernels do not take the weights, such as those with a scale for each expert.
     """
     own: Any = type(module)
-    if own not in _own_kinds():
+    if own not in own_kinds():
         return None
     if module.get("global_scale") is not None or not takes(module, 3):
         return None
@@ -107,7 +107,7 @@ def _filled(rows: int) -> int:
     return -(-rows // LANES) * LANES
 
 
-def _own_kinds() -> list[type]:
+def own_kinds() -> list[type]:
     """Return mlx-lm's kinds, of all that are imported."""
     modules = [sys.modules[name] for name in _MODULES if name in sys.modules]
     return [vars(module)[name] for module in modules for name in _NAMES if name in vars(module)]
