@@ -60,7 +60,7 @@ class Models:
         """Give unused buffers back, and the prompts kept for new contexts."""
         for prefixes in self._prefixes.values():
             prefixes.clear()
-        angles.forget()
+        _forget_angles()
         mx.clear_cache()
         self._runtime.arrays.trim()
         self._runtime.note_memory()
@@ -95,7 +95,7 @@ class Models:
         """Close a model's handle; its contexts keep the model."""
         model = self._runtime.handles.remove(constants.KIND_MODEL, handle)
         self._runtime.abandon(Canceled("the model was freed", reason="freed"), model)
-        angles.forget()
+        _forget_angles()
 
     @keeps_call
     def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
@@ -216,3 +216,11 @@ def _check_flags(flags: int, **known: int) -> None:
             argument="flags",
             value=f"{rest:#x}",
         )
+
+
+def _forget_angles() -> None:
+    """Give the memory of all rotary positions back."""
+    from cowmlx.accelerate.fused import angles as tables  # late: a start needs none of it
+
+    angles.forget()
+    tables.forget()

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support import tiny_models
+from support.in_process import started
 from support.loaded import load
 
 from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
@@ -144,6 +145,22 @@ def test_networks_that_do_more_are_called(made, family):
     logits = logits_behind(model.network, one(3), begun(model, PROMPT))
     expected = model.network(mx.array([[3]]), cache=begun(model, PROMPT))[:, -1, :]
     assert mx.array_equal(logits, expected).item()
+
+
+def test_angles_are_no_longer_than_asked_for_and_can_be_forgotten(made):
+    model = made("llama")
+    own, plain = begun(model, PROMPT), begun(model, [7] * 400)
+    (angles,) = at_once(model)._run._angles
+    length = angles.tables[0].shape[0]
+    assert 400 <= length <= 400 + 400 // 8 + 64
+    before = logits_behind(model.network, one(5), share(own))
+    with started() as engine:
+        engine.memory_trim()
+    assert angles.tables == []
+    assert mx.array_equal(logits_behind(model.network, one(5), own), before).item()
+    assert angles.tables[0].shape[0] < length
+    mx.eval(logits_behind(model.network, one(5), plain))
+    assert angles.tables[0].shape[0] > 400
 
 
 def test_what_does_not_fit_is_refused(made):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _STEP = 64  # positions by which a table grows at least
+_PART = 8  # and of what it has, one in so many: a long text copies it a few times, not always
 _FAR = 50_000  # a position behind which no rotation may depend on the length of the text
 _SEEN = 4  # positions by which two rotations are told apart
 
@@ -62,12 +63,16 @@ class Angles:
         """Return cosines and sines (positions, dims / 2), evaluated, of ``count`` or more."""
         if count > self._length:
             first = self._length
-            more = self._read(first, max(_STEP, count - first, first))
+            more = self._read(first, max(_STEP, count - first, first // _PART))
             joined = zip(self.tables, more, strict=True) if first else ()
             tables = [mx.concatenate(list(parts)) for parts in joined] or more
             mx.eval(tables)
             self.tables, self._length = tables, tables[0].shape[0]
         return self.tables
+
+    def forget(self) -> None:
+        """Keep no positions; those that are asked for are read again."""
+        self.tables, self._length = [], 0
 
     def _read(self, first: int, count: int) -> list[mx.array]:
         """Return cosines and sines of positions from ``first`` on, evaluated."""
@@ -97,6 +102,12 @@ def shared(module: Any, dims: int) -> Angles:
     """
     own = Angles(module, dims)
     return _shared.setdefault(own.key, own)
+
+
+def forget() -> None:
+    """Give the memory of all tables back, as far as no step under way reads them."""
+    for angles in list(_shared.values()):
+        angles.forget()
 
 
 def _dims_of(module: Any) -> int | None:
