@@ -21,7 +21,7 @@ pub const MAX_RANK: usize = sys::COW_MLX_MAX_RANK as usize;
 #[derive(Debug)]
 pub struct Array<'r> {
     raw: sys::cow_mlx_array,
-    _runtime: Owner<'r, Runtime>,
+    runtime: Owner<'r, Runtime>,
 }
 
 impl<'r> Array<'r> {
@@ -56,12 +56,17 @@ impl<'r> Array<'r> {
         let runtime = runtime.into();
         // SAFETY: the tensor and what it points to live until the call returns, and are only read.
         let status = unsafe { sys::cow_mlx_array_create(&from, &mut raw) };
-        opened(status, || Self { raw, _runtime: runtime })
+        opened(status, || Self { raw, runtime })
+    }
+
+    /// What it belongs to.
+    pub(crate) fn runtime(&self) -> Owner<'r, Runtime> {
+        self.runtime.clone()
     }
 
     /// Take over a handle.
     pub(crate) fn open(raw: sys::cow_mlx_array, runtime: Owner<'r, Runtime>) -> Self {
-        Self { raw, _runtime: runtime }
+        Self { raw, runtime }
     }
 
     /// The type of its elements.
@@ -221,7 +226,7 @@ impl<'r> Array<'r> {
             )
         };
         opened(status, || {
-            let open = |&raw| Self { raw, _runtime: runtime.clone() };
+            let open = |&raw| Self { raw, runtime: runtime.clone() };
             handles.iter().map(open).collect()
         })
     }
@@ -275,7 +280,7 @@ impl<'r> Array<'r> {
         let runtime = runtime.into();
         // SAFETY: the caller's.
         let status = unsafe { sys::cow_mlx_array_from_dlpack(managed, &mut raw) };
-        opened(status, || Self { raw, _runtime: runtime })
+        opened(status, || Self { raw, runtime })
     }
 
     /// A DLPack tensor of the elements, read-only, which whoever gets it frees by its deleter. It

@@ -1,5 +1,6 @@
 //! The types of elements.
 
+use crate::number::{float_json, half};
 use crate::sys;
 
 /// A 16-bit float as its bits.
@@ -63,6 +64,16 @@ impl Dtype {
         ALL.into_iter().find(|dtype| dtype.code() == code)
     }
 
+    /// Its name, such as `"float32"`.
+    pub fn name(self) -> &'static str {
+        NAMES[ALL.iter().position(|&each| each == self).unwrap_or(0)]
+    }
+
+    /// The dtype of a name, if this crate knows it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
     /// Its code in [`sys`](crate::sys).
     pub fn code(self) -> i32 {
         self as i32
@@ -77,33 +88,44 @@ mod sealed {
 pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + 'static {
     /// Its dtype.
     const DTYPE: Dtype;
+
+    /// It as JSON has it.
+    #[doc(hidden)]
+    fn json(self) -> String;
 }
 
 macro_rules! elements {
-    ($($type:ty => $dtype:ident,)*) => {
+    ($($type:ty => $dtype:ident $name:literal by $json:expr,)*) => {
+        /// The names of the dtypes, in the order of [`ALL`].
+        const NAMES: [&str; ALL.len()] = [$($name),*];
         const ALL: [Dtype; [$(Dtype::$dtype),*].len()] = [$(Dtype::$dtype),*];
         $(
             impl sealed::Sealed for $type {}
             impl Element for $type {
                 const DTYPE: Dtype = Dtype::$dtype;
+
+                fn json(self) -> String {
+                    let json: fn(Self) -> String = $json;
+                    json(self)
+                }
             }
         )*
     };
 }
 
 elements! {
-    bool => Bool,
-    u8 => Uint8,
-    u16 => Uint16,
-    u32 => Uint32,
-    u64 => Uint64,
-    i8 => Int8,
-    i16 => Int16,
-    i32 => Int32,
-    i64 => Int64,
-    F16 => Float16,
-    Bf16 => Bfloat16,
-    f32 => Float32,
-    f64 => Float64,
-    Complex64 => Complex64,
+    bool => Bool "bool" by |value| value.to_string(),
+    u8 => Uint8 "uint8" by |value| value.to_string(),
+    u16 => Uint16 "uint16" by |value| value.to_string(),
+    u32 => Uint32 "uint32" by |value| value.to_string(),
+    u64 => Uint64 "uint64" by |value| value.to_string(),
+    i8 => Int8 "int8" by |value| value.to_string(),
+    i16 => Int16 "int16" by |value| value.to_string(),
+    i32 => Int32 "int32" by |value| value.to_string(),
+    i64 => Int64 "int64" by |value| value.to_string(),
+    F16 => Float16 "float16" by |value| half(value.0).json(),
+    Bf16 => Bfloat16 "bfloat16" by |value| f32::from_bits(u32::from(value.0) << 16).json(),
+    f32 => Float32 "float32" by |value| float_json(value.into(), format!("{value:e}")),
+    f64 => Float64 "float64" by |value| float_json(value, format!("{value:e}")),
+    Complex64 => Complex64 "complex64" by |value| format!("\"{:e}{:+e}j\"", value.re, value.im),
 }

@@ -2,7 +2,10 @@
 
 mod adapter;
 mod array;
+mod array_operators;
+mod attributes;
 mod buffer;
+mod builder;
 mod callback;
 mod cancel;
 mod chat;
@@ -12,8 +15,11 @@ mod embedding;
 mod error;
 mod generation;
 mod generation_params;
+mod graph;
 mod library;
 mod model;
+mod number;
+pub mod ops;
 mod owner;
 mod params;
 mod program;
@@ -21,9 +27,13 @@ mod runtime;
 #[cfg(feature = "stream")]
 mod stream;
 mod text;
+mod value;
 
 pub use adapter::Adapter;
 pub use array::{Array, MAX_RANK};
+pub use array_operators::ArrayOperand;
+pub use attributes::{Dim, Dims, IntList, Ints, Pairs};
+pub use builder::{Function, ProgramBuilder};
 pub use cancel::CancelHandle;
 pub use chat::Event;
 pub use context::{Checkpoint, Context, ContextParams, Overflow};
@@ -37,8 +47,10 @@ pub use generation_params::{GenerationParams, Grammar};
 pub use library::load_library;
 pub use library::version;
 pub use model::{Activations, Model, ModelParams, Special, Token};
+pub use number::Number;
 pub use owner::Owner;
 pub use program::{Input, Output, Program, RunParams};
 pub use runtime::{LogLevel, Runtime, RuntimeParams};
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};
+pub use value::{Operand, Value};
