@@ -23,6 +23,7 @@ from tools.bindings import (  # noqa: E402
     emit_cython,
     emit_python,
     emit_rust,
+    emit_rust_operations,
 )
 from tools.bindings.header import Struct, read_headers  # noqa: E402
 from tools.packaging import pins  # noqa: E402
@@ -85,12 +86,14 @@ def from_operations() -> dict[Path, str]:
     """The typed builders of programs."""
     from_table = note("cowmlx/programs/operations")
     cpp = ROOT / "bindings/cpp/cow_mlx"
+    rust = ROOT / "bindings/rust/cowmlx/src/operations/generated"
     return {
         cpp / "operations.hpp": emit_cpp_operations.index(from_table),
         **{
             cpp / "operations" / name: text
             for name, text in emit_cpp_operations.files(from_table).items()
         },
+        **{rust / name: text for name, text in emit_rust_operations.files(from_table).items()},
     }
 
 

@@ -17,8 +17,13 @@ NUMBERS = (
     "comparison and logic",
 )
 
-# The types of choices whose attribute has several lists of them, by an operation of each.
-MODES = {"pad": "PadMode", "convolve": "ConvolveMode", "quantize": "QuantizeMode"}
+# The types of choices that cannot be called as their attribute, by the first operation of each.
+MODES = {
+    "pad": "PadMode",
+    "convolve": "ConvolveMode",
+    "quantize": "QuantizeMode",
+    "fft": "FftNorm",
+}
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,16 @@ pub enum Ints {
     List(Vec<i64>),
 }
 
+impl Ints {
+    /// How many parts a split makes: so many, or those between places.
+    pub(crate) fn parts(&self) -> usize {
+        match self {
+            Self::One(count) => usize::try_from(*count).unwrap_or(0),
+            Self::List(places) => places.len() + 1,
+        }
+    }
+}
+
 impl ToJson for Ints {
     fn to_json(&self) -> String {
         match self {
@@ -257,6 +267,11 @@ impl Attributes {
         }
         self.0.retain(|(each, _)| *each != name);
         self.0.push((name, value.to_json()));
+    }
+
+    /// Whether an attribute is given, and not as this.
+    pub(crate) fn is_other(&self, name: &str, text: &str) -> bool {
+        self.0.iter().any(|each| each.0 == name && each.1.trim_matches('"') != text)
     }
 
     pub(crate) fn json(&self) -> String {

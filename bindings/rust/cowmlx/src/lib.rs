@@ -19,6 +19,7 @@ mod graph;
 mod library;
 mod model;
 mod number;
+pub mod operations;
 pub mod ops;
 mod owner;
 mod params;
@@ -53,4 +54,4 @@ pub use program::{Input, Output, Program, RunParams};
 pub use runtime::{LogLevel, Runtime, RuntimeParams};
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};
-pub use value::{Operand, Value};
+pub use value::{Operand, Value, Values};

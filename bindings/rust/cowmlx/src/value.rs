@@ -47,6 +47,40 @@ impl<'b> From<Option<Value<'b>>> for Operand<'b> {
     }
 }
 
+/// Values, of any number.
+#[derive(Clone, Debug)]
+pub struct Values<'b>(pub(crate) Vec<Value<'b>>);
+
+impl<'b> From<&[Value<'b>]> for Values<'b> {
+    fn from(values: &[Value<'b>]) -> Self {
+        Self(values.to_vec())
+    }
+}
+
+impl<'b, const N: usize> From<[Value<'b>; N]> for Values<'b> {
+    fn from(values: [Value<'b>; N]) -> Self {
+        Self(values.to_vec())
+    }
+}
+
+impl<'b, const N: usize> From<&[Value<'b>; N]> for Values<'b> {
+    fn from(values: &[Value<'b>; N]) -> Self {
+        Self(values.to_vec())
+    }
+}
+
+impl<'b> From<Vec<Value<'b>>> for Values<'b> {
+    fn from(values: Vec<Value<'b>>) -> Self {
+        Self(values)
+    }
+}
+
+impl<'b> From<&Vec<Value<'b>>> for Values<'b> {
+    fn from(values: &Vec<Value<'b>>) -> Self {
+        Self(values.clone())
+    }
+}
+
 impl Value<'_> {
     /// The type of its elements; the library infers that of a result.
     ///
