@@ -8,33 +8,15 @@ from typing import Any
 import pytest
 from support.compiler import compile_c, run
 from support.hosts import linked
+from support.operation_calls import EXAMPLES, inputs_of, require_node, results_of
 from support.paths import LIBRARY
 
-from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.attributes import attributes_of
-from cowmlx.programs.operations.examples import spec_of, specs_of
+from cowmlx.programs.operations.examples import specs_of
 from cowmlx.programs.operations.row import Attribute, Example, Operation
 from cowmlx.programs.program import Program
 from tools.bindings import operations as table
 from tools.bindings.emit_cpp_operations import COUNTS
-
-
-def telling(row: Operation) -> list[Example]:
-    """The first example of a row for each set of inputs and attributes."""
-    found: dict[tuple[object, ...], Example] = {}
-    for each in row.examples:
-        key = (*(text is None for text in each.inputs), *sorted(each.attributes))
-        found.setdefault(key, each)
-    return list(found.values())
-
-
-EXAMPLES = [(row, example) for row in ROWS for example in telling(row)]
-
-
-def results_of(row: Operation, example: Example) -> int:
-    """How many results an operation has for an example."""
-    found = row.infer(row.arranged(specs_of(example)), attributes_of(row, example.attributes))
-    return len(found)
 
 
 def dtype(name: str) -> str:
@@ -85,10 +67,9 @@ def source() -> str:
     ]
     for at, (row, example) in enumerate(EXAMPLES):
         lines.append(f"static void example_{at}() {{ ProgramBuilder b; Values v;")
-        for place, text in enumerate(example.inputs):
-            spec = spec_of(text or "float32[1]")
+        for name, spec in inputs_of(example):
             shape = ", ".join(map(str, spec.shape))
-            lines.append(f'v.push_back(b.input("x{place}", {dtype(spec.dtype)}, {{{shape}}}));')
+            lines.append(f'v.push_back(b.input("{name}", {dtype(spec.dtype)}, {{{shape}}}));')
         lines.append(f'b.output("y", first({call(row, example)})); std::puts(b.json().c_str()); }}')
     lines += ["int main() {", *(f"example_{at}();" for at in range(len(EXAMPLES))), "}"]
     return "\n".join(lines)
@@ -109,16 +90,7 @@ def printed(tmp_path_factory):
 def test_each_example_gives_its_node(printed):
     assert len(printed) == len(EXAMPLES)
     for (row, example), program in zip(EXAMPLES, printed, strict=True):
-        (node,) = program["nodes"]
-        names = [None if text is None else f"x{at}" for at, text in enumerate(example.inputs)]
-        while names and names[-1] is None:
-            names.pop()
-        given = node["inputs"]
-        while given and given[-1] is None:
-            given.pop()
-        assert (node["op"], given) == (row.name, names)
-        assert attributes_of(row, node["attributes"]) == attributes_of(row, example.attributes)
-        assert len(node["outputs"]) == results_of(row, example)
+        require_node(row, example, program)
 
 
 def test_the_engine_takes_each(printed):

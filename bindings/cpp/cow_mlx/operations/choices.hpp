@@ -44,8 +44,8 @@ inline const char* name_of(ConvolveMode value) {
   return names[static_cast<int>(value)];
 }
 /** Whether 1 / n is the inverse's factor, or its root that of both, or it is the other's. */
-enum class Norm { backward, ortho, forward };
-inline const char* name_of(Norm value) {
+enum class FftNorm { backward, ortho, forward };
+inline const char* name_of(FftNorm value) {
   static const char* const names[] = {"backward", "ortho", "forward"};
   return names[static_cast<int>(value)];
 }

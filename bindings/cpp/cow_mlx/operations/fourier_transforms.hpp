@@ -12,76 +12,76 @@ namespace op {
 
 /** The Fourier transform along an axis: out[k] = sum over j of a[j] e^(-2 pi i j k / n) */
 inline Value fft(const Value& a, const std::optional<std::int64_t>& n = {}, std::int64_t axis = -1,
-    Norm norm = Norm::backward) {
+    FftNorm norm = FftNorm::backward) {
   return Emitter::node("fft", {a}, Attributes().set_given("n", n).set("axis", axis).set("norm",
       norm), 1)[0];
 }
 /** The inverse Fourier transform along an axis: out[j] = 1 / n sum over k of a[k] e^(2 pi i j k /
  * n) */
 inline Value ifft(const Value& a, const std::optional<std::int64_t>& n = {}, std::int64_t axis = -1,
-    Norm norm = Norm::backward) {
+    FftNorm norm = FftNorm::backward) {
   return Emitter::node("ifft", {a}, Attributes().set_given("n", n).set("axis", axis).set("norm",
       norm), 1)[0];
 }
 /** The first half of the Fourier transform of real numbers: out[k] = sum over j of a[j] e^(-2 pi i
  * j k / n) */
 inline Value rfft(const Value& a, const std::optional<std::int64_t>& n = {}, std::int64_t axis = -1,
-    Norm norm = Norm::backward) {
+    FftNorm norm = FftNorm::backward) {
   return Emitter::node("rfft", {a}, Attributes().set_given("n", n).set("axis", axis).set("norm",
       norm), 1)[0];
 }
 /** The inverse of rfft: real numbers: out[j] = 1 / n sum over k of a[k] e^(2 pi i j k / n) */
 inline Value irfft(const Value& a, const std::optional<std::int64_t>& n = {}, std::int64_t axis =
-    -1, Norm norm = Norm::backward) {
+    -1, FftNorm norm = FftNorm::backward) {
   return Emitter::node("irfft", {a}, Attributes().set_given("n", n).set("axis", axis).set("norm",
       norm), 1)[0];
 }
 /** The Fourier transform along two axes: the transform of each axis after the other */
 inline Value fft2(const Value& a, const IntList& s = {}, const std::vector<std::int64_t>& axes =
-    {-2, -1}, Norm norm = Norm::backward) {
+    {-2, -1}, FftNorm norm = FftNorm::backward) {
   return Emitter::node("fft2", {a}, Attributes().set_given("s", s).set("axes", axes).set("norm",
       norm), 1)[0];
 }
 /** The inverse Fourier transform along two axes: the transform of each axis after the other */
 inline Value ifft2(const Value& a, const IntList& s = {}, const std::vector<std::int64_t>& axes =
-    {-2, -1}, Norm norm = Norm::backward) {
+    {-2, -1}, FftNorm norm = FftNorm::backward) {
   return Emitter::node("ifft2", {a}, Attributes().set_given("s", s).set("axes", axes).set("norm",
       norm), 1)[0];
 }
 /** The Fourier transform of real numbers along two axes: the transform of each axis after the other
  * */
 inline Value rfft2(const Value& a, const IntList& s = {}, const std::vector<std::int64_t>& axes =
-    {-2, -1}, Norm norm = Norm::backward) {
+    {-2, -1}, FftNorm norm = FftNorm::backward) {
   return Emitter::node("rfft2", {a}, Attributes().set_given("s", s).set("axes", axes).set("norm",
       norm), 1)[0];
 }
 /** The inverse of rfft2: real numbers: the transform of each axis after the other */
 inline Value irfft2(const Value& a, const IntList& s = {}, const std::vector<std::int64_t>& axes =
-    {-2, -1}, Norm norm = Norm::backward) {
+    {-2, -1}, FftNorm norm = FftNorm::backward) {
   return Emitter::node("irfft2", {a}, Attributes().set_given("s", s).set("axes", axes).set("norm",
       norm), 1)[0];
 }
 /** The Fourier transform along axes: the transform of each axis after the other */
-inline Value fftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, Norm norm =
-    Norm::backward) {
+inline Value fftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, FftNorm norm =
+    FftNorm::backward) {
   return Emitter::node("fftn", {a}, Attributes().set_given("s", s).set_given("axes",
       axes).set("norm", norm), 1)[0];
 }
 /** The inverse Fourier transform along axes: the transform of each axis after the other */
-inline Value ifftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, Norm norm =
-    Norm::backward) {
+inline Value ifftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, FftNorm norm =
+    FftNorm::backward) {
   return Emitter::node("ifftn", {a}, Attributes().set_given("s", s).set_given("axes",
       axes).set("norm", norm), 1)[0];
 }
 /** The Fourier transform of real numbers along axes: the transform of each axis after the other */
-inline Value rfftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, Norm norm =
-    Norm::backward) {
+inline Value rfftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, FftNorm norm =
+    FftNorm::backward) {
   return Emitter::node("rfftn", {a}, Attributes().set_given("s", s).set_given("axes",
       axes).set("norm", norm), 1)[0];
 }
 /** The inverse of rfftn: real numbers: the transform of each axis after the other */
-inline Value irfftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, Norm norm =
-    Norm::backward) {
+inline Value irfftn(const Value& a, const IntList& s = {}, const IntList& axes = {}, FftNorm norm =
+    FftNorm::backward) {
   return Emitter::node("irfftn", {a}, Attributes().set_given("s", s).set_given("axes",
       axes).set("norm", norm), 1)[0];
 }

@@ -92,6 +92,7 @@ fn refuses_what_is_marked(crate_file: &Path, name: &str) {
 fn what_is_borrowed_or_shared_wrongly_does_not_compile() {
     let crate_file = built();
     refuses_what_is_marked(&crate_file, "borrowing.rs");
+    refuses_what_is_marked(&crate_file, "building.rs");
     refuses_what_is_marked(&crate_file, "sharing.rs");
     if cfg!(feature = "stream") {
         refuses_what_is_marked(&crate_file, "streaming.rs");

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod arrays;
+mod builder;
 mod callbacks;
 mod cancelling;
 mod chats;
