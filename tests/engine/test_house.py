@@ -25,6 +25,7 @@ FLOORS = {
         ["scheduling"],
         ["generation"],
         ["cache"],
+        ["training"],
         ["models"],
         ["programs"],
         ["accelerate"],

@@ -1,0 +1,1 @@
+"""Training: what is minimised, by which steps, on which data."""
