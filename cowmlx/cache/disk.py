@@ -44,10 +44,11 @@ _NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
 def write(
-    path: str, metadata: dict[str, str], arrays: dict[str, mx.array]
+    path: str, metadata: dict[str, str], arrays: dict[str, mx.array], form: str = FORMAT
 ) -> Generator[None, None, None]:
-    """Write a saved context; see :func:`write_whole`."""
-    yield from write_whole(path, lambda descriptor: _write(descriptor, metadata, arrays))
+    """Write a saved context, or what another format is of; see :func:`write_whole`."""
+    told = {"format": form, "version": VERSION, **metadata}
+    yield from write_whole(path, lambda descriptor: _write(descriptor, told, arrays))
 
 
 def write_whole(
@@ -157,8 +158,7 @@ def numbers(*values: int) -> bytes:
 
 
 def _header(metadata: dict[str, str], arrays: dict[str, mx.array]) -> bytes:
-    made = {"format": FORMAT, "version": VERSION, **metadata}
-    entries: dict[str, Any] = {"__metadata__": made}
+    entries: dict[str, Any] = {"__metadata__": metadata}
     tensors = {
         name: (_NAMES[array.dtype], list(array.shape), array.nbytes)
         for name, array in arrays.items()

@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
+    from cowmlx._reasons import Reason
+
 _MAX_HEADER = 16 << 20  # a model of a thousand layers has one of 1 MiB
 
 
 class Reader:
     """An open file whose header was checked; its arrays are still to be read.
+
+    Args:
+        path: the file.
+        form: its format.
+        noun: what such a file is.
+        mismatch: the reason that a file of another version has.
 
     Everything is read straight into the memory of the arrays, so that it stays what was checked,
     whatever becomes of the file.
@@ -38,8 +46,17 @@ class Reader:
         BadFormat: it is damaged, or of another version.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        form: str = FORMAT,
+        noun: str = "saved context",
+        mismatch: Reason = "saved_context_mismatch",
+    ) -> None:
         self.path = path
+        self._form = form
+        self._noun = noun
+        self._mismatch = mismatch
         try:
             # Without O_NONBLOCK a pipe that nobody writes to would block.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,7 +76,7 @@ class Reader:
 
     def bad(self, reason: str) -> BadFormat:
         """Return an error that says what is wrong with the file."""
-        return BadFormat(f"{self.path} is damaged or no saved context: {reason}", file=self.path)
+        return BadFormat(f"{self.path} is damaged or no {self._noun}: {reason}", file=self.path)
 
     def read(self) -> Generator[None, None, dict[str, mx.array]]:
         """Return the arrays by name, evaluated; a bounded piece is read in every step.
@@ -123,13 +140,13 @@ class Reader:
 
     def _checked_metadata(self, metadata: Any) -> dict[str, str]:
         """Return the metadata of a file of this format and version."""
-        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-            raise BadFormat(f"{self.path} is no saved context", file=self.path)
+        if not isinstance(metadata, dict) or metadata.get("format") != self._form:
+            raise BadFormat(f"{self.path} is no {self._noun}", file=self.path)
         if metadata.get("version") != VERSION:
             raise BadFormat(
                 f"{self.path} is of version {metadata.get('version')!r}; this library reads "
                 f"version {VERSION!r}",
-                reason="saved_context_mismatch",
+                reason=self._mismatch,
                 file=self.path,
             )
         if not all(isinstance(value, str) for value in metadata.values()):

@@ -23,6 +23,8 @@ from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.pace import Steps as Work
 from cowmlx.programs.pace import finish
 from cowmlx.programs.rehearsal import rehearse
+from cowmlx.programs.running import flags as flagging
+from cowmlx.programs.running.flags import Note
 from cowmlx.programs.running.rounds import Steps
 from cowmlx.programs.sizes import solve
 from cowmlx.programs.traced import Traced
@@ -241,6 +243,18 @@ class Run:
             steps.close()
             self._inputs.clear()
 
+    def lazily(self) -> Pending:
+        """Return the results, once, without waiting for them where nothing is to be decided first.
+
+        Raises:
+            CowMlxError: what control flow that has to be decided before runs into.
+        """
+        found = self._traced.lazily(self._inputs)
+        if found is None:
+            return Pending(self.finish(), [], ())
+        self._inputs.clear()
+        return Pending(*found)
+
     def finish(self) -> list[mx.array]:
         """Take all steps, for those who have nobody else to give a turn to."""
         return finish(self.steps())
@@ -248,6 +262,31 @@ class Run:
 
 def _key(inputs: Sequence[mx.array], check_finite: bool) -> tuple[Any, ...]:
     return (check_finite, *[(array.shape, array.dtype) for array in inputs])
+
+
+class Pending:
+    """What a run gives before it is computed.
+
+    Args:
+        results: the results.
+        flags: what has to be evaluated with them.
+        notes: what the flags are about.
+    """
+
+    def __init__(
+        self, results: list[mx.array], flags: list[mx.array], notes: Sequence[Note]
+    ) -> None:
+        self.results = results
+        self.flags = flags
+        self._notes = notes
+
+    def check(self) -> None:
+        """Look at the flags, which are evaluated.
+
+        Raises:
+            CowMlxError: an index out of range, or a number that is not finite.
+        """
+        flagging.raise_first(zip(self._notes, self.flags, strict=True))
 
 
 def _keep(

@@ -16,7 +16,7 @@ from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running import unsupported
 from cowmlx.programs.running.compiling import Unit
 from cowmlx.programs.running.concrete import concrete
-from cowmlx.programs.running.flags import Flags
+from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.memory import Needs
 from cowmlx.programs.running.plan import Segment
 from cowmlx.programs.running.rounds import Rounds, Steps, Units
@@ -122,6 +122,25 @@ class Traced:
             flagging.raise_first(zip(notes, flags, strict=True))
             return results
         return (yield from self._decided(arrays))
+
+    def lazily(
+        self, arrays: list[mx.array]
+    ) -> tuple[list[mx.array], list[mx.array], Sequence[Note]] | None:
+        """Return results that are not computed, flags and what these are about.
+
+        Returns:
+            None if something has to be computed first to know what the rest is.
+        """
+        if self._whole is not None:
+            unit, reads = self._whole
+            given = self._form.written(arrays)
+            results, flags = unit([given[index] for index in reads])
+            return results, flags, unit.notes
+        if self._derived is None:
+            return None
+        with unsupported.told(self._form.steps):
+            results, flags = self._derived(arrays)
+        return results, flags, self._derived.notes
 
     def _in_rounds(self, arrays: list[mx.array]) -> Steps:
         main = self._library.main

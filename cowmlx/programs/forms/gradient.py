@@ -19,9 +19,17 @@ class Gradient:
         of: the index of a result, a float of shape ().
         inputs: the indices of inputs, floats.
         value: whether the result comes first.
+        beside: the indices of other results, which come last and are not differentiated.
     """
 
-    def __init__(self, inner: Form, of: int, inputs: Sequence[int], value: bool) -> None:
+    def __init__(
+        self,
+        inner: Form,
+        of: int,
+        inputs: Sequence[int],
+        value: bool,
+        beside: Sequence[int] = (),
+    ) -> None:
         result = inner.outputs[of]
         chosen = [inner.inputs[index] for index in inputs]
         self.library = inner.library
@@ -32,11 +40,13 @@ class Gradient:
         names = ", ".join(each.name for each in chosen)
         self.steps = (*inner.steps, f"gradient of {result.name} with respect to {names}")
         gradients = [Output(f"{result.name}/{each.name}", each.spec) for each in chosen]
-        self.outputs = tuple([result, *gradients] if value else gradients)
+        others = [inner.outputs[index] for index in beside]
+        self.outputs = (*([result] if value else []), *gradients, *others)
         self._inner = inner
         self._of = of
         self._chosen = list(inputs)
         self._value = value
+        self._beside = list(beside)
 
     def copies(self, values: Mapping[str, int]) -> int:
         """Return how many rows are computed at once."""
@@ -44,7 +54,8 @@ class Gradient:
 
     def source(self, output: int) -> str:
         """Return the value of the written program that a result is computed of."""
-        return self._inner.source(self._of)
+        first = len(self.outputs) - len(self._beside)
+        return self._inner.source(self._of if output < first else self._beside[output - first])
 
     def written(self, arrays: Sequence[mx.array]) -> list[mx.array]:
         """Return the inputs of the written program."""
@@ -56,17 +67,19 @@ class Gradient:
         """Compute some results lazily."""
         notes: list[Any] = []
 
-        def objective(*chosen: mx.array) -> tuple[mx.array, list[mx.array]]:
+        def objective(*chosen: mx.array) -> tuple[mx.array, list[mx.array], list[mx.array]]:
             given = list(arrays)
             for index, array in zip(self._chosen, chosen, strict=True):
                 given[index] = array
-            (value,), flags = self._inner.trace(given, tracing, [self._of])
+            results, flags = self._inner.trace(given, tracing, [self._of, *self._beside])
             notes[:] = flags
-            return value, list(flags.values())
+            return results[0], results[1:], list(flags.values())
 
         differentiated: Any = mx.value_and_grad(objective, argnums=list(range(len(self._chosen))))
-        (value, flags), gradients = differentiated(*[arrays[index] for index in self._chosen])
+        (value, others, flags), gradients = differentiated(
+            *[arrays[index] for index in self._chosen]
+        )
         if isinstance(gradients, mx.array):
             gradients = (gradients,)
-        results = [value, *gradients] if self._value else list(gradients)
+        results = [*([value] if self._value else []), *gradients, *others]
         return [results[index] for index in wanted], dict(zip(notes, flags, strict=True))

@@ -1,0 +1,139 @@
+"""Data that are whole arrays, whose first axis is that of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.training import seeds
+
+MicroBatches = list[list[mx.array]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch: rows of every array, in pieces that are computed at once."""
+
+    micro_batches: MicroBatches
+
+
+def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "inputs") -> int:
+    """Return how many rows arrays have.
+
+    Args:
+        arrays: one for each name.
+        names: what they are.
+        what: the list is, for messages.
+
+    Raises:
+        InvalidArgument: there are more or fewer, one has no rows, or another number of them.
+    """
+    if len(arrays) != len(names):
+        raise InvalidArgument(
+            f"{what} has {len(arrays)} arrays, must have {len(names)}: {', '.join(names[:16])}",
+            reason="missing" if len(arrays) < len(names) else "out_of_range",
+            argument=what,
+            value=len(arrays),
+            accepted=f"{len(names)}",
+        )
+    if not arrays:
+        raise InvalidArgument(f"{what} has no array", reason="missing", argument=what)
+    for at, (array, name) in enumerate(zip(arrays, names, strict=True)):
+        if not array.ndim or not array.shape[0]:
+            raise InvalidArgument(
+                f"{what}[{at}] ({name}) has the shape {list(array.shape)}, must have rows",
+                reason="shape_mismatch",
+                argument=f"{what}[{at}]",
+                value=f"{list(array.shape)}",
+                accepted="1 row or more",
+            )
+        if array.shape[0] != arrays[0].shape[0]:
+            raise InvalidArgument(
+                f"{what}[{at}] ({name}) has {array.shape[0]} rows, but {names[0]} has "
+                f"{arrays[0].shape[0]}",
+                reason="shape_mismatch",
+                argument=f"{what}[{at}]",
+                value=array.shape[0],
+                accepted=f"{arrays[0].shape[0]} rows",
+            )
+    return arrays[0].shape[0]
+
+
+def pieces(arrays: Sequence[mx.array], size: int) -> MicroBatches:
+    """Return the rows of arrays in pieces of some size, the last may be smaller; 0: in one."""
+    rows = arrays[0].shape[0]
+    size = size or rows
+    return [[array[at : at + size] for array in arrays] for at in range(0, rows, size)]
+
+
+class ArrayData:
+    """Batches of the rows of arrays; the last of an epoch may be smaller.
+
+    Args:
+        arrays: checked by :func:`rows_of`.
+        batch_size: rows of a batch; 0: all.
+        micro_batch: rows that are computed at once; 0: those of the batch.
+        seed: of the order, in which every epoch has its own; None: as they are.
+    """
+
+    def __init__(
+        self, arrays: Sequence[mx.array], batch_size: int, micro_batch: int, seed: int | None
+    ) -> None:
+        self._arrays = list(arrays)
+        self._rows = arrays[0].shape[0]
+        self._size = min(batch_size or self._rows, self._rows)
+        self._micro_batch = micro_batch
+        self._seed = seed
+        self._epoch = self._index = 0
+        self._order: tuple[int, mx.array] | None = None
+
+    def batch(self, step: int) -> Rows | None:
+        """Return the next batch; None at the end of an epoch."""
+        if self._index >= self._steps:
+            self._epoch, self._index = self._epoch + 1, 0
+            return None
+        begin = self._index * self._size
+        end = min(begin + self._size, self._rows)
+        self._index += 1
+        if self._seed is None:
+            chosen = [array[begin:end] for array in self._arrays]
+        else:
+            rows = self._order_of(self._epoch)[begin:end]
+            chosen = [mx.take(array, rows, axis=0) for array in self._arrays]
+        mx.eval(chosen)
+        return Rows(pieces(chosen, self._micro_batch))
+
+    @property
+    def _steps(self) -> int:
+        return -(-self._rows // self._size)
+
+    def _order_of(self, epoch: int) -> mx.array:
+        if self._order is None or self._order[0] != epoch:
+            key = seeds.key_of(self._seed or 0, "shuffle", epoch)
+            order = mx.random.permutation(self._rows, key=key)
+            mx.eval(order)
+            self._order = epoch, order
+        return self._order[1]
+
+    def steps(self) -> int:
+        """Return how many batches an epoch has."""
+        return self._steps
+
+    def state(self) -> dict[str, Any]:
+        """Return the place, and of which data it is."""
+        return {"epoch": self._epoch, "index": self._index, "data": self._data}
+
+    @property
+    def _data(self) -> list[Any]:
+        return [self._rows, self._size, self._seed is not None]
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go to a place; that of other data is their beginning."""
+        if state.get("data") == self._data:
+            self._epoch, self._index = int(state["epoch"]), int(state["index"])
+        else:
+            self._epoch = self._index = 0

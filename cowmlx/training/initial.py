@@ -1,0 +1,161 @@
+"""How parameters of programs begin: by their ``init``, or as arrays that a host gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.programs.graph import Declared
+from cowmlx.programs.operations.promotion import mlx_dtype, name_of
+from cowmlx.training import seeds
+from cowmlx.training.options import shown
+
+
+def parameters_of(
+    declared: list[Declared], given: Mapping[str, mx.array], seed: int
+) -> dict[str, mx.array]:
+    """Return the values that parameters begin with.
+
+    Args:
+        declared: the parameters.
+        given: some of them; all others have an ``init``.
+        seed: what is random is of it and of the parameter's name.
+
+    Raises:
+        InvalidArgument: an array is of no parameter or does not fit it, or a parameter has neither
+            an array nor an ``init``, or no size.
+    """
+    known = {each.name for each in declared}
+    for name in given:
+        if name not in known:
+            accepted = ", ".join(sorted(known)[:16])
+            raise InvalidArgument(
+                f"initial has {shown(name)}, which is no parameter of the program, must be one of "
+                f"{accepted}",
+                reason="unknown_option",
+                argument="initial_names",
+                value=shown(name),
+                accepted=accepted,
+            )
+    found = {each.name: _begin(each, given.get(each.name), seed) for each in declared}
+    mx.eval(list(found.values()))
+    return found
+
+
+def _begin(each: Declared, array: mx.array | None, seed: int) -> mx.array:
+    name = shown(each.name)
+    if array is not None:
+        _require_fits(each, array)
+        return array
+    if each.init is None:
+        raise InvalidArgument(
+            f"the parameter {name} has no init in the program: give it an array",
+            reason="missing",
+            argument=each.name,
+        )
+    shape = tuple(side for side in each.spec.shape if isinstance(side, int))
+    if len(shape) != len(each.spec.shape):
+        raise InvalidArgument(
+            f"the parameter {name} is {each.spec}, whose size only an array tells: give it one",
+            reason="missing",
+            argument=each.name,
+        )
+    return made(each.init, shape, each.spec.dtype, seeds.key_of(seed, "init", each.name))
+
+
+def made(
+    described: tuple[str, dict[str, Any]], shape: tuple[int, ...], dtype: str, key: mx.array
+) -> mx.array:
+    """Return what a function of ``mlx.nn.init`` makes, lazily, of a random key.
+
+    mlx's own draw from its global state, which is the host's.
+
+    Args:
+        described: its name and all arguments.
+        shape: of the array.
+        dtype: of the array.
+        key: decides what is random.
+    """
+    name, arguments = described
+    given = SimpleNamespace(**arguments)
+    of = mlx_dtype(dtype)
+    match name:
+        case "constant":
+            return mx.full(shape, given.value, of)
+        case "zeros":
+            return mx.zeros(shape, of)
+        case "ones":
+            return mx.ones(shape, of)
+        case "identity":
+            return mx.eye(shape[0], dtype=of)
+        case "normal":
+            return mx.random.normal(shape, of, given.mean, given.std, key)
+        case "uniform":
+            return mx.random.uniform(given.low, given.high, shape, of, key)
+        case "sparse":
+            return _sparse(given, shape, of, key)
+        case "orthogonal":
+            return _orthogonal(given.gain, shape, of, key)
+    fan_in, fan_out = _fans(shape)
+    if name.startswith("glorot"):
+        fan = (fan_in + fan_out) / 2
+    else:
+        fan = fan_in if given.mode == "fan_in" else fan_out
+    scale = given.gain / math.sqrt(fan)
+    if name.endswith("normal"):
+        return mx.random.normal(shape, of, 0.0, scale, key)
+    limit = math.sqrt(3.0) * scale
+    return mx.random.uniform(-limit, limit, shape, of, key)
+
+
+def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the units in and out: the last and the first side, times those between."""
+    field = math.prod(shape[1:-1])
+    return max(1, shape[-1] * field), max(1, shape[0] * field)
+
+
+def _sparse(given: Any, shape: tuple[int, ...], of: mx.Dtype, key: mx.array) -> mx.array:
+    """Normal numbers, with as many zeros in each row (J. Martens 2010)."""
+    for_order, for_values = mx.random.split(key)
+    zeros = math.ceil(given.sparsity * shape[1])
+    order = mx.argsort(mx.random.uniform(shape=shape, key=for_order), axis=1)
+    values = mx.random.normal(shape, of, given.mean, given.std, for_values)
+    nothing = mx.zeros((shape[0], zeros), of)
+    return mx.put_along_axis(values, order[:, :zeros], nothing, axis=1)
+
+
+def _orthogonal(gain: float, shape: tuple[int, ...], of: mx.Dtype, key: mx.array) -> mx.array:
+    """Part of the Q of normal numbers, with the signs of R's diagonal."""
+    side = max(shape)
+    q, r = mx.linalg.qr(mx.random.normal((side, side), key=key), stream=mx.cpu)
+    q = (q * mx.sign(mx.diag(r)))[: shape[0], : shape[1]]
+    return (q * gain).astype(of)
+
+
+def _require_fits(each: Declared, array: mx.array) -> None:
+    dtype, shape = name_of(array.dtype), list(array.shape)
+    if dtype != each.spec.dtype:
+        raise InvalidArgument(
+            f"the array of the parameter {shown(each.name)} is {dtype}, must be {each.spec.dtype}",
+            reason="dtype_mismatch",
+            argument=each.name,
+            value=dtype,
+            accepted=each.spec.dtype,
+        )
+    wanted = each.spec.shape
+    if len(shape) != len(wanted) or any(
+        isinstance(side, int) and side != own for side, own in zip(wanted, shape, strict=True)
+    ):
+        raise InvalidArgument(
+            f"the array of the parameter {shown(each.name)} has the shape {shape}, must be "
+            f"{each.spec}",
+            reason="shape_mismatch",
+            argument=each.name,
+            value=f"{shape}",
+            accepted=f"{each.spec}",
+        )

@@ -1,0 +1,198 @@
+"""A program's loss as what is minimised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.programs.drawing import draw_text
+from cowmlx.programs.forms.form import Output
+from cowmlx.programs.forms.gradient import Gradient
+from cowmlx.programs.operations.promotion import FLOATS
+from cowmlx.programs.program import Pending, Program
+from cowmlx.training import initial, seeds
+from cowmlx.training.optimizers import matches
+from cowmlx.training.options import shown
+
+LOSS, TARGETS, CORRECT = "loss", "targets", "correct"
+KEY = "key"
+
+
+class ProgramObjective:
+    """The output "loss" of a program, a float of shape (): the mean over the targets of a batch.
+
+    Targets are its rows, the first axis of the first input, or the output "targets" if there is
+    one. An output "correct" tells how many of them are predicted right. An input "key", uint32
+    (2,), is no data: it gets random numbers of the seed, the step and the micro-batch.
+
+    Args:
+        program: the program; nobody changes it.
+        given: values of parameters; those of others are made by their ``init``.
+        seed: of what is random.
+        patterns: of the names of those that are trained; None: all that are floats.
+
+    Raises:
+        InvalidArgument: it has no such loss, nothing to train, or a parameter has no value or
+            nothing to do with the loss.
+    """
+
+    gives_means = True
+
+    def __init__(
+        self,
+        program: Program,
+        given: Mapping[str, mx.array],
+        seed: int,
+        patterns: list[str] | None = None,
+    ) -> None:
+        form = program.form
+        outputs = {each.name: at for at, each in enumerate(form.outputs)}
+        if LOSS not in outputs:
+            raise InvalidArgument(
+                f"the program has no output {LOSS!r} to minimise; its outputs are "
+                f"{', '.join(list(outputs)[:16])}",
+                reason="missing",
+                argument=LOSS,
+            )
+        declared = [each for each in form.inputs if each.parameter]
+        self._names = [each.name for each in form.inputs]
+        self._parameters = initial.parameters_of(declared, given, seed)
+        self._trained = _trained([(each.name, each.spec.dtype) for each in declared], patterns)
+        spec = {"gradient": {"of": LOSS, "with_respect_to": self._trained, "value": True}}
+        program.derive(json.dumps(spec))  # says what is wrong with it
+        told = [outputs[name] for name in (TARGETS, CORRECT) if name in outputs]
+        for at in told:
+            _require_number(form.outputs[at])
+        beside = [outputs[TARGETS]] if TARGETS in outputs else []
+        chosen = [self._names.index(name) for name in self._trained]
+        self._gradient = Program(Gradient(form, outputs[LOSS], chosen, True, beside))
+        self._program = program
+        self._outputs = outputs
+        self._seed = seed
+        self._pending: list[Pending] = []
+        self._has_key = _has_key(program)
+        self._text = draw_text(form) + "\n".join(form.steps)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of what a batch has, in their order."""
+        return [
+            name
+            for name in self._names
+            if name not in self._parameters and not (self._has_key and name == KEY)
+        ]
+
+    @property
+    def all_parameters(self) -> dict[str, mx.array]:
+        """Those that are not trained, too."""
+        return dict(self._parameters)
+
+    def parameters(self) -> dict[str, mx.array]:
+        """Return what is trained."""
+        return {name: self._parameters[name] for name in self._trained}
+
+    def set_parameters(self, values: Mapping[str, mx.array]) -> None:
+        """Give parameters other values."""
+        self._parameters |= values
+
+    def gradients(
+        self, batch: Sequence[mx.array], key: mx.array | None
+    ) -> tuple[mx.array, mx.array, dict[str, mx.array]]:
+        """Return the mean loss, the targets and the gradients of the mean."""
+        results = self._run(self._gradient, batch, key)
+        count = 1 + len(self._trained)
+        targets = results[count] if len(results) > count else _rows(batch)
+        return results[0], targets, dict(zip(self._trained, results[1:count], strict=True))
+
+    def evaluate(self, batch: Sequence[mx.array]) -> tuple[mx.array, mx.array, mx.array]:
+        """Return the sum of losses, the targets, and how many are right."""
+        results = self._run(self._program, batch, seeds.key_of(self._seed, "evaluation"))
+        found = {name: results[at] for name, at in self._outputs.items()}
+        targets = found.get(TARGETS, _rows(batch)).astype(mx.float32)
+        correct = found.get(CORRECT, mx.array(-1)).astype(mx.float32)
+        return found[LOSS].astype(mx.float32) * targets, targets, correct
+
+    def _run(
+        self, program: Program, batch: Sequence[mx.array], key: mx.array | None
+    ) -> list[mx.array]:
+        data = dict(zip(self.inputs, batch, strict=True)) | self._parameters
+        if self._has_key:
+            data[KEY] = seeds.key_of(self._seed, "evaluation") if key is None else key
+        pending = program.run([data[name] for name in self._names]).lazily()
+        self._pending = [pending]
+        return pending.results
+
+    def flags(self) -> list[mx.array]:
+        """Return what has to be evaluated with the last results."""
+        return [flag for pending in self._pending for flag in pending.flags]
+
+    def check(self) -> None:
+        """Look at the flags of the last results.
+
+        Raises:
+            CowMlxError: an index out of range.
+        """
+        waiting, self._pending = self._pending, []
+        for pending in waiting:
+            pending.check()
+
+    def fingerprint(self) -> str:
+        """Return a hash of the program, and of what is trained of it."""
+        shapes = {
+            name: [list(array.shape), str(array.dtype)] for name, array in self._parameters.items()
+        }
+        described: Any = [self._text, self._trained, shapes]
+        return sha256(json.dumps(described).encode()).hexdigest()
+
+
+def _trained(parameters: list[tuple[str, str]], patterns: list[str] | None) -> list[str]:
+    floats = [name for name, dtype in parameters if dtype in FLOATS]
+    if not floats:
+        raise InvalidArgument(
+            "the program has no parameter that is a float: there is nothing to train",
+            reason="missing",
+            argument="parameters",
+        )
+    if patterns is None:
+        return floats
+    for at, pattern in enumerate(patterns):
+        if not any(matches(name, [pattern]) for name in floats):
+            raise InvalidArgument(
+                f"train[{at}] is {shown(pattern)}, which no parameter that is a float has; they "
+                f"are {', '.join(floats[:16])}",
+                reason="out_of_range",
+                argument=f"train[{at}]",
+                value=shown(pattern),
+                accepted=", ".join(floats[:16]),
+            )
+    return [name for name in floats if matches(name, patterns)]
+
+
+def _require_number(output: Output) -> None:
+    if output.spec.shape:
+        raise InvalidArgument(
+            f"the output {shown(output.name)} is {output.spec}, must be a number of shape ()",
+            reason="shape_mismatch",
+            argument=output.name,
+            value=f"{output.spec}",
+            accepted="a number of shape ()",
+        )
+
+
+def _has_key(program: Program) -> bool:
+    return any(
+        each.name == KEY
+        and not each.parameter
+        and each.spec.dtype == "uint32"
+        and each.spec.shape == (2,)
+        for each in program.inputs
+    )
+
+
+def _rows(batch: Sequence[mx.array]) -> mx.array:
+    return mx.array(batch[0].shape[0] if batch and batch[0].ndim else 1, mx.int32)

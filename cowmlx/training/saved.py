@@ -1,0 +1,154 @@
+"""A training as metadata and arrays, and back: all that decides what its next steps are."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+from cowmlx import json_text
+from cowmlx.errors import BadFormat
+from cowmlx.training.training import Best, Training
+
+_PARAMETER, _OPTIMIZER, _BEST = "parameter.", "optimizer.", "best."
+_STATE = "training"
+
+
+class Described(Protocol):
+    """An array of which the type and shape are known."""
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """Its dtype."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+
+def told(training: Training, options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return a training as it is now: texts and arrays by name, which no later step changes.
+
+    Args:
+        training: the training.
+        options: that have to be the same where it goes on.
+    """
+    best = training.best
+    state = {
+        "options": dict(options),
+        "step": training.step,
+        "skipped": training.skipped,
+        "place": training.place,
+        "evaluated": training.evaluated,
+        "best": {
+            "loss": best.loss if math.isfinite(best.loss) else None,
+            "step": best.step,
+            "since": best.since,
+        },
+    }
+    arrays = {_PARAMETER + name: array for name, array in training.objective.parameters().items()}
+    arrays |= {_OPTIMIZER + name: array for name, array in training.optimizer.state().items()}
+    arrays |= {_BEST + name: array for name, array in best.parameters.items()}
+    metadata = {"objective": training.objective.fingerprint(), _STATE: json.dumps(state)}
+    return metadata, arrays
+
+
+class Mismatch(Exception):
+    """A saved training is not of this one; the text says why."""
+
+
+def check(
+    training: Training,
+    options: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    arrays: Mapping[str, Described],
+) -> dict[str, Any]:
+    """Return the state that metadata tell, once all is sure to fit a training.
+
+    Raises:
+        Mismatch: it is of another objective, or was made with other options.
+        BadFormat: it is malformed.
+    """
+    if metadata.get("objective") != training.objective.fingerprint():
+        raise Mismatch("it was saved of another program or model, or of other parameters")
+    try:
+        state = json_text.parse(metadata.get(_STATE, ""))
+    except json_text.Malformed:
+        state = None
+    if not isinstance(state, dict) or not _is_state(state):
+        raise BadFormat("its state cannot be read")
+    own = json.loads(json.dumps(dict(options)))
+    given = state["options"]
+    if given != own:
+        names = [name for name in own if given.get(name) != own[name]] or ["options"]
+        raise Mismatch(f"it was saved with another {', '.join(names)}")
+    parameters = training.objective.parameters()
+    wanted: dict[str, mx.array] = {_PARAMETER + name: each for name, each in parameters.items()}
+    wanted |= {_OPTIMIZER + name: each for name, each in training.optimizer.state().items()}
+    if any(name.startswith(_BEST) for name in arrays):
+        wanted |= {_BEST + name: each for name, each in parameters.items()}
+    elif state["best"]["loss"] is not None:
+        raise BadFormat("it lacks the best parameters")
+    _require_same(wanted, arrays)
+    return state
+
+
+def take_over(training: Training, state: Mapping[str, Any], arrays: Mapping[str, mx.array]) -> None:
+    """Let a training be what a state that was checked, and its arrays, say."""
+    names = list(training.objective.parameters())
+    training.optimizer.set_state(_of(_OPTIMIZER, arrays))
+    training.objective.set_parameters({name: arrays[_PARAMETER + name] for name in names})
+    best = state["best"]
+    loss = math.inf if best["loss"] is None else float(best["loss"])
+    training.best = Best(loss, best["step"], _of(_BEST, arrays), best["since"])
+    training.step, training.skipped = state["step"], state["skipped"]
+    training.place, training.evaluated = state["place"], state["evaluated"]
+
+
+def _of(prefix: str, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def _is_state(state: dict[str, Any]) -> bool:
+    best, place = state.get("best"), state.get("place")
+    if not isinstance(state.get("options"), dict) or not isinstance(best, dict):
+        return False
+    numbers = [state.get("step"), state.get("skipped"), best.get("step"), best.get("since")]
+    if isinstance(place, dict):
+        numbers += [place.get("epoch"), place.get("index")]
+    elif place is not None:
+        return False
+    evaluated, loss = state.get("evaluated"), best.get("loss")
+    return (
+        _are_counts(numbers)
+        and (evaluated == -1 or _are_counts([evaluated]))
+        and (loss is None or (isinstance(loss, int | float) and not isinstance(loss, bool)))
+    )
+
+
+def _are_counts(values: Iterable[object]) -> bool:
+    return all(
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+        for value in values
+    )
+
+
+def _require_same(wanted: Mapping[str, mx.array], arrays: Mapping[str, Described]) -> None:
+    for name, own in wanted.items():
+        found = arrays.get(name)
+        if found is None:
+            raise BadFormat(f"it lacks {name!r}")
+        if found.dtype != own.dtype or tuple(found.shape) != tuple(own.shape):
+            raise BadFormat(
+                f"{name!r} is {found.dtype} of {list(found.shape)}, must be {own.dtype} of "
+                f"{list(own.shape)}"
+            )
+    if len(arrays) != len(wanted):
+        raise BadFormat("it has arrays that nobody reads")
