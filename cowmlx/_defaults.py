@@ -73,3 +73,30 @@ RUN: dict[str, Any] = {
     "check_finite": False,
     "donate": [],
 }
+
+TRAINING: dict[str, Any] = {
+    "optimizer": None,
+    "train": [],
+    "initial_names": [],
+    "initial_arrays": [],
+    "seed": 0,
+    "clip_value": 0.0,
+    "clip_norm": 0.0,
+    "micro_batch": 0,
+    "skip_non_finite": False,
+}
+
+FIT: dict[str, Any] = {
+    "steps": 0,
+    "epochs": 0,
+    "batch_size": 0,
+    "shuffle": True,
+    "event_every": 1,
+    "inputs": [],
+    "validation": [],
+    "evaluate_every": 0,
+    "patience": 0,
+    "min_delta": 0.0,
+    "folder": None,
+    "save_every": 0,
+}

@@ -19,6 +19,7 @@ Reason = Literal[
     "not_running",
     "other_parameters",
     "context_busy",
+    "training_busy",
     "nothing_begun",
     "nothing_there",
     "piece_waiting",
@@ -33,6 +34,7 @@ Reason = Literal[
     "invalid_tokenizer",
     "invalid_template",
     "saved_context_mismatch",
+    "saved_training_mismatch",
     "unsupported",
     "unknown_architecture",
     "untrusted_code",
@@ -59,5 +61,6 @@ Reason = Literal[
     "shape_mismatch",
     "dtype_mismatch",
     "overlapping",
+    "not_finite",
     "internal",
 ]

@@ -35,7 +35,11 @@ class Call(Protocol):
 
     @property
     def cancel_epoch(self) -> int:
-        """The context's or program's count of cancellations when the call was made."""
+        """The context's, program's or training's cancellations when the call was made."""
+
+    @property
+    def brings_batches(self) -> bool:
+        """Whether the host has a function that brings batches."""
 
     def post_progress(self, fraction: float, stage: str) -> None:
         """Tell how far a long call is; only when ready."""
@@ -48,6 +52,15 @@ class Call(Protocol):
 
     def post_chat(self, kind: int, text: str, name: str, finish: int) -> None:
         """Hand over a chat event; only when ready."""
+
+    def post_training(self, told: object) -> None:
+        """Hand over an event of a training, with its members as attributes; only when ready."""
+
+    def ask_batch(self, step: int, count: int) -> None:
+        """Ask the host for the arrays of a step; only when ready."""
+
+    def take_batch(self) -> list[int] | None:
+        """Return the handles of what was asked for, once ready; None if there is no more."""
 
     def note(self, message: str) -> None:
         """Let the host's log have one message, of level INFO, when the call ends."""

@@ -8,6 +8,7 @@ from cowmlx._constants import (
     KIND_CONTEXT,
     KIND_MODEL,
     KIND_PROGRAM,
+    KIND_TRAINING,
 )
 from cowmlx.errors import OutOfMemory, UnknownHandle
 
@@ -21,6 +22,7 @@ NOUNS = {
     KIND_ADAPTER: "adapter",
     KIND_CHECKPOINT: "checkpoint",
     KIND_PROGRAM: "program",
+    KIND_TRAINING: "training",
 }
 
 

@@ -25,7 +25,8 @@ typedef enum cow_kind {
   COW_KIND_ADAPTER = 3,
   COW_KIND_CHECKPOINT = 4,
   COW_KIND_ARRAY = 5, /* in 64 bits, and in a table of its own: arrays.h */
-  COW_KIND_PROGRAM = 6
+  COW_KIND_PROGRAM = 6,
+  COW_KIND_TRAINING = 7
 } cow_kind;
 
 /* What a call tells its host before it ends. */
@@ -34,7 +35,9 @@ typedef enum cow_event_kind {
   COW_EVENT_PROGRESS,
   COW_EVENT_PROMPT,
   COW_EVENT_TEXT,
-  COW_EVENT_CHAT
+  COW_EVENT_CHAT,
+  COW_EVENT_TRAINING,
+  COW_EVENT_BATCH
 } cow_event_kind;
 
 typedef struct cow_event {
@@ -47,7 +50,16 @@ typedef struct cow_event {
   int32_t finish;    /* of a chat's end */
   size_t processed;
   size_t total;
+  cow_mlx_training_event training;
 } cow_event;
+
+/* A batch that the host is asked for: it fills the handles, which are its no more then. */
+typedef struct cow_batch {
+  size_t step;
+  size_t count;
+  bool given; /* the handles are filled; false: there are no more batches */
+  cow_mlx_array* arrays;
+} cow_batch;
 
 /* What the host wants to be told, and with which user_data; NULL: not that. */
 typedef struct cow_callbacks {
@@ -59,6 +71,10 @@ typedef struct cow_callbacks {
   void* text_data;
   cow_mlx_event_fn event;
   void* event_data;
+  cow_mlx_training_fn training;
+  void* training_data;
+  cow_mlx_batch_fn batch;
+  void* batch_data;
 } cow_callbacks;
 
 /* The arguments of the one operation that is made by hand. */
@@ -81,7 +97,8 @@ struct cow_request {
   const cow_floats_out* floats; /* of args, where there are any */
   cow_mlx_context context;      /* that the call is made on, or 0 */
   cow_mlx_program program;      /* that it runs, or 0 */
-  uint32_t cancel_epoch;        /* of either, when the call was made */
+  cow_mlx_training training;    /* that it works on, or 0 */
+  uint32_t cancel_epoch;        /* of one of them, when the call was made */
   cow_deliver_fn deliver;
   cow_callbacks callbacks;
 
@@ -90,6 +107,7 @@ struct cow_request {
   char* details;     /* COW_DETAILS_SIZE bytes likewise */
   char* log_message; /* malloc'ed, or NULL; freed by the caller's thread */
   int32_t log_level;
+  cow_batch* batch; /* malloc'ed with its handles, or NULL; freed by the caller's thread */
 
   /* The rest belongs to queue.c. */
   cow_request* next;
@@ -115,7 +133,7 @@ typedef struct cow_host {
   void (*post)(cow_request*, const cow_event*);
   bool (*can_post)(cow_request*); /* the last event has been taken, and not been refused */
   bool (*refused)(cow_request*);
-  uint32_t (*cancel_epoch)(int32_t handle); /* of a context or a program */
+  uint32_t (*cancel_epoch)(int32_t handle); /* of a context, a program or a training */
   int32_t (*open_handle)(cow_kind);         /* 0 if there is none */
   void (*close_handle)(int32_t);
   bool (*can_start_threads)(int count);

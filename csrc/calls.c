@@ -798,3 +798,144 @@ cow_mlx_status cow_mlx_operations_info(char* buffer, size_t capacity, size_t* le
   };
   return CALL(r);
 }
+
+cow_mlx_status cow_mlx_training_create(cow_mlx_program program, const cow_mlx_training_params* params, cow_mlx_training* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  cow_mlx_training_params effective;
+  TRY(COW_READ_PARAMS(training, OPERATION, params, &effective));
+  cow_training_create_args args = {
+      .program = program,
+      .params = &effective,
+      .out = out,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_CREATE,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_fit(cow_mlx_training training, const cow_mlx_fit_params* params, cow_mlx_training_fn on_event, void* user_data) {
+  BEGIN_CALL;
+  cow_mlx_fit_params effective;
+  TRY(COW_READ_PARAMS(fit, OPERATION, params, &effective));
+  cow_training_fit_args args = {
+      .training = training,
+      .params = &effective,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_FIT,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+      .callbacks = {.batch = effective.next_batch, .batch_data = effective.user_data, .training = on_event, .training_data = user_data},
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_evaluate(cow_mlx_training training, const cow_mlx_fit_params* params, cow_mlx_training_event* event) {
+  BEGIN_CALL;
+  REQUIRE(event);
+  TRY(cow_params_check_out(OPERATION, "training_event", event));
+  cow_mlx_fit_params effective;
+  TRY(COW_READ_PARAMS(fit, OPERATION, params, &effective));
+  cow_mlx_training_event result = {.struct_size = sizeof result};
+  cow_training_evaluate_args args = {
+      .training = training,
+      .params = &effective,
+      .event = &result,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_EVALUATE,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+      .callbacks = {.batch = effective.next_batch, .batch_data = effective.user_data},
+  };
+  cow_mlx_status status = CALL(r);
+  if (status >= COW_MLX_OK) cow_params_write(event, &result, sizeof result);
+  return status;
+}
+
+cow_mlx_status cow_mlx_training_parameter(cow_mlx_training training, const char* name, cow_mlx_array* out) {
+  BEGIN_CALL;
+  REQUIRE(name);
+  REQUIRE(out);
+  cow_training_parameter_args args = {
+      .training = training,
+      .name = name,
+      .out = out,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_PARAMETER,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_info(cow_mlx_training training, char* buffer, size_t capacity, size_t* length) {
+  BEGIN_CALL;
+  REQUIRE_BUFFER(buffer, capacity);
+  REQUIRE(length);
+  cow_training_info_args args = {
+      .training = training,
+      .buffer = {buffer, capacity, length},
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_INFO,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_save(cow_mlx_training training, const char* folder) {
+  BEGIN_CALL;
+  REQUIRE(folder);
+  cow_training_save_args args = {
+      .training = training,
+      .folder = folder,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_SAVE,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_load(cow_mlx_training training, const char* folder) {
+  BEGIN_CALL;
+  REQUIRE(folder);
+  cow_training_load_args args = {
+      .training = training,
+      .folder = folder,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_LOAD,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_free(cow_mlx_training training) {
+  BEGIN_CALL;
+  cow_training_free_args args = {
+      .training = training,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_FREE,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+  };
+  return CALL(r);
+}

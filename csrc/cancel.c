@@ -14,6 +14,7 @@ typedef struct slot {
 
 static slot contexts[COW_HANDLE_SLOTS];
 static slot programs[COW_HANDLE_SLOTS];
+static slot trainings[COW_HANDLE_SLOTS];
 
 /* NULL for a kind that nobody cancels. */
 static slot* slot_of(int32_t handle) {
@@ -23,6 +24,8 @@ static slot* slot_of(int32_t handle) {
       return &contexts[at];
     case COW_KIND_PROGRAM:
       return &programs[at];
+    case COW_KIND_TRAINING:
+      return &trainings[at];
   }
   return NULL;
 }

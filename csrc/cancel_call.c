@@ -19,3 +19,7 @@ cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context) {
 cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program) {
   return cancel(COW_KIND_PROGRAM, program);
 }
+
+cow_mlx_status cow_mlx_training_cancel(cow_mlx_training training) {
+  return cancel(COW_KIND_TRAINING, training);
+}

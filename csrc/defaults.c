@@ -67,3 +67,20 @@ void cow_mlx_run_params_init(cow_mlx_run_params* params, size_t size) {
   };
   cow_params_init(params, size, &defaults, sizeof defaults);
 }
+
+void cow_mlx_training_params_init(cow_mlx_training_params* params, size_t size) {
+  static const cow_mlx_training_params defaults = {
+      .struct_size = sizeof defaults,
+      .skip_non_finite = false,
+  };
+  cow_params_init(params, size, &defaults, sizeof defaults);
+}
+
+void cow_mlx_fit_params_init(cow_mlx_fit_params* params, size_t size) {
+  static const cow_mlx_fit_params defaults = {
+      .struct_size = sizeof defaults,
+      .shuffle = true,
+      .event_every = 1,
+  };
+  cow_params_init(params, size, &defaults, sizeof defaults);
+}

@@ -1,6 +1,6 @@
 #include "handles.h"
 
-enum { FIRST_SLOT = 1, KINDS = COW_KIND_PROGRAM + 1 };
+enum { FIRST_SLOT = 1, KINDS = COW_KIND_TRAINING + 1 };
 
 static struct {
   uint16_t generations[COW_HANDLE_SLOTS]; /* of a slot's next handle */

@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 1526072808
+#define COW_BRIDGE_ABI 715603110
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -59,6 +59,15 @@ typedef enum cow_op {
   COW_OP_PROGRAM_INFO,
   COW_OP_PROGRAM_FREE,
   COW_OP_OPERATIONS_INFO,
+  COW_OP_TRAINING_CREATE,
+  COW_OP_TRAINING_STEP,
+  COW_OP_TRAINING_FIT,
+  COW_OP_TRAINING_EVALUATE,
+  COW_OP_TRAINING_PARAMETER,
+  COW_OP_TRAINING_INFO,
+  COW_OP_TRAINING_SAVE,
+  COW_OP_TRAINING_LOAD,
+  COW_OP_TRAINING_FREE,
   COW_OP_COUNT
 } cow_op;
 
@@ -317,5 +326,53 @@ typedef struct cow_program_free_args {
 typedef struct cow_operations_info_args {
   cow_text_out buffer;
 } cow_operations_info_args;
+
+typedef struct cow_training_create_args {
+  cow_mlx_program program;
+  const cow_mlx_training_params* params;
+  cow_mlx_training* out;
+} cow_training_create_args;
+
+typedef struct cow_training_step_args {
+  cow_mlx_training training;
+  cow_values inputs;
+  cow_mlx_training_event* event;
+} cow_training_step_args;
+
+typedef struct cow_training_fit_args {
+  cow_mlx_training training;
+  const cow_mlx_fit_params* params;
+} cow_training_fit_args;
+
+typedef struct cow_training_evaluate_args {
+  cow_mlx_training training;
+  const cow_mlx_fit_params* params;
+  cow_mlx_training_event* event;
+} cow_training_evaluate_args;
+
+typedef struct cow_training_parameter_args {
+  cow_mlx_training training;
+  const char* name;
+  cow_mlx_array* out;
+} cow_training_parameter_args;
+
+typedef struct cow_training_info_args {
+  cow_mlx_training training;
+  cow_text_out buffer;
+} cow_training_info_args;
+
+typedef struct cow_training_save_args {
+  cow_mlx_training training;
+  const char* folder;
+} cow_training_save_args;
+
+typedef struct cow_training_load_args {
+  cow_mlx_training training;
+  const char* folder;
+} cow_training_load_args;
+
+typedef struct cow_training_free_args {
+  cow_mlx_training training;
+} cow_training_free_args;
 
 #endif

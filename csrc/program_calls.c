@@ -1,6 +1,5 @@
 /* The run of a program: values are gathered before and scattered after on the caller's thread, so
  * that no context waits for them. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +7,7 @@
 #include "bootstrap.h"
 #include "checks.h"
 #include "deliver.h"
-
-/* A program has no more inputs, parameters and constants, and no more nodes. */
-enum { MAX_VALUES = 1 << 16 };
-
-enum { VALUE_TEXT = 40 };
+#include "values.h"
 
 /* What a run has while it lasts. */
 typedef struct run {
@@ -26,66 +21,8 @@ typedef struct run {
   cow_tensor* tensors; /* of outputs of the host's */
 } run;
 
-static const char* name_of(const char* list, size_t index, const char* member,
-                           char text[VALUE_TEXT]) {
-  snprintf(text, VALUE_TEXT, "%s[%zu]%s", list, index, member);
-  return text;
-}
-
 static cow_mlx_status refuse(const run* it, const char* list, size_t index, const char* accepted) {
-  char name[VALUE_TEXT];
-  return cow_error(COW_MLX_EINVAL, it->operation, COW_REASON_conflict,
-                   DETAILS(TEXT_DETAIL("argument", name_of(list, index, "", name)),
-                           TEXT_DETAIL("accepted", accepted)),
-                   "%s must have %s", name, accepted);
-}
-
-/* ------------------------------------------------------------------ Inputs */
-
-/* Whether elements lie as the engine reads them; of a BOOL they may hold other bytes. */
-static bool is_row_major(const cow_tensor* tensor) {
-  size_t bytes = cow_dtype_bytes(tensor->type.dtype);
-  if (tensor->type.dtype == COW_MLX_BOOL || (uintptr_t)tensor->first % bytes) return false;
-  for (int32_t d = 0; d < tensor->type.rank; d++) {
-    if (tensor->type.shape[d] > 1 &&
-        tensor->strides[d] != tensor->type.strides[d] * (int64_t)bytes) {
-      return false;
-    }
-  }
-  return true;
-}
-
-static cow_mlx_status gather(const run* it, const cow_tensor* tensor, cow_array** out) {
-  size_t bytes = tensor->type.bytes;
-  void* data = cow_arrays_memory(it->operation, bytes);
-  if (data) {
-    void* interpreter = cow_arrays_before_copy(bytes);
-    cow_tensor_gather(tensor, data);
-    cow_bootstrap_restore_interpreter(interpreter);
-    *out = cow_arrays_new(&tensor->type, data, data);
-    if (!*out) cow_memory_let_go(data);
-  }
-  if (*out) return COW_MLX_OK;
-  return cow_arrays_no_memory(it->operation, bytes);
-}
-
-static cow_mlx_status take_input(const run* it, size_t index) {
-  const cow_mlx_value* value = &it->inputs[index];
-  if ((value->array != 0) == (value->host != NULL)) {
-    return refuse(it, "inputs", index, "either an array or host memory");
-  }
-  if (value->array) return cow_arrays_hold(it->operation, value->array, &it->arrays[index]);
-  char name[VALUE_TEXT];
-  cow_tensor tensor;
-  TRY(cow_tensor_check(it->operation, name_of("inputs", index, ".host", name), value->host,
-                       &tensor));
-  TRY(cow_arrays_check(it->operation, tensor.type.dtype));
-  /* The engine copies a few bytes while the caller waits; more would keep others waiting, too. */
-  if (tensor.first && tensor.type.bytes < COW_LONG_COPY && is_row_major(&tensor)) {
-    it->arrays[index] = cow_arrays_new(&tensor.type, NULL, tensor.first);
-    if (it->arrays[index]) return COW_MLX_OK;
-  }
-  return gather(it, &tensor, &it->arrays[index]);
+  return cow_values_refuse(it->operation, list, index, accepted);
 }
 
 /* ----------------------------------------------------------------- Outputs */
@@ -96,9 +33,9 @@ static cow_mlx_status check_output(const run* it, size_t index, bool submit) {
   if (!value->host) return COW_MLX_OK;
   if (submit)
     return refuse(it, "outputs", index, "no host memory, which is not filled by a submit");
-  char name[VALUE_TEXT];
+  char name[COW_VALUE_TEXT];
   cow_tensor* tensor = &it->tensors[index];
-  TRY(cow_tensor_check(it->operation, name_of("outputs", index, ".host", name), value->host,
+  TRY(cow_tensor_check(it->operation, cow_values_name("outputs", index, ".host", name), value->host,
                        tensor));
   TRY(cow_tensor_check_apart(it->operation, name, tensor));
   it->results[index] = (cow_result){.is_host = true,
@@ -145,7 +82,9 @@ static cow_mlx_status deliver_results(const run* it, cow_mlx_array* handles) {
 /* --------------------------------------------------------------------- Runs */
 
 static cow_mlx_status prepare(const run* it, bool submit) {
-  for (size_t i = 0; i < it->count; i++) TRY(take_input(it, i));
+  for (size_t i = 0; i < it->count; i++) {
+    TRY(cow_values_take(it->operation, it->inputs, i, &it->arrays[i]));
+  }
   for (size_t i = 0; i < it->output_count; i++) TRY(check_output(it, i, submit));
   return COW_MLX_OK;
 }
@@ -177,11 +116,6 @@ static void let_go(const run* it) {
 
 /* One more than needed, so that no count asks for nothing. */
 static void* room_for(size_t count, size_t size) { return calloc(count + 1, size); }
-
-#define REQUIRE_VALUES(values, count)                                             \
-  if (!(values) && (count) > 0)                                                   \
-    INVALID_NULL(#values, "%s is NULL, but %s is %zu", #values, #count, (count)); \
-  if ((count) > MAX_VALUES) INVALID_SIZE(#count, count, "at most 65536")
 
 cow_mlx_status cow_mlx_program_run(cow_mlx_program program, const cow_mlx_value* inputs,
                                    size_t count, cow_mlx_value* outputs, size_t output_count,

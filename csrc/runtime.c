@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arrays.h"
 #include "bootstrap.h"
 #include "cancel.h"
 #include "error.h"
@@ -106,9 +107,18 @@ static cow_mlx_status submit(cow_request* request, const char* operation, cow_fa
   return COW_MLX_ESTATE;
 }
 
+/* A batch that the host has given, and the engine has not taken. */
+static void drop_batch(cow_batch* batch) {
+  if (!batch) return;
+  for (size_t i = 0; batch->given && i < batch->count; i++) cow_arrays_close(batch->arrays[i]);
+  free(batch->arrays);
+  free(batch);
+}
+
 /* A call ends: its log, then its failure. */
 static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
                             const cow_failure* failure) {
+  drop_batch(request->batch);
   deliver_log(request);
   cow_error_copy(cow_error_failure(), failure);
   return status;
@@ -116,7 +126,8 @@ static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
 
 cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
   cow_failure failure;
-  request->cancel_epoch = cow_cancel_epoch(request->context ? request->context : request->program);
+  int32_t subject = request->context ? request->context : request->program;
+  request->cancel_epoch = cow_cancel_epoch(subject ? subject : request->training);
   int held = hold_thread();
   cow_mlx_status status = submit(request, operation, &failure);
   status = leave(request, status, &failure);

@@ -75,7 +75,8 @@
  * pthread_cancel() waits for the library: in a call, its callbacks included, the
  * thread cannot be cancelled, and it ends at its next cancellation point after it.
  * A callback leaves that state as it is. In a signal handler only
- * cow_mlx_context_cancel() and cow_mlx_program_cancel() may be called.
+ * cow_mlx_context_cancel(), cow_mlx_program_cancel() and cow_mlx_training_cancel()
+ * may be called.
  *
  * Unless its entry says otherwise, a function is thread-safe, blocks until its
  * result is there, and exists since version 1.0.
@@ -92,6 +93,7 @@
  *   cow_mlx/embedding.h   Turning texts into vectors.
  *   cow_mlx/array.h       Arrays of numbers, to and from the host's memory.
  *   cow_mlx/program.h     Programs: computations on arrays, checked once and run many times.
+ *   cow_mlx/training.h    Training: what makes a program's loss small, step by step.
  */
 #ifndef COW_MLX_H
 #define COW_MLX_H
@@ -114,5 +116,6 @@
 #include "cow_mlx/embedding.h"
 #include "cow_mlx/array.h"
 #include "cow_mlx/program.h"
+#include "cow_mlx/training.h"
 
 #endif /* COW_MLX_H */

@@ -12,7 +12,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.math cimport NAN
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 import importlib
@@ -89,6 +89,12 @@ ALLOCATES[<int> COW_OP_CONTEXT_CHAT] = True
 ALLOCATES[<int> COW_OP_PROGRAM_CREATE] = True
 ALLOCATES[<int> COW_OP_PROGRAM_DERIVE] = True
 ALLOCATES[<int> COW_OP_PROGRAM_RUN] = True
+ALLOCATES[<int> COW_OP_TRAINING_CREATE] = True
+ALLOCATES[<int> COW_OP_TRAINING_STEP] = True
+ALLOCATES[<int> COW_OP_TRAINING_FIT] = True
+ALLOCATES[<int> COW_OP_TRAINING_EVALUATE] = True
+ALLOCATES[<int> COW_OP_TRAINING_SAVE] = True
+ALLOCATES[<int> COW_OP_TRAINING_LOAD] = True
 ALLOCATES[<int> COW_OP_ARRAY_WAIT] = True
 ALLOCATES[<int> COW_OP_ARRAY_APPLY] = True
 ALLOCATES[<int> COW_OP_ARRAYS_LOAD] = True

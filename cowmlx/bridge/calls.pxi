@@ -192,6 +192,50 @@ cdef class HostCall:
         event.finish = finish
         self.post(&event, text.encode("utf-8", "replace"), name.encode("utf-8", "replace"))
 
+    def post_training(self, told):
+        if self.r == NULL or self.r.callbacks.training == NULL:
+            return
+        cdef cow_event event
+        event.kind = COW_EVENT_TRAINING
+        event.training.struct_size = sizeof(event.training)
+        put_training_event(&event.training, told)
+        self.post(&event, b"")
+
+    def ask_batch(self, size_t step, size_t count):
+        if self.r == NULL:
+            return
+        if self.r.callbacks.batch == NULL or self.r.batch != NULL:
+            raise RuntimeError("there is nobody to ask, or a batch that was not taken")
+        cdef cow_batch* batch = <cow_batch*> calloc(1, sizeof(cow_batch))
+        if batch == NULL:
+            raise MemoryError
+        batch.arrays = <cow_mlx_array*> calloc(count + 1, sizeof(cow_mlx_array))
+        if batch.arrays == NULL:
+            free(batch)
+            raise MemoryError
+        batch.step = step
+        batch.count = count
+        self.r.batch = batch  # freed with the request from here on
+        cdef cow_event event
+        event.kind = COW_EVENT_BATCH
+        self.post(&event, b"")
+
+    def take_batch(self):
+        if self.r == NULL or self.r.batch == NULL:
+            raise RuntimeError("no batch was asked for")
+        cdef cow_batch* batch = self.r.batch
+        handles = None
+        if batch.given:
+            handles = [batch.arrays[i] for i in range(batch.count)]
+        self.r.batch = NULL
+        free(batch.arrays)
+        free(batch)
+        return handles
+
+    @property
+    def brings_batches(self):
+        return self.r != NULL and self.r.callbacks.batch != NULL
+
     def note(self, str message):
         if self.r != NULL and self.r.log_message == NULL:
             log(self.r, COW_MLX_LOG_INFO, message)

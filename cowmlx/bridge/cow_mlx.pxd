@@ -46,6 +46,8 @@ cdef extern from "bridge.h" nogil:
 
     ctypedef int32_t cow_mlx_program
 
+    ctypedef int32_t cow_mlx_training
+
     ctypedef int64_t cow_mlx_array
 
     ctypedef struct cow_mlx_text:
@@ -251,6 +253,78 @@ cdef extern from "bridge.h" nogil:
         const int32_t* donate
         size_t donate_count
 
+    enum:
+        COW_MLX_TRAINING_STEP
+        COW_MLX_TRAINING_EVALUATION
+        COW_MLX_TRAINING_CHECKPOINT
+        COW_MLX_TRAINING_END
+
+    enum:
+        COW_MLX_FIT_NONE
+        COW_MLX_FIT_STEPS
+        COW_MLX_FIT_EPOCHS
+        COW_MLX_FIT_DATA
+        COW_MLX_FIT_EARLY
+
+    ctypedef struct cow_mlx_training_event:
+        size_t struct_size
+        int32_t kind
+        int32_t finish
+        size_t step
+        size_t steps
+        size_t epoch
+        size_t targets
+        size_t skipped
+        double loss
+        double validation_loss
+        double accuracy
+        double perplexity
+        double learning_rate
+        double gradient_norm
+        double tokens_per_second
+        double elapsed
+        double remaining
+        uint64_t peak_memory
+
+    ctypedef cbool (*cow_mlx_training_fn)(
+            const cow_mlx_training_event* event, void* user_data) noexcept nogil
+
+    ctypedef cbool (*cow_mlx_batch_fn)(
+            size_t step, cow_mlx_array* inputs, size_t count, void* user_data) noexcept nogil
+
+    ctypedef struct cow_mlx_training_params:
+        size_t struct_size
+        const char* optimizer
+        const char* const* train
+        size_t train_count
+        const char* const* initial_names
+        const cow_mlx_array* initial_arrays
+        size_t initial_count
+        uint64_t seed
+        float clip_value
+        float clip_norm
+        size_t micro_batch
+        cbool skip_non_finite
+
+    ctypedef struct cow_mlx_fit_params:
+        size_t struct_size
+        size_t steps
+        size_t epochs
+        size_t batch_size
+        cbool shuffle
+        size_t event_every
+        const cow_mlx_array* inputs
+        size_t inputs_count
+        cow_mlx_batch_fn next_batch
+        void* user_data
+        const cow_mlx_array* validation
+        size_t validation_count
+        size_t evaluate_every
+        size_t patience
+        double min_delta
+        const char* folder
+        size_t save_every
+
     ctypedef struct cow_text:
         const char* data
         size_t length
@@ -361,6 +435,15 @@ cdef extern from "bridge.h" nogil:
         COW_OP_PROGRAM_INFO
         COW_OP_PROGRAM_FREE
         COW_OP_OPERATIONS_INFO
+        COW_OP_TRAINING_CREATE
+        COW_OP_TRAINING_STEP
+        COW_OP_TRAINING_FIT
+        COW_OP_TRAINING_EVALUATE
+        COW_OP_TRAINING_PARAMETER
+        COW_OP_TRAINING_INFO
+        COW_OP_TRAINING_SAVE
+        COW_OP_TRAINING_LOAD
+        COW_OP_TRAINING_FREE
         COW_OP_COUNT
 
     ctypedef struct cow_runtime_info_args:
@@ -572,6 +655,45 @@ cdef extern from "bridge.h" nogil:
     ctypedef struct cow_operations_info_args:
         cow_text_out buffer
 
+    ctypedef struct cow_training_create_args:
+        cow_mlx_program program
+        const cow_mlx_training_params* params
+        cow_mlx_training* out
+
+    ctypedef struct cow_training_step_args:
+        cow_mlx_training training
+        cow_values inputs
+        cow_mlx_training_event* event
+
+    ctypedef struct cow_training_fit_args:
+        cow_mlx_training training
+        const cow_mlx_fit_params* params
+
+    ctypedef struct cow_training_evaluate_args:
+        cow_mlx_training training
+        const cow_mlx_fit_params* params
+        cow_mlx_training_event* event
+
+    ctypedef struct cow_training_parameter_args:
+        cow_mlx_training training
+        const char* name
+        cow_mlx_array* out
+
+    ctypedef struct cow_training_info_args:
+        cow_mlx_training training
+        cow_text_out buffer
+
+    ctypedef struct cow_training_save_args:
+        cow_mlx_training training
+        const char* folder
+
+    ctypedef struct cow_training_load_args:
+        cow_mlx_training training
+        const char* folder
+
+    ctypedef struct cow_training_free_args:
+        cow_mlx_training training
+
     const char* COW_BRIDGE_CAPSULE
 
     enum: COW_MESSAGE_SIZE
@@ -589,6 +711,7 @@ cdef extern from "bridge.h" nogil:
         COW_KIND_CHECKPOINT
         COW_KIND_ARRAY
         COW_KIND_PROGRAM
+        COW_KIND_TRAINING
 
     ctypedef enum cow_event_kind:
         COW_EVENT_NONE
@@ -596,6 +719,8 @@ cdef extern from "bridge.h" nogil:
         COW_EVENT_PROMPT
         COW_EVENT_TEXT
         COW_EVENT_CHAT
+        COW_EVENT_TRAINING
+        COW_EVENT_BATCH
 
     ctypedef struct cow_event:
         cow_event_kind kind
@@ -607,6 +732,13 @@ cdef extern from "bridge.h" nogil:
         int32_t finish
         size_t processed
         size_t total
+        cow_mlx_training_event training
+
+    ctypedef struct cow_batch:
+        size_t step
+        size_t count
+        cbool given
+        cow_mlx_array* arrays
 
     ctypedef struct cow_callbacks:
         cow_mlx_progress_fn progress
@@ -617,6 +749,10 @@ cdef extern from "bridge.h" nogil:
         void* text_data
         cow_mlx_event_fn event
         void* event_data
+        cow_mlx_training_fn training
+        void* training_data
+        cow_mlx_batch_fn batch
+        void* batch_data
 
     ctypedef struct cow_runtime_start_args:
         const cow_mlx_runtime_params* params
@@ -633,6 +769,7 @@ cdef extern from "bridge.h" nogil:
         const cow_floats_out* floats
         cow_mlx_context context
         cow_mlx_program program
+        cow_mlx_training training
         uint32_t cancel_epoch
         cow_deliver_fn deliver
         cow_callbacks callbacks
@@ -641,6 +778,7 @@ cdef extern from "bridge.h" nogil:
         char* details
         char* log_message
         int32_t log_level
+        cow_batch* batch
         cow_request* next
         cow_event event
         cbool refused

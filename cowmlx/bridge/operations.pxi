@@ -85,6 +85,37 @@ cdef dict to_run_params(const cow_mlx_run_params* p):
     }
 
 
+cdef dict to_training_params(const cow_mlx_training_params* p):
+    return {
+        "optimizer": to_string(p.optimizer, "optimizer"),
+        "train": to_strings(p.train, p.train_count, "train", "train_count"),
+        "initial_names": to_strings(p.initial_names, p.initial_count, "initial_names", "initial_count"),
+        "initial_arrays": to_longs(p.initial_arrays, p.initial_count, "initial_arrays", "initial_count"),
+        "seed": p.seed,
+        "clip_value": p.clip_value,
+        "clip_norm": p.clip_norm,
+        "micro_batch": p.micro_batch,
+        "skip_non_finite": p.skip_non_finite,
+    }
+
+
+cdef dict to_fit_params(const cow_mlx_fit_params* p):
+    return {
+        "steps": p.steps,
+        "epochs": p.epochs,
+        "batch_size": p.batch_size,
+        "shuffle": p.shuffle,
+        "event_every": p.event_every,
+        "inputs": to_longs(p.inputs, p.inputs_count, "inputs", "inputs_count"),
+        "validation": to_longs(p.validation, p.validation_count, "validation", "validation_count"),
+        "evaluate_every": p.evaluate_every,
+        "patience": p.patience,
+        "min_delta": p.min_delta,
+        "folder": to_string(p.folder, "folder"),
+        "save_every": p.save_every,
+    }
+
+
 cdef int put_piece(cow_mlx_piece* out, object value) except -1:
     out.token = value.token
     out.logprob = to_real(value.logprob)
@@ -102,6 +133,27 @@ cdef int put_stats(cow_mlx_stats* out, object value) except -1:
     out.peak_memory = value.peak_memory
     out.drafted_tokens = value.drafted_tokens
     out.accepted_tokens = value.accepted_tokens
+    return 0
+
+
+cdef int put_training_event(cow_mlx_training_event* out, object value) except -1:
+    out.kind = value.kind
+    out.finish = value.finish
+    out.step = value.step
+    out.steps = value.steps
+    out.epoch = value.epoch
+    out.targets = value.targets
+    out.skipped = value.skipped
+    out.loss = to_real(value.loss)
+    out.validation_loss = to_real(value.validation_loss)
+    out.accuracy = to_real(value.accuracy)
+    out.perplexity = to_real(value.perplexity)
+    out.learning_rate = to_real(value.learning_rate)
+    out.gradient_norm = to_real(value.gradient_norm)
+    out.tokens_per_second = to_real(value.tokens_per_second)
+    out.elapsed = to_real(value.elapsed)
+    out.remaining = to_real(value.remaining)
+    out.peak_memory = value.peak_memory
     return 0
 
 
@@ -723,6 +775,122 @@ cdef int write_operations_info(cow_request* r, object value) except -1:
     return 0
 
 
+cdef tuple read_training_create(cow_request* r):
+    cdef const cow_training_create_args* a = <const cow_training_create_args*> r.args
+    return (
+        a.program,
+        to_training_params(a.params),
+    )
+
+
+cdef int write_training_create(cow_request* r, object value) except -1:
+    cdef const cow_training_create_args* a = <const cow_training_create_args*> r.args
+    a.out[0] = value
+    return 0
+
+
+cdef tuple read_training_step(cow_request* r):
+    cdef const cow_training_step_args* a = <const cow_training_step_args*> r.args
+    return (
+        a.training,
+        to_values(a.inputs),
+    )
+
+
+cdef int write_training_step(cow_request* r, object value) except -1:
+    cdef const cow_training_step_args* a = <const cow_training_step_args*> r.args
+    put_training_event(a.event, value)
+    return 0
+
+
+cdef tuple read_training_fit(cow_request* r):
+    cdef const cow_training_fit_args* a = <const cow_training_fit_args*> r.args
+    return (
+        a.training,
+        to_fit_params(a.params),
+    )
+
+
+cdef int write_training_fit(cow_request* r, object value) except -1:
+    return 0
+
+
+cdef tuple read_training_evaluate(cow_request* r):
+    cdef const cow_training_evaluate_args* a = <const cow_training_evaluate_args*> r.args
+    return (
+        a.training,
+        to_fit_params(a.params),
+    )
+
+
+cdef int write_training_evaluate(cow_request* r, object value) except -1:
+    cdef const cow_training_evaluate_args* a = <const cow_training_evaluate_args*> r.args
+    put_training_event(a.event, value)
+    return 0
+
+
+cdef tuple read_training_parameter(cow_request* r):
+    cdef const cow_training_parameter_args* a = <const cow_training_parameter_args*> r.args
+    return (
+        a.training,
+        to_string(a.name, "name"),
+    )
+
+
+cdef int write_training_parameter(cow_request* r, object value) except -1:
+    cdef const cow_training_parameter_args* a = <const cow_training_parameter_args*> r.args
+    a.out[0] = value
+    return 0
+
+
+cdef tuple read_training_info(cow_request* r):
+    cdef const cow_training_info_args* a = <const cow_training_info_args*> r.args
+    return (
+        a.training,
+    )
+
+
+cdef int write_training_info(cow_request* r, object value) except -1:
+    cdef const cow_training_info_args* a = <const cow_training_info_args*> r.args
+    put_text(a.buffer, value)
+    return 0
+
+
+cdef tuple read_training_save(cow_request* r):
+    cdef const cow_training_save_args* a = <const cow_training_save_args*> r.args
+    return (
+        a.training,
+        to_string(a.folder, "folder"),
+    )
+
+
+cdef int write_training_save(cow_request* r, object value) except -1:
+    return 0
+
+
+cdef tuple read_training_load(cow_request* r):
+    cdef const cow_training_load_args* a = <const cow_training_load_args*> r.args
+    return (
+        a.training,
+        to_string(a.folder, "folder"),
+    )
+
+
+cdef int write_training_load(cow_request* r, object value) except -1:
+    return 0
+
+
+cdef tuple read_training_free(cow_request* r):
+    cdef const cow_training_free_args* a = <const cow_training_free_args*> r.args
+    return (
+        a.training,
+    )
+
+
+cdef int write_training_free(cow_request* r, object value) except -1:
+    return 0
+
+
 ctypedef tuple (*reader)(cow_request*)
 ctypedef int (*writer)(cow_request*, object) except -1
 cdef reader READERS[<int> COW_OP_COUNT]
@@ -870,3 +1038,30 @@ METHODS[<int> COW_OP_PROGRAM_FREE] = "program_free"
 READERS[<int> COW_OP_OPERATIONS_INFO] = read_operations_info
 WRITERS[<int> COW_OP_OPERATIONS_INFO] = write_operations_info
 METHODS[<int> COW_OP_OPERATIONS_INFO] = "operations_info"
+READERS[<int> COW_OP_TRAINING_CREATE] = read_training_create
+WRITERS[<int> COW_OP_TRAINING_CREATE] = write_training_create
+METHODS[<int> COW_OP_TRAINING_CREATE] = "training_create"
+READERS[<int> COW_OP_TRAINING_STEP] = read_training_step
+WRITERS[<int> COW_OP_TRAINING_STEP] = write_training_step
+METHODS[<int> COW_OP_TRAINING_STEP] = "training_step"
+READERS[<int> COW_OP_TRAINING_FIT] = read_training_fit
+WRITERS[<int> COW_OP_TRAINING_FIT] = write_training_fit
+METHODS[<int> COW_OP_TRAINING_FIT] = "training_fit"
+READERS[<int> COW_OP_TRAINING_EVALUATE] = read_training_evaluate
+WRITERS[<int> COW_OP_TRAINING_EVALUATE] = write_training_evaluate
+METHODS[<int> COW_OP_TRAINING_EVALUATE] = "training_evaluate"
+READERS[<int> COW_OP_TRAINING_PARAMETER] = read_training_parameter
+WRITERS[<int> COW_OP_TRAINING_PARAMETER] = write_training_parameter
+METHODS[<int> COW_OP_TRAINING_PARAMETER] = "training_parameter"
+READERS[<int> COW_OP_TRAINING_INFO] = read_training_info
+WRITERS[<int> COW_OP_TRAINING_INFO] = write_training_info
+METHODS[<int> COW_OP_TRAINING_INFO] = "training_info"
+READERS[<int> COW_OP_TRAINING_SAVE] = read_training_save
+WRITERS[<int> COW_OP_TRAINING_SAVE] = write_training_save
+METHODS[<int> COW_OP_TRAINING_SAVE] = "training_save"
+READERS[<int> COW_OP_TRAINING_LOAD] = read_training_load
+WRITERS[<int> COW_OP_TRAINING_LOAD] = write_training_load
+METHODS[<int> COW_OP_TRAINING_LOAD] = "training_load"
+READERS[<int> COW_OP_TRAINING_FREE] = read_training_free
+WRITERS[<int> COW_OP_TRAINING_FREE] = write_training_free
+METHODS[<int> COW_OP_TRAINING_FREE] = "training_free"

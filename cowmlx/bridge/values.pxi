@@ -60,6 +60,12 @@ cdef list to_ints(const int32_t* items, size_t count, str name, str count_name):
     return [items[i] for i in range(count)]
 
 
+cdef list to_longs(const int64_t* items, size_t count, str name, str count_name):
+    cdef size_t i
+    check_items(items, count, name, count_name)
+    return [items[i] for i in range(count)]
+
+
 cdef list to_floats(const float* items, size_t count, str name, str count_name):
     cdef size_t i
     check_items(items, count, name, count_name)

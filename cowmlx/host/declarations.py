@@ -80,6 +80,15 @@ BFLOAT16 = 11
 FLOAT32 = 12
 FLOAT64 = 13
 COMPLEX64 = 14
+TRAINING_STEP = 1
+TRAINING_EVALUATION = 2
+TRAINING_CHECKPOINT = 3
+TRAINING_END = 4
+FIT_NONE = 0
+FIT_STEPS = 1
+FIT_EPOCHS = 2
+FIT_DATA = 3
+FIT_EARLY = 4
 
 NUL = c_size_t(-1).value
 
@@ -119,6 +128,7 @@ REASONS = {
     "not_running": [],
     "other_parameters": [],
     "context_busy": [],
+    "training_busy": [],
     "nothing_begun": [],
     "nothing_there": [],
     "piece_waiting": [],
@@ -133,6 +143,7 @@ REASONS = {
     "invalid_tokenizer": ["file"],
     "invalid_template": ["line"],
     "saved_context_mismatch": ["file"],
+    "saved_training_mismatch": ["file"],
     "unsupported": ["argument", "value", "file"],
     "unknown_architecture": ["value"],
     "untrusted_code": ["file", "value"],
@@ -159,6 +170,7 @@ REASONS = {
     "shape_mismatch": ["argument", "value", "accepted"],
     "dtype_mismatch": ["argument", "value", "accepted"],
     "overlapping": ["argument"],
+    "not_finite": ["argument", "value"],
     "internal": [],
 }
 
@@ -168,6 +180,7 @@ cow_mlx_context = c_int32
 cow_mlx_adapter = c_int32
 cow_mlx_checkpoint = c_int32
 cow_mlx_program = c_int32
+cow_mlx_training = c_int32
 cow_mlx_array = c_int64
 
 
@@ -373,6 +386,78 @@ class cow_mlx_run_params(Structure):
     ]
 
 
+class cow_mlx_training_event(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int32),
+        ("finish", c_int32),
+        ("step", c_size_t),
+        ("steps", c_size_t),
+        ("epoch", c_size_t),
+        ("targets", c_size_t),
+        ("skipped", c_size_t),
+        ("loss", c_double),
+        ("validation_loss", c_double),
+        ("accuracy", c_double),
+        ("perplexity", c_double),
+        ("learning_rate", c_double),
+        ("gradient_norm", c_double),
+        ("tokens_per_second", c_double),
+        ("elapsed", c_double),
+        ("remaining", c_double),
+        ("peak_memory", c_uint64),
+    ]
+
+
+cow_mlx_training_fn = CFUNCTYPE(c_bool, POINTER(cow_mlx_training_event), c_void_p)
+cow_mlx_batch_fn = CFUNCTYPE(c_bool, c_size_t, POINTER(cow_mlx_array), c_size_t, c_void_p)
+
+
+class cow_mlx_training_params(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("optimizer", c_char_p),
+        ("train", POINTER(c_char_p)),
+        ("train_count", c_size_t),
+        ("initial_names", POINTER(c_char_p)),
+        ("initial_arrays", POINTER(cow_mlx_array)),
+        ("initial_count", c_size_t),
+        ("seed", c_uint64),
+        ("clip_value", c_float),
+        ("clip_norm", c_float),
+        ("micro_batch", c_size_t),
+        ("skip_non_finite", c_bool),
+    ]
+
+
+class cow_mlx_fit_params(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("steps", c_size_t),
+        ("epochs", c_size_t),
+        ("batch_size", c_size_t),
+        ("shuffle", c_bool),
+        ("event_every", c_size_t),
+        ("inputs", POINTER(cow_mlx_array)),
+        ("inputs_count", c_size_t),
+        ("next_batch", cow_mlx_batch_fn),
+        ("user_data", c_void_p),
+        ("validation", POINTER(cow_mlx_array)),
+        ("validation_count", c_size_t),
+        ("evaluate_every", c_size_t),
+        ("patience", c_size_t),
+        ("min_delta", c_double),
+        ("folder", c_char_p),
+        ("save_every", c_size_t),
+    ]
+
+
 STRUCTS = {
     "cow_mlx_text": cow_mlx_text,
     "cow_mlx_runtime_params": cow_mlx_runtime_params,
@@ -387,6 +472,9 @@ STRUCTS = {
     "cow_mlx_value": cow_mlx_value,
     "cow_mlx_program_params": cow_mlx_program_params,
     "cow_mlx_run_params": cow_mlx_run_params,
+    "cow_mlx_training_event": cow_mlx_training_event,
+    "cow_mlx_training_params": cow_mlx_training_params,
+    "cow_mlx_fit_params": cow_mlx_fit_params,
 }
 
 # The functions of cow_mlx_compat.h, which return no statuses.
@@ -925,6 +1013,93 @@ FUNCTIONS = {
             ("capacity", c_size_t),
             ("length", POINTER(c_size_t)),
         ),
+    ),
+    "cow_mlx_training_params_init": (
+        None,
+        (
+            ("params", POINTER(cow_mlx_training_params)),
+            ("size", c_size_t),
+        ),
+    ),
+    "cow_mlx_fit_params_init": (
+        None,
+        (
+            ("params", POINTER(cow_mlx_fit_params)),
+            ("size", c_size_t),
+        ),
+    ),
+    "cow_mlx_training_create": (
+        cow_mlx_status,
+        (
+            ("program", cow_mlx_program),
+            ("params", POINTER(cow_mlx_training_params)),
+            ("out", POINTER(cow_mlx_training)),
+        ),
+    ),
+    "cow_mlx_training_step": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("inputs", POINTER(cow_mlx_value)),
+            ("count", c_size_t),
+            ("event", POINTER(cow_mlx_training_event)),
+        ),
+    ),
+    "cow_mlx_training_fit": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("params", POINTER(cow_mlx_fit_params)),
+            ("on_event", cow_mlx_training_fn),
+            ("user_data", c_void_p),
+        ),
+    ),
+    "cow_mlx_training_evaluate": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("params", POINTER(cow_mlx_fit_params)),
+            ("event", POINTER(cow_mlx_training_event)),
+        ),
+    ),
+    "cow_mlx_training_parameter": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("name", c_char_p),
+            ("out", POINTER(cow_mlx_array)),
+        ),
+    ),
+    "cow_mlx_training_info": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("buffer", POINTER(c_char)),
+            ("capacity", c_size_t),
+            ("length", POINTER(c_size_t)),
+        ),
+    ),
+    "cow_mlx_training_save": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("folder", c_char_p),
+        ),
+    ),
+    "cow_mlx_training_load": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("folder", c_char_p),
+        ),
+    ),
+    "cow_mlx_training_cancel": (
+        cow_mlx_status,
+        (("training", cow_mlx_training),),
+    ),
+    "cow_mlx_training_free": (
+        cow_mlx_status,
+        (("training", cow_mlx_training),),
     ),
     "cow_mlx_get_error": (c_char_p, ()),
     "cow_mlx_init": (c_bool, ()),

@@ -30,7 +30,8 @@ class Runtime:
     """Owns the handles, the scheduler and the streams between a start and its stop.
 
     Args:
-        cancel_epoch: how often a context or a program (its handle) has been cancelled.
+        cancel_epoch: how often a context, a program or a training (its handle) has been
+            cancelled.
         open_handle, close_handle: give a handle of a kind, and take it back.
         blas: what matrix products on the CPU are computed with.
         blas_problem: why it is not the optimised one, if that was wanted.

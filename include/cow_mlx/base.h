@@ -41,10 +41,10 @@ extern "C" {
 
 /**
  * The one list of reasons why a call fails: X(name, details, meaning), where details are the keys
- * that cow_mlx_error_details() may have with it. More come in later versions. Errors of programs
- * and of operations may have, with any reason, "argument", "value", "accepted", "needed", "limit",
- * and "node", "op", "function", "shapes", "dtypes", "position" (of an index), "steps" (what was
- * derived) and "problems" (their number).
+ * that cow_mlx_error_details() may have with it. More come in later versions. Errors of programs,
+ * of trainings and of operations may have, with any reason, "argument", "value", "accepted",
+ * "needed", "limit", and "node", "op", "function", "shapes", "dtypes", "position" (of an index),
+ * "steps" (what was derived) and "problems" (their number).
  */
 #define COW_MLX_REASONS(X)                                                                     \
   X(null_argument, "argument", "a pointer is NULL")                                            \
@@ -63,6 +63,7 @@ extern "C" {
   X(not_running, "", "the runtime is not running")                                             \
   X(other_parameters, "", "the runtime runs with other parameters")                            \
   X(context_busy, "", "another call is running on the context")                                \
+  X(training_busy, "", "another call is running on the training")                              \
   X(nothing_begun, "", "nothing has begun on the context")                                     \
   X(nothing_there, "", "there is none yet, or no more; the message says of what")              \
   X(piece_waiting, "", "a piece has to be taken first")                                        \
@@ -77,6 +78,7 @@ extern "C" {
   X(invalid_tokenizer, "file", "a tokenizer that is unusable")                                 \
   X(invalid_template, "line", "a chat template that is unusable")                              \
   X(saved_context_mismatch, "file", "saved with another model or version")                     \
+  X(saved_training_mismatch, "file", "saved of another program, or with other options")        \
   X(unsupported, "argument, value, file", "the model, its cache or this build cannot")         \
   X(unknown_architecture, "value", "no such architecture")                                     \
   X(untrusted_code, "file, value", "code in a folder, which trust_remote_code does not allow") \
@@ -88,7 +90,7 @@ extern "C" {
   X(buffer_too_small, "needed, capacity", "elements that the buffer lacks")                    \
   X(context_full, "argument, file, needed, available", "tokens that the context lacks")        \
   X(callback_refused, "", "a callback returned false")                                         \
-  X(canceled, "", "the context or program was cancelled")                                      \
+  X(canceled, "", "the context, program or training was cancelled")                            \
   X(freed, "", "what the call used was freed")                                                 \
   X(runtime_stopped, "", "the runtime was stopped")                                            \
   X(no_memory, "needed", "too little memory; bytes needed")                                    \
@@ -103,6 +105,7 @@ extern "C" {
   X(shape_mismatch, "argument, value, accepted", "another shape than is needed")               \
   X(dtype_mismatch, "argument, value, accepted", "another dtype than is needed")               \
   X(overlapping, "argument", "two elements of a destination share memory")                     \
+  X(not_finite, "argument, value", "a loss or a gradient that is not finite")                  \
   X(internal, "", "a bug of ours")
 
 typedef int32_t cow_mlx_status;
@@ -128,6 +131,9 @@ typedef int32_t cow_mlx_checkpoint;
 /** A computation on arrays. */
 typedef int32_t cow_mlx_program;
 
+/** A program or a model that is trained. */
+typedef int32_t cow_mlx_training;
+
 /** An array. From 2^32 to 2^53, so that it is no other handle, and JavaScript's numbers hold it. */
 typedef int64_t cow_mlx_array;
 
@@ -151,7 +157,7 @@ COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
 
 /**
  * What went wrong in the last call that this thread made, cow_mlx_context_cancel(),
- * cow_mlx_program_cancel() and cow_mlx_error_details() aside.
+ * cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details() aside.
  *
  * Names the operation, the value and what would be accepted. Never NULL; ""
  * after a call that did not fail. Valid until the thread's next call. Of a call

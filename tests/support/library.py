@@ -34,7 +34,7 @@ from support.outputs import Buffer, poisoned, poisoned_struct, untouched
 from support.paths import LIBRARY
 
 # A signal handler may call them, so they leave the thread's message alone.
-SILENT = ("cow_mlx_context_cancel", "cow_mlx_program_cancel")
+SILENT = ("cow_mlx_context_cancel", "cow_mlx_program_cancel", "cow_mlx_training_cancel")
 # It tells of the last call, and leaves that as it is.
 TELLING = "cow_mlx_error_details"
 

@@ -14,12 +14,13 @@ from tools.bindings.header_comments import read as read_comments
 PREFIX = "cow_mlx_"
 # Calls with a policy of their own. csrc has their bodies.
 BY_HAND = ("runtime_start", "runtime_stop", "error_details")
-BY_HAND += ("context_cancel", "program_cancel")
+BY_HAND += ("context_cancel", "program_cancel", "training_cancel")
 # They move data on the caller's thread (csrc/array_calls.c).
 BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
 BY_HAND += ("array_from_dlpack", "array_to_dlpack")
-# They move data, too (csrc/program_calls.c); the bridge reads their arguments like all others.
-OWN_BODY = ("program_run",)
+# They move data, too (csrc/program_calls.c, csrc/training_calls.c); the bridge reads their arguments
+# like all others.
+OWN_BODY = ("program_run", "training_step")
 # Their results are consumed, so that a NULL buffer is one that is too small, not a question.
 CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")
@@ -88,11 +89,13 @@ class Call:
         return [r for r in self.roles if r.is_output]
 
     @property
-    def context(self) -> str | None:
-        """The parameter that says on which context it is made."""
+    def subject(self) -> tuple[str, str] | None:
+        """The parameter that says on which context or training it is made, and what it is."""
         first = self.roles[0] if self.roles else None
-        is_context = first is not None and first.type.name == f"{PREFIX}context"
-        return first.name if is_context and first.kind == "handle" else None
+        if first is None or first.kind != "handle":
+            return None
+        noun = first.type.name.removeprefix(PREFIX)
+        return (noun, first.name) if noun in ("context", "training") else None
 
 
 def read(public: Header) -> list[Call]:

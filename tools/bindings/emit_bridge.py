@@ -53,7 +53,7 @@ def read_params(noun: str, fields: list[Field]) -> list[str]:
             case "strings":
                 value = f'to_strings(p.{name}, p.{field.count}, "{name}", "{field.count}")'
             case "values":
-                kind = "floats" if field.type.name == "float" else "ints"
+                kind = {"float": "floats", "cow_mlx_array": "longs"}.get(field.type.name, "ints")
                 value = f'to_{kind}(p.{name}, p.{field.count}, "{name}", "{field.count}")'
             case _:
                 value = f"p.{name}"

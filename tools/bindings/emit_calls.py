@@ -97,8 +97,9 @@ def body(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
             "  };",
         ]
         request.append(".args = &args")
-    if call.context:
-        request.append(f".context = {call.context}")
+    if call.subject:
+        noun, name = call.subject
+        request.append(f".{noun} = {name}")
     if told := callbacks(call, in_params):
         request.append(f".callbacks = {{{', '.join(told)}}}")
     many = [name for role in call.outputs for name, type_ in role.buffers if type_.name == "float"]

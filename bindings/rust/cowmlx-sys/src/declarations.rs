@@ -7,6 +7,7 @@ aliases! {
     cow_mlx_adapter = i32;
     cow_mlx_checkpoint = i32;
     cow_mlx_program = i32;
+    cow_mlx_training = i32;
     cow_mlx_array = i64;
 }
 
@@ -78,6 +79,15 @@ constants! {
     COW_MLX_FLOAT32: i32 = 12;
     COW_MLX_FLOAT64: i32 = 13;
     COW_MLX_COMPLEX64: i32 = 14;
+    COW_MLX_TRAINING_STEP: i32 = 1;
+    COW_MLX_TRAINING_EVALUATION: i32 = 2;
+    COW_MLX_TRAINING_CHECKPOINT: i32 = 3;
+    COW_MLX_TRAINING_END: i32 = 4;
+    COW_MLX_FIT_NONE: i32 = 0;
+    COW_MLX_FIT_STEPS: i32 = 1;
+    COW_MLX_FIT_EPOCHS: i32 = 2;
+    COW_MLX_FIT_DATA: i32 = 3;
+    COW_MLX_FIT_EARLY: i32 = 4;
 }
 
 callbacks! {
@@ -103,6 +113,16 @@ callbacks! {
     ) -> bool;
     fn cow_mlx_event_fn(
         event: *const cow_mlx_event,
+        user_data: *mut c_void,
+    ) -> bool;
+    fn cow_mlx_training_fn(
+        event: *const cow_mlx_training_event,
+        user_data: *mut c_void,
+    ) -> bool;
+    fn cow_mlx_batch_fn(
+        step: usize,
+        inputs: *mut cow_mlx_array,
+        count: usize,
         user_data: *mut c_void,
     ) -> bool;
 }
@@ -232,6 +252,59 @@ structs! {
         donate: *const i32,
         donate_count: usize,
     }
+    struct cow_mlx_training_event {
+        struct_size: usize,
+        kind: i32,
+        finish: i32,
+        step: usize,
+        steps: usize,
+        epoch: usize,
+        targets: usize,
+        skipped: usize,
+        loss: f64,
+        validation_loss: f64,
+        accuracy: f64,
+        perplexity: f64,
+        learning_rate: f64,
+        gradient_norm: f64,
+        tokens_per_second: f64,
+        elapsed: f64,
+        remaining: f64,
+        peak_memory: u64,
+    }
+    struct cow_mlx_training_params {
+        struct_size: usize,
+        optimizer: *const c_char,
+        train: *const *const c_char,
+        train_count: usize,
+        initial_names: *const *const c_char,
+        initial_arrays: *const cow_mlx_array,
+        initial_count: usize,
+        seed: u64,
+        clip_value: f32,
+        clip_norm: f32,
+        micro_batch: usize,
+        skip_non_finite: bool,
+    }
+    struct cow_mlx_fit_params {
+        struct_size: usize,
+        steps: usize,
+        epochs: usize,
+        batch_size: usize,
+        shuffle: bool,
+        event_every: usize,
+        inputs: *const cow_mlx_array,
+        inputs_count: usize,
+        next_batch: cow_mlx_batch_fn,
+        user_data: *mut c_void,
+        validation: *const cow_mlx_array,
+        validation_count: usize,
+        evaluate_every: usize,
+        patience: usize,
+        min_delta: f64,
+        folder: *const c_char,
+        save_every: usize,
+    }
 }
 
 functions! {
@@ -242,7 +315,8 @@ functions! {
     /// The name of a status, such as "EINVAL".
     fn cow_mlx_status_name(status: cow_mlx_status) -> *const c_char;
     /// What went wrong in the last call that this thread made, cow_mlx_context_cancel(),
-    /// cow_mlx_program_cancel() and cow_mlx_error_details() aside.
+    /// cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details()
+    /// aside.
     fn cow_mlx_error_message() -> *const c_char;
     /// The same for programs, as a JSON object.
     fn cow_mlx_error_details(
@@ -602,4 +676,64 @@ functions! {
         capacity: usize,
         length: *mut usize,
     ) -> cow_mlx_status;
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_training_params_init(params: *mut cow_mlx_training_params, size: usize);
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_fit_params_init(params: *mut cow_mlx_fit_params, size: usize);
+    /// Make a training of a program, whose parameters begin as their "init" says or as
+    /// arrays.
+    fn cow_mlx_training_create(
+        program: cow_mlx_program,
+        params: *const cow_mlx_training_params,
+        out: *mut cow_mlx_training,
+    ) -> cow_mlx_status;
+    /// Make a step on a batch.
+    fn cow_mlx_training_step(
+        training: cow_mlx_training,
+        inputs: *const cow_mlx_value,
+        count: usize,
+        event: *mut cow_mlx_training_event,
+    ) -> cow_mlx_status;
+    /// Make steps until an end that params tell.
+    fn cow_mlx_training_fit(
+        training: cow_mlx_training,
+        params: *const cow_mlx_fit_params,
+        on_event: cow_mlx_training_fn,
+        user_data: *mut c_void,
+    ) -> cow_mlx_status;
+    /// Tell loss, accuracy and perplexity on data.
+    fn cow_mlx_training_evaluate(
+        training: cow_mlx_training,
+        params: *const cow_mlx_fit_params,
+        event: *mut cow_mlx_training_event,
+    ) -> cow_mlx_status;
+    /// Open a parameter as it is now, also while a fit runs.
+    fn cow_mlx_training_parameter(
+        training: cow_mlx_training,
+        name: *const c_char,
+        out: *mut cow_mlx_array,
+    ) -> cow_mlx_status;
+    /// Describe a training as a JSON object.
+    fn cow_mlx_training_info(
+        training: cow_mlx_training,
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
+    /// Save a training as it is after its last step, whole or not at all, also while a fit
+    /// runs.
+    fn cow_mlx_training_save(
+        training: cow_mlx_training,
+        folder: *const c_char,
+    ) -> cow_mlx_status;
+    /// Go on where a training was saved, with one that was made of the same program and
+    /// params.
+    fn cow_mlx_training_load(
+        training: cow_mlx_training,
+        folder: *const c_char,
+    ) -> cow_mlx_status;
+    /// End the call that runs on a training, within one micro-batch.
+    fn cow_mlx_training_cancel(training: cow_mlx_training) -> cow_mlx_status;
+    /// Free a training.
+    fn cow_mlx_training_free(training: cow_mlx_training) -> cow_mlx_status;
 }

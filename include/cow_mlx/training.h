@@ -1,0 +1,249 @@
+/* Training: what makes a program's loss small, step by step.
+ * Part of cow_mlx.h, which is what hosts include. */
+#ifndef COW_MLX_TRAINING_H
+#define COW_MLX_TRAINING_H
+
+#include "program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------- Training */
+/* Contexts generate meanwhile: a training has a turn when nobody else wants one, and each turn is a
+ * micro-batch. One call at a time runs on a training; others are refused with COW_MLX_ESTATE. */
+
+/** Kinds of events. */
+enum {
+  COW_MLX_TRAINING_STEP = 1,       /**< steps were made */
+  COW_MLX_TRAINING_EVALUATION = 2, /**< the validation data were evaluated */
+  COW_MLX_TRAINING_CHECKPOINT = 3, /**< the training was saved */
+  COW_MLX_TRAINING_END = 4         /**< the fit has ended; finish says why */
+};
+
+/** Why a fit has ended. */
+enum {
+  COW_MLX_FIT_NONE = 0,   /**< it has not */
+  COW_MLX_FIT_STEPS = 1,  /**< fit_params.steps are made */
+  COW_MLX_FIT_EPOCHS = 2, /**< fit_params.epochs are over */
+  COW_MLX_FIT_DATA = 3,   /**< next_batch has no more */
+  COW_MLX_FIT_EARLY = 4   /**< patience evaluations brought nothing better */
+};
+
+/** What a training tells. Numbers that an event does not have are 0, or NaN where they are no
+ *  whole numbers. The host sets struct_size, where it gives the struct. */
+typedef struct cow_mlx_training_event {
+  size_t struct_size;
+  int32_t kind;             /**< one of COW_MLX_TRAINING_ */
+  int32_t finish;           /**< one of COW_MLX_FIT_ */
+  size_t step;              /**< steps that the training has made */
+  size_t steps;             /**< at which the fit will end, if that is known */
+  size_t epoch;             /**< of the data, from 0 */
+  size_t targets;           /**< that were predicted since the last event of its kind */
+  size_t skipped;           /**< steps that were left out so far, as skip_non_finite says */
+  double loss;              /**< mean over these targets, of each batch before its step */
+  double validation_loss;   /**< mean over the targets of the validation data */
+  double accuracy;          /**< part of them that is predicted right, if the program tells that */
+  double perplexity;        /**< the exponential of the validation loss; of a step of its loss */
+  double learning_rate;     /**< of the last step */
+  double gradient_norm;     /**< of the last step, before clipping */
+  double tokens_per_second; /**< targets in a second, since the last event of its kind */
+  double elapsed;           /**< seconds since the call began */
+  double remaining;         /**< seconds that are expected until steps are made */
+  uint64_t peak_memory;     /**< bytes, of the process's mlx arrays since its start */
+} cow_mlx_training_event;
+
+/** How a training advances. @return false to cancel the call */
+typedef bool (*cow_mlx_training_fn)(const cow_mlx_training_event* event, void* user_data);
+
+/** Asks for the batch of a step, from 0, while the one before is computed: the host fills count
+ *  handles of arrays, one for each input of the program, whose first axis is that of the rows. The
+ *  training takes them over and frees them.
+ *  @return false if there are no more; then no handle is read */
+typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t count,
+                                 void* user_data);
+
+/**
+ * optimizer is a JSON object, {"name": "adam", "learning_rate": 0.001} by default, with a "name" of
+ * sgd, rmsprop, adagrad, adadelta, adam, adamw, adamax, lion, adafactor and muon, and mlx's
+ * arguments under mlx's names and with its defaults: so Adam's "bias_correction" is off. Or it is a
+ * list of such objects: each has the parameters whose names fit one of its "parameters", a list of
+ * patterns ("*" is any characters, "?" is one), and the first that fits has it.
+ *
+ * "learning_rate" is a number, or an object with a "name" of mlx's schedules and their arguments:
+ * linear_schedule ("init", "end", "steps"), cosine_decay ("init", "decay_steps", "end"), step_decay
+ * ("init", "decay_rate", "step_size"), exponential_decay ("init", "decay_rate"), join_schedules
+ * ("schedules", "boundaries"); or "constant" ("value"), or "warmup" ("steps", "init", "then"),
+ * which grows linearly to where the schedule "then" begins.
+ */
+typedef struct cow_mlx_training_params {
+  size_t struct_size;
+  const char* optimizer; /**< JSON, or NULL (default): Adam */
+  const char* const* train; /**< patterns of names of parameters that are trained; the others stay */
+  size_t train_count;       /**< 0 (default): all that are floats */
+  const char* const* initial_names;    /**< parameters that begin as arrays, not as "init" says */
+  const cow_mlx_array* initial_arrays; /**< one for each; they may be freed then */
+  size_t initial_count;                /**< 0 (default): none */
+  uint64_t seed;        /**< of "init", of the order of data and of an input "key"; default 0 */
+  float clip_value;     /**< the gradients' elements are brought within ±it; 0 (default): not */
+  float clip_norm;      /**< then their norm, over all, is brought to it at most, as mlx's
+                             clip_grad_norm does it; 0 (default): not */
+  size_t micro_batch;   /**< rows that are computed at once; their gradients are summed up, and
+                             divided by all targets of the batch. 0 (default): all rows */
+  bool skip_non_finite; /**< leave a step out whose loss or gradient is not finite; default false:
+                             it is an error, and nothing is changed */
+} cow_mlx_training_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* params, size_t size);
+
+typedef struct cow_mlx_fit_params {
+  size_t struct_size;
+  size_t steps;       /**< of the training, where the fit ends, those of earlier fits included;
+                           0 (default): no limit */
+  size_t epochs;      /**< of the data; 0 (default): no limit */
+  size_t batch_size;  /**< rows; 0 (default): all. The last batch of an epoch may be smaller */
+  bool shuffle;       /**< the rows have another order in each epoch, of the seed; default true */
+  size_t event_every; /**< steps between two events of steps, at least 1; default 1 */
+  const cow_mlx_array* inputs; /**< the data: one for each input of the program, in their order,
+                                    whose first axis is that of the rows */
+  size_t inputs_count;         /**< 0 (default): next_batch brings them */
+  cow_mlx_batch_fn next_batch; /**< or NULL (default): inputs are given */
+  void* user_data;             /**< of next_batch */
+  const cow_mlx_array* validation; /**< data like inputs, to evaluate on */
+  size_t validation_count;         /**< 0 (default): none */
+  size_t evaluate_every; /**< steps between two evaluations; 0 (default): after each epoch */
+  size_t patience;       /**< evaluations in a row without a better one after which the fit ends,
+                              and the parameters become those of the best; 0 (default): none */
+  double min_delta;      /**< how much lower a loss has to be to be better; default 0 */
+  const char* folder;    /**< where save_every saves; or NULL (default) */
+  size_t save_every;     /**< steps after which the training is saved; 0 (default): never */
+} cow_mlx_fit_params;
+
+/** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
+COW_MLX_API void cow_mlx_fit_params_init(cow_mlx_fit_params* params, size_t size);
+
+/**
+ * Make a training of a program, whose parameters begin as their "init" says or as arrays.
+ *
+ * The output "loss", a float of shape (), is minimised: the mean over the targets of a batch. These
+ * are its rows, or the number that an output "targets" tells. An output "correct" tells how many of
+ * them are predicted right. An input "key", uint32 (2,), is not of the data: it gets random
+ * numbers, which the seed, the step and the micro-batch decide.
+ *
+ * @param program  may be freed then
+ * @param out      receives the handle
+ * @retval COW_MLX_EINVAL        also: an output "loss" that is none, a parameter that it does not
+ *                               depend on, or that has neither "init" nor array
+ * @retval COW_MLX_EHANDLE       also: of an array
+ * @retval COW_MLX_EUNSUPPORTED  an operation that cannot be differentiated, by name
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_create(cow_mlx_program program,
+                                                   const cow_mlx_training_params* params,
+                                                   cow_mlx_training* out);
+
+/**
+ * Make a step on a batch.
+ *
+ * @param inputs  count values: the program's inputs without its parameters, in their order, whose
+ *                first axis is that of the rows
+ * @param event   receives what the step was like; may be NULL
+ * @retval COW_MLX_EINVAL     also: other dtypes or shapes, no target, an index out of range, a loss
+ *                            that is not finite: nothing is changed
+ * @retval COW_MLX_ESTATE     another call is running on the training
+ * @retval COW_MLX_ECANCELED  cow_mlx_training_cancel(): nothing is changed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_step(cow_mlx_training training,
+                                                 const cow_mlx_value* inputs, size_t count,
+                                                 cow_mlx_training_event* event);
+
+/**
+ * Make steps until an end that params tell: one of steps, epochs and next_batch has to.
+ *
+ * It goes on in the data where the training is: one that was loaded, and is given the same data and
+ * params, ends with the same bits as if it had not been interrupted. Other data begin at their
+ * beginning.
+ *
+ * @param params     the data, and when it ends; nothing in it is kept but copies
+ * @param on_event   told of steps, evaluations and checkpoints, and last of the end; may be NULL
+ * @param user_data  of on_event
+ * @retval COW_MLX_EINVAL     also: no data, or none with a target; a loss that is not finite
+ * @retval COW_MLX_ESTATE     another call is running on the training
+ * @retval COW_MLX_ECANCELED  on_event returned false, or cow_mlx_training_cancel(): the training is
+ *                            as after its last step
+ * @retval COW_MLX_EIO        a checkpoint cannot be written; likewise
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_fit(cow_mlx_training training,
+                                                const cow_mlx_fit_params* params,
+                                                cow_mlx_training_fn on_event, void* user_data);
+
+/**
+ * Tell loss, accuracy and perplexity on data; nothing is changed.
+ *
+ * @param params  inputs, or next_batch, and batch_size; of the others none may be set
+ * @param event   receives what was found
+ * @retval COW_MLX_EINVAL     also: no data, or none with a target
+ * @retval COW_MLX_ESTATE     another call is running on the training
+ * @retval COW_MLX_ECANCELED  cow_mlx_training_cancel()
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_evaluate(cow_mlx_training training,
+                                                     const cow_mlx_fit_params* params,
+                                                     cow_mlx_training_event* event);
+
+/**
+ * Open a parameter as it is now, also while a fit runs.
+ *
+ * @param name  the parameter's
+ * @param out   receives the handle of an array that no later step changes
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_parameter(cow_mlx_training training, const char* name,
+                                                      cow_mlx_array* out);
+
+/**
+ * Describe a training as a JSON object: "step", "skipped", "epoch", "learning_rate", "optimizer"
+ * (all its options), "parameters" (names, dtypes, shapes and whether each is trained), "inputs",
+ * "best" ("step" and "loss"), "seed", "running".
+ *
+ * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_info(cow_mlx_training training, char* buffer,
+                                                 size_t capacity, size_t* length);
+
+/**
+ * Save a training as it is after its last step, whole or not at all, also while a fit runs: its
+ * parameters, the optimizer's state, the step, the place in the data and the best so far.
+ *
+ * @param folder  receives the file training.safetensors; it is made if there is none, and the
+ *                folder that it is in has to be there
+ * @retval COW_MLX_ENOENT  the folder that it is in is missing
+ * @retval COW_MLX_EIO     it cannot be written; what was there before stays
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_save(cow_mlx_training training, const char* folder);
+
+/**
+ * Go on where a training was saved, with one that was made of the same program and params.
+ *
+ * @param folder  that was saved to
+ * @retval COW_MLX_ENOENT   there is nothing saved
+ * @retval COW_MLX_EFORMAT  it is damaged, or of another program, parameters or options; nothing is
+ *                          changed
+ * @retval COW_MLX_ESTATE   another call is running on the training
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_load(cow_mlx_training training, const char* folder);
+
+/**
+ * End the call that runs on a training, within one micro-batch. It fails with COW_MLX_ECANCELED,
+ * and the training is as after its last step. Never blocks.
+ *
+ * Async-signal-safe, as cow_mlx_context_cancel().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_cancel(cow_mlx_training training);
+
+/** Free a training. A call that runs on it ends with COW_MLX_ECANCELED. */
+COW_MLX_API cow_mlx_status cow_mlx_training_free(cow_mlx_training training);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COW_MLX_TRAINING_H */
