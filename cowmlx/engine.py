@@ -18,6 +18,7 @@ from cowmlx.services.models import Models
 from cowmlx.services.operations import Operations
 from cowmlx.services.programs import Programs
 from cowmlx.services.runtime import Runtime
+from cowmlx.services.trainings import Trainings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Engine:
     lock.
 
     Args:
-        cancel_epoch: how often a context or a program (its handle) has been cancelled.
+        cancel_epoch: how often a context, a program or a training (its handle) has been
+            cancelled.
         open_handle, close_handle: give a handle of a kind, and take it back.
         blas: what matrix products on the CPU are computed with.
         blas_problem: why it is not the optimised one, if that was wanted.
@@ -69,6 +71,7 @@ class Engine:
         self.generations = Generations(self.runtime, self.models, self.contexts)
         self.arrays = Arrays(self.runtime)
         self.programs = Programs(self.runtime, self.arrays)
+        self.trainings = Trainings(self.runtime, self.arrays)
         self.operations = Operations(self.runtime, self.arrays)
         nouns = (
             self.runtime,
@@ -79,6 +82,7 @@ class Engine:
             self.generations,
             self.arrays,
             self.programs,
+            self.trainings,
             self.operations,
         )
         methods = [(name, noun) for noun in nouns for name in vars(type(noun))]
@@ -115,7 +119,8 @@ class Engine:
         for handle in handles.handles(constants.KIND_CONTEXT):
             with suppress(BaseException):  # the other calls have to end too
                 self.contexts.close(handle, error)
-        for kind in (constants.KIND_ADAPTER, constants.KIND_MODEL, constants.KIND_PROGRAM):
+        kinds = (constants.KIND_ADAPTER, constants.KIND_MODEL)
+        for kind in (*kinds, constants.KIND_TRAINING, constants.KIND_PROGRAM):
             for handle in handles.handles(kind):
                 handles.remove(kind, handle)
         self.runtime.scheduler.clear()

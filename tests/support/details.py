@@ -45,5 +45,5 @@ def agreed(found: Any, message: str) -> Any:
 
 
 def _of_programs(operation: str) -> set[str]:
-    is_one = operation.startswith(("program_", "array"))
+    is_one = operation.startswith(("program_", "array", "training_"))
     return OF_PROGRAMS if is_one else set()

@@ -1,0 +1,195 @@
+"""Calls that run on a training: units of the scheduler, which have a turn when nobody else does."""
+
+from __future__ import annotations
+
+from cowmlx.errors import BadState, Canceled, InvalidArgument
+from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.training.array_data import pieces, rows_of
+from cowmlx.training.fit import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+    from typing import Any
+
+    import mlx.core as mx
+
+    from cowmlx.calls import Call
+    from cowmlx.scheduling.streams import StreamPool
+    from cowmlx.services.arrays import Arrays
+    from cowmlx.training.array_data import MicroBatches
+    from cowmlx.training.training import Training
+
+PRIORITY = -1
+
+
+class Trainee:
+    """A training that is open, and what its calls share.
+
+    Args:
+        training: the training.
+        inputs: the names of what a batch has.
+        options: that were given, all of them; a saved training has the same.
+
+    Attributes:
+        run: the call that is running on it.
+    """
+
+    def __init__(self, training: Training, inputs: list[str], options: Mapping[str, Any]) -> None:
+        self.training = training
+        self.inputs = inputs
+        self.options = options
+        self.run: TrainingRun | None = None
+
+    def require_idle(self) -> None:
+        """Check that no call runs on it.
+
+        Raises:
+            BadState: one does.
+        """
+        if self.run is not None:
+            raise BadState("another call is running on the training", reason="training_busy")
+
+
+class TrainingRun(SteppedCall):
+    """A step, a fit, an evaluation or a load; what a step yields is told to the host.
+
+    Args:
+        call: ends with it.
+        trainee: what it is on; no other call runs on that meanwhile.
+        steps: does the work; when closed early it leaves the training after its last step.
+        streams: gives it a stream, and takes that back at the end.
+        is_canceled: whether the host has cancelled it.
+        result: makes the call's result of that of the steps.
+    """
+
+    priority = PRIORITY
+
+    def __init__(
+        self,
+        call: Call,
+        trainee: Trainee,
+        steps: Generator[Any, None, Any],
+        streams: StreamPool,
+        is_canceled: Callable[[], bool],
+    ) -> None:
+        trainee.require_idle()
+        super().__init__(call, steps, streams.take(), trainee)
+        self._trainee = trainee
+        self._streams = streams
+        self._is_canceled = is_canceled
+        trainee.run = self
+
+    def _may_step(self) -> bool:
+        return self._call.ready or self._call.refused or self._is_canceled()
+
+    def _broken_off(self) -> Canceled | None:
+        if self._is_canceled():
+            return Canceled("the training was cancelled; it is as after its last step")
+        if self._call.refused:
+            return Canceled(
+                "on_event returned false; the training is as after its last step",
+                reason="callback_refused",
+            )
+        return None
+
+    def _tell(self, told: Any) -> None:
+        if isinstance(told, Event):
+            self._call.post_training(told)
+        elif isinstance(told, Request):
+            self._call.ask_batch(told.step, told.count)
+
+    def _release(self) -> None:
+        self._trainee.run = None
+        self._streams.give_back(self._stream)
+
+    def _succeed(self, result: Any) -> None:
+        self._call.succeed(result)
+
+
+class Request:
+    """Asks the host for a batch.
+
+    Args:
+        step: that it is for.
+        count: how many arrays it has.
+    """
+
+    def __init__(self, step: int, count: int) -> None:
+        self.step = step
+        self.count = count
+
+
+class HostData:
+    """Batches that the host makes; one that has no more ends the epoch, and the data.
+
+    Args:
+        call: asks for them.
+        arrays: the host's arrays; those of a batch are closed once it is there.
+        inputs: the names of what a batch has.
+        micro_batch: rows that are computed at once; 0: all.
+    """
+
+    def __init__(self, call: Call, arrays: Arrays, inputs: list[str], micro_batch: int) -> None:
+        self._call = call
+        self._arrays = arrays
+        self._inputs = inputs
+        self._micro_batch = micro_batch
+        self._index = self._epoch = 0
+
+    def request(self, step: int) -> Request:
+        """Return what asks the host for the batch of a step."""
+        return Request(step, len(self._inputs))
+
+    def batch(self, step: int) -> HostBatch | None:
+        """Return what the host has answered."""
+        handles = self._call.take_batch()
+        if handles is None:
+            self._epoch, self._index = self._epoch + 1, 0
+            return None
+        values = taken(self._arrays, handles, f"the batch of step {step}")
+        rows_of(values, self._inputs, f"the batch of step {step}")
+        self._index += 1
+        return HostBatch(pieces(values, self._micro_batch))
+
+    def steps(self) -> None:
+        """Return None: nobody knows how many there are."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the place."""
+        return {"epoch": self._epoch, "index": self._index, "data": None}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go to a place; the host is asked by the step, so this is what is told alone."""
+        if state.get("data", ...) is None:
+            self._epoch, self._index = int(state["epoch"]), int(state["index"])
+
+
+class HostBatch:
+    """A batch of the host's.
+
+    Args:
+        micro_batches: its pieces.
+    """
+
+    def __init__(self, micro_batches: MicroBatches) -> None:
+        self.micro_batches = micro_batches
+
+
+def taken(arrays: Arrays, handles: list[int], what: str) -> list[mx.array]:
+    """Return the values of arrays, whose handles are closed, also where that fails.
+
+    Raises:
+        InvalidArgument: one is no open array.
+    """
+    try:
+        if 0 in handles:
+            at = handles.index(0)
+            raise InvalidArgument(
+                f"{what} has no array as input {at}", reason="missing", argument=f"inputs[{at}]"
+            )
+        return [arrays.get(handle) for handle in handles]
+    finally:
+        for handle in handles:
+            if handle:
+                arrays.close(handle)

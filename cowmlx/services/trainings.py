@@ -1,0 +1,343 @@
+"""The calls of trainings: made, stepped, evaluated, described, saved, freed."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+
+import mlx.core as mx
+
+from cowmlx._constants import KIND_PROGRAM, KIND_TRAINING
+from cowmlx.arrays.submitted import Submitted
+from cowmlx.calls import keeps_call
+from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
+from cowmlx.programs.program import Program
+from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services import training_files
+from cowmlx.services.training_runs import PRIORITY, HostData, Trainee, TrainingRun
+from cowmlx.training import optimizers
+from cowmlx.training.array_data import ArrayData, Rows, pieces, rows_of
+from cowmlx.training.fit import Fit, Limits, of_evaluation, of_step
+from cowmlx.training.options import shown
+from cowmlx.training.program_objective import ProgramObjective
+from cowmlx.training.training import Settings, Training
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    from cowmlx.arrays.table import Held
+    from cowmlx.calls import Call
+    from cowmlx.services.arrays import Arrays
+    from cowmlx.services.runtime import Runtime
+    from cowmlx.training.fit import Event
+    from cowmlx.training.objective import DataSource, Objective
+
+
+class Trainings:
+    """Owns the trainings.
+
+    Args:
+        runtime: what all calls work with.
+        arrays: the arrays that data are given in.
+    """
+
+    def __init__(self, runtime: Runtime, arrays: Arrays) -> None:
+        self._runtime = runtime
+        self._arrays = arrays
+
+    def get(self, handle: int) -> Trainee:
+        """Return the training of a handle.
+
+        Raises:
+            UnknownHandle: it is not open.
+        """
+        return self._runtime.handles.get(KIND_TRAINING, handle)  # type: ignore[return-value]
+
+    def training_create(self, handle: int, params: dict[str, Any]) -> int:
+        """Open a training of a program."""
+        program: Program = self._runtime.handles.get(KIND_PROGRAM, handle)  # type: ignore[assignment]
+        settings = _settings(params)
+        with mx.stream(self._arrays.stream):
+            given = self._initial(params)
+            objective = ProgramObjective(program, given, settings.seed, params["train"] or None)
+            training = Training(objective, settings)
+        options = {
+            "optimizer": training.optimizer.described,
+            **{name: params[name] for name in ("seed", "clip_value", "clip_norm")},
+            **{name: params[name] for name in ("micro_batch", "skip_non_finite")},
+        }
+        trainee = Trainee(training, objective.inputs, options)
+        return self._runtime.handles.add(KIND_TRAINING, trainee)
+
+    def _initial(self, params: dict[str, Any]) -> dict[str, mx.array]:
+        names, handles = params["initial_names"], params["initial_arrays"]
+        if len(set(names)) < len(names):
+            raise InvalidArgument(
+                "initial_names has a name twice", reason="conflict", argument="initial_names"
+            )
+        return {name: self._arrays.get(array) for name, array in zip(names, handles, strict=True)}
+
+    # -------------------------------------------------------------- Runs
+
+    @keeps_call
+    def training_step(self, call: Call, handle: int, inputs: list[Held]) -> None:
+        """Make a step on a batch."""
+        trainee = self.get(handle)
+        trainee.require_idle()
+        values = []
+        with mx.stream(self._arrays.stream):
+            for held in inputs:
+                value = self._arrays.value_of(held)
+                if isinstance(value, Submitted):
+                    raise BadState("an array of inputs is still to be made by a run")
+                values.append(value)
+        inputs.clear()
+        rows_of(values, trainee.inputs)
+        batch = Rows(pieces(values, trainee.options["micro_batch"]))
+        began = perf_counter()
+
+        def steps() -> Generator[Any, None, Event]:
+            step = yield from trainee.training.advance(batch)
+            return of_step(trainee.training, step, perf_counter() - began)
+
+        self._run(call, handle, trainee, steps())
+
+    @keeps_call
+    def training_fit(self, call: Call, handle: int, params: dict[str, Any]) -> None:
+        """Make steps until an end."""
+        trainee = self.get(handle)
+        trainee.require_idle()
+        data = self._data(call, trainee, params)
+        validation = None
+        if params["validation"]:
+            values = self._values(params["validation"])
+            rows_of(values, trainee.inputs, "validation")
+            micro_batch = trainee.options["micro_batch"]
+            validation = ArrayData(values, params["batch_size"], micro_batch, None)
+        limits = _limits(params, validation is not None, isinstance(data, HostData))
+        folder = params["folder"]
+        save = (lambda: training_files.save(trainee, folder)) if folder else None
+        with mx.stream(self._arrays.stream):
+            fit = Fit(trainee.training, data, validation, limits, save)
+        self._run(call, handle, trainee, fit.run())
+
+    @keeps_call
+    def training_evaluate(self, call: Call, handle: int, params: dict[str, Any]) -> None:
+        """Evaluate on data."""
+        trainee = self.get(handle)
+        trainee.require_idle()
+        _require_unset(params)
+        data = self._data(call, trainee, {**params, "shuffle": False})
+        began = perf_counter()
+
+        def steps() -> Generator[Any, None, Event]:
+            found = yield from trainee.training.evaluate(data)
+            return of_evaluation(trainee.training, found, perf_counter() - began)
+
+        self._run(call, handle, trainee, steps())
+
+    @keeps_call
+    def training_load(self, call: Call, handle: int, folder: str) -> None:
+        """Go on where a training was saved."""
+        trainee = self.get(handle)
+        trainee.require_idle()
+        self._run(call, handle, trainee, training_files.load(trainee, folder))
+
+    @keeps_call
+    def training_save(self, call: Call, handle: int, folder: str) -> None:
+        """Save a training as it is after its last step."""
+        trainee = self.get(handle)
+        with mx.stream(self._arrays.stream):
+            steps = training_files.save(trainee, folder)
+        self._runtime.scheduler.add(Saving(call, trainee, steps, self._arrays.stream))
+
+    def _run(
+        self, call: Call, handle: int, trainee: Trainee, steps: Generator[Any, None, Any]
+    ) -> None:
+        run = TrainingRun(
+            call, trainee, steps, self._runtime.streams, self._is_canceled(call, handle, trainee)
+        )
+        self._runtime.scheduler.add(run)
+
+    def _is_canceled(self, call: Call, handle: int, trainee: Trainee) -> Callable[[], bool]:
+        epoch = call.cancel_epoch
+
+        def is_canceled() -> bool:
+            known = self._runtime.handles.find(KIND_TRAINING, handle)
+            return known is trainee and self._runtime.cancel_epoch(handle) != epoch
+
+        return is_canceled
+
+    def _data(self, call: Call, trainee: Trainee, params: dict[str, Any]) -> DataSource:
+        micro_batch = trainee.options["micro_batch"]
+        if not params["inputs"]:
+            if call.brings_batches:
+                return HostData(call, self._arrays, trainee.inputs, micro_batch)
+            raise InvalidArgument(
+                "there are no data: inputs_count is 0 and next_batch is NULL",
+                reason="missing",
+                argument="inputs",
+            )
+        if call.brings_batches:
+            raise InvalidArgument(
+                "inputs and next_batch exclude each other",
+                reason="conflict",
+                argument="inputs",
+                other="next_batch",
+            )
+        values = self._values(params["inputs"])
+        rows_of(values, trainee.inputs)
+        seed = trainee.training.settings.seed if params["shuffle"] else None
+        return ArrayData(values, params["batch_size"], micro_batch, seed)
+
+    def _values(self, handles: list[int]) -> list[mx.array]:
+        with mx.stream(self._arrays.stream):
+            values = [self._arrays.get(handle) for handle in handles]
+            mx.eval(values)
+        return values
+
+    # ----------------------------------------------------------- Questions
+
+    def training_parameter(self, handle: int, name: str) -> int:
+        """Open an array of a parameter as it is now."""
+        objective = self.get(handle).training.objective
+        known = _parameters(objective)
+        if name not in known:
+            accepted = ", ".join(list(known)[:16])
+            raise OutOfRange("name", shown(name), f"one of {accepted}")
+        return self._arrays.add(known[name])
+
+    def training_info(self, handle: int) -> dict[str, Any]:
+        """Return what ``training_info`` tells."""
+        trainee = self.get(handle)
+        training = trainee.training
+        trained = training.objective.parameters()
+        best = training.best
+        rate = training.optimizer.learning_rate
+        return {
+            "step": training.step,
+            "skipped": training.skipped,
+            "epoch": (training.place or {}).get("epoch", 0),
+            "learning_rate": None if math.isnan(rate) else rate,
+            "optimizer": training.optimizer.described,
+            "inputs": trainee.inputs,
+            "parameters": [
+                {
+                    "name": name,
+                    "dtype": str(array.dtype).removeprefix("mlx.core."),
+                    "shape": list(array.shape),
+                    "trained": name in trained,
+                }
+                for name, array in _parameters(training.objective).items()
+            ],
+            "best": {"step": best.step, "loss": best.loss} if best.parameters else None,
+            "seed": training.settings.seed,
+            "running": trainee.run is not None,
+        }
+
+    def training_free(self, handle: int) -> None:
+        """Close a training, and end what runs on it."""
+        trainee = self.get(handle)
+        self._runtime.handles.remove(KIND_TRAINING, handle)
+        freed = Canceled("the training was freed", reason="freed")
+        self._runtime.abandon(freed, trainee)
+
+
+class Saving(SteppedCall):
+    """Writes a training beside what runs on it.
+
+    Args:
+        call: ends with it.
+        trainee: what is written.
+        steps: write it; when closed early they leave what was there before.
+        stream: to compute on.
+    """
+
+    priority = PRIORITY
+
+    def __init__(
+        self, call: Call, trainee: Trainee, steps: Generator[None, None, None], stream: mx.Stream
+    ) -> None:
+        super().__init__(call, steps, stream, trainee)
+
+
+def _parameters(objective: Objective) -> dict[str, mx.array]:
+    """Return the parameters, with those that are not trained where an objective tells them."""
+    found: dict[str, mx.array] = (
+        getattr(objective, "all_parameters", None) or objective.parameters()
+    )
+    return found
+
+
+def _settings(params: dict[str, Any]) -> Settings:
+    for name in ("clip_value", "clip_norm"):
+        if not (math.isfinite(params[name]) and params[name] >= 0):
+            raise OutOfRange(name, params[name], "0 or more")
+    return Settings(
+        params["optimizer"] or optimizers.DEFAULT,
+        params["seed"],
+        params["clip_value"],
+        params["clip_norm"],
+        bool(params["skip_non_finite"]),
+    )
+
+
+def _limits(params: dict[str, Any], is_evaluated: bool, ends: bool) -> Limits:
+    """Return when a fit ends.
+
+    Raises:
+        InvalidArgument: it would not, or an option has nothing to work on.
+    """
+    if not (params["steps"] or params["epochs"] or ends):
+        raise InvalidArgument(
+            "nothing ends the fit: steps and epochs are 0", reason="missing", argument="steps"
+        )
+    if params["event_every"] < 1:
+        raise OutOfRange("event_every", params["event_every"], "1 or more")
+    if not (math.isfinite(params["min_delta"]) and params["min_delta"] >= 0):
+        raise OutOfRange("min_delta", params["min_delta"], "0 or more")
+    for name in ("evaluate_every", "patience", "min_delta"):
+        if params[name] and not is_evaluated:
+            raise _lacks(name, params[name], "validation")
+    if params["save_every"] and not params["folder"]:
+        raise _lacks("save_every", params["save_every"], "folder")
+    if params["folder"] is not None and not params["save_every"]:
+        raise _lacks("folder", shown(params["folder"]), "save_every")
+    return Limits(
+        params["steps"],
+        params["epochs"],
+        params["event_every"],
+        params["evaluate_every"],
+        params["patience"],
+        params["min_delta"],
+        params["save_every"],
+    )
+
+
+def _lacks(name: str, value: object, other: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} is {value}, but there is no {other}",
+        reason="conflict",
+        argument=name,
+        other=other,
+    )
+
+
+_OF_DATA = ("inputs", "batch_size", "shuffle", "event_every")
+
+
+def _require_unset(params: dict[str, Any]) -> None:
+    """Check that no option is set that an evaluation would ignore.
+
+    Raises:
+        InvalidArgument: one is.
+    """
+    for name, value in params.items():
+        if name not in _OF_DATA and value:
+            raise InvalidArgument(
+                f"{name} is set, but an evaluation only has inputs or next_batch, and batch_size",
+                reason="unknown_option",
+                argument=name,
+            )

@@ -1,0 +1,312 @@
+"""The loop: steps over data, evaluations, checkpoints, an end, and what the host is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx._constants import (
+    FIT_DATA,
+    FIT_EARLY,
+    FIT_EPOCHS,
+    FIT_NONE,
+    FIT_STEPS,
+    TRAINING_CHECKPOINT,
+    TRAINING_END,
+    TRAINING_EVALUATION,
+    TRAINING_STEP,
+)
+from cowmlx.training.objective import Batch, DataSource
+from cowmlx.training.training import Asking, Evaluation, Step, Training
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a fit ends, and what it does besides.
+
+    Args:
+        steps: of the training, not of this fit; 0: no limit.
+        epochs: of the data; 0: no limit.
+        report_every: steps between two events; 0: none.
+        evaluate_every: steps between two evaluations; 0: at the end of each epoch.
+        patience: evaluations without a better one after which it ends, and the parameters become
+            those of the best; 0: it does not.
+        least: how much lower a loss has to be to be better.
+        save_every: steps between two checkpoints; 0: none.
+    """
+
+    steps: int = 0
+    epochs: int = 0
+    report_every: int = 1
+    evaluate_every: int = 0
+    patience: int = 0
+    least: float = 0.0
+    save_every: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a host is told: ``cow_mlx_training_event``, whose members say what they are."""
+
+    kind: int
+    step: int
+    steps: int = 0
+    epoch: int = 0
+    targets: int = 0
+    skipped: int = 0
+    loss: float = math.nan
+    validation_loss: float = math.nan
+    accuracy: float = math.nan
+    perplexity: float = math.nan
+    learning_rate: float = math.nan
+    gradient_norm: float = math.nan
+    tokens_per_second: float = math.nan
+    elapsed: float = 0.0
+    remaining: float = math.nan
+    peak_memory: int = 0
+    finish: int = FIT_NONE
+
+
+def of_step(training: Training, step: Step, elapsed: float) -> Event:
+    """Return the event of a single step."""
+    return Event(
+        TRAINING_STEP,
+        training.step,
+        targets=step.targets,
+        skipped=training.skipped,
+        loss=step.loss,
+        perplexity=Evaluation(step.loss, step.targets, math.nan).perplexity,
+        learning_rate=step.learning_rate,
+        gradient_norm=step.gradient_norm,
+        tokens_per_second=step.targets / max(elapsed, 1e-9),
+        elapsed=elapsed,
+        peak_memory=mx.get_peak_memory(),
+    )
+
+
+def of_evaluation(training: Training, found: Evaluation, elapsed: float) -> Event:
+    """Return the event of an evaluation alone."""
+    return Event(
+        TRAINING_EVALUATION,
+        training.step,
+        targets=found.targets,
+        skipped=training.skipped,
+        validation_loss=found.loss,
+        accuracy=found.accuracy,
+        perplexity=found.perplexity,
+        tokens_per_second=found.targets / max(elapsed, 1e-9),
+        elapsed=elapsed,
+        peak_memory=mx.get_peak_memory(),
+    )
+
+
+Turns = Generator[Any, None, None]
+Save = Callable[[], Generator[None, None, None]]
+
+
+class Fit:
+    """Steps until an end, as a generator that yields after each bounded piece of work.
+
+    It yields an :class:`Event` for the host, what :meth:`Asking.request` returns, or None. What is
+    due is told by the training's own state, so that one which was saved goes on as if it had not
+    been.
+
+    Args:
+        training: what is trained.
+        data: what on.
+        validation: what it is evaluated on, or None.
+        limits: when it ends.
+        save: writes a checkpoint, or None.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        data: DataSource,
+        validation: DataSource | None,
+        limits: Limits,
+        save: Save | None = None,
+    ) -> None:
+        self._training = training
+        self._data = data
+        self._validation = validation
+        self._limits = limits
+        self._save = save
+        self._began = perf_counter()
+        self._first = training.step
+        self._window: list[Step] = []
+        self._window_began = self._began
+        self._saved = -1
+        self._last: Evaluation | None = None
+        self._asked = -1
+        if training.place is not None:
+            data.set_state(training.place)
+
+    def run(self) -> Turns:
+        """Do it; closed early, or failing, it leaves the training after its last step.
+
+        Raises:
+            CowMlxError: what a step, an evaluation or a checkpoint raises.
+        """
+        training = self._training
+        while True:
+            yield from self._due()
+            finish = self._end()
+            batch = None
+            if not finish:
+                batch = yield from self._next_batch()
+                if batch is None:
+                    finish = yield from self._epoch_ended()
+            if finish:
+                break
+            if batch is None:
+                continue
+            step = yield from self._advance(batch)
+            training.place = self._data.state()
+            self._window.append(step)
+            if self._limits.report_every and training.step % self._limits.report_every == 0:
+                yield self._step_event()
+        yield from self._finish(finish)
+
+    def _advance(self, batch: Batch) -> Generator[Any, None, Step]:
+        """Make a step; while its first micro-batch is computed the host makes the next batch."""
+        turns = self._training.advance(batch)
+        upcoming = self._training.step + 1
+        limit = self._limits.steps
+        wants_more = isinstance(self._data, Asking) and not (limit and upcoming >= limit)
+        try:
+            while True:
+                next(turns)
+                if wants_more and self._asked < upcoming:
+                    yield self._ask(upcoming)
+                else:
+                    yield None
+        except StopIteration as stop:
+            step: Step = stop.value
+            return step
+        finally:
+            turns.close()
+
+    def _next_batch(self) -> Generator[Any, None, Batch | None]:
+        step = self._training.step
+        if isinstance(self._data, Asking) and self._asked < step:
+            yield self._ask(step)
+        return self._data.batch(step)
+
+    def _ask(self, step: int) -> object:
+        self._asked = step
+        assert isinstance(self._data, Asking)
+        return self._data.request(step)
+
+    def _end(self) -> int:
+        """Return why it ends here; FIT_NONE if it does not."""
+        limits, training = self._limits, self._training
+        if limits.patience and training.best.since >= limits.patience:
+            return FIT_EARLY
+        if limits.steps and training.step >= limits.steps:
+            return FIT_STEPS
+        if limits.epochs and self._data.state()["epoch"] >= limits.epochs:
+            return FIT_EPOCHS
+        return FIT_NONE
+
+    def _due(self) -> Turns:
+        """Evaluate and save after steps at which that is asked for."""
+        training, limits = self._training, self._limits
+        every = limits.evaluate_every
+        if every and training.step and training.step % every == 0:
+            yield from self._evaluate()
+        every = limits.save_every
+        if every and training.step != self._first and training.step % every == 0:
+            yield from self._checkpoint()
+
+    def _evaluate(self) -> Turns:
+        """Evaluate once after a step."""
+        training = self._training
+        if self._validation is None or training.evaluated == training.step:
+            return
+        self._validation.set_state({**self._validation.state(), "epoch": 0, "index": 0})
+        self._last = yield from training.evaluate(self._validation)
+        training.note(self._last, self._limits.least)
+        yield self._event(TRAINING_EVALUATION)
+
+    def _checkpoint(self) -> Turns:
+        if self._save is None or self._saved == self._training.step:
+            return
+        self._saved = self._training.step
+        yield from self._save()
+        yield self._event(TRAINING_CHECKPOINT)
+
+    def _epoch_ended(self) -> Generator[Any, None, int]:
+        if not self._limits.evaluate_every:
+            yield from self._evaluate()
+        self._training.place = self._data.state()
+        return FIT_DATA if isinstance(self._data, Asking) else FIT_NONE
+
+    def _finish(self, finish: int) -> Turns:
+        training, limits = self._training, self._limits
+        if training.step:
+            yield from self._evaluate()
+        if limits.patience and training.best.parameters:
+            training.objective.set_parameters(training.best.parameters)
+        if limits.save_every and training.step != self._first:
+            yield from self._checkpoint()
+        yield self._event(TRAINING_END, finish)
+
+    # ------------------------------------------------------------------ Events
+
+    def _steps(self) -> int:
+        """Return at which step it will end; 0 if nobody knows."""
+        known = [self._limits.steps] if self._limits.steps else []
+        each, place = self._data.steps(), self._data.state()
+        if self._limits.epochs and each:
+            left = (self._limits.epochs - place["epoch"]) * each - place["index"]
+            known.append(self._training.step + max(0, left))
+        return min(known, default=0)
+
+    def _step_event(self) -> Event:
+        now = perf_counter()
+        window, self._window = self._window, []
+        targets = sum(step.targets for step in window)
+        loss = window[-1].loss
+        if len(window) > 1:
+            loss = sum(step.loss * step.targets for step in window) / targets
+        seconds, self._window_began = now - self._window_began, now
+        return self._event(
+            TRAINING_STEP,
+            targets=targets,
+            loss=loss,
+            perplexity=Evaluation(loss, targets, math.nan).perplexity,
+            learning_rate=window[-1].learning_rate,
+            gradient_norm=window[-1].gradient_norm,
+            tokens_per_second=targets / max(seconds, 1e-9),
+        )
+
+    def _event(self, kind: int, finish: int = FIT_NONE, **known: Any) -> Event:
+        training = self._training
+        elapsed = perf_counter() - self._began
+        steps, made = self._steps(), training.step - self._first
+        left = max(0, steps - training.step)
+        if kind in (TRAINING_EVALUATION, TRAINING_END) and self._last is not None:
+            known |= {
+                "targets": self._last.targets,
+                "validation_loss": self._last.loss,
+                "accuracy": self._last.accuracy,
+                "perplexity": self._last.perplexity,
+            }
+        return Event(
+            kind,
+            training.step,
+            steps=steps,
+            epoch=self._data.state()["epoch"],
+            skipped=training.skipped,
+            elapsed=elapsed,
+            remaining=elapsed / made * left if steps and made else math.nan,
+            peak_memory=mx.get_peak_memory(),
+            finish=finish,
+            **known,
+        )
