@@ -819,6 +819,7 @@ cow_mlx_status cow_mlx_training_create(cow_mlx_program program, const cow_mlx_tr
 
 cow_mlx_status cow_mlx_training_fit(cow_mlx_training training, const cow_mlx_fit_params* params, cow_mlx_training_fn on_event, void* user_data) {
   BEGIN_CALL;
+  REQUIRE(params);
   cow_mlx_fit_params effective;
   TRY(COW_READ_PARAMS(fit, OPERATION, params, &effective));
   cow_training_fit_args args = {
@@ -837,6 +838,7 @@ cow_mlx_status cow_mlx_training_fit(cow_mlx_training training, const cow_mlx_fit
 
 cow_mlx_status cow_mlx_training_evaluate(cow_mlx_training training, const cow_mlx_fit_params* params, cow_mlx_training_event* event) {
   BEGIN_CALL;
+  REQUIRE(params);
   REQUIRE(event);
   TRY(cow_params_check_out(OPERATION, "training_event", event));
   cow_mlx_fit_params effective;

@@ -186,10 +186,9 @@ def taken(arrays: Arrays, handles: list[int], what: str) -> list[mx.array]:
         if 0 in handles:
             at = handles.index(0)
             raise InvalidArgument(
-                f"{what} has no array as input {at}", reason="missing", argument=f"inputs[{at}]"
+                f"{what} has no array as inputs[{at}]", reason="missing", argument=f"inputs[{at}]"
             )
         return [arrays.get(handle) for handle in handles]
     finally:
         for handle in handles:
-            if handle:
-                arrays.close(handle)
+            arrays.close(handle)

@@ -253,6 +253,7 @@ class Fit:
             yield from self._evaluate()
         if limits.patience and training.best.parameters:
             training.objective.set_parameters(training.best.parameters)
+            self._saved = -1
         if limits.save_every and training.step != self._first:
             yield from self._checkpoint()
         yield self._event(TRAINING_END, finish)

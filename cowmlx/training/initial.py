@@ -35,7 +35,7 @@ def parameters_of(
         if name not in known:
             accepted = ", ".join(sorted(known)[:16])
             raise InvalidArgument(
-                f"initial has {shown(name)}, which is no parameter of the program, must be one of "
+                f"initial_names has {shown(name)}, which is no parameter of the program, must be one of "
                 f"{accepted}",
                 reason="unknown_option",
                 argument="initial_names",

@@ -154,7 +154,7 @@ def _trained(parameters: list[tuple[str, str]], patterns: list[str] | None) -> l
     floats = [name for name, dtype in parameters if dtype in FLOATS]
     if not floats:
         raise InvalidArgument(
-            "the program has no parameter that is a float: there is nothing to train",
+            "the program has no parameters that are floats: there is nothing to train",
             reason="missing",
             argument="parameters",
         )

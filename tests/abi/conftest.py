@@ -9,11 +9,12 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 from support import tiny_adapters
-from support.arguments import PROGRAM, PROMPT, Call, tensor
+from support.arguments import PROGRAM, PROMPT, TRAINABLE, Call, tensor
 from support.c_programs import Programs
 from support.library import Library
 from support.paths import CALF
 from support.signatures import FUNCTIONS
+from support.trainings import Trainings
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +30,8 @@ def paths(lib: Library, calf: int, tmp_path_factory) -> dict[str, Path]:
         "cow_mlx_adapter_load": tiny_adapters.make(folder / "adapter", CALF, ["q_proj"]),
         "cow_mlx_context_save": folder / "written",
         "cow_mlx_context_load": folder / "saved",
+        "cow_mlx_training_save": folder / "training",
+        "cow_mlx_training_load": folder / "trained",
         "cow_mlx_arrays_save": folder / "written.safetensors",
         "cow_mlx_arrays_load": folder / "arrays.safetensors",
         "cow_mlx_arrays_info": folder / "arrays.safetensors",
@@ -45,10 +48,16 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     array = c_int64()
     lib.check(lib.c.cow_mlx_array_create(byref(tensor()), byref(array)))
 
-    program = Programs(lib).create(PROGRAM)
+    program, trainable = (Programs(lib).create(text) for text in (PROGRAM, TRAINABLE))
+    trainings = Trainings(lib)
+    training = trainings.create(trainable)
+    trainings.save(training, paths["cow_mlx_training_load"])
 
     def call_of(function: str) -> Call:
         handles = {"model": calf, "context": context, "array": array.value, "program": program}
+        handles["training"] = training
+        if function == "cow_mlx_training_create":
+            handles["program"] = trainable
         names = [name for name, _ in FUNCTIONS[function][1]]
         if "adapter" in names:
             adapters.append(lib.load_adapter(calf, paths["cow_mlx_adapter_load"]))
@@ -62,6 +71,8 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     yield call_of
     lib.c.cow_mlx_context_free(context)
     lib.c.cow_mlx_array_free(array)
-    lib.c.cow_mlx_program_free(program)
+    lib.c.cow_mlx_training_free(training)
+    for handle in (program, trainable):
+        lib.c.cow_mlx_program_free(handle)
     for adapter in adapters:
         lib.c.cow_mlx_adapter_free(adapter)

@@ -8,10 +8,11 @@ from ctypes import byref, c_int64
 
 import pytest
 from support import details
-from support.arguments import HANDLES, PROGRAM, PROMPT, parameters, tensor
+from support.arguments import HANDLES, PROGRAM, PROMPT, TRAINABLE, parameters, tensor
 from support.c_programs import Programs
 from support.library import SILENT, Library, StatusError
 from support.signatures import COMPAT, EHANDLE
+from support.trainings import Trainings
 
 TAKES_HANDLE = parameters(lambda name, _: name in HANDLES)
 NONE = {("cow_mlx_context_set_adapter", "adapter")}  # where 0 means that there is none
@@ -35,6 +36,7 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
         "checkpoint": lib.checkpoint(context),
         "array": arrays[0].value,
         "program": Programs(lib).create(PROGRAM),
+        "training": Trainings(lib).create(TRAINABLE),
     }
     freed = [lib.context(calf), lib.load_adapter(calf, paths["cow_mlx_adapter_load"])]
     freed.append(lib.checkpoint(freed[0]))

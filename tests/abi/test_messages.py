@@ -41,6 +41,7 @@ def test_cancel_leaves_the_message_alone(lib, calf):
     assert lib.c.cow_mlx_context_cancel(context) == OK
     assert lib.c.cow_mlx_context_cancel(0) == EHANDLE
     assert lib.c.cow_mlx_program_cancel(context) == EHANDLE
+    assert lib.c.cow_mlx_training_cancel(context) == EHANDLE
     assert lib.message() == message
     lib.free(context)
 

@@ -9,7 +9,9 @@ from support.signatures import COMPAT, EINVAL, FUNCTIONS
 
 # "May be NULL" in the header; every other pointer must not be.
 MAY_BE_NULL = {
-    *parameters(lambda name, _: name in ("params", "user_data")),
+    *parameters(lambda name, _: name == "user_data"),
+    *parameters(lambda name, kind: name == "params" and "fit_params" not in str(kind)),
+    ("cow_mlx_fit_params_init", "params"),
     ("cow_mlx_load_model", "progress"),
     ("cow_mlx_model_chat_prompt", "options_json"),
     ("cow_mlx_context_next", "piece"),
@@ -21,6 +23,8 @@ MAY_BE_NULL = {
     ("cow_mlx_array_view", "layout"),
     ("cow_mlx_array_apply", "attributes_json"),
     ("cow_mlx_program_info", "dimensions"),
+    ("cow_mlx_training_step", "event"),
+    ("cow_mlx_training_fit", "on_event"),
 }
 POINTERS = parameters(lambda _, kind: is_pointer(kind))
 

@@ -12,7 +12,8 @@ from support.compiler import run
 
 HOST = Path(__file__).parent / "hosts/broken_steps.py"
 PLACE = "RuntimeError: broken ("
-NO_HANDLES = dict.fromkeys(("model", "context", "adapter", "checkpoint", "program", "array"), 0)
+KINDS = ("model", "context", "adapter", "checkpoint", "program", "training", "array")
+NO_HANDLES = dict.fromkeys(KINDS, 0)
 
 
 @pytest.fixture

@@ -130,12 +130,53 @@ SHOWN = {
         "donate": "tests/c_programs",
         "donate_count": "tests/c_programs",
     },
+    "training": dict.fromkeys(
+        (
+            "optimizer",
+            "train",
+            "train_count",
+            "initial_names",
+            "initial_arrays",
+            "initial_count",
+            "seed",
+            "clip_value",
+            "clip_norm",
+            "micro_batch",
+            "skip_non_finite",
+        ),
+        "tests/training",
+    ),
+    "fit": dict.fromkeys(
+        (
+            "steps",
+            "epochs",
+            "batch_size",
+            "shuffle",
+            "event_every",
+            "inputs",
+            "inputs_count",
+            "next_batch",
+            "user_data",
+            "validation",
+            "validation_count",
+            "evaluate_every",
+            "patience",
+            "min_delta",
+            "folder",
+            "save_every",
+        ),
+        "tests/training",
+    ),
 }
 # Fields that the tests' params take together.
 PAIRS = {
     **dict.fromkeys(("bias_tokens", "bias_values", "bias_count"), "bias"),
     "stop_count": "stop",
     "donate_count": "donate",
+    "train_count": "train",
+    **dict.fromkeys(("initial_names", "initial_arrays", "initial_count"), "initial"),
+    "inputs_count": "inputs",
+    "validation_count": "validation",
     "log_user_data": "log",
 }
 NOUNS = sorted(SHOWN)

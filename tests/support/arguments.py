@@ -56,20 +56,30 @@ PROGRAM = (
     b'{"inputs": [{"name": "x", "dtype": "int32", "shape": [2, 3]}], '
     b'"nodes": [{"name": "y", "op": "add", "inputs": ["x", "x"]}], "outputs": ["y"]}'
 )
+# Has a loss of an array like that of tensor().
+TRAINABLE = (
+    b'{"inputs": [{"name": "x", "dtype": "int32", "shape": ["rows", 3]}], '
+    b'"parameters": [{"name": "w", "dtype": "float32", "shape": [3], "init": "ones"}], '
+    b'"nodes": [{"name": "f", "op": "astype", "inputs": ["x"], '
+    b'"attributes": {"dtype": "float32"}}, {"name": "p", "op": "multiply", "inputs": ["f", "w"]}, '
+    b'{"name": "loss", "op": "mean", "inputs": ["p"]}], "outputs": ["loss"]}'
+)
 TEXTS = {
     "path": bytes(CALF),
     "text": b"Hello",
     "messages_json": b'[{"role": "user", "content": "Hello"}]',
     "options_json": b"{}",
     "json": PROGRAM,
+    "name": b"w",
+    "folder": b"/nowhere",
     "spec_json": b'{"vectorize": {"x": 0}}',
     "dimensions": b"{}",
     "operation": b"negative",
     "attributes_json": b"{}",
 }
 OUTPUTS = {"out", "trimmed", "length", "count", "dims", "piece", "stats"}
-OUTPUTS |= {"dtype", "rank", "data", "layout", "arrays"}
-HANDLES = ("model", "context", "adapter", "checkpoint", "array", "program")
+OUTPUTS |= {"dtype", "rank", "data", "layout", "arrays", "event"}
+HANDLES = ("model", "context", "adapter", "checkpoint", "array", "program", "training")
 
 # What has to be called after a call that went well, by the handle it gave.
 UNDO = {
@@ -86,6 +96,8 @@ UNDO = {
     "cow_mlx_program_create": "cow_mlx_program_free",
     "cow_mlx_program_derive": "cow_mlx_program_free",
     "cow_mlx_array_from_dlpack": "cow_mlx_array_free",
+    "cow_mlx_training_create": "cow_mlx_training_free",
+    "cow_mlx_training_parameter": "cow_mlx_array_free",
 }
 
 # What the open array of the tests is, and a tensor that reads and writes.
@@ -141,7 +153,8 @@ class Call:
         self.function = function
         self.result, self.params = signatures.FUNCTIONS[function]
         self.handles = handles
-        self.texts = TEXTS if path is None else {**TEXTS, "path": bytes(path)}
+        places = {} if path is None else dict.fromkeys(("path", "folder"), bytes(path))
+        self.texts = {**TEXTS, **places}
         self.outputs: dict[str, Any] = {}
         names = [name for name, _ in self.params]
         following = dict(zip(names, [*names[1:], ""], strict=True))
@@ -236,4 +249,7 @@ class Call:
         params = struct()
         noun = struct.__name__.removeprefix("cow_mlx_")
         getattr(self.lib.c, f"cow_mlx_{noun}_init")(byref(params), sizeof(params))
+        if noun == "fit_params":
+            params.inputs, params.inputs_count = (c_int64 * 1)(self.handles["array"]), 1
+            params.steps = 1 if self.function == "cow_mlx_training_fit" else 0
         return params

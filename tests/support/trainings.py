@@ -61,7 +61,7 @@ class Trainings:
         self.arrays = Arrays(lib)
         self.programs = Programs(lib)
 
-    def create(self, program: int | dict[str, Any], **params: Any) -> int:
+    def create(self, program: int | dict[str, Any] | bytes, **params: Any) -> int:
         """Make a training; of JSON the program is freed at once.
 
         Args:
@@ -149,11 +149,11 @@ class Trainings:
             made = self._fit_params(params, mine, next_batch, callbacks)
             hear = callbacks.wrap(signatures.cow_mlx_training_fn, listen)
             status = self.c.cow_mlx_training_fit(training, made, hear, None)
+            callbacks.reraise()
+            self.lib.check(status)
         finally:
             for array in mine:
                 self.arrays.free(array)
-        callbacks.reraise()
-        self.lib.check(status)
         return events
 
     def evaluate(
@@ -169,11 +169,11 @@ class Trainings:
         try:
             made = self._fit_params(params, mine, next_batch, callbacks)
             status = self.c.cow_mlx_training_evaluate(training, made, byref(event))
+            callbacks.reraise()
+            self.lib.check(status, event)
         finally:
             for array in mine:
                 self.arrays.free(array)
-        callbacks.reraise()
-        self.lib.check(status, event)
         return told(event)
 
     def _fit_params(

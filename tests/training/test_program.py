@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ctypes import byref, sizeof
+
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as plain
 import numpy as np
 import pytest
+from support import signatures
 from support.signatures import (
     FIT_EPOCHS,
     FIT_STEPS,
@@ -320,3 +323,43 @@ def test_targets_are_told_by_the_program(trainings):
         assert trainings.parameter(parts, name) == pytest.approx(given, abs=1e-5)
     for training in (clean, parts):
         trainings.free(training)
+
+
+def test_functions_get_their_user_data(trainings):
+    training = trainings.create(network(), optimizer=ADAM, seed=SEED)
+    seen = []
+    arrays = trainings.arrays
+
+    def bring(step, out, count, user_data):
+        seen.append(("batch", step, count, user_data))
+        for at, each in enumerate(data(6)):
+            out[at] = arrays.create(each)
+        return step < 1
+
+    def told(event, user_data):
+        seen.append(("event", event.contents.step, event.contents.kind, user_data))
+        return True
+
+    params = signatures.cow_mlx_fit_params()
+    trainings.c.cow_mlx_fit_params_init(byref(params), sizeof(params))
+    params.next_batch = signatures.cow_mlx_batch_fn(bring)
+    params.user_data = 77
+    params.steps = 1
+    hear = signatures.cow_mlx_training_fn(told)
+    trainings.lib.check(trainings.c.cow_mlx_training_fit(training, byref(params), hear, 88))
+    assert seen == [
+        ("batch", 0, 2, 77),
+        ("event", 1, TRAINING_STEP, 88),
+        ("event", 1, TRAINING_END, 88),
+    ]
+    trainings.free(training)
+
+
+def test_a_little_better_is_not_better(trainings):
+    """With a min_delta that no evaluation reaches the first stays the best."""
+    training = trainings.create(network(), optimizer={"name": "sgd", "learning_rate": 0.01})
+    given = {"inputs": data(), "validation": data(12, seed=2), "evaluate_every": 1}
+    trainings.fit(training, **given, steps=9, patience=3, min_delta=5.0)
+    assert trainings.info(training)["step"] == 4
+    assert trainings.info(training)["best"]["step"] == 1
+    trainings.free(training)

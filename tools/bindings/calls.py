@@ -18,9 +18,11 @@ BY_HAND += ("context_cancel", "program_cancel", "training_cancel")
 # They move data on the caller's thread (csrc/array_calls.c).
 BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
 BY_HAND += ("array_from_dlpack", "array_to_dlpack")
-# They move data, too (csrc/program_calls.c, csrc/training_calls.c); the bridge reads their arguments
-# like all others.
+# They move data, too (csrc/program_calls.c, csrc/training_calls.c); the bridge reads their
+# arguments like all others.
 OWN_BODY = ("program_run", "training_step")
+# Calls whose params cannot be NULL: the defaults alone are not enough.
+NEEDING_PARAMS = ("training_fit", "training_evaluate")
 # Their results are consumed, so that a NULL buffer is one that is too small, not a question.
 CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")
@@ -114,7 +116,9 @@ def read(public: Header) -> list[Call]:
     for function in public.functions:
         name = function.name.removeprefix(PREFIX)
         if function.signature.result == Type("cow_mlx_status") and name not in BY_HAND:
-            roles = Reader(structs, handles, callbacks, nullables[function.name]).roles(function)
+            has_defaults = name not in NEEDING_PARAMS
+            reader = Reader(structs, handles, callbacks, nullables[function.name], has_defaults)
+            roles = reader.roles(function)
             calls.append(Call(name, function, tuple(roles)))
     return calls
 
@@ -136,15 +140,22 @@ class Reader:
     Args:
         structs, handles, callbacks: names of types.
         nullable: parameters that may be NULL.
+        has_defaults: whether params may be, too.
     """
 
     def __init__(
-        self, structs: set[str], handles: set[str], callbacks: set[str], nullable: set[str]
+        self,
+        structs: set[str],
+        handles: set[str],
+        callbacks: set[str],
+        nullable: set[str],
+        has_defaults: bool = True,
     ) -> None:
         self.structs = structs
         self.handles = handles
         self.callbacks = callbacks
         self.nullable = nullable
+        self.has_defaults = has_defaults
 
     def roles(self, function: Function) -> list[Role]:
         """The roles in the order of the parameters."""
@@ -204,7 +215,7 @@ class Reader:
 
     def _input(self, name: str, type_: Type, names: list[str], nullable: bool) -> Role | None:
         if name == "params" and type_.name in self.structs:
-            return Role("params", name, (name,), type_, True)
+            return Role("params", name, (name,), type_, self.has_defaults)
         counted = names[1:2] in (["length"], ["count"])
         kinds = {"char": "text", "int32_t": "tokens", f"{PREFIX}text": "texts"}
         kinds[f"{PREFIX}value"] = "values"

@@ -119,7 +119,7 @@ def body(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
 def checks(role: Role) -> list[str]:
     """What is checked before anything else is done."""
     match role.kind:
-        case "string" if not role.nullable:
+        case "string" | "params" if not role.nullable:
             return [f"REQUIRE({role.name});"]
         case "text":
             required = [] if role.nullable else [f"REQUIRE({role.name});"]

@@ -1,0 +1,237 @@
+"""Trainings saved and loaded: interrupted equals uninterrupted to the bit; whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.callbacks import StatusError
+from support.signatures import TRAINING_CHECKPOINT, TRAINING_STEP
+from support.trainings import data, network
+
+FILE = "training.safetensors"
+HOST = Path(__file__).parent / "hosts/killed.py"
+# The state of each kind is other arrays; the joined rate depends on the step.
+RATE = {
+    "name": "warmup",
+    "steps": 4,
+    "then": {"name": "cosine_decay", "init": 0.05, "decay_steps": 30},
+}
+OPTIMIZERS = {
+    "adam": {"name": "adam", "learning_rate": RATE, "bias_correction": True},
+    "several": [
+        {"name": "muon", "learning_rate": 0.02, "parameters": ["w1"]},
+        {"name": "adafactor", "parameters": ["w2"]},
+        {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9},
+    ],
+}
+OPTIONS = {"seed": 5, "micro_batch": 4, "clip_norm": 1.0}
+
+
+def given(**more):
+    return {
+        "inputs": data(),
+        "validation": data(9, seed=4),
+        "batch_size": 7,
+        "evaluate_every": 3,
+        "patience": 100,
+        "steps": 22,
+        **more,
+    }
+
+
+def losses(events):
+    """What events tell, but for times and memory."""
+    return [(event.kind, event.step, event.epoch, repr(event.loss)) for event in events]
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("at", [1, 4, 9])
+def test_a_run_that_was_interrupted_ends_with_the_same_bits(trainings, tmp_path, kind, at):
+    options = {"optimizer": OPTIMIZERS[kind], **OPTIONS}
+    whole = trainings.create(network(), **options)
+    expected = losses(trainings.fit(whole, **given()))
+    first = trainings.create(network(), **options)
+    began = trainings.fit(first, **given(steps=at))
+    trainings.save(first, tmp_path / "run")
+    trainings.free(first)
+    other = trainings.create(network(), **options)
+    trainings.load(other, tmp_path / "run")
+    assert trainings.info(other)["step"] == at
+    went_on = trainings.fit(other, **given())
+    steps = [each for each in losses(began) + losses(went_on) if each[0] == TRAINING_STEP]
+    assert steps == [each for each in expected if each[0] == TRAINING_STEP]
+    assert trainings.parameters(other) == trainings.parameters(whole)
+    assert trainings.info(other) == trainings.info(whole)
+    for training in (whole, other):
+        trainings.free(training)
+
+
+def test_a_fit_saves_as_often_as_asked(trainings, tmp_path):
+    training = trainings.create(network(), **OPTIONS)
+    seen = {}
+
+    def told(event):
+        if event.kind == TRAINING_CHECKPOINT:
+            seen[event.step] = (tmp_path / "run" / FILE).read_bytes()
+
+    trainings.fit(training, told, inputs=data(), steps=7, save_every=3, folder=tmp_path / "run")
+    assert list(seen) == [3, 6, 7]
+    assert len(set(seen.values())) == 3
+    other = trainings.create(network(), **OPTIONS)
+    trainings.load(other, tmp_path / "run")
+    assert trainings.info(other)["step"] == 7
+    assert trainings.parameters(other) == trainings.parameters(training)
+    for each in (training, other):
+        trainings.free(each)
+
+
+def test_a_training_is_saved_while_a_fit_runs(trainings, tmp_path):
+    """As it is after its last step; the fit goes on as if nothing had been."""
+    plain = trainings.create(network(), **OPTIONS)
+    trainings.fit(plain, **given())
+    training = trainings.create(network(), **OPTIONS)
+
+    def told(event):
+        if event.kind == TRAINING_STEP and event.step == 8:
+            trainings.save(training, tmp_path / "run")
+            assert trainings.info(training)["running"] is True
+
+    trainings.fit(training, told, **given())
+    assert trainings.parameters(training) == trainings.parameters(plain)
+    other = trainings.create(network(), **OPTIONS)
+    trainings.load(other, tmp_path / "run")
+    assert trainings.info(other)["step"] in (8, 9)  # the next step may have been made
+    trainings.fit(other, **given())
+    assert trainings.parameters(other) == trainings.parameters(plain)
+    for each in (plain, training, other):
+        trainings.free(each)
+
+
+def test_runs_that_are_killed_end_with_the_same_bits(trainings, tmp_path):
+    """SIGKILL at places that the host does not choose; each time another process goes on."""
+    whole = trainings.create(network(), optimizer=OPTIMIZERS["adam"], **OPTIONS)
+    trainings.fit(whole, **given(steps=60))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    kills = 0
+    while True:
+        host = subprocess.Popen(
+            [sys.executable, HOST, folder, json.dumps([OPTIMIZERS["adam"], OPTIONS])],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert host.stdout is not None
+        for number, line in enumerate(host.stdout):
+            if "end" in line:
+                break
+            if number == 3 + kills * 2 and kills < 4:
+                host.send_signal(signal.SIGKILL)
+        code = host.wait(timeout=60)
+        host.stdout.close()
+        if code != -signal.SIGKILL:
+            assert code == 0
+            break
+        kills += 1
+    assert kills == 4
+    other = trainings.create(network(), optimizer=OPTIMIZERS["adam"], **OPTIONS)
+    trainings.load(other, folder)
+    assert trainings.info(other)["step"] == 60
+    assert trainings.parameters(other) == trainings.parameters(whole)
+    for training in (whole, other):
+        trainings.free(training)
+
+
+# ------------------------------------------------------------------ What goes wrong
+
+
+@pytest.fixture
+def saved(trainings, tmp_path):
+    """A training after two steps, and the folder that it is saved in."""
+    training = trainings.create(network(), **OPTIONS)
+    trainings.fit(training, inputs=data(), steps=2)
+    trainings.save(training, tmp_path / "run")
+    yield training, tmp_path / "run"
+    trainings.free(training)
+
+
+def refused(call, *arguments):
+    with pytest.raises(StatusError) as error:
+        call(*arguments)
+    return error.value
+
+
+def test_a_missing_folder_is_told(trainings, saved, tmp_path):
+    training, _ = saved
+    for call in (trainings.save, trainings.load):
+        error = refused(call, training, tmp_path / "not" / "there")
+        assert (error.name, error.reason) == ("ENOENT", "file_not_found")
+    assert refused(trainings.load, training, tmp_path).name == "ENOENT"
+    error = refused(trainings.save, training, tmp_path / "run" / FILE)
+    assert error.name == "ENOENT" or error.reason == "write_failed"
+
+
+def test_a_full_disk_loses_nothing(trainings, saved):
+    """What a limit on a file's size stops in the middle."""
+    training, folder = saved
+    before = (folder / FILE).read_bytes()
+    trainings.fit(training, inputs=data(), steps=3)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, limits[1]))
+    try:
+        error = refused(trainings.save, training, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (error.name, error.reason) == ("EIO", "write_failed")
+    assert (folder / FILE).read_bytes() == before
+    assert os.listdir(folder) == [FILE]
+    assert trainings.info(training)["step"] == 3
+    trainings.save(training, folder)
+    assert (folder / FILE).read_bytes() != before
+
+
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.9, 0.999])
+def test_a_damaged_file_is_refused(trainings, saved, where):
+    training, folder = saved
+    before = trainings.parameters(training)
+    good = bytearray((folder / FILE).read_bytes())
+    for damaged in (good[: int(len(good) * where)], bytearray(good)):
+        if len(damaged) == len(good):
+            damaged[int(len(good) * where)] ^= 0x20
+        (folder / FILE).write_bytes(damaged)
+        error = refused(trainings.load, training, folder)
+        assert error.name == "EFORMAT"
+        assert trainings.parameters(training) == before
+        assert trainings.info(training)["step"] == 2
+
+
+OTHERS = {
+    "program": (network("sum"), OPTIONS),
+    "seed": (network(), {**OPTIONS, "seed": 6}),
+    "optimizer": (network(), {**OPTIONS, "optimizer": {"name": "lion", "learning_rate": 0.1}}),
+    "clip_norm": (network(), {**OPTIONS, "clip_norm": 2.0}),
+    "micro_batch": (network(), {**OPTIONS, "micro_batch": 0}),
+    "parameters": (network(), {**OPTIONS, "train": ["w*"]}),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_run_of_another_training_is_refused(trainings, saved, what):
+    _, folder = saved
+    program, options = OTHERS[what]
+    other = trainings.create(program, **options)
+    before = trainings.parameters(other)
+    error = refused(trainings.load, other, folder)
+    assert (error.name, error.reason) == ("EFORMAT", "saved_training_mismatch")
+    assert what in error.message
+    assert trainings.parameters(other) == before
+    trainings.step(other, data())
+    trainings.free(other)
