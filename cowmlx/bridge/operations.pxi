@@ -89,8 +89,12 @@ cdef dict to_training_params(const cow_mlx_training_params* p):
     return {
         "optimizer": to_string(p.optimizer, "optimizer"),
         "train": to_strings(p.train, p.train_count, "train", "train_count"),
-        "initial_names": to_strings(p.initial_names, p.initial_count, "initial_names", "initial_count"),
-        "initial_arrays": to_longs(p.initial_arrays, p.initial_count, "initial_arrays", "initial_count"),
+        "initial_names": to_strings(
+            p.initial_names, p.initial_count, "initial_names", "initial_count"
+        ),
+        "initial_arrays": to_longs(
+            p.initial_arrays, p.initial_count, "initial_arrays", "initial_count"
+        ),
         "seed": p.seed,
         "clip_value": p.clip_value,
         "clip_norm": p.clip_norm,

@@ -35,8 +35,8 @@ def parameters_of(
         if name not in known:
             accepted = ", ".join(sorted(known)[:16])
             raise InvalidArgument(
-                f"initial_names has {shown(name)}, which is no parameter of the program, must be one of "
-                f"{accepted}",
+                f"initial_names has {shown(name)}, which is no parameter of the program, must be "
+                f"one of {accepted}",
                 reason="unknown_option",
                 argument="initial_names",
                 value=shown(name),

@@ -79,7 +79,7 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  * they compute with, both null without them, and "problem": why there are none, or null),
  * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
  * "peak", "limit") and "handles" (open ones by kind: "model", "context", "adapter", "checkpoint",
- * "array", "program").
+ * "array", "program", "training").
  *
  * Where the runtime does not start at all, `python -m cowmlx doctor` tells why.
  */

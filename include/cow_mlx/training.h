@@ -60,8 +60,7 @@ typedef bool (*cow_mlx_training_fn)(const cow_mlx_training_event* event, void* u
  *  handles of arrays, one for each input of the program, whose first axis is that of the rows. The
  *  training takes them over and frees them.
  *  @return false if there are no more; then no handle is read */
-typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t count,
-                                 void* user_data);
+typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t count, void* user_data);
 
 /**
  * optimizer is a JSON object, {"name": "adam", "learning_rate": 0.001} by default, with a "name" of
@@ -79,8 +78,9 @@ typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t coun
 typedef struct cow_mlx_training_params {
   size_t struct_size;
   const char* optimizer; /**< JSON, or NULL (default): Adam */
-  const char* const* train; /**< patterns of names of parameters that are trained; the others stay */
-  size_t train_count;       /**< 0 (default): all that are floats */
+  const char* const*
+      train;          /**< patterns of names of parameters that are trained; the others stay */
+  size_t train_count; /**< 0 (default): all that are floats */
   const char* const* initial_names;    /**< parameters that begin as arrays, not as "init" says */
   const cow_mlx_array* initial_arrays; /**< one for each; they may be freed then */
   size_t initial_count;                /**< 0 (default): none */
@@ -105,11 +105,11 @@ typedef struct cow_mlx_fit_params {
   size_t batch_size;  /**< rows; 0 (default): all. The last batch of an epoch may be smaller */
   bool shuffle;       /**< the rows have another order in each epoch, of the seed; default true */
   size_t event_every; /**< steps between two events of steps, at least 1; default 1 */
-  const cow_mlx_array* inputs; /**< the data: one for each input of the program, in their order,
-                                    whose first axis is that of the rows */
-  size_t inputs_count;         /**< 0 (default): next_batch brings them */
-  cow_mlx_batch_fn next_batch; /**< or NULL (default): inputs are given */
-  void* user_data;             /**< of next_batch */
+  const cow_mlx_array* inputs;     /**< the data: one for each input of the program, in their order,
+                                        whose first axis is that of the rows */
+  size_t inputs_count;             /**< 0 (default): next_batch brings them */
+  cow_mlx_batch_fn next_batch;     /**< or NULL (default): inputs are given */
+  void* user_data;                 /**< of next_batch */
   const cow_mlx_array* validation; /**< data like inputs, to evaluate on */
   size_t validation_count;         /**< 0 (default): none */
   size_t evaluate_every; /**< steps between two evaluations; 0 (default): after each epoch */

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tools.bindings.calls import CONSUMING, Call, Field, Role
 from tools.bindings.header import Struct
 
+WIDTH = 100
 PUTS = {"char": "put_text", "int32_t": "put_tokens", "float": "put_floats"}
 PUTS |= {"cow_mlx_array": "put_arrays"}
 
@@ -57,7 +58,11 @@ def read_params(noun: str, fields: list[Field]) -> list[str]:
                 value = f'to_{kind}(p.{name}, p.{field.count}, "{name}", "{field.count}")'
             case _:
                 value = f"p.{name}"
-        lines.append(f'        "{name}": {value},')
+        line = f'        "{name}": {value},'
+        if len(line) > WIDTH:
+            call, _, rest = value.partition("(")
+            line = f'        "{name}": {call}(\n            {rest.removesuffix(")")}\n        ),'
+        lines.append(line)
     return [*lines, "    }", "", ""]
 
 
