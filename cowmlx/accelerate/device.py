@@ -55,6 +55,22 @@ def put_into(net: Module, form: Form) -> None:
     wide.replace(net)
 
 
+def take_out(net: Module) -> None:
+    """Make the modules of a network mlx's and mlx-lm's own again, in place.
+
+    What others read of it stays: names, shapes and values, but that what was widened for packed
+    weights stays float32.
+
+    Args:
+        net: a copy of a network that was prepared, of which nothing is fused.
+    """
+    from cowmlx.accelerate import blocks, packed, parted, rope, single
+
+    for _, module in list(net.named_modules()):
+        for form in (blocks, single, parted, packed, rope):
+            form.restore(module)
+
+
 def _form(net: Module, activations: int) -> Form:
     import mlx.core as mx
 

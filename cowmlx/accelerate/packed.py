@@ -58,3 +58,9 @@ def replace(network: Module) -> None:
     for _, module in network.named_modules():
         if type(module) is QuantizedLinear:
             module.__class__ = PackedLinear
+
+
+def restore(module: Module) -> None:
+    """Make a module of mlx's own kind again; its arrays stay float32."""
+    if type(module) is PackedLinear:
+        module.__class__ = QuantizedLinear  # type: ignore[assignment]

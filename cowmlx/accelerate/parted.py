@@ -66,3 +66,9 @@ def replace(network: Module) -> None:
     for _, module in network.named_modules():
         if type(module) is Linear:
             module.__class__ = PartedLinear
+
+
+def restore(module: Module) -> None:
+    """Make a module of mlx's own kind again."""
+    if type(module) is PartedLinear:
+        module.__class__ = Linear  # type: ignore[assignment]

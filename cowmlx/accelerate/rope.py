@@ -95,3 +95,10 @@ def share_angles(network: Module) -> None:
                 if kind not in kinds:
                     kinds[kind] = Angles(*kind)
                 setattr(module, name, SharedAngleRoPE(child, kinds[kind]))
+
+
+def restore(module: Module) -> None:
+    """Give a module's children that share their angles the place back to mlx's own."""
+    for name, child in list(module.items()):
+        if type(child) is SharedAngleRoPE:
+            setattr(module, name, child["_plain"])

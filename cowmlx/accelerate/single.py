@@ -102,6 +102,7 @@ _KINDS: dict[type, type] = {
     RMSNormBlock: KernelRMSNormBlock,
     SwiGLU: KernelSwiGLU,
 }
+_PLAIN = {kind: plain for plain, kind in _KINDS.items()}
 
 
 def replace(network: Module) -> None:
@@ -111,3 +112,10 @@ def replace(network: Module) -> None:
         kind = _KINDS.get(type(module))
         if kind is not None:
             module.__class__ = kind
+
+
+def restore(module: Module) -> None:
+    """Make a module of its own kind again."""
+    plain = _PLAIN.get(type(module))
+    if plain is not None:
+        module.__class__ = plain

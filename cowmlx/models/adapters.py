@@ -9,12 +9,10 @@ from cowmlx.accelerate.device import put_into
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import safetensors, weights
-from cowmlx.models import config_values, network
-from cowmlx.networks import light_route
+from cowmlx.models import adapter_layers, config_values, network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import Any
 
     import mlx.core as mx
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from cowmlx.accelerate.form import Form
     from cowmlx.models.model import Model
 
-_LEAVES = frozenset(("lora_a", "lora_b", "m"))
 _KINDS = ("lora", "dora", "full")
 
 
@@ -55,7 +52,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
             argument="scale",
             value=scale,
         )
-    if _layers(model.network):
+    if adapter_layers.find(model.network):
         raise Unsupported(
             "the model was loaded with an adapter_path; load it without one to give contexts "
             "adapters of their own",
@@ -64,7 +61,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
     net = network.share(model.network)
     apply(net, path, settings, model.package, model.form)
     net.eval()
-    for name, layer in _layers(net).items():
+    for name, layer in adapter_layers.find(net).items():
         if not isinstance(layer.scale, int | float):
             raise Unsupported(
                 f"{name} of type {type(layer).__name__} cannot be scaled", argument="scale"
@@ -75,11 +72,6 @@ def adapted(model: Model, path: str, scale: float) -> Model:
     other = model.with_network(net)
     other.fuse_layers()
     return other
-
-
-def _layers(net: Module) -> dict[str, Any]:
-    """Return a network's adapter layers by their names."""
-    return {name: module for name, module in net.named_modules() if "lora_a" in module}
 
 
 def _evaluate(net: Module, base: Module, path: str) -> None:
@@ -210,7 +202,7 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: 
             for _, module in net.named_modules():
                 restore(module)
         else:
-            _insert(net, settings, dora=kind == "dora", package=package)
+            adapter_layers.insert(net, settings, package)
         loaded = safetensors.load(file)
     except CowMlxError:
         raise
@@ -218,7 +210,11 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: 
         raise weights.failure(exc, path) from exc
     own: dict[str, mx.array] = weights.flatten(net.parameters())
     if kind != "full":
-        own = {name: array for name, array in own.items() if name.rsplit(".", 1)[-1] in _LEAVES}
+        own = {
+            name: array
+            for name, array in own.items()
+            if name.rsplit(".", 1)[-1] in adapter_layers.LEAVES
+        }
     problems = []
     for name, array in sorted(loaded.items()):
         if name not in own:
@@ -235,87 +231,6 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: 
     net.load_weights(list(loaded.items()), strict=False)
     if kind == "full":
         put_into(net, form)
-
-
-def _insert(net: Any, settings: dict[str, Any], *, dora: bool, package: str) -> None:
-    """Replace layers by their LoRA or DoRA forms: in the last blocks, and by full name."""
-    from mlx.utils import tree_unflatten
-
-    options = settings["lora_parameters"]
-    kinds = _Kinds(package, options, dora=dora)
-    keys = options.get("keys")
-    if keys is None:
-        keys = {
-            name
-            for block in net.layers
-            for name, module in block.named_modules()
-            if kinds.accepts(module)
-        }
-    count = max(settings["num_layers"], 0)
-    # As mlx-lm slices it: 0 layers means all of them.
-    for block in net.layers[-count:]:
-        changed = [(name, kinds.make(m)) for name, m in block.named_modules() if name in keys]
-        if changed:
-            block.update_modules(tree_unflatten(changed))
-    changed = [(name, kinds.make(m)) for name, m in net.named_modules() if name in keys]
-    if changed:
-        net.update_modules(tree_unflatten(changed))
-
-
-class _Kinds:
-    """Finds the adapter layer that goes around a layer."""
-
-    def __init__(self, package: str, options: dict[str, Any], *, dora: bool) -> None:
-        from mlx.nn.layers.embedding import Embedding
-        from mlx.nn.layers.linear import Linear
-        from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
-
-        lora = _import(package, "tuner.lora")
-        switch = _import(package, "models.switch_layers")
-        self._options = {
-            "r": options["rank"],
-            "scale": options["scale"],
-            "dropout": options["dropout"],
-        }
-        self._dora = dora
-        linear: Any = lora.LoRALinear
-        embedding: Any = lora.LoRAEmbedding
-        experts: Any = lora.LoRASwitchLinear
-        if dora:
-            module = _import(package, "tuner.dora")
-            linear, embedding, experts = module.DoRALinear, module.DoRAEmbedding, None
-        self._pairs: list[tuple[tuple[type, ...], Any]] = [
-            ((Linear, QuantizedLinear), linear),
-            ((switch.SwitchLinear, switch.QuantizedSwitchLinear), experts),
-            ((Embedding, QuantizedEmbedding), embedding),
-        ]
-
-    def accepts(self, module: Module) -> bool:
-        """Whether an adapter that names no layers applies to this one."""
-        return hasattr(module, "to_lora") or any(isinstance(module, ts) for ts, _ in self._pairs)
-
-    def make(self, module: Any) -> Module:
-        """Return the adapter layer around a layer."""
-        if not self._dora and hasattr(module, "to_lora"):
-            own: Module = module.to_lora(**self._options)
-            return own
-        for types, kind in self._pairs:
-            if isinstance(module, types):
-                if kind is None:
-                    raise Unsupported("mlx-lm has no DoRA for expert layers")
-                made: Module = kind.from_base(module, **self._options)
-                return made
-        raise BadFormat(
-            f"the adapter names a layer of type {type(module).__name__}", reason="invalid_config"
-        )
-
-
-def _import(package: str, name: str) -> ModuleType:
-    if package == light_route.ALIAS:
-        return light_route.import_module(name)
-    import importlib
-
-    return importlib.import_module(f"{package}.{name}")
 
 
 def _require(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> None:

@@ -68,6 +68,7 @@ FLOORS = {
         ["dimensions", "failure", "pace"],
         ["bounds"],
     ],
+    "cowmlx.training": [["language"], ["*"]],
     "cowmlx.commands": [
         ["chat", "info", "models", "program", "uninstall", "wiring"],
         ["doctor"],
