@@ -174,3 +174,24 @@ def load(path: str) -> dict[str, mx.array]:
         os.close(spare)
     assert isinstance(loaded, dict)
     return loaded
+
+
+def save(path: str, arrays: dict[str, mx.array]) -> None:
+    """Write a file as mlx does, and see that all of it was written.
+
+    Raises:
+        InputOutput: it was not.
+    """
+    import mlx.core as mx
+
+    spare = os.open(os.devnull, os.O_RDONLY)  # see :func:`load`
+    try:
+        mx.save_safetensors(path, arrays, metadata={"format": "mlx"})
+        check_file(path)
+    except (RuntimeError, BadFormat) as exc:
+        reason = "the disk may be full" if isinstance(exc, BadFormat) else exc
+        raise InputOutput(
+            f"cannot write {path}: {reason}", reason="write_failed", file=path
+        ) from exc
+    finally:
+        os.close(spare)

@@ -12,7 +12,15 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-LEAVES = frozenset(("lora_a", "lora_b", "m"))
+_LEAVES = frozenset(("lora_a", "lora_b", "m"))
+
+
+def is_own(name: str) -> bool:
+    """Whether a parameter, by its full name, is an adapter's and not the network's."""
+    path, _, leaf = name.rpartition(".")
+    if leaf.isdigit():  # of a layer that has several matrices
+        leaf = path.rpartition(".")[2]
+    return leaf in _LEAVES
 
 
 def find(net: Module) -> dict[str, Any]:

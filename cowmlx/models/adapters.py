@@ -58,20 +58,44 @@ def adapted(model: Model, path: str, scale: float) -> Model:
             "adapters of their own",
             argument="adapter_path",
         )
-    net = network.share(model.network)
-    apply(net, path, settings, model.package, model.form)
-    net.eval()
-    for name, layer in adapter_layers.find(net).items():
+    other = _sharing(model, settings, _load(path), path)
+    for name, layer in adapter_layers.find(other.network).items():
         if not isinstance(layer.scale, int | float):
             raise Unsupported(
                 f"{name} of type {type(layer).__name__} cannot be scaled", argument="scale"
             )
         layer.scale *= scale
-    _evaluate(net, model.network, path)
-    prove(net, path, model.package)
-    other = model.with_network(net)
     other.fuse_layers()
     return other
+
+
+def adapted_by(model: Model, settings: dict[str, Any], arrays: dict[str, mx.array]) -> Model:
+    """Return a model with an adapter that is in memory, whose other weights are the model's.
+
+    Args:
+        model: left as it is.
+        settings: as in an ``adapter_config.json``.
+        arrays: the adapter's parameters by name, or with "full" weights that take the place of the
+            model's.
+
+    Raises:
+        BadFormat, Unsupported, OutOfMemory: see the messages.
+    """
+    other = _sharing(model, settings, arrays, "in memory")
+    other.fuse_layers()
+    return other
+
+
+def _sharing(
+    model: Model, settings: dict[str, Any], arrays: dict[str, mx.array], where: str
+) -> Model:
+    """Return a model with an adapter, its layers not yet fused."""
+    net = network.share(model.network)
+    _put(net, settings, arrays, model.package, model.form, where)
+    net.eval()
+    _evaluate(net, model.network, where)
+    prove(net, where, model.package)
+    return model.with_network(net)
 
 
 def _evaluate(net: Module, base: Module, path: str) -> None:
@@ -193,44 +217,65 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: 
     Raises:
         BadFormat: the adapter does not fit the network.
     """
-    kind = settings.get("fine_tune_type", "lora")
-    file = os.path.join(path, "adapters.safetensors")
-    try:
-        if kind == "full":
-            from cowmlx.accelerate.blocks import restore
+    _put(net, settings, _load(path), package, form, path)
 
-            for _, module in net.named_modules():
-                restore(module)
+
+def _load(path: str) -> dict[str, mx.array]:
+    """Return an adapter's arrays, not yet read."""
+    try:
+        return safetensors.load(os.path.join(path, "adapters.safetensors"))
+    except Exception as exc:
+        raise weights.failure(exc, path) from exc
+
+
+def _put(
+    net: Module,
+    settings: dict[str, Any],
+    arrays: dict[str, mx.array],
+    package: str,
+    form: Form,
+    where: str,
+) -> None:
+    """Put an adapter's layers and weights into a network; the last names it in messages."""
+    full = settings.get("fine_tune_type", "lora") == "full"
+    try:
+        if full:
+            _restore(net, arrays)
         else:
             adapter_layers.insert(net, settings, package)
-        loaded = safetensors.load(file)
     except CowMlxError:
         raise
     except Exception as exc:
-        raise weights.failure(exc, path) from exc
+        raise weights.failure(exc, where) from exc
     own: dict[str, mx.array] = weights.flatten(net.parameters())
-    if kind != "full":
-        own = {
-            name: array
-            for name, array in own.items()
-            if name.rsplit(".", 1)[-1] in adapter_layers.LEAVES
-        }
+    if not full:
+        own = {name: array for name, array in own.items() if adapter_layers.is_own(name)}
     problems = []
-    for name, array in sorted(loaded.items()):
+    for name, array in sorted(arrays.items()):
         if name not in own:
             problems.append(f"{name} is no adapter parameter of this model")
         elif array.shape != own[name].shape:
             problems.append(f"{name} is {tuple(array.shape)}, not {tuple(own[name].shape)}")
     if problems:
         raise BadFormat(
-            f"the adapter {path} does not fit the model: {len(problems)} of its "
+            f"the adapter {where} does not fit the model: {len(problems)} of its "
             f"tensors: {'; '.join(problems[:5])}",
             reason="weights_mismatch",
-            file=path,
+            file=where,
         )
-    net.load_weights(list(loaded.items()), strict=False)
-    if kind == "full":
+    net.load_weights(list(arrays.items()), strict=False)
+    if full:
         put_into(net, form)
+
+
+def _restore(net: Module, arrays: dict[str, mx.array]) -> None:
+    """Give modules whose weights are replaced mlx's own form."""
+    from cowmlx.accelerate.blocks import restore
+
+    owners = {name.rpartition(".")[0] for name in arrays}
+    for name, module in net.named_modules():
+        if name in owners:
+            restore(module)
 
 
 def _require(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from math import isfinite
-
-from cowmlx.errors import InvalidArgument, OutOfRange
+from cowmlx.errors import InvalidArgument
+from cowmlx.training.language import option_types
+from cowmlx.training.language.option_types import Choice, Names
+from cowmlx.training.options import Flag, Number, out_of_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 LORA, DORA, FULL = KINDS = ("lora", "dora", "full")
-MAX_RANK = 1 << 16
-MAX_SCALE = 1000.0
-MAX_KEYS = 1 << 16
+_ADAPTERS_ONLY = ("rank", "scale", "dropout", "keys")
+OPTIONS: dict[str, Any] = {
+    "type": Choice(KINDS, LORA),
+    "rank": Number("1 to 65536", 1, 1 << 16, integer=True, default=8),
+    "scale": Number("above 0 and at most 1000", 0, 1000, open_low=True, default=20.0),
+    "dropout": Number("0 or more, and below 1", 0, 1, open_high=True, default=0.0),
+    "num_layers": Number("1 or more, or -1 for all", -1, 1 << 20, integer=True, default=-1),
+    "keys": Names(),
+    "grad_checkpoint": Flag(False),
+    "seed": Number("0 to 2^63 - 1", 0, 2**63 - 1, integer=True, default=0),
+}
 
 
 class LanguageOptions:
-    """LoRA, DoRA or all weights, and of which layers; names and defaults are mlx-lm's.
+    """LoRA, DoRA or all weights, and of which layers; names are mlx-lm's.
 
     Attributes:
         kind: "lora", "dora" or "full".
@@ -32,84 +40,41 @@ class LanguageOptions:
         checkpointing: whether a block's activations are computed again for the gradients, which
             takes less memory and more time.
         seed: of the adapter's first values.
+
+    Args:
+        value: an object with keys of ``OPTIONS``; None: none of them.
+        place: what it is, for messages.
+
+    Raises:
+        InvalidArgument: another key, a value of another type or out of range, or a value for what
+            is not trained.
     """
 
-    def __init__(
-        self,
-        *,
-        kind: str = LORA,
-        rank: int = 8,
-        scale: float = 20.0,
-        dropout: float = 0.0,
-        num_layers: int = -1,
-        keys: tuple[str, ...] | None = None,
-        checkpointing: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.rank = rank
-        self.scale = scale
-        self.dropout = dropout
-        self.num_layers = num_layers
-        self.keys = keys
-        self.checkpointing = checkpointing
-        self.seed = seed
-        self._check()
+    def __init__(self, value: object = None, place: str = "options") -> None:
+        given = {} if value is None else value
+        found = option_types.read(given, place, OPTIONS)
+        self.kind: str = found["type"]
+        self.rank: int = found["rank"]
+        self.scale = float(found["scale"])
+        self.dropout = float(found["dropout"])
+        self.num_layers: int = found["num_layers"]
+        self.keys: tuple[str, ...] | None = found["keys"]
+        self.checkpointing: bool = found["grad_checkpoint"]
+        self.seed: int = found["seed"]
+        if self.num_layers == 0:
+            raise out_of_range(f"{place}.num_layers", 0, OPTIONS["num_layers"].accepted)
+        if self.kind == FULL and isinstance(given, dict):
+            self._check_full(given, place)
 
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> LanguageOptions:
-        """Read options.
-
-        Args:
-            given: ``type``, ``rank``, ``scale``, ``dropout``, ``num_layers``, ``keys``,
-                ``grad_checkpoint`` and ``seed``; each may be left out.
-
-        Raises:
-            InvalidArgument: another key, a value of another type or out of range, or a value for
-                what is not trained.
-        """
-        for name in given:
-            if name not in _NAMES:
+    def _check_full(self, given: dict[str, Any], place: str) -> None:
+        for name in _ADAPTERS_ONLY:
+            if name in given:
                 raise InvalidArgument(
-                    f"{name!r} is no option of training a language model; there are "
-                    f"{', '.join(_NAMES)}",
-                    reason="unknown_option",
-                    argument=name,
-                    accepted=", ".join(_NAMES),
+                    f'{place}.{name} is an option of adapters, and type "{FULL}" makes none',
+                    reason="conflict",
+                    argument=f"{place}.{name}",
+                    other=f"{place}.type",
                 )
-        for name, value in given.items():
-            _check_type(name, value)
-        found = cls(**{_NAMES[name][0]: value for name, value in given.items()})
-        if found.kind == FULL:
-            for name in ("rank", "scale", "dropout", "keys"):
-                if name in given:
-                    raise InvalidArgument(
-                        f"{name} is an option of adapters; with type {FULL!r} there is none",
-                        reason="conflict",
-                        argument=name,
-                        other="type",
-                    )
-        return found
-
-    def _check(self) -> None:
-        if self.kind not in KINDS:
-            raise OutOfRange("type", self.kind, f"one of {', '.join(KINDS)}")
-        if not 1 <= self.rank <= MAX_RANK:
-            raise OutOfRange("rank", self.rank, f"1 to {MAX_RANK}")
-        self.scale = float(self.scale)
-        if not (isfinite(self.scale) and 0 < abs(self.scale) <= MAX_SCALE):
-            raise OutOfRange("scale", self.scale, f"within {MAX_SCALE:g} of 0, and not 0")
-        self.dropout = float(self.dropout)
-        if not 0 <= self.dropout < 1:
-            raise OutOfRange("dropout", self.dropout, "0 or more, and below 1")
-        if self.num_layers != -1 and self.num_layers < 1:
-            raise OutOfRange("num_layers", self.num_layers, "1 or more, or -1 for all")
-        if self.keys is not None:
-            self.keys = tuple(self.keys)
-            if not 0 < len(self.keys) <= MAX_KEYS or not all(
-                isinstance(key, str) and key for key in self.keys
-            ):
-                raise OutOfRange("keys", list(self.keys)[:5], "names of layers, at least one")
 
     def adapter_config(self, blocks: int) -> dict[str, Any]:
         """Return the ``adapter_config.json`` of an adapter of this kind.
@@ -130,27 +95,3 @@ class LanguageOptions:
                 parameters["keys"] = list(self.keys)
             found["lora_parameters"] = parameters
         return found
-
-
-# Of options: the attribute, its types, and how a message calls them.
-_NAMES: dict[str, tuple[str, tuple[type, ...], str]] = {
-    "type": ("kind", (str,), "a string"),
-    "rank": ("rank", (int,), "a whole number"),
-    "scale": ("scale", (int, float), "a number"),
-    "dropout": ("dropout", (int, float), "a number"),
-    "num_layers": ("num_layers", (int,), "a whole number"),
-    "keys": ("keys", (list, tuple, type(None)), "an array of names"),
-    "grad_checkpoint": ("checkpointing", (bool,), "true or false"),
-    "seed": ("seed", (int,), "a whole number"),
-}
-
-
-def _check_type(name: str, value: object) -> None:
-    _, types, told = _NAMES[name]
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise InvalidArgument(
-            f"{name} is {repr(value)[:60]}; it must be {told}",
-            reason="wrong_type",
-            argument=name,
-            accepted=told,
-        )

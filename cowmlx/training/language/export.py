@@ -1,0 +1,170 @@
+"""Folders of what was trained, as mlx-lm reads them: an adapter, or a whole model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import mlx.core as mx
+from mlx.utils import tree_unflatten
+
+from cowmlx.accelerate.device import take_out
+from cowmlx.errors import InputOutput
+from cowmlx.folders import config as config_files
+from cowmlx.folders import new_folder, safetensors, weights
+from cowmlx.models import adapter_layers
+from cowmlx.models import network as networks
+from cowmlx.training.language import publishing
+from cowmlx.training.language.options import FULL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from cowmlx.models.model import Model
+    from cowmlx.training.language.objective import LanguageObjective
+
+_ADAPTER_CONFIG, _ADAPTER = "adapter_config.json", "adapters.safetensors"
+_CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
+# Of weights in one file, and what is written in one step.
+_MAX_SHARD = 512 << 20
+# Endings of files that belong to a model but hold no weights.
+_BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
+
+
+def export(
+    objective: LanguageObjective, folder: str, *, fuse: bool = False, dequantize: bool = False
+) -> Generator[None, None, None]:
+    """Write what was trained, whole or not at all, yielding between files.
+
+    Args:
+        objective: whose parameters are written as they are at the first step.
+        folder: that is made; an earlier export there is replaced.
+        fuse: write a model whose weights have the adapter in them, and no adapter; where all
+            weights were trained that is what is written.
+        dequantize: write layers of 16 or 32 bits for packed ones that an adapter was around;
+            otherwise they are packed again, which rounds.
+
+    Raises:
+        NotFound, InputOutput: the folder cannot be written, or the model's own not be read.
+    """
+    if fuse or objective.options.kind == FULL:
+        yield from _export_model(objective, folder, dequantize)
+        return
+    arrays = publishing.stored(objective)
+    settings = publishing.settings(objective)
+    with new_folder.whole(folder, _ADAPTER_CONFIG) as fresh:
+        yield
+        safetensors.save(os.path.join(fresh, _ADAPTER), arrays)
+        _write_json(os.path.join(fresh, _ADAPTER_CONFIG), settings)
+        yield
+
+
+def _export_model(
+    objective: LanguageObjective, folder: str, dequantize: bool
+) -> Generator[None, None, None]:
+    model = publishing.published(objective)
+    net = networks.share(model.network)
+    take_out(net)
+    unpacked = _fuse(net, dequantize)
+    arrays = _as_stored(net, objective.model)
+    config = config_files.read_json(os.path.join(model.path, _CONFIG))
+    if unpacked:
+        _tell_unpacked(config, unpacked, net)
+    with new_folder.whole(folder, _CONFIG) as fresh:
+        yield
+        _copy_beside(model.path, fresh)
+        yield
+        yield from _write_shards(fresh, arrays)
+        _write_json(os.path.join(fresh, _CONFIG), config)
+        yield
+
+
+def _fuse(net: Any, dequantize: bool) -> list[str]:
+    """Put adapters into the weights; return the layers that are packed no more."""
+    fused, unpacked = [], []
+    for name, layer in adapter_layers.find(net).items():
+        base = layer.get("linear", layer.get("embedding"))
+        made = layer.fuse(dequantize=dequantize) if "scales" in base else layer.fuse()
+        if "scales" in base and "scales" not in made:
+            unpacked.append(name)
+        fused.append((name, made))
+    if fused:
+        net.update_modules(tree_unflatten(fused))
+    return unpacked
+
+
+def _tell_unpacked(config: dict[str, Any], unpacked: list[str], net: Any) -> None:
+    """Let a config say which layers are packed no more."""
+    packed = any("scales" in module for _, module in net.named_modules())
+    for key in ("quantization", "quantization_config"):
+        if not packed:
+            config.pop(key, None)
+        elif isinstance(config.get(key), dict):
+            config[key] = {**config[key], **dict.fromkeys(unpacked, False)}
+
+
+def _as_stored(net: Any, model: Model) -> dict[str, mx.array]:
+    """Return a network's weights in the types that the model's folder has."""
+    arrays = weights.flatten(net.parameters())
+    try:
+        found = weights.read(weights.shards(model.path))
+        found = net.sanitize(found) if hasattr(net, "sanitize") else found
+        types = {name: array.dtype for name, array in found.items()}
+    except Exception:  # the folder is gone, or others are in it: then as they are in memory
+        types = {}
+    return {
+        name: array.astype(types[name])
+        if name in types
+        and mx.issubdtype(array.dtype, mx.floating)
+        and mx.issubdtype(types[name], mx.floating)
+        else array
+        for name, array in arrays.items()
+    }
+
+
+def _write_shards(folder: str, arrays: dict[str, mx.array]) -> Generator[None, None, None]:
+    shards: list[dict[str, mx.array]] = [{}]
+    size = 0
+    for name, array in sorted(arrays.items()):
+        if shards[-1] and size + array.nbytes > _MAX_SHARD:
+            shards.append({})
+            size = 0
+        shards[-1][name] = array
+        size += array.nbytes
+    total = len(shards)
+    places: dict[str, str] = {}
+    for number, shard in enumerate(shards, 1):
+        many = f"model-{number:05d}-of-{total:05d}.safetensors"
+        file = "model.safetensors" if total == 1 else many
+        safetensors.save(os.path.join(folder, file), shard)
+        places |= dict.fromkeys(shard, file)
+        yield
+    index = {
+        "metadata": {"total_size": sum(array.nbytes for array in arrays.values())},
+        "weight_map": places,
+    }
+    _write_json(os.path.join(folder, _INDEX), index)
+
+
+def _copy_beside(source: str, folder: str) -> None:
+    """Copy a model's files that hold no weights: its tokenizer, templates and code."""
+    config_files.check_folder(source)
+    try:
+        for entry in os.scandir(source):
+            kept = entry.name.endswith(_BESIDE) and not entry.name.endswith(".index.json")
+            if kept and entry.is_file() and entry.name not in (_CONFIG, _ADAPTER_CONFIG):
+                shutil.copyfile(entry.path, os.path.join(folder, entry.name))
+        templates = os.path.join(source, config_files.TEMPLATES)
+        if os.path.isdir(templates):
+            shutil.copytree(templates, os.path.join(folder, config_files.TEMPLATES))
+    except shutil.Error as exc:
+        raise InputOutput(f"cannot copy {source} ({exc})", file=source) from exc
+
+
+def _write_json(path: str, value: dict[str, Any]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=4, sort_keys=True)
+        file.write("\n")
