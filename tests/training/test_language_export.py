@@ -1,0 +1,238 @@
+"""What was trained: contexts take it, plain mlx-lm reads it, and the serving model stays."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from support import tiny_models
+from support.loaded import drain, load
+
+from cowmlx.accelerate.blocks import parameters
+from cowmlx.errors import CowMlxError, InputOutput, NotFound
+from cowmlx.training.language import export, publishing
+from cowmlx.training.language.loss import TokenBatch
+from cowmlx.training.language.objective import LanguageObjective
+from cowmlx.training.language.options import LanguageOptions
+
+HERE = pathlib.Path(__file__).parent
+FOUR_BITS = {"group_size": 32, "bits": 4}
+TOKENS = [5, 9, 40, 41, 42, 7, 60, 61]
+# Family, how it is packed, what is trained, and how it is written.
+CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any], dict[str, Any]]] = {
+    "lora": ("llama", None, {"type": "lora"}, {}),
+    "dora": ("llama", None, {"type": "dora"}, {}),
+    "last layer": ("llama", None, {"type": "lora", "num_layers": 1}, {}),
+    "keys": ("llama", None, {"keys": ["self_attn.q_proj", "lm_head", "model.embed_tokens"]}, {}),
+    "four bits": ("llama", FOUR_BITS, {"type": "lora"}, {}),
+    "experts": ("qwen3_moe", None, {"type": "lora"}, {}),
+    "fused": ("llama", None, {"type": "lora"}, {"fuse": True}),
+    "fused dora": ("llama", None, {"type": "dora"}, {"fuse": True}),
+    "fused experts": ("qwen3_moe", None, {"type": "lora"}, {"fuse": True}),
+    "unpacked": ("llama", FOUR_BITS, {"type": "lora"}, {"fuse": True, "dequantize": True}),
+    "partly unpacked": (
+        "llama",
+        FOUR_BITS,
+        {"type": "lora", "keys": ["self_attn.q_proj"]},
+        {"fuse": True, "dequantize": True},
+    ),
+    "full": ("qwen3", None, {"type": "full"}, {}),
+    "last layer, full": ("mamba2", None, {"type": "full", "num_layers": 1}, {}),
+}
+
+
+def trained(model: Any, options: dict[str, Any], steps: int = 3) -> LanguageObjective:
+    """Train a few steps, so steep that logits change."""
+    made: LanguageObjective = drain(LanguageObjective.steps(model, LanguageOptions(options)))[0]
+    batch = TokenBatch(mx.array([TOKENS]), mx.ones((1, len(TOKENS)), mx.bool_))
+    for _ in range(steps):
+        _, count, gradients = made.gradients(batch, None)
+        rate = 3e-3 / count
+        values = {name: value - rate * gradients[name] for name, value in made.parameters().items()}
+        mx.eval(values)
+        made.set_parameters(values)
+    return made
+
+
+def logits(model: Any) -> mx.array:
+    found: mx.array = model.network(mx.array([TOKENS]), cache=model.make_cache())
+    mx.eval(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Train and write each case, and let plain mlx-lm read it."""
+    folder = tmp_path_factory.mktemp("exported")
+    found, requests = {}, []
+    for index, (name, (family, quantize, options, how)) in enumerate(CASES.items()):
+        path = tiny_models.make(folder / f"model-{index}", family, quantize=quantize)
+        model = load(path)
+        before = logits(model)
+        run = trained(model, options)
+        place = folder / f"out-{index}"
+        drain(export.export(run, str(place), **how))
+        whole = (place / "config.json").exists()
+        request: dict[str, Any] = {"tokens": TOKENS}
+        request |= {"path": str(place)} if whole else {"path": str(path), "adapter": str(place)}
+        requests.append(request)
+        found[name] = {
+            "model": model,
+            "run": run,
+            "before": before,
+            "ours": logits(publishing.published(run)),
+            "place": place,
+        }
+    done = subprocess.run(
+        [sys.executable, str(HERE / "plain_reader.py"), str(folder)],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    for name, file in zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        found[name]["plain"] = mx.load(file)["logits"]
+    return found
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", CASES)
+def test_plain_mlx_lm_reads_what_was_trained(name: str, made: dict[str, dict[str, Any]]) -> None:
+    case = made[name]
+    assert mx.allclose(case["plain"], case["ours"], rtol=1e-3, atol=2e-3).item()
+    changed = mx.abs(case["ours"] - case["before"]).max().item()
+    assert changed > 0.05
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", CASES)
+def test_the_trained_network_is_the_published_one(
+    name: str, made: dict[str, dict[str, Any]]
+) -> None:
+    run = made[name]["run"]
+    run.network.eval()
+    plain = run.network(mx.array([TOKENS]))
+    run.network.train()
+    assert mx.allclose(plain, made[name]["ours"], rtol=1e-3, atol=2e-3).item()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", CASES)
+def test_the_serving_model_stays_as_it_is(name: str, made: dict[str, dict[str, Any]]) -> None:
+    case = made[name]
+    assert mx.array_equal(logits(case["model"]), case["before"]).item()
+    assert not any(module.training for _, module in case["model"].network.named_modules())
+
+
+def test_publishing_copies_no_weights_of_the_model(tmp_path: pathlib.Path) -> None:
+    model = load(tiny_models.make(tmp_path, "llama"))
+    run = trained(model, {"type": "lora"})
+    published = publishing.published(run)
+    own = {id(array) for array in flat(model.network)}
+    more = [array for array in flat(published.network) if id(array) not in own]
+    assert sum(array.nbytes for array in more) == sum(
+        array.nbytes for array in run.parameters().values()
+    )
+    # What is trained later leaves it as it is.
+    before = logits(published)
+    run.set_parameters({name: value + 1 for name, value in run.parameters().items()})
+    assert mx.array_equal(logits(published), before).item()
+    assert published.weights_version != model.weights_version
+
+
+def flat(network: Any) -> list[mx.array]:
+    from mlx.utils import tree_flatten
+
+    return [array for _, array in tree_flatten(network.parameters())]
+
+
+def test_requantised_layers_stay_packed(tmp_path: pathlib.Path) -> None:
+    path = tiny_models.make(tmp_path / "model", "llama", quantize=FOUR_BITS)
+    model = load(path)
+    run = trained(model, {"type": "lora"})
+    drain(export.export(run, str(tmp_path / "out"), fuse=True))
+    again = load(tmp_path / "out")
+    assert again.quantization == model.quantization
+    assert {name: array.shape for name, array in parameters(again.network).items()} == {
+        name: array.shape for name, array in parameters(model.network).items()
+    }
+    assert again.tokenizer.encode("The fox", add_special=True, parse_special=True)
+
+
+def test_a_model_of_sixteen_bits_is_written_as_one(tmp_path: pathlib.Path) -> None:
+    path = tiny_models.make(tmp_path / "model", "llama")
+    stored = mx.load(str(path / "model.safetensors"))
+    half = {name: array.astype(mx.bfloat16) for name, array in stored.items()}  # type: ignore[union-attr]
+    mx.save_safetensors(str(path / "model.safetensors"), half, metadata={"format": "mlx"})
+    run = trained(load(path), {"type": "full"})
+    assert {value.dtype for value in run.parameters().values()} == {mx.float32}
+    drain(export.export(run, str(tmp_path / "out")))
+    written = mx.load(str(tmp_path / "out" / "model.safetensors"))
+    assert {array.dtype for array in written.values()} == {mx.bfloat16}  # type: ignore[union-attr]
+    assert {array.dtype for array in flat(publishing.published(run).network)} == {mx.bfloat16}
+
+
+def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
+    place = tmp_path / "out"
+    drain(export.export(run, str(place)))
+    (place / "old").write_text("x")
+    drain(export.export(run, str(place)))
+    assert sorted(file.name for file in place.iterdir()) == [
+        "adapter_config.json",
+        "adapters.safetensors",
+    ]
+    other = tmp_path / "home"
+    other.mkdir()
+    (other / "letter.txt").write_text("Dear")
+    with pytest.raises(InputOutput, match="has other files"):
+        drain(export.export(run, str(other)))
+    assert [file.name for file in other.iterdir()] == ["letter.txt"]
+    with pytest.raises(NotFound, match="no folder"):
+        drain(export.export(run, str(tmp_path / "none" / "out")))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["home", "model", "out"]
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_export_that_is_broken_off_leaves_nothing(tmp_path: pathlib.Path, after: int) -> None:
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "full"})
+    place = tmp_path / "out"
+    drain(export.export(run, str(place)))
+    kept = {file.name: file.read_bytes() for file in place.iterdir()}
+    run.set_parameters({name: value * 2 for name, value in run.parameters().items()})
+    steps = export.export(run, str(place))
+    for _ in range(after + 1):
+        next(steps)
+    steps.close()
+    assert {file.name: file.read_bytes() for file in place.iterdir()} == kept
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "out"]
+
+
+def test_a_full_disk_loses_nothing(tmp_path: pathlib.Path) -> None:
+    """A limit of the size of files stands for a full disk."""
+    import resource
+    import signal
+
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
+    place = tmp_path / "out"
+    drain(export.export(run, str(place)))
+    kept = {file.name: file.read_bytes() for file in place.iterdir()}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(CowMlxError, match="cannot write") as caught:
+            drain(export.export(run, str(place)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.reason == "write_failed"
+    assert {file.name: file.read_bytes() for file in place.iterdir()} == kept
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "out"]
