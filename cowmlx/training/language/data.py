@@ -9,25 +9,25 @@ import mlx.core as mx
 from xxhash import xxh3_64
 
 from cowmlx.errors import BadFormat, InvalidArgument
-from cowmlx.training.language import examples, lines, option_types, packing
-from cowmlx.training.language import rows as row_files
+from cowmlx.training import seeds
+from cowmlx.training.language import option_types
 from cowmlx.training.language.loss import TokenBatch
 from cowmlx.training.language.option_types import Choice
-from cowmlx.training.language.rows import Row, RowMaker
 from cowmlx.training.options import Flag, Number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from cowmlx.models.model import Model
+    from cowmlx.training.language.rows import Row
 
 CUT, REFUSE = "cut", "refuse"
 _MAX_ROWS = 1 << 20
 OPTIONS: dict[str, Any] = {
     "batch_size": Number(f"1 to {_MAX_ROWS}", 1, _MAX_ROWS, integer=True, default=4),
-    "grad_accumulation_steps": Number(f"1 to {_MAX_ROWS}", 1, _MAX_ROWS, integer=True, default=1),
+    "micro_batch": Number(f"0 to {_MAX_ROWS}", 0, _MAX_ROWS, integer=True, default=0),
     "max_seq_length": Number("2 to 2^24", 2, 1 << 24, integer=True),
     "long_rows": Choice((CUT, REFUSE), CUT),
     "mask_prompt": Flag(False),
@@ -35,9 +35,6 @@ OPTIONS: dict[str, Any] = {
     "shuffle": Flag(True),
     "seed": Number("0 to 2^63 - 1", 0, 2**63 - 1, integer=True, default=0),
 }
-# Characters after which others get a turn.
-_PART = 1 << 14
-_PROBLEMS = 5
 _WINDOW = 2048
 
 
@@ -45,8 +42,8 @@ class DataOptions:
     """How data become batches; names are mlx-lm's where it has them.
 
     Attributes:
-        batch_size: rows of a micro-batch.
-        accumulation: micro-batches of a step.
+        batch_size: rows of a step.
+        micro_batch: rows of it that are computed at once; 0: all.
         window: the most tokens of a row; not given, 2048, or the model's context length if that is
             less.
         long_rows: "cut" or "refuse": what is done with longer ones.
@@ -67,7 +64,7 @@ class DataOptions:
     def __init__(self, value: object = None, place: str = "options") -> None:
         found = option_types.read({} if value is None else value, place, OPTIONS)
         self.batch_size: int = found["batch_size"]
-        self.accumulation: int = found["grad_accumulation_steps"]
+        self.micro_batch: int = found["micro_batch"]
         self._window: int | None = found["max_seq_length"]
         self.window = self._window or _WINDOW
         self.long_rows: str = found["long_rows"]
@@ -99,7 +96,7 @@ class Step:
     """The batch of one step.
 
     Attributes:
-        micro_batches: of it, the last ones of an epoch maybe fewer or smaller.
+        micro_batches: of it, the last maybe smaller.
     """
 
     __slots__ = ("micro_batches",)
@@ -129,19 +126,18 @@ class LanguageData:
 
     def batch(self, step: int) -> Step | None:
         """Return the next batch, None once at the end of each epoch."""
-        per_step = self._options.accumulation
-        groups = self._groups()
-        begin = self._index * per_step
-        if begin >= len(groups):
+        batches = self._batches()
+        if self._index >= len(batches):
             self._epoch, self._index = self._epoch + 1, 0
             return None
+        rows = batches[self._index]
         self._index += 1
-        return Step([self._made(group) for group in groups[begin : begin + per_step]])
+        size = self._options.micro_batch or len(rows)
+        return Step([self._made(rows[at : at + size]) for at in range(0, len(rows), size)])
 
     def steps(self) -> int:
         """Return how many batches an epoch has."""
-        micro_batches = -(-len(self._rows) // self._options.batch_size)
-        return -(-micro_batches // self._options.accumulation)
+        return -(-len(self._rows) // self._options.batch_size)
 
     def state(self) -> dict[str, Any]:
         """Return the place, and a hash of the data that it is a place in."""
@@ -181,28 +177,28 @@ class LanguageData:
             "steps": self.steps(),
         }
 
-    def _groups(self) -> list[list[int]]:
-        """Return the rows of each micro-batch of this epoch."""
+    def _batches(self) -> list[list[int]]:
+        """Return the rows of each batch of this epoch."""
         if self._order is None or self._order[0] != self._epoch:
-            self._order = self._epoch, self._grouped()
+            self._order = self._epoch, self._ordered()
         return self._order[1]
 
-    def _grouped(self) -> list[list[int]]:
+    def _ordered(self) -> list[list[int]]:
+        """Return rows of similar length together, in an order that the seed and epoch decide."""
         size = self._options.batch_size
         order = list(range(len(self._rows)))
         if self._options.shuffle:
-            ties = self._drawn("row", len(order))
-            order.sort(key=lambda index: (len(self._rows[index].tokens), ties[index]))
-        groups = [order[begin : begin + size] for begin in range(0, len(order), size)]
+            order = self._shuffled("rows", len(order))
+            order.sort(key=lambda index: len(self._rows[index].tokens))
+        batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
         if self._options.shuffle:
-            drawn = self._drawn("batch", len(groups))
-            groups = [groups[i] for i in sorted(range(len(groups)), key=drawn.__getitem__)]
-        return groups
+            batches = [batches[index] for index in self._shuffled("batches", len(batches))]
+        return batches
 
-    def _drawn(self, what: str, count: int) -> list[int]:
-        """Return numbers to sort by, the same in every process."""
-        begin = f"{self._options.seed} {self._epoch} {what} "
-        return [xxh3_64(f"{begin}{index}".encode()).intdigest() for index in range(count)]
+    def _shuffled(self, what: str, count: int) -> list[int]:
+        key = seeds.key_of(self._options.seed, what, self._epoch)
+        found: list[int] = mx.random.permutation(count, key=key).tolist()  # type: ignore[assignment]
+        return found
 
     def _made(self, group: list[int]) -> TokenBatch:
         rows = [self._rows[index] for index in group]
@@ -217,82 +213,6 @@ class LanguageData:
         return TokenBatch(
             _array(tokens).reshape(shape), _array(targets).reshape(shape).astype(mx.bool_)
         )
-
-
-def read(
-    model: Model, source: bytes | str, options: DataOptions, name: str = ""
-) -> Generator[None, None, LanguageData]:
-    """Make batches of JSON lines, yielding between parts of the work.
-
-    Args:
-        model: whose tokenizer and chat template are used.
-        source: the lines, or the path of a file.
-        options: how.
-        name: of the data, for messages.
-
-    Returns:
-        the data source.
-
-    Raises:
-        NotFound, InputOutput: the file is missing or unreadable.
-        BadFormat: lines are malformed; the message has the numbers of the first, and why.
-        InvalidArgument: there is nothing to be learnt, or the window is longer than the model's.
-        Unsupported: the model has no chat template.
-    """
-    name = name or (source if isinstance(source, str) else "the data")
-    options = options.for_model(model)
-    maker = RowMaker(model, mask_prompt=options.mask_prompt)
-    made: list[Row] = []
-    problems: list[tuple[int, str]] = []
-    counts = {"lines": 0, "cut": 0, "without_targets": 0}
-    faults = done = 0
-    for number, line in lines.read(source):
-        counts["lines"] = number
-        done += len(line) + 1
-        if done >= _PART:
-            yield
-            done = 0
-        try:
-            row = _within((yield from maker.steps(examples.parse(line))), options, counts)
-        except examples.Malformed as exc:
-            faults += 1
-            if len(problems) < _PROBLEMS:
-                problems.append((number, str(exc)))
-            continue
-        if row is not None and not faults:
-            made.append(row)
-    if faults:
-        raise row_files.fault(problems, faults, counts["lines"], name)
-    if not made:
-        raise InvalidArgument(_nothing(name, counts), reason="missing", argument="data", file=name)
-    yield
-    return LanguageData(
-        packing.pack(made, options.window) if options.packing else made, options, counts
-    )
-
-
-def _within(row: Row, options: DataOptions, counts: dict[str, int]) -> Row | None:
-    """Return a row as far as the window holds it; None if nothing of it is to be learnt."""
-    length, window = len(row.tokens), options.window
-    if length > window:
-        if options.long_rows == REFUSE:
-            raise examples.Malformed(f"it has {length} tokens, more than max_seq_length {window}")
-        counts["cut"] += 1
-        kept = [(first, min(end, window)) for first, end in row.targets if first < window]
-        row = Row(row.tokens[:window], kept)
-    if row.count <= 0:
-        counts["without_targets"] += 1
-        return None
-    return row
-
-
-def _nothing(name: str, counts: dict[str, int]) -> str:
-    if not counts["lines"]:
-        return f"{name} is empty: there is nothing to learn"
-    return (
-        f"none of the {counts['lines']} lines of {name} has a token to learn: of each, the prompt "
-        "takes all tokens"
-    )
 
 
 def _hash(rows: list[Row], options: DataOptions) -> str:

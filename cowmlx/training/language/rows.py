@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, Unsupported
+from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.training.language.examples import Malformed
 
 TYPE_CHECKING = False
@@ -123,22 +123,3 @@ def _common(whole: list[int], prompt: list[int]) -> int:
         if one != other:
             return index
     return min(len(whole), len(prompt))
-
-
-def fault(problems: list[tuple[int, str]], count: int, lines: int, name: str) -> CowMlxError:
-    """Return the error of data with malformed lines.
-
-    Args:
-        problems: the first ones: their lines' numbers, and what is wrong.
-        count: how many there are.
-        lines: of the data.
-        name: of the data, for messages.
-    """
-    told = "; ".join(f"line {number}: {reason}" for number, reason in problems)
-    more = f"; and {count - len(problems)} more" if count > len(problems) else ""
-    return BadFormat(
-        f"{count} of {lines} lines of {name} cannot be learnt: {told}{more}",
-        file=name,
-        line=problems[0][0],
-        value=problems[0][1],
-    )
