@@ -19,7 +19,6 @@ from cowmlx.programs.forms.written import Written
 from cowmlx.programs.graph import Declared, Library
 from cowmlx.programs.information import information
 from cowmlx.programs.operations.promotion import name_of
-from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.pace import Steps as Work
 from cowmlx.programs.pace import finish
 from cowmlx.programs.rehearsal import rehearse
@@ -122,22 +121,29 @@ class Program:
             ProgramError: a wrong number, dtype or shape, names of dimensions that disagree, or
                 shapes that cannot meet for the values that they have now.
         """
-        traced = self._known.get(_key(inputs, check_finite))
-        if traced is None:
-            traced = finish(self._traced(inputs, check_finite))
-        return Run(self, traced, list(inputs))
+        prepared = self.prepared(inputs, check_finite)
+        if prepared is None:
+            prepared = finish(self.prepare(inputs, check_finite))
+        return Run(self, prepared, list(inputs))
 
-    def is_ready(self, inputs: Sequence[mx.array], check_finite: bool) -> bool:
-        """Whether a run of such inputs is prepared; other runs take long to begin."""
-        return _key(inputs, check_finite) in self._known
+    def prepared(self, inputs: Sequence[mx.array], check_finite: bool) -> Traced | None:
+        """Return what is known for runs of inputs like these; None if it is to be prepared."""
+        return self._known.get(_key(inputs, check_finite))
 
-    def prepare(self, inputs: Sequence[mx.array], check_finite: bool) -> Work[None]:
+    def prepare(self, inputs: Sequence[mx.array], check_finite: bool) -> Work[Traced]:
         """Prepare runs of inputs like these, in steps.
 
         Raises:
             ProgramError: as :meth:`run`.
         """
-        yield from self._traced(inputs, check_finite)
+        values = self.solve(inputs)
+        key = (check_finite, *sorted(values.items()))
+        traced = self._traces.get(key)
+        if traced is None:
+            traced = yield from Traced.made(self._form, values, check_finite)
+        _keep(self._traces, key, traced)
+        _keep(self._known, _key(inputs, check_finite), traced)
+        return traced
 
     def solve(self, inputs: Sequence[mx.array]) -> dict[str, int]:
         """Return the values of all dimensions for some inputs.
@@ -184,16 +190,6 @@ class Program:
         found = yield from information(self._form, dimensions)
         return found | {"longest_turn": self.longest_turn or None, "traces": len(self._traces)}
 
-    def _traced(self, inputs: Sequence[mx.array], check_finite: bool) -> Work[Traced]:
-        values = self.solve(inputs)
-        key = (check_finite, *sorted(values.items()))
-        traced = self._traces.get(key)
-        if traced is None:
-            traced = yield from Traced.made(self._form, values, check_finite)
-        _keep(self._traces, key, traced)
-        _keep(self._known, _key(inputs, check_finite), traced)
-        return traced
-
 
 class Run:
     """One run of a program.
@@ -201,17 +197,15 @@ class Run:
     Args:
         program: whose it is.
         traced: what is computed.
-        inputs: the arrays.
+        inputs: the arrays; the list is emptied.
 
     Attributes:
         specs: dtypes and shapes of the results.
-        bytes: of memory that the run needs beside its inputs.
     """
 
     def __init__(self, program: Program, traced: Traced, inputs: list[mx.array]) -> None:
-        self.specs: tuple[Spec, ...] = traced.specs
-        self.bytes = traced.bytes
         self._program = program
+        self.specs = traced.specs
         self._traced = traced
         self._inputs = inputs
 
@@ -235,9 +229,7 @@ class Run:
                     results: list[mx.array] = stop.value
                     return results
                 finally:
-                    turn = perf_counter() - began
-                    if turn > self._program.longest_turn:
-                        self._program.longest_turn = turn
+                    self._note_turn(began)
                 yield
         finally:
             steps.close()
@@ -254,6 +246,23 @@ class Run:
             return Pending(self.finish(), [], ())
         self._inputs.clear()
         return Pending(*found)
+
+    def at_once(self) -> list[mx.array]:
+        """Compute the results of a run that takes one turn (``Traced.is_one_turn``).
+
+        Raises:
+            CowMlxError: as :meth:`steps`.
+        """
+        began = perf_counter()
+        try:
+            return self._traced.at_once(self._inputs)
+        finally:
+            self._note_turn(began)
+
+    def _note_turn(self, began: float) -> None:
+        turn = perf_counter() - began
+        if turn > self._program.longest_turn:
+            self._program.longest_turn = turn
 
     def finish(self) -> list[mx.array]:
         """Take all steps, for those who have nobody else to give a turn to."""

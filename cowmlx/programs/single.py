@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import mlx.core as mx
 
@@ -16,7 +18,23 @@ from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import Operation, Spec
 from cowmlx.programs.running.memory import made_by
 
-Prepared = tuple[Operation, dict[str, object]]
+MAX_KNOWN = 512
+"""Operations with their attributes, and with their inputs, that are known to be right."""
+MAX_TEXT = 1024
+"""Characters of attributes that are kept with them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An operation and its attributes, checked.
+
+    Args:
+        row: the operation.
+        attributes: all of them.
+    """
+
+    row: Operation
+    attributes: dict[str, object]
 
 
 def prepare(name: str, attributes: str | None) -> Prepared:
@@ -29,6 +47,12 @@ def prepare(name: str, attributes: str | None) -> Prepared:
     Raises:
         ProgramError, OperationError: there is no such operation, or it does not take these.
     """
+    if len(name) + len(attributes or "") > MAX_TEXT:
+        return _prepared(name, attributes)
+    return _known(name, attributes)
+
+
+def _prepared(name: str, attributes: str | None) -> Prepared:
     row = find(name)
     given = {} if attributes is None else text.read(attributes, "attributes_json")
     found = attributes_of(row, given)
@@ -41,7 +65,28 @@ def prepare(name: str, attributes: str | None) -> Prepared:
             value=shown(names[0]),
             accepted="numbers",
         )
-    return row, found
+    return Prepared(row, found)
+
+
+_known = lru_cache(MAX_KNOWN)(_prepared)
+
+
+@lru_cache(MAX_KNOWN)
+def _size(
+    prepared: Prepared, types: tuple[tuple[tuple[int, ...], mx.Dtype] | None, ...], gpu: bool
+) -> int:
+    """Return the bytes of an operation's results for inputs of some types."""
+    row = prepared.row
+    specs = [None if each is None else Spec(each[0], name_of(each[1])) for each in types]
+    found = row.infer(specs, prepared.attributes)
+    for spec in found:
+        if gpu and spec.dtype == "float64":
+            raise Unsupported(
+                f"{row.name} gives float64, which a GPU does not have",
+                op=row.name,
+                dtypes="float64",
+            )
+    return made_by(row.name, found)
 
 
 def apply(
@@ -60,18 +105,9 @@ def apply(
         OperationError: it cannot take these dtypes or shapes.
         Unsupported: a result is of a dtype that the device lacks.
     """
-    row, attributes = prepared
+    row, attributes = prepared.row, prepared.attributes
     given = row.arranged(arrays)
-    specs = [
-        None if each is None else Spec(tuple(each.shape), name_of(each.dtype)) for each in given
-    ]
-    found = row.infer(specs, attributes)
-    for spec in found:
-        if gpu and spec.dtype == "float64":
-            raise Unsupported(
-                f"{row.name} gives float64, which a GPU does not have",
-                op=row.name,
-                dtypes="float64",
-            )
+    types = tuple([None if each is None else (each.shape, each.dtype) for each in given])
+    size = _size(prepared, types, gpu)
     checks = [] if row.checks is None else row.checks(given, attributes)
-    return row.compute(given, attributes), checks, made_by(row.name, found)
+    return row.compute(given, attributes), checks, size

@@ -36,6 +36,7 @@ class Traced:
         library: the program that is written, for these dimensions.
 
     Attributes:
+        specs: dtypes and shapes of the results.
         bytes: that a run needs beside its inputs.
 
     Raises:
@@ -105,13 +106,7 @@ class Traced:
             given = self._form.written(arrays)
             arrays.clear()
             if self._whole is not None:
-                unit, reads = self._whole
-                results, flags = unit([given[index] for index in reads])
-                given.clear()
-                notes = unit.notes
-                mx.eval(results, flags)
-                flagging.raise_first(zip(notes, flags, strict=True))
-                return results
+                return self._at_once(*self._whole, given)
             return (yield from self._in_rounds(given))
         if self._derived is not None:
             with unsupported.told(self._form.steps):
@@ -141,6 +136,26 @@ class Traced:
         with unsupported.told(self._form.steps):
             results, flags = self._derived(arrays)
         return results, flags, self._derived.notes
+
+    @property
+    def is_one_turn(self) -> bool:
+        """Whether all runs take one turn."""
+        return self._whole is not None
+
+    def at_once(self, arrays: list[mx.array]) -> list[mx.array]:
+        """Compute the results of a run that takes one turn, as :meth:`steps` does."""
+        given = self._form.written(arrays)
+        arrays.clear()
+        assert self._whole is not None
+        return self._at_once(*self._whole, given)
+
+    def _at_once(self, unit: Unit, reads: list[int], given: list[mx.array]) -> list[mx.array]:
+        results, flags = unit([given[index] for index in reads])
+        given.clear()
+        mx.eval(results, flags)
+        if flags:
+            flagging.raise_first(zip(unit.notes, flags, strict=True))
+        return results
 
     def _in_rounds(self, arrays: list[mx.array]) -> Steps:
         main = self._library.main

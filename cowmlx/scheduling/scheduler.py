@@ -56,6 +56,17 @@ class Scheduler:
         if unit not in queue:
             queue.append(unit)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody takes turns."""
+        return not (self._foreground or self._background or self._turning)
+
+    def begin(self, unit: Unit) -> None:
+        """Let a unit have its first turn at once, where short work ends, and others later."""
+        unit.turn()
+        if not unit.finished:
+            self.add(unit)
+
     def remove(self, unit: Unit) -> None:
         """Take a unit out before it is finished, if it is in."""
         for queue in (self._foreground, self._background):

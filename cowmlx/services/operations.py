@@ -50,9 +50,7 @@ class Operations:
         given = [None if each is None else self._arrays.value_of(each) for each in held]
         gpu = self._runtime.streams.device.type == mx.gpu
         unit = Application(call, prepared, given, gpu, self._arrays)
-        unit.turn()
-        if not unit.finished:
-            self._runtime.scheduler.add(unit)
+        self._runtime.scheduler.begin(unit)
 
 
 class Application(SteppedCall):
@@ -94,7 +92,7 @@ def _steps(
 ) -> Generator[None, None, list[mx.array]]:
     values = [each.get() if isinstance(each, Submitted) else each for each in given]
     results, checks, size = single.apply(prepared, values, gpu)
-    arrays.require_room(size, prepared[0].name)
+    arrays.require_room(size, prepared.row.name)
     if checks:
         looked = [check.found for check in checks]
         mx.async_eval(looked)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from cowmlx.calls import Call
     from cowmlx.programs.program import Program
+    from cowmlx.programs.traced import Traced
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.runtime import Runtime
 
@@ -61,11 +62,11 @@ class Preparation(SteppedCall):
     def __init__(
         self,
         call: Call,
-        steps: Generator[Any, None, None],
+        steps: Generator[Any, None, Traced],
         program: Program,
         arrays: Arrays,
         is_canceled: Callable[[], bool],
-        accept: Callable[[], None],
+        accept: Callable[[Traced], None],
     ) -> None:
         super().__init__(call, steps, arrays.stream, program)
         self._is_canceled = is_canceled
@@ -74,5 +75,5 @@ class Preparation(SteppedCall):
     def _broken_off(self) -> Canceled | None:
         return Canceled("the program was cancelled") if self._is_canceled() else None
 
-    def _succeed(self, result: None) -> None:
-        self._accept()
+    def _succeed(self, result: Traced) -> None:
+        self._accept(result)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cowmlx.arrays.table import Held
     from cowmlx.calls import Call
     from cowmlx.programs.pace import Steps
-    from cowmlx.scheduling.stepped import SteppedCall
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.run_requests import Wanted
     from cowmlx.services.runtime import Runtime
@@ -52,19 +51,15 @@ class Programs:
     def program_create(self, call: Call, source: str, params: dict[str, Any]) -> None:
         """Check a program and open it."""
         is_gpu = self._runtime.streams.device.type == mx.gpu
-        self._begin(Opening(call, Program.parse_steps(source, is_gpu), self._runtime, self._arrays))
+        self._runtime.scheduler.begin(
+            Opening(call, Program.parse_steps(source, is_gpu), self._runtime, self._arrays)
+        )
 
     @keeps_call
     def program_derive(self, call: Call, handle: int, spec: str) -> None:
         """Open what is derived of a program."""
         steps = self._derived(self.get(handle), spec)
-        self._begin(Opening(call, steps, self._runtime, self._arrays))
-
-    def _begin(self, unit: SteppedCall) -> None:
-        """Let a unit have its first turn at once: short work ends there."""
-        unit.turn()
-        if not unit.finished:
-            self._runtime.scheduler.add(unit)
+        self._runtime.scheduler.begin(Opening(call, steps, self._runtime, self._arrays))
 
     def _derived(self, program: Program, spec: str) -> Steps[Program]:
         read = yield from text.read_steps(spec, "the derivation")
@@ -102,16 +97,13 @@ class Programs:
     ) -> None:
         """Run a program once everything that can be checked is."""
         request = RunRequest(self._runtime, self._arrays, call, handle, inputs, wanted, params)
-        if request.is_ready:
-            request.accept()
-        else:
-            self._begin(request.preparation())
+        request.begin()
 
     @keeps_call
     def program_info(self, call: Call, handle: int, dimensions: str | None) -> None:
         """Return what ``program_info`` tells."""
         steps = _told(self.get(handle), dimensions)
-        self._begin(Telling(call, steps, self._arrays.stream))
+        self._runtime.scheduler.begin(Telling(call, steps, self._arrays.stream))
 
     def program_free(self, handle: int) -> None:
         """Close a program; its runs go on, but for those that were cancelled before."""

@@ -9,8 +9,9 @@ from cowmlx.arrays import dtypes
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.errors import InvalidArgument, OutOfRange
 from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.program import Run
 from cowmlx.services.preparing import Preparation
-from cowmlx.services.runs import Inputs, ProgramRun, Submission, Waiting
+from cowmlx.services.runs import Inputs, ProgramRun, Submission, Waiting, row_major
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cowmlx.programs.dimensions import Shape
     from cowmlx.programs.operations.row import Spec
     from cowmlx.programs.program import Program
+    from cowmlx.programs.traced import Traced
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.runtime import Runtime
 
@@ -68,46 +70,54 @@ class RunRequest:
         self._finite: bool = params["check_finite"]
         with mx.stream(arrays.stream):
             self._values = [arrays.value_of(held) for held in inputs]
+            self._waits = any(isinstance(value, Submitted) for value in self._values)
             self._types = [
                 _stand_in(held) if isinstance(value, Submitted) else value
                 for held, value in zip(inputs, self._values, strict=True)
             ]
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether a run of such inputs is prepared."""
-        return self._program.is_ready(self._types, self._finite)
+    def begin(self) -> None:
+        """Prepare the run in turns, if nothing like it has run before, and accept it.
 
-    def preparation(self) -> Preparation:
-        """Return the unit that prepares the run, and then accepts it."""
+        Raises:
+            ProgramError, OutOfMemory: as :meth:`accept`.
+        """
+        prepared = self._program.prepared(self._types, self._finite)
+        if prepared is not None:
+            self.accept(prepared)
+            return
         steps = self._program.prepare(self._types, self._finite)
-        return Preparation(
+        unit = Preparation(
             self._call, steps, self._program, self._arrays, self.is_canceled, self.accept
         )
+        self._runtime.scheduler.begin(unit)
 
     def is_canceled(self) -> bool:
         """Whether the host has cancelled the program since the call."""
         known = self._runtime.handles.find(KIND_PROGRAM, self._handle)
         return known is self._program and self._runtime.cancel_epoch(self._handle) != self._epoch
 
-    def accept(self) -> None:
-        """Begin the run, if it is all right; only if it is prepared.
+    def accept(self, prepared: Traced) -> None:
+        """Begin the run, if it is all right.
+
+        Args:
+            prepared: what is computed.
 
         Raises:
             ProgramError: dtypes or shapes that do not fit.
             OutOfMemory: it needs more than the limit leaves.
         """
-        with mx.stream(self._arrays.stream):
-            planned = self._program.run(self._types, check_finite=self._finite)
         self._types.clear()
-        _require_fits(self._program, planned.specs, self._wanted)
-        self._arrays.require_room(planned.bytes, "the run")
-        end = self._submitted(planned.specs) if self._is_submitted else self._waiting()
-        del planned
+        _require_fits(self._program, prepared.specs, self._wanted)
+        self._arrays.require_room(prepared.bytes, "the run")
+        end = self._submitted(prepared.specs) if self._is_submitted else self._waiting()
         if end is None:
             return
         for array in self._donated:
             self._arrays.close(array)
+        if prepared.is_one_turn and self._may_end_at_once:
+            end.succeed(self._at_once(prepared))
+            return
         lazy = [
             value
             for held, value in zip(self._inputs, self._values, strict=True)
@@ -117,8 +127,22 @@ class RunRequest:
         del lazy
         self._inputs.clear()
         self._values.clear()
-        run = ProgramRun(end, self._program, inputs, self._finite, self._arrays, self.is_canceled)
+        run = ProgramRun(end, self._program, prepared, inputs, self._arrays, self.is_canceled)
         self._runtime.scheduler.add(run)
+
+    @property
+    def _may_end_at_once(self) -> bool:
+        is_there = all(held.is_computed for held in self._inputs) and not self._waits
+        return is_there and not self._is_submitted and self._runtime.scheduler.is_idle
+
+    def _at_once(self, prepared: Traced) -> list[mx.array]:
+        """Have the only turn of a run for which nobody waits."""
+        values = [value for value in self._values if isinstance(value, mx.array)]
+        self._inputs.clear()
+        self._values.clear()
+        with mx.stream(self._arrays.stream):
+            results = Run(self._program, prepared, values).at_once()
+            return [row_major(result) for result in results]
 
     def _waiting(self) -> Waiting:
         return Waiting(self._call, self._hold)

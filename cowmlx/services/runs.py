@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.errors import Canceled
+from cowmlx.programs.program import Run
 from cowmlx.scheduling.stepped import SteppedCall
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cowmlx.arrays.table import Held
     from cowmlx.calls import Call
     from cowmlx.programs.program import Program
+    from cowmlx.programs.traced import Traced
     from cowmlx.services.arrays import Arrays
 
     Hold = Callable[[mx.array], Held]
@@ -62,8 +64,8 @@ class ProgramRun(SteppedCall):
     Args:
         call: ends with the results.
         program: what is run.
+        prepared: what is computed.
         inputs: what it is given; nobody else holds what may be computed in place.
-        check_finite: whether numbers that are not finite are errors.
         arrays: knows what memory there may be, and on which stream is computed.
         is_canceled: whether the host has cancelled it.
     """
@@ -72,14 +74,14 @@ class ProgramRun(SteppedCall):
         self,
         call: Waiting | Submission,
         program: Program,
+        prepared: Traced,
         inputs: Inputs,
-        check_finite: bool,
         arrays: Arrays,
         is_canceled: Callable[[], bool],
     ) -> None:
         # All of a call that it needs is how that ends.
         ending = cast("Call", call)
-        steps = _steps(program, inputs, check_finite, arrays)
+        steps = _steps(program, prepared, inputs, arrays)
         super().__init__(ending, steps, arrays.stream, program)
         self._inputs = inputs
         self._is_canceled = is_canceled
@@ -138,17 +140,15 @@ class Submission:
 
 
 def _steps(
-    program: Program, inputs: Inputs, check_finite: bool, arrays: Arrays
+    program: Program, prepared: Traced, inputs: Inputs, arrays: Arrays
 ) -> Generator[None, None, list[mx.array]]:
     values = yield from inputs.compute()
-    run = program.run(values, check_finite=check_finite)
-    values.clear()
-    arrays.require_room(run.bytes, "the run")  # others have run since it was checked
-    results = yield from run.steps()
-    return [_row_major(result) for result in results]
+    arrays.require_room(prepared.bytes, "the run")  # others may have run since it was checked
+    results = yield from Run(program, prepared, values).steps()
+    return [row_major(result) for result in results]
 
 
-def _row_major(array: mx.array) -> mx.array:
+def row_major(array: mx.array) -> mx.array:
     """Return an evaluated array as hosts read it."""
     if array.size == 0 or memoryview(array).c_contiguous:  # type: ignore[arg-type]
         return array

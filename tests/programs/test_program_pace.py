@@ -47,9 +47,9 @@ def test_every_node_may_end_a_turn(hurried):
     assert count > 2 * NODES  # what depends on what, and a rehearsal
     x = [mx.ones((3,))]
     for each in (program, derived):
-        assert not each.is_ready(x, False)
+        assert each.prepared(x, False) is None
         assert turns(each.prepare(x, False))[1] > NODES
-        assert each.is_ready(x, False)
+        assert each.prepared(x, False) is not None
         assert turns(each.info_steps({"n": 3}))[1] > 2 * NODES
     assert program.run(x).finish()[0].shape == ()
 
@@ -57,9 +57,9 @@ def test_every_node_may_end_a_turn(hurried):
 def test_a_prepared_program_is_prepared_for_such_inputs_alone():
     program = Program.parse(chain(3))
     turns(program.prepare([mx.ones((3,))], False))
-    assert program.is_ready([mx.zeros((3,))], False)
-    assert not program.is_ready([mx.zeros((4,))], False)
-    assert not program.is_ready([mx.zeros((3,))], True)
+    assert program.prepared([mx.zeros((3,))], False) is not None
+    assert program.prepared([mx.zeros((4,))], False) is None
+    assert program.prepared([mx.zeros((3,))], True) is None
 
 
 def test_many_wrong_names_are_told_of_at_once():

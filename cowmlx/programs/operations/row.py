@@ -214,6 +214,9 @@ class Operation:
         Raises:
             OperationError: too few, too many, or None for one that is needed.
         """
+        whole = len(given) == len(self.inputs) and all(each is not None for each in given)
+        if whole and not self.variadic:
+            return list(given)
         least = sum(not place.optional for place in self.inputs)
         most = len(self.inputs)
         names = ", ".join(place.name + ("?" if place.optional else "") for place in self.inputs)
