@@ -44,6 +44,7 @@ NAMES = (
     "program_calls",
     "programs",
     "arrays",
+    "beside",
 )
 NAMED = ("peers",)  # not among all
 
