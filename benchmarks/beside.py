@@ -3,8 +3,8 @@
 One C host; nothing and each kind of work take turns. "tokens/s", "gap" and "longest gap" (ms
 between two tokens) beside the same of a context alone; "done/s" is how much of the work was done
 meanwhile, "longest turn" the ms that program_info tells. "small" is a run of 76 operations on 64
-numbers, "products" four products of 1,024 x 1,024, "loop" 1,000 rounds, "upload" an array of 64 MiB and
-its sum, "create" a program of 8,000 nodes that is read and checked.
+numbers, "products" four products of 1,024 x 1,024, "loop" 1,000 rounds, "upload" an array of 64
+MiB and its sum, "create" a program of 8,000 nodes that is read and checked.
 """
 
 from __future__ import annotations

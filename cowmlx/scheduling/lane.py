@@ -50,6 +50,8 @@ class Lane:
         contexts: those that have waited longest first.
     """
 
+    shares_time = False
+
     def __init__(self, model: Model, kv: KVQuantization, priority: int, stream: mx.Stream) -> None:
         self.model = model
         self.stream = stream

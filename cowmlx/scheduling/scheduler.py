@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from time import perf_counter
+
+MOST_OWED = 0.25
+"""Seconds that generations get back at most once long work has had more than its half."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +18,10 @@ if TYPE_CHECKING:
         @property
         def priority(self) -> int:
             """Below 0: has a turn only when nobody else wants one."""
+
+        @property
+        def shares_time(self) -> bool:
+            """Whether its turns may be long: all such units together have half of the time."""
 
         @property
         def finished(self) -> bool:
@@ -29,6 +37,9 @@ if TYPE_CHECKING:
 class Scheduler:
     """Gives units their turns, one after the other.
 
+    Generations have a turn each, whatever it takes. Long work, such as programs, has had a turn of
+    some length only if generations have had as long since, as far as they had anything to do.
+
     A step starts the next before it reads the last one, so those of different units overlap on
     their streams. Nothing here starts a thread or takes a lock.
     """
@@ -37,6 +48,7 @@ class Scheduler:
         self._foreground: deque[Unit] = deque()
         self._background: deque[Unit] = deque()
         self._turning: Unit | None = None
+        self._owed = 0.0  # seconds that long work has had, and generations not yet
 
     @property
     def units(self) -> list[Unit]:
@@ -88,12 +100,32 @@ class Scheduler:
                 self.remove(unit)
 
     def _take_turn(self, queue: deque[Unit]) -> bool:
+        passed_over = False
         for _ in range(len(queue)):
-            unit = self._turning = queue.popleft()
-            worked = unit.turn()
-            self._turning = None
-            if not unit.finished and unit not in queue:
-                queue.append(unit)
-            if worked:
+            if not queue:
+                return False
+            if queue[0].shares_time and self._owed > 0:
+                passed_over = True
+                queue.rotate(-1)
+            elif self._turn_of_first(queue):
                 return True
+        if passed_over:  # nobody else has anything to do
+            for _ in range(len(queue)):
+                if not queue or not queue[0].shares_time:
+                    queue.rotate(-1)
+                elif self._turn_of_first(queue):
+                    return True
         return False
+
+    def _turn_of_first(self, queue: deque[Unit]) -> bool:
+        unit = self._turning = queue.popleft()
+        began = perf_counter()
+        worked = unit.turn()
+        self._turning = None
+        if not unit.finished and unit not in queue:
+            queue.append(unit)
+        if worked:
+            took = perf_counter() - began
+            self._owed += took if unit.shares_time else -took
+            self._owed = min(max(self._owed, 0.0), MOST_OWED)
+        return worked

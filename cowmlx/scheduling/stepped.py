@@ -27,6 +27,7 @@ class SteppedCall:
     """
 
     priority = 0
+    shares_time = False
 
     def __init__(
         self,

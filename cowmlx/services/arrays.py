@@ -254,6 +254,8 @@ class ArrayWait(SteppedCall):
         arrays: computes it.
     """
 
+    shares_time = True
+
     def __init__(
         self, call: Call, handle: int, held: Held, timeout_ms: int, arrays: Arrays
     ) -> None:

@@ -64,6 +64,8 @@ class Application(SteppedCall):
         arrays: opens the results.
     """
 
+    shares_time = True
+
     def __init__(
         self, call: Call, prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
     ) -> None:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from cowmlx.services.runtime import Runtime
 
 
-class Opening(SteppedCall):
+class _Work(SteppedCall):
+    """Work on programs, beside which generations have their half of the time."""
+
+    shares_time = True
+
+
+class Opening(_Work):
     """Makes a program; the call ends with its handle.
 
     Args:
@@ -40,14 +46,14 @@ class Opening(SteppedCall):
             self._handles.remove(KIND_PROGRAM, handle)
 
 
-class Telling(SteppedCall):
+class Telling(_Work):
     """Describes something; the call ends with the text."""
 
     def _succeed(self, result: str) -> None:
         self._call.succeed(result)
 
 
-class Preparation(SteppedCall):
+class Preparation(_Work):
     """Prepares the first run for new dimensions; the call goes on with it.
 
     Args:

@@ -70,6 +70,8 @@ class ProgramRun(SteppedCall):
         is_canceled: whether the host has cancelled it.
     """
 
+    shares_time = True
+
     def __init__(
         self,
         call: Waiting | Submission,

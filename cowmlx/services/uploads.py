@@ -50,6 +50,7 @@ class Upload:
     """
 
     priority = 0
+    shares_time = True
 
     def __init__(self, held: Held, result: Submitted, stream: mx.Stream) -> None:
         self._held = held

@@ -41,6 +41,7 @@ class Run:
     """A unit of the scheduler that has work until its array is settled."""
 
     priority = 0
+    shares_time = False
 
     def __init__(self, submitted: Submitted) -> None:
         self._submitted = submitted

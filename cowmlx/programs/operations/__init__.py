@@ -66,6 +66,25 @@ FAMILIES: dict[str, tuple[Operation, ...]] = {
 
 ROWS: tuple[Operation, ...] = tuple(row for rows in FAMILIES.values() for row in rows)
 
+VIEWS = frozenset(
+    {
+        "broadcast_arrays",
+        "broadcast_to",
+        "expand_dims",
+        "flatten",
+        "moveaxis",
+        "reshape",
+        "slice",
+        "split",
+        "squeeze",
+        "stop_gradient",
+        "swapaxes",
+        "transpose",
+        "unflatten",
+    }
+)
+"""Operations whose results lie in the memory of their first input, as a rule."""
+
 
 def _by_name() -> dict[str, Operation]:
     found: dict[str, Operation] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cowmlx.programs.control import scan_length
 from cowmlx.programs.dimensions import Dim, count
 from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.operations import VIEWS
 from cowmlx.programs.operations.row import Operation, Spec
 
 
@@ -24,14 +25,21 @@ class Unrolled:
     depth: int
 
 
+ELEMENT_WORK = 16
+"""Multiply-adds of a matrix product that take as long as an element that is read or written."""
+
+
 class Costs:
     """What the nodes of a program cost; each function is looked at once.
 
     Args:
         library: the program.
+        element: for how many multiply-adds each element counts that an operation without any reads
+            or writes; None: one for each that it writes.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, element: int | None = None) -> None:
+        self._element = element
         self._functions = library.functions
         self._multiplications: dict[str, Dim] = {}
         self._unrolled: dict[str, Unrolled] = {}
@@ -51,14 +59,22 @@ class Costs:
             if node.row.multiplications is not None:
                 inputs = [None if each is None else specs[each] for each in node.inputs]
                 return node.row.multiplications(inputs, node.attributes)
-            found: Dim = 0
-            for name in node.outputs:
-                found = found + count(specs[name].shape)
-            return found
+            return self._of_elements(node, specs)
         inner: Dim = 0
         for name in node.functions:
             inner = inner + self.multiplications(self._functions[name])
         return inner * _steps(node, specs)
+
+    def _of_elements(self, node: Node, specs: Mapping[str, Spec]) -> Dim:
+        found: Dim = 0
+        if self._element is None:
+            for name in node.outputs:
+                found = found + count(specs[name].shape)
+        elif node.op not in VIEWS:
+            for each in (*node.inputs, *node.outputs):
+                if each is not None:
+                    found = found + count(specs[each].shape) * self._element
+        return found
 
     def unrolled(self, graph: Graph) -> Unrolled:
         """Return how many nodes a graph of given dimensions stands for."""

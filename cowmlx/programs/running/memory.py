@@ -6,28 +6,10 @@ from collections.abc import Iterable
 
 from cowmlx.programs.dimensions import count
 from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.operations import VIEWS
 from cowmlx.programs.operations.promotion import BITS
 from cowmlx.programs.operations.row import Operation, Spec
 from cowmlx.programs.running.cost import steps_of
-
-VIEWS = frozenset(
-    {
-        "broadcast_arrays",
-        "broadcast_to",
-        "expand_dims",
-        "flatten",
-        "moveaxis",
-        "reshape",
-        "slice",
-        "split",
-        "squeeze",
-        "stop_gradient",
-        "swapaxes",
-        "transpose",
-        "unflatten",
-    }
-)
-"""Operations whose results lie in the memory of their first input, as a rule."""
 
 
 def bytes_of(spec: Spec) -> int:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations.row import Operation
-from cowmlx.programs.running.cost import Costs
+from cowmlx.programs.running.cost import ELEMENT_WORK, Costs
 
 MAX_UNIT_NODES = 1_000
 """Nodes that are computed in one turn."""
-MAX_UNIT_WORK = 2 * 10**9
+MAX_UNIT_WORK = 10**9
 """Multiply-adds that are computed in one turn: some tens of milliseconds on a CPU."""
 MAX_INLINED = 256
 """Nodes of a call or a scan that is unrolled where it stands; longer ones run in rounds."""
@@ -57,7 +57,7 @@ class Planner:
     """
 
     def __init__(self, library: Library) -> None:
-        self.costs = Costs(library)
+        self.costs = Costs(library, ELEMENT_WORK)
         self._decided = library.users_of(("while", "cond"))
 
     def is_decided(self, graph: Graph) -> bool:
