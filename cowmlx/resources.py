@@ -27,13 +27,33 @@ LARGE_READ = 1 << 25
 _can_start: Callable[[int], bool] = lambda count: True  # noqa: E731
 # Whether so many bytes can be mapped now.
 _can_map: Callable[[int], bool] = lambda size: True  # noqa: E731
+# Lets the system have freed memory.
+_give_back: Callable[[], None] = lambda: None  # noqa: E731
 _read_pools: set[str] = set()
 
 
-def ask(can_start: Callable[[int], bool], can_map: Callable[[int], bool]) -> None:
-    """Set who knows whether so many threads can be started, and so many bytes be mapped."""
-    global _can_start, _can_map
-    _can_start, _can_map = can_start, can_map
+def ask(
+    can_start: Callable[[int], bool],
+    can_map: Callable[[int], bool],
+    give_back: Callable[[], None],
+) -> None:
+    """Set who knows whether so many threads can be started, and so many bytes be mapped.
+
+    Args:
+        can_start: is given a number of threads.
+        can_map: is given a number of bytes.
+        give_back: lets the system have freed memory.
+    """
+    global _can_start, _can_map, _give_back
+    _can_start, _can_map, _give_back = can_start, can_map, give_back
+
+
+def give_back() -> None:
+    """Let the system have what mlx and the C library keep of freed memory."""
+    import mlx.core as mx
+
+    mx.clear_cache()
+    _give_back()
 
 
 def require_memory(size: int, what: str) -> None:

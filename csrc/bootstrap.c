@@ -270,6 +270,7 @@ static const cow_host host = {
     .close_handle = close_handle,
     .can_start_threads = cow_resources_threads,
     .can_map = cow_resources_memory,
+    .give_back = cow_resources_give_back,
     .arrays_start = cow_arrays_start,
     .arrays_stop = cow_arrays_stop,
     .arrays_count = cow_arrays_count,

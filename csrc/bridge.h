@@ -138,6 +138,7 @@ typedef struct cow_host {
   void (*close_handle)(int32_t);
   bool (*can_start_threads)(int count);
   bool (*can_map)(size_t size);
+  void (*give_back)(void);
   /* cow_arrays_start() and so on, of arrays.h */
   void (*arrays_start)(bool has_float64);
   void (*arrays_stop)(void);

@@ -9,6 +9,11 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#elif defined(__APPLE__)
+#include <malloc/malloc.h>
+#endif
 
 enum { MAX_THREADS = 256, MAX_FILES = 64 };
 
@@ -48,6 +53,14 @@ bool cow_resources_memory(size_t size) {
   if (memory == MAP_FAILED) return false;
   munmap(memory, size);
   return true;
+}
+
+void cow_resources_give_back(void) {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#elif defined(__APPLE__)
+  malloc_zone_pressure_relief(NULL, 0);
+#endif
 }
 
 int cow_resources_files(int count) {

@@ -13,6 +13,9 @@ bool cow_resources_threads(int count);
 /* Whether so many bytes can be mapped now. */
 bool cow_resources_memory(size_t size);
 
+/* Let the system have what free() has kept for malloc(); what it could not be told of stays. */
+void cow_resources_give_back(void);
+
 /* 0 if so many files can be opened now, else errno's reason: EMFILE or ENFILE. */
 int cow_resources_files(int count);
 

@@ -178,7 +178,7 @@ cdef void rest() noexcept:
 cdef ensure_engine():
     global engine
     if engine is None:
-        resources.ask(can_start_threads, can_map)
+        resources.ask(can_start_threads, can_map, give_back)
         blas, problem = bring_blas()
         try:
             from cowmlx.engine import Engine
@@ -209,6 +209,11 @@ def can_start_threads(int count):
 
 def can_map(size_t size):
     return host.can_map(size)
+
+
+def give_back():
+    with nogil:
+        host.give_back()
 
 
 ctypedef void (*exit_hook)() noexcept nogil

@@ -803,6 +803,7 @@ cdef extern from "bridge.h" nogil:
         void (*close_handle)(int32_t) noexcept nogil
         cbool (*can_start_threads)(int count) noexcept nogil
         cbool (*can_map)(size_t size) noexcept nogil
+        void (*give_back)() noexcept nogil
         void (*arrays_start)(cbool has_float64) noexcept nogil
         void (*arrays_stop)() noexcept nogil
         size_t (*arrays_count)() noexcept nogil

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx import resources
 from cowmlx.errors import Canceled
 from cowmlx.scheduling.stepped import SteppedCall
 
@@ -55,6 +56,7 @@ class Loading(SteppedCall):
 
     def _release(self) -> None:
         self._on_end()
+        resources.give_back()  # the weights were there in two forms
 
     def _succeed(self, result: Any) -> None:
         try:

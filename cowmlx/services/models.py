@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx import resources
 from cowmlx.accelerate import angles
 from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
@@ -61,8 +62,8 @@ class Models:
         for prefixes in self._prefixes.values():
             prefixes.clear()
         _forget_angles()
-        mx.clear_cache()
         self._runtime.arrays.trim()
+        resources.give_back()
         self._runtime.note_memory()
 
     @keeps_call

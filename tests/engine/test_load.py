@@ -172,3 +172,9 @@ def test_the_model_is_described(lib, tiny, folder):
     assert info["chat_template"] is True
     assert {"special_tokens", "tools", "thinking", "cache", "vocabulary_size"} <= info.keys()
     assert info["architecture"] in lib.info()["architectures"]
+
+
+def test_a_load_leaves_no_buffers_behind(lib, folder):
+    model = lib.load(folder("llama"))
+    assert lib.info()["memory"]["cache"] == 0
+    lib.free_model(model)

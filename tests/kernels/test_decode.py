@@ -90,6 +90,8 @@ def test_a_cache_without_room_takes_the_other_way_and_goes_on(made):
         expected = model.network(mx.array([[step]]), cache=plain)[:, -1, :]
         assert mx.array_equal(logits, expected).item()
     assert own[0].keys.shape[2] == 512
+    short = begun(model, PROMPT)
+    assert short[0].keys.shape[2] == 128  # no whole block
     empty = model.make_cache()
     assert at_once(model).logits(one(3), empty) is None
     assert empty[0].keys is None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Place = tuple[list[int], list[int], list[int], bool]
 
 _TYPES = (mx.float32, mx.float16, mx.bfloat16)
+_SPARE = 64  # columns for tokens to come, at least, in what grows by doubling
 
 
 class Shape:
@@ -42,8 +43,15 @@ class Shape:
         )
 
 
+def _columns(tokens: int, step: int) -> int:
+    """Return how many columns to have for so many tokens: a short text takes no whole block."""
+    if tokens > step:
+        return -(-tokens // step) * step
+    return min(step, 1 << (tokens + _SPARE - 1).bit_length())
+
+
 class Growing:
-    """mlx-lm's ``KVCache``: buffers that grow by blocks of columns."""
+    """mlx-lm's ``KVCache``: buffers that grow by blocks of columns, the first ones by doubling."""
 
     @staticmethod
     def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
@@ -62,11 +70,11 @@ class Growing:
         before, keys, values = cache.offset, cache.keys, cache.values
         if keys is not None and before + tokens <= keys.shape[2]:
             return keys, values
-        columns = -(-tokens // cache.step) * cache.step
+        columns = _columns(before + tokens, cache.step)
         if keys is None:
             return shape.zeros(rows, columns, dtype)
-        new_keys, new_values = shape.zeros(rows, columns, keys.dtype)
-        if before % cache.step:
+        new_keys, new_values = shape.zeros(rows, columns - before, keys.dtype)
+        if before < keys.shape[2]:
             keys, values = keys[..., :before, :], values[..., :before, :]
         cache.keys = cache.values = None  # or what they hold would be copied once more
         return mx.concatenate([keys, new_keys], 2), mx.concatenate([values, new_values], 2)
