@@ -46,7 +46,7 @@ def measure(large: bool, choice: Choice | None = None) -> list[Row]:
     for model in models:
         for stored in choice.formats:
             made = twins(model, stored, choice.folder / "models", theirs.gguf_package)
-            cell = Cell(made, theirs, choice, choice.blocks or BLOCKS[model])
+            cell = Cell(made, stored, theirs, choice, choice.blocks or BLOCKS[model])
             print(f"peers: {model} {stored}", flush=True)
             rows += [{"model": model, "format": stored, **row} for row in cell.rows()]
     return rows
@@ -57,6 +57,7 @@ class Cell:
     """A model in a format, on both sides."""
 
     twins: Twins
+    stored: str
     theirs: LlamaCpp
     choice: Choice
     blocks: int
@@ -149,7 +150,7 @@ class Cell:
         program = compile_host(host)
         starts: dict[str, Callable[[], Peer]] = {
             name: partial(Peer, [program, self.twins.mlx], env={**os.environ, **settings})
-            for name, settings in self.choice.sides.items()
+            for name, settings in self.choice.sides_of(self.stored).items()
         }
         starts[LLAMA] = partial(self.theirs.start, self.twins.gguf, sequences, length)
         return starts

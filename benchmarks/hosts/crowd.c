@@ -132,9 +132,8 @@ static void answer(cow_mlx_model model, const task* asked) {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   static task asked;
-  cow_mlx_model model;
   check(cow_mlx_runtime_start(NULL));
-  check(cow_mlx_model_load(argv[1], NULL, &model));
+  cow_mlx_model model = load_model(argv[1]);
   printf("ready\n");
   fflush(stdout);
   while (read_task(&asked)) {

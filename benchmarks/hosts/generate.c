@@ -100,12 +100,11 @@ static void answer(cow_mlx_model model, cow_mlx_model draft, cow_mlx_context own
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 3) return 2;
   static task asked;
-  cow_mlx_model model;
   cow_mlx_model draft = 0;
   double begun = now();
   check(cow_mlx_runtime_start(NULL));
   double started = now();
-  check(cow_mlx_model_load(argv[1], NULL, &model));
+  cow_mlx_model model = load_model(argv[1]);
   double loaded = now();
   if (argc == 3) check(cow_mlx_model_load(argv[2], NULL, &draft));
   cow_mlx_context context = open_context(model, false);

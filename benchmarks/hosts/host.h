@@ -11,6 +11,18 @@ static inline void check(cow_mlx_status status) {
   exit(1);
 }
 
+/* Activations as the variable ACTIVATIONS says: "exact", "int8", or the library's own choice. */
+static inline cow_mlx_model load_model(const char* path) {
+  cow_mlx_model model;
+  cow_mlx_model_params params;
+  cow_mlx_model_params_init(&params, sizeof params);
+  const char* asked = getenv("ACTIVATIONS");
+  if (asked && strcmp(asked, "exact") == 0) params.activations = COW_MLX_ACTIVATIONS_EXACT;
+  if (asked && strcmp(asked, "int8") == 0) params.activations = COW_MLX_ACTIVATIONS_INT8;
+  check(cow_mlx_model_load(path, &params, &model));
+  return model;
+}
+
 /* Without shared prompts, every prompt is processed. */
 static inline cow_mlx_context open_context(cow_mlx_model model, bool share_prefix) {
   cow_mlx_context context;

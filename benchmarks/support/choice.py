@@ -14,6 +14,8 @@ from benchmarks.support.twins import FORMATS
 
 BLOCKS = {"S": 12, "M": 6, "L": 3}  # turns, by the model's size
 SMALL = ("S", "M")
+ACTIVATIONS = ("default", "exact", "int8")
+PACKED = ("4bit", "8bit")
 WORKLOADS = ("prefill", "decode", "rows8", "rows16", "start", "memory")
 
 
@@ -26,6 +28,7 @@ class Choice:
         formats: of the weights.
         workloads: what is measured of each model in each format.
         sides: the library's, by name: what their environment has besides.
+        activations: how the library computes with packed weights, a side for each way.
         blocks: how often each side has its turn; None: by the model's size.
         threads: of llama.cpp; the library has its own mind.
         folder: where llama.cpp and the models are kept.
@@ -36,16 +39,33 @@ class Choice:
     formats: tuple[str, ...] = tuple(FORMATS)
     workloads: tuple[str, ...] = WORKLOADS
     sides: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"library": {}})
+    activations: tuple[str, ...] = ("default",)
     blocks: int | None = None
     threads: int = os.cpu_count() or 1
     folder: Path = field(default_factory=cache_folder)
     amx: bool = True
 
+    def sides_of(self, stored: str) -> dict[str, dict[str, str]]:
+        """The library's sides for a format of weights: activations matter where they are packed."""
+        ways = self.activations if stored in PACKED else ("default",)
+        made = {}
+        for name, settings in self.sides.items():
+            for way in ways:
+                own = {} if way == "default" else {"ACTIVATIONS": way}
+                label = name if way == "default" else way if name == "library" else f"{name}, {way}"
+                made[label] = {**settings, **own}
+        return made
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen to a command line."""
     group = parser.add_argument_group("peers")
-    every = (("models", tuple(BLOCKS)), ("formats", tuple(FORMATS)), ("workloads", WORKLOADS))
+    every = (
+        ("models", tuple(BLOCKS)),
+        ("formats", tuple(FORMATS)),
+        ("workloads", WORKLOADS),
+        ("activations", ACTIVATIONS),
+    )
     for name, known in every:
         group.add_argument(
             f"--{name}", type=partial(_listed, known), metavar=",".join(known), default=None
@@ -69,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen(arguments: argparse.Namespace) -> Choice:
     """What a command line chose."""
-    names = ("models", "formats", "workloads", "blocks", "threads", "folder")
+    names = ("models", "formats", "workloads", "activations", "blocks", "threads", "folder")
     given = {name: getattr(arguments, name) for name in names}
     if arguments.side:
         given["sides"] = dict(arguments.side)

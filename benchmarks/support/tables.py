@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.support.paths import RESULTS, ROOT
 from benchmarks.support.peers_table import peers_table
+from benchmarks.support.roofline_table import roofline_table
 
 BEGIN, END = "<!-- benchmarks:begin -->\n", "<!-- benchmarks:end -->"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->"
+KERNELS_BEGIN, KERNELS_END = "<!-- kernels:begin -->\n", "<!-- kernels:end -->"
 PAGE = ROOT / "docs/guides/performance.md"
 START = "process start to first token, ms"
 
@@ -22,6 +24,8 @@ def pages() -> dict[Any, str]:
     for path, text in shown.items():
         fresh[path] = _replaced(path.read_text(), BEGIN, END, text)
     fresh[PAGE] = _replaced(fresh[PAGE], PEERS_BEGIN, PEERS_END, peers_table(_rows("peers")))
+    table = roofline_table(_rows("roofline"))
+    fresh[PAGE] = _replaced(fresh[PAGE], KERNELS_BEGIN, KERNELS_END, table)
     return fresh
 
 
