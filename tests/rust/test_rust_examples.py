@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from support.compiler import compile_c, run
@@ -63,3 +64,15 @@ def test_json(in_rust, in_c):
     sounds = [json.loads(line)["sound"] for line in done.stdout.splitlines()]
     assert sounds == ["moo", "hoot"]
     assert "It has 4 legs" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["regression", "kmeans"])
+def test_programs(in_rust, in_c, name):
+    same(in_rust(name), in_c(name))
+
+
+def test_network(in_rust):
+    done = in_rust("network")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, then, right = re.findall(r"[\d.]+", done.stdout)[:3]
+    assert (float(first) > 0.6, float(then) < 0.1, int(right) >= 125) == (True, True, True)
