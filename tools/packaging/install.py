@@ -252,7 +252,8 @@ def install(layout: Layout, destdir: str) -> None:
     target = layout.staged(destdir)
     before = listed(target.engine)
     parts = {(target.includedir / name).parent for name in headers()} - {target.includedir}
-    folders = (target.pkgconfigdir, target.cmakedir.parent, *sorted(parts), target.includedir)
+    inner = sorted(parts, reverse=True)  # a folder goes after those in it
+    folders = (target.pkgconfigdir, target.cmakedir.parent, *inner, target.includedir)
     made = [path for path in folders if path in before or not path.exists()]
     packages = replace_engine(target.engine)
     installed = [*install_files(layout, target, packages / "cowmlx" / "lib" / LIBRARY), *made]

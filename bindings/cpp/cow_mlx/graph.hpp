@@ -53,6 +53,12 @@ class Graph {
   }
 
   Ids node(std::string operation, const Ids& inputs, std::string attributes, std::size_t results) {
+    constexpr std::size_t most = 50000; /* nodes and results that the library takes */
+    if (results > most) {
+      refuse(operation + " has " + std::to_string(results) + " results, must have at most " +
+                 std::to_string(most),
+             "limit_exceeded");
+    }
     Node made{std::move(operation), {}, std::move(attributes), {}};
     for (Id input : inputs) made.inputs.push_back(input == no_value ? input : here(input));
     std::vector<Node>& nodes = scopes_[scope_].nodes;

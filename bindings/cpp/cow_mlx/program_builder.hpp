@@ -108,7 +108,8 @@ class Emitter {
   }
 };
 
-/* Between values and numbers, one value at least: each is the operation of the table. */
+/* Between values and numbers, one value at least: each is the operation of the table. equal() and
+ * not_equal() have no operators, which tell whether objects are the same. */
 inline Value operator+(const Operand& a, const Operand& b) {
   return Emitter::node("add", {a, b}, {}, 1)[0];
 }
@@ -145,9 +146,10 @@ class Function {
  private:
   friend class ProgramBuilder;
 
+  std::shared_ptr<detail::Graph> graph_;
   std::string name_;
   detail::Ids captured_;
-  std::size_t results_;
+  std::size_t results_ = 0;
 };
 
 /**
@@ -224,6 +226,7 @@ class ProgramBuilder {
       return ids(body(values(inputs)));
     });
     Function made;
+    made.graph_ = graph_;
     made.captured_ = graph_->captured({&written});
     made.results_ = written.outputs.size();
     made.name_ = graph_->function(written, made.captured_);
@@ -232,6 +235,9 @@ class ProgramBuilder {
 
   /** The results of a function. */
   Values call(const Function& function, const Values& inputs) {
+    if (function.graph_ != graph_) {
+      detail::Graph::refuse("a function is of another program", "conflict");
+    }
     return control("call", inputs, function.captured_, Attributes().set("function", function.name_),
                    function.results_);
   }

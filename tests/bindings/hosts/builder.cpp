@@ -149,6 +149,20 @@ static void a_body_may_give_a_value_twice_or_as_it_came() {
   for (std::size_t i = 2; i < 6; i++) EXPECT(found[i].values<float>() == of_x);
 }
 
+static void shapes_of_a_state_may_be_expressions() {
+  ProgramBuilder b;
+  auto x = b.input("x", Dtype::float32, {"n"});
+  auto thin = slice(x, {0}, {-1}, {2}), wide = pad(x, {{1, 2}});
+  auto state = b.while_loop(
+      {thin, wide, b.constant(0)}, [](const Values& s) { return s[2] < 2; },
+      [&](const Values& s) { return Values{s[0] + thin, s[1] * wide, s[2] + 1}; }, 5);
+  b.output("thin", state[0]);
+  b.output("wide", state[1]);
+  const auto found = b.build().run({{Floats{1, 2, 3, 4}, {4}}}, 2);
+  EXPECT((found[0].values<float>() == Floats{3, 9}));
+  EXPECT((found[1].values<float>() == Floats{0, 1, 8, 27, 64, 0, 0}));
+}
+
 static void sequences_are_gone_through() {
   ProgramBuilder b;
   auto rows = b.input("rows", Dtype::float32, {"n", 2});
@@ -211,6 +225,12 @@ static void what_is_wrong_is_told() {
   std::optional<Value> leaked;
   b.function({x}, [&](const Values& in) { return leaked = in[0], Values{in[0]}; });
   EXPECT(reason("used outside of it", [&] { *leaked + x; }) == "conflict");
+  auto foreign_function = other.function({foreign}, [](const Values& in) { return in; });
+  EXPECT(reason("a function is of another program", [&] { b.call(foreign_function, {x}); }) ==
+         "conflict");
+  EXPECT(reason("a function is of another program", [&] { b.call(Function(), {x}); }) ==
+         "conflict");
+  EXPECT(reason("split has 1000000000 results", [&] { split(x, 1000000000); }) == "limit_exceeded");
   /* The library's own words, where its answer is needed, and else as the program is made. */
   auto wrong = matmul(x, x);
   EXPECT(reason("matmul cannot take (n, 3) and (n, 3)", [&] { wrong * 2; }) == "conflict");
@@ -249,6 +269,7 @@ int main() {
   SCENARIO(constants_are_what_they_were);
   SCENARIO(loops_use_what_is_around_them);
   SCENARIO(a_body_may_give_a_value_twice_or_as_it_came);
+  SCENARIO(shapes_of_a_state_may_be_expressions);
   SCENARIO(sequences_are_gone_through);
   SCENARIO(a_function_is_called_again);
   SCENARIO(operations_give_what_the_table_says);

@@ -1,11 +1,12 @@
 //! Programs as Rust writes them.
 
 use std::cell::RefCell;
+use std::fmt;
 
 use crate::attributes::{Attributes, Dims, ToJson, list};
 use crate::element::{Dtype, Element};
 use crate::error::{Error, Result, Status};
-use crate::graph::{Body, Graph, Id, Refused, Type};
+use crate::graph::{Body, Graph, Id, MAX_RESULTS, Refused, Type};
 use crate::number::Number;
 use crate::owner::Owner;
 use crate::program::Program;
@@ -26,11 +27,18 @@ pub struct ProgramBuilder<'r> {
 }
 
 /// A function of a program, which may be called any number of times.
-#[derive(Clone, Debug)]
-pub struct Function {
+#[derive(Clone)]
+pub struct Function<'b> {
+    builder: &'b ProgramBuilder<'b>,
     name: String,
     captured: Vec<Id>,
     results: usize,
+}
+
+impl fmt::Debug for Function<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_tuple("Function").field(&self.name).finish()
+    }
 }
 
 impl<'r> ProgramBuilder<'r> {
@@ -95,17 +103,21 @@ impl<'r> ProgramBuilder<'r> {
         &'b self,
         like: &[Value<'b>],
         body: impl FnOnce(&[Value<'b>]) -> Vec<Value<'b>>,
-    ) -> Function {
+    ) -> Function<'b> {
         let types = self.types_or_any(like);
         let written = self.body(types, body);
         let mut graph = self.graph.borrow_mut();
         let captured = graph.captured(&[&written]);
         let name = graph.function(&written, &captured, false);
-        Function { name, captured, results: written.outputs.len() }
+        Function { builder: self, name, captured, results: written.outputs.len() }
     }
 
     /// The results of a function.
-    pub fn call<'b>(&'b self, function: &Function, inputs: &[Value<'b>]) -> Vec<Value<'b>> {
+    pub fn call<'b>(&'b self, function: &Function<'b>, inputs: &[Value<'b>]) -> Vec<Value<'b>> {
+        if !self.is(function.builder) {
+            let sentence = "a function is of another program".into();
+            return vec![self.value(Err(sentence)); function.results];
+        }
         let mut attributes = Attributes::default();
         attributes.set("function", &function.name);
         self.control("call", inputs, &function.captured, &attributes, function.results)
@@ -245,7 +257,7 @@ impl<'r> ProgramBuilder<'r> {
         let made = self.graph.borrow_mut().node(operation, inputs, attributes, results);
         match made {
             Ok(ids) => ids.into_iter().map(|id| self.value(Ok(id))).collect(),
-            Err(sentence) => vec![self.value(Err(sentence)); results],
+            Err(sentence) => vec![self.value(Err(sentence)); results.min(MAX_RESULTS)],
         }
     }
 
@@ -342,13 +354,14 @@ impl<'r> ProgramBuilder<'r> {
 
     /// A value's id; that of another one if the value is of another builder.
     fn own(&self, value: &Value<'_>) -> Id {
-        if std::ptr::eq(
-            std::ptr::from_ref(value.builder).cast::<()>(),
-            std::ptr::from_ref(self).cast(),
-        ) {
+        if self.is(value.builder) {
             return value.id;
         }
         self.value(Err("a value is of another program".into())).id
+    }
+
+    fn is(&self, other: &ProgramBuilder<'_>) -> bool {
+        std::ptr::addr_eq(self, other)
     }
 
     fn value(&self, made: Refused<Id>) -> Value<'_> {

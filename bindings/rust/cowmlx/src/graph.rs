@@ -61,6 +61,9 @@ pub(crate) struct Question {
     results: Vec<Id>,
 }
 
+/// Nodes and results that the library takes.
+pub(crate) const MAX_RESULTS: usize = 50_000;
+
 /// What is wrong: a sentence.
 pub(crate) type Refused<T> = Result<T, String>;
 
@@ -132,6 +135,10 @@ impl Graph {
         attributes: String,
         results: usize,
     ) -> Refused<Vec<Id>> {
+        if results > MAX_RESULTS {
+            let wanted = format!("must have at most {MAX_RESULTS}");
+            return Err(format!("{operation} has {results} results, {wanted}"));
+        }
         let here = |graph: &mut Self, id: &Option<Id>| id.map(|id| graph.here(id)).transpose();
         let inputs =
             inputs.iter().map(|id| here(self, id)).collect::<Refused<Vec<Option<Id>>>>()?;

@@ -1,4 +1,4 @@
-use cowmlx::operations::{Mean, Sum, Svd};
+use cowmlx::operations::{Mean, Slice, Sum, Svd};
 use cowmlx::{
     Array, Bf16, Complex64, Dtype, Element, F16, Input, ProgramBuilder, RunParams, Status,
 };
@@ -143,6 +143,24 @@ fn a_body_may_give_a_value_twice_or_as_it_came() {
 }
 
 #[test]
+fn shapes_of_a_state_may_be_expressions() {
+    let b = ProgramBuilder::new(runtime());
+    let x = b.input("x", Dtype::Float32, ["n"]);
+    let thin = x.slice_with([0], [-1], Slice::new().strides([2]));
+    let wide = x.pad([(1, 2)]);
+    let state = b.while_loop(
+        &[thin, wide, b.constant(0)],
+        |s| s[2].less(2),
+        |s| vec![s[0] + thin, s[1] * wide, s[2] + 1],
+        5,
+    );
+    b.output("thin", state[0]);
+    b.output("wide", state[1]);
+    let found = run(&b, &[Input::new(&[1f32, 2.0, 3.0, 4.0], &[4]).unwrap()], 2);
+    assert_eq!(found, [vec![3.0, 9.0], vec![0.0, 1.0, 8.0, 27.0, 64.0, 0.0, 0.0]]);
+}
+
+#[test]
 fn sequences_are_gone_through() {
     let b = ProgramBuilder::new(runtime());
     let rows = b.input("rows", Dtype::Float32, ("n", 2));
@@ -223,6 +241,15 @@ fn the_first_thing_that_is_wrong_is_told() {
         b.output("y", kept + x);
     });
     assert!(leaked.contains("a value of a body is used outside of it"), "{leaked}");
+    let function = message(|b| {
+        let other = ProgramBuilder::new(runtime());
+        let y = other.input("y", Dtype::Int8, ());
+        let foreign = other.function(&[y], <[_]>::to_vec);
+        b.output("y", b.call(&foreign, &[b.input("x", Dtype::Int8, ())])[0]);
+    });
+    assert!(function.contains("a function is of another program"), "{function}");
+    let many = message(|b| b.output("y", b.input("x", Dtype::Int8, ["n"]).split(i64::MAX)[0]));
+    assert!(many.contains("results, must have at most 50000"), "{many}");
     // The library's own words, where its answer is needed, and else as the program is made.
     for double in [false, true] {
         let wrong = message(|b| {
