@@ -84,6 +84,7 @@ TRAINING: dict[str, Any] = {
     "clip_norm": 0.0,
     "micro_batch": 0,
     "skip_non_finite": False,
+    "fine_tune": None,
 }
 
 FIT: dict[str, Any] = {
@@ -99,4 +100,9 @@ FIT: dict[str, Any] = {
     "min_delta": 0.0,
     "folder": None,
     "save_every": 0,
+    "lines": None,
+    "lines_file": None,
+    "validation_lines": None,
+    "validation_file": None,
+    "lines_options": None,
 }

@@ -71,7 +71,7 @@ class Engine:
         self.generations = Generations(self.runtime, self.models, self.contexts)
         self.arrays = Arrays(self.runtime)
         self.programs = Programs(self.runtime, self.arrays)
-        self.trainings = Trainings(self.runtime, self.arrays)
+        self.trainings = Trainings(self.runtime, self.models, self.arrays)
         self.operations = Operations(self.runtime, self.arrays)
         nouns = (
             self.runtime,

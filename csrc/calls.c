@@ -817,6 +817,24 @@ cow_mlx_status cow_mlx_training_create(cow_mlx_program program, const cow_mlx_tr
   return CALL(r);
 }
 
+cow_mlx_status cow_mlx_training_create_for_model(cow_mlx_model model, const cow_mlx_training_params* params, cow_mlx_training* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  cow_mlx_training_params effective;
+  TRY(COW_READ_PARAMS(training, OPERATION, params, &effective));
+  cow_training_create_for_model_args args = {
+      .model = model,
+      .params = &effective,
+      .out = out,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_CREATE_FOR_MODEL,
+      .deliver = cow_deliver,
+      .args = &args,
+  };
+  return CALL(r);
+}
+
 cow_mlx_status cow_mlx_training_fit(cow_mlx_training training, const cow_mlx_fit_params* params, cow_mlx_training_fn on_event, void* user_data) {
   BEGIN_CALL;
   REQUIRE(params);
@@ -921,6 +939,39 @@ cow_mlx_status cow_mlx_training_load(cow_mlx_training training, const char* fold
   };
   cow_request r = {
       .op = COW_OP_TRAINING_LOAD,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training, cow_mlx_adapter* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  cow_training_adapter_args args = {
+      .training = training,
+      .out = out,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_ADAPTER,
+      .deliver = cow_deliver,
+      .args = &args,
+      .training = training,
+  };
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_training_export(cow_mlx_training training, const char* folder, const char* options_json) {
+  BEGIN_CALL;
+  REQUIRE(folder);
+  cow_training_export_args args = {
+      .training = training,
+      .folder = folder,
+      .options_json = options_json,
+  };
+  cow_request r = {
+      .op = COW_OP_TRAINING_EXPORT,
       .deliver = cow_deliver,
       .args = &args,
       .training = training,

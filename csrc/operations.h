@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 715603110
+#define COW_BRIDGE_ABI 855973066
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -16,7 +16,6 @@ typedef enum cow_op {
   COW_OP_MEMORY_TRIM,
   COW_OP_MODEL_LOAD,
   COW_OP_MODEL_FREE,
-  COW_OP_MODEL_INSPECT,
   COW_OP_MODEL_INFO,
   COW_OP_MODEL_TOKENIZE,
   COW_OP_MODEL_DETOKENIZE,
@@ -60,6 +59,7 @@ typedef enum cow_op {
   COW_OP_PROGRAM_FREE,
   COW_OP_OPERATIONS_INFO,
   COW_OP_TRAINING_CREATE,
+  COW_OP_TRAINING_CREATE_FOR_MODEL,
   COW_OP_TRAINING_STEP,
   COW_OP_TRAINING_FIT,
   COW_OP_TRAINING_EVALUATE,
@@ -67,6 +67,8 @@ typedef enum cow_op {
   COW_OP_TRAINING_INFO,
   COW_OP_TRAINING_SAVE,
   COW_OP_TRAINING_LOAD,
+  COW_OP_TRAINING_ADAPTER,
+  COW_OP_TRAINING_EXPORT,
   COW_OP_TRAINING_FREE,
   COW_OP_COUNT
 } cow_op;
@@ -85,12 +87,6 @@ typedef struct cow_model_load_args {
 typedef struct cow_model_free_args {
   cow_mlx_model model;
 } cow_model_free_args;
-
-typedef struct cow_model_inspect_args {
-  const char* path;
-  int32_t kv_bits;
-  cow_text_out buffer;
-} cow_model_inspect_args;
 
 typedef struct cow_model_info_args {
   cow_mlx_model model;
@@ -333,6 +329,12 @@ typedef struct cow_training_create_args {
   cow_mlx_training* out;
 } cow_training_create_args;
 
+typedef struct cow_training_create_for_model_args {
+  cow_mlx_model model;
+  const cow_mlx_training_params* params;
+  cow_mlx_training* out;
+} cow_training_create_for_model_args;
+
 typedef struct cow_training_step_args {
   cow_mlx_training training;
   cow_values inputs;
@@ -370,6 +372,17 @@ typedef struct cow_training_load_args {
   cow_mlx_training training;
   const char* folder;
 } cow_training_load_args;
+
+typedef struct cow_training_adapter_args {
+  cow_mlx_training training;
+  cow_mlx_adapter* out;
+} cow_training_adapter_args;
+
+typedef struct cow_training_export_args {
+  cow_mlx_training training;
+  const char* folder;
+  const char* options_json;
+} cow_training_export_args;
 
 typedef struct cow_training_free_args {
   cow_mlx_training training;

@@ -93,7 +93,7 @@
  *   cow_mlx/embedding.h   Turning texts into vectors.
  *   cow_mlx/array.h       Arrays of numbers, to and from the host's memory.
  *   cow_mlx/program.h     Programs: computations on arrays, checked once and run many times.
- *   cow_mlx/training.h    Training: what makes a program's loss small, step by step.
+ *   cow_mlx/training.h    Training programs and language models.
  */
 #ifndef COW_MLX_H
 #define COW_MLX_H

@@ -305,6 +305,7 @@ cdef extern from "bridge.h" nogil:
         float clip_norm
         size_t micro_batch
         cbool skip_non_finite
+        const char* fine_tune
 
     ctypedef struct cow_mlx_fit_params:
         size_t struct_size
@@ -324,6 +325,11 @@ cdef extern from "bridge.h" nogil:
         double min_delta
         const char* folder
         size_t save_every
+        const char* lines
+        const char* lines_file
+        const char* validation_lines
+        const char* validation_file
+        const char* lines_options
 
     ctypedef struct cow_text:
         const char* data
@@ -436,6 +442,7 @@ cdef extern from "bridge.h" nogil:
         COW_OP_PROGRAM_FREE
         COW_OP_OPERATIONS_INFO
         COW_OP_TRAINING_CREATE
+        COW_OP_TRAINING_CREATE_FOR_MODEL
         COW_OP_TRAINING_STEP
         COW_OP_TRAINING_FIT
         COW_OP_TRAINING_EVALUATE
@@ -443,6 +450,8 @@ cdef extern from "bridge.h" nogil:
         COW_OP_TRAINING_INFO
         COW_OP_TRAINING_SAVE
         COW_OP_TRAINING_LOAD
+        COW_OP_TRAINING_ADAPTER
+        COW_OP_TRAINING_EXPORT
         COW_OP_TRAINING_FREE
         COW_OP_COUNT
 
@@ -660,6 +669,11 @@ cdef extern from "bridge.h" nogil:
         const cow_mlx_training_params* params
         cow_mlx_training* out
 
+    ctypedef struct cow_training_create_for_model_args:
+        cow_mlx_model model
+        const cow_mlx_training_params* params
+        cow_mlx_training* out
+
     ctypedef struct cow_training_step_args:
         cow_mlx_training training
         cow_values inputs
@@ -690,6 +704,15 @@ cdef extern from "bridge.h" nogil:
     ctypedef struct cow_training_load_args:
         cow_mlx_training training
         const char* folder
+
+    ctypedef struct cow_training_adapter_args:
+        cow_mlx_training training
+        cow_mlx_adapter* out
+
+    ctypedef struct cow_training_export_args:
+        cow_mlx_training training
+        const char* folder
+        const char* options_json
 
     ctypedef struct cow_training_free_args:
         cow_mlx_training training

@@ -100,6 +100,7 @@ cdef dict to_training_params(const cow_mlx_training_params* p):
         "clip_norm": p.clip_norm,
         "micro_batch": p.micro_batch,
         "skip_non_finite": p.skip_non_finite,
+        "fine_tune": to_string(p.fine_tune, "fine_tune"),
     }
 
 
@@ -117,6 +118,11 @@ cdef dict to_fit_params(const cow_mlx_fit_params* p):
         "min_delta": p.min_delta,
         "folder": to_string(p.folder, "folder"),
         "save_every": p.save_every,
+        "lines": to_string(p.lines, "lines"),
+        "lines_file": to_string(p.lines_file, "lines_file"),
+        "validation_lines": to_string(p.validation_lines, "validation_lines"),
+        "validation_file": to_string(p.validation_file, "validation_file"),
+        "lines_options": to_string(p.lines_options, "lines_options"),
     }
 
 
@@ -793,6 +799,20 @@ cdef int write_training_create(cow_request* r, object value) except -1:
     return 0
 
 
+cdef tuple read_training_create_for_model(cow_request* r):
+    cdef const cow_training_create_for_model_args* a = <const cow_training_create_for_model_args*> r.args
+    return (
+        a.model,
+        to_training_params(a.params),
+    )
+
+
+cdef int write_training_create_for_model(cow_request* r, object value) except -1:
+    cdef const cow_training_create_for_model_args* a = <const cow_training_create_for_model_args*> r.args
+    a.out[0] = value
+    return 0
+
+
 cdef tuple read_training_step(cow_request* r):
     cdef const cow_training_step_args* a = <const cow_training_step_args*> r.args
     return (
@@ -881,6 +901,32 @@ cdef tuple read_training_load(cow_request* r):
 
 
 cdef int write_training_load(cow_request* r, object value) except -1:
+    return 0
+
+
+cdef tuple read_training_adapter(cow_request* r):
+    cdef const cow_training_adapter_args* a = <const cow_training_adapter_args*> r.args
+    return (
+        a.training,
+    )
+
+
+cdef int write_training_adapter(cow_request* r, object value) except -1:
+    cdef const cow_training_adapter_args* a = <const cow_training_adapter_args*> r.args
+    a.out[0] = value
+    return 0
+
+
+cdef tuple read_training_export(cow_request* r):
+    cdef const cow_training_export_args* a = <const cow_training_export_args*> r.args
+    return (
+        a.training,
+        to_string(a.folder, "folder"),
+        to_string(a.options_json, "options_json"),
+    )
+
+
+cdef int write_training_export(cow_request* r, object value) except -1:
     return 0
 
 
@@ -1045,6 +1091,9 @@ METHODS[<int> COW_OP_OPERATIONS_INFO] = "operations_info"
 READERS[<int> COW_OP_TRAINING_CREATE] = read_training_create
 WRITERS[<int> COW_OP_TRAINING_CREATE] = write_training_create
 METHODS[<int> COW_OP_TRAINING_CREATE] = "training_create"
+READERS[<int> COW_OP_TRAINING_CREATE_FOR_MODEL] = read_training_create_for_model
+WRITERS[<int> COW_OP_TRAINING_CREATE_FOR_MODEL] = write_training_create_for_model
+METHODS[<int> COW_OP_TRAINING_CREATE_FOR_MODEL] = "training_create_for_model"
 READERS[<int> COW_OP_TRAINING_STEP] = read_training_step
 WRITERS[<int> COW_OP_TRAINING_STEP] = write_training_step
 METHODS[<int> COW_OP_TRAINING_STEP] = "training_step"
@@ -1066,6 +1115,12 @@ METHODS[<int> COW_OP_TRAINING_SAVE] = "training_save"
 READERS[<int> COW_OP_TRAINING_LOAD] = read_training_load
 WRITERS[<int> COW_OP_TRAINING_LOAD] = write_training_load
 METHODS[<int> COW_OP_TRAINING_LOAD] = "training_load"
+READERS[<int> COW_OP_TRAINING_ADAPTER] = read_training_adapter
+WRITERS[<int> COW_OP_TRAINING_ADAPTER] = write_training_adapter
+METHODS[<int> COW_OP_TRAINING_ADAPTER] = "training_adapter"
+READERS[<int> COW_OP_TRAINING_EXPORT] = read_training_export
+WRITERS[<int> COW_OP_TRAINING_EXPORT] = write_training_export
+METHODS[<int> COW_OP_TRAINING_EXPORT] = "training_export"
 READERS[<int> COW_OP_TRAINING_FREE] = read_training_free
 WRITERS[<int> COW_OP_TRAINING_FREE] = write_training_free
 METHODS[<int> COW_OP_TRAINING_FREE] = "training_free"

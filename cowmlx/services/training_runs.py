@@ -5,7 +5,7 @@ from __future__ import annotations
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.training.array_data import pieces, rows_of
-from cowmlx.training.fit import Event
+from cowmlx.training.fit import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cowmlx.training.training import Training
 
 PRIORITY = -1
+_OPTIONS = ("seed", "clip_value", "clip_norm", "micro_batch", "skip_non_finite")
 
 
 class Trainee:
@@ -28,18 +29,28 @@ class Trainee:
 
     Args:
         training: the training.
-        inputs: the names of what a batch has.
+        inputs: the names of what a batch has; None of a language model.
         options: that were given, all of them; a saved training has the same.
 
     Attributes:
         run: the call that is running on it.
+        data: what the last fit made of lines.
     """
 
-    def __init__(self, training: Training, inputs: list[str], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, training: Training, inputs: list[str] | None, options: Mapping[str, Any]
+    ) -> None:
         self.training = training
         self.inputs = inputs
         self.options = options
         self.run: TrainingRun | None = None
+        self.data: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, training: Training, inputs: list[str] | None, params: Mapping[str, Any]) -> Trainee:
+        """Return one of a training that was made with some params."""
+        options = {name: params[name] for name in _OPTIONS}
+        return cls(training, inputs, {"optimizer": training.optimizer.described, **options})
 
     def require_idle(self) -> None:
         """Check that no call runs on it.
@@ -94,7 +105,7 @@ class TrainingRun(SteppedCall):
         return None
 
     def _tell(self, told: Any) -> None:
-        if isinstance(told, Event):
+        if isinstance(told, Report):
             self._call.post_training(told)
         elif isinstance(told, Request):
             self._call.ask_batch(told.step, told.count)
@@ -161,8 +172,7 @@ class HostData:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go to a place; the host is asked by the step, so this is what is told alone."""
-        if state.get("data", ...) is None:
-            self._epoch, self._index = int(state["epoch"]), int(state["index"])
+        self._epoch, self._index = int(state["epoch"]), int(state["index"])
 
 
 class HostBatch:

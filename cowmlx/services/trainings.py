@@ -7,20 +7,20 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from cowmlx._constants import KIND_PROGRAM, KIND_TRAINING
+from cowmlx._constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.calls import keeps_call
-from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
+from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files
+from cowmlx.services.training_params import limits_of, require_unset, settings_of
 from cowmlx.services.training_runs import PRIORITY, HostData, Trainee, TrainingRun
-from cowmlx.training import optimizers
 from cowmlx.training.array_data import ArrayData, Rows, pieces, rows_of
 from cowmlx.training.fit import Fit, Limits, of_evaluation, of_step
 from cowmlx.training.options import shown
 from cowmlx.training.program_objective import ProgramObjective
-from cowmlx.training.training import Settings, Training
+from cowmlx.training.training import Training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from cowmlx.arrays.table import Held
     from cowmlx.calls import Call
     from cowmlx.services.arrays import Arrays
+    from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime
-    from cowmlx.training.fit import Event
+    from cowmlx.training.fit import Report, Save
     from cowmlx.training.objective import DataSource, Objective
 
 
@@ -40,11 +41,13 @@ class Trainings:
 
     Args:
         runtime: what all calls work with.
+        models: those that can be trained.
         arrays: the arrays that data are given in.
     """
 
-    def __init__(self, runtime: Runtime, arrays: Arrays) -> None:
+    def __init__(self, runtime: Runtime, models: Models, arrays: Arrays) -> None:
         self._runtime = runtime
+        self._models = models
         self._arrays = arrays
 
     def get(self, handle: int) -> Trainee:
@@ -58,17 +61,32 @@ class Trainings:
     def training_create(self, handle: int, params: dict[str, Any]) -> int:
         """Open a training of a program."""
         program: Program = self._runtime.handles.get(KIND_PROGRAM, handle)  # type: ignore[assignment]
-        settings = _settings(params)
+        settings = settings_of(params)
+        if params["fine_tune"] is not None:
+            raise InvalidArgument(
+                "fine_tune is set, but it is an option of models; train says what is trained of a "
+                "program",
+                reason="conflict",
+                argument="fine_tune",
+                other="train",
+            )
         with mx.stream(self._arrays.stream):
             given = self._initial(params)
             objective = ProgramObjective(program, given, settings.seed, params["train"] or None)
             training = Training(objective, settings)
-        options = {
-            "optimizer": training.optimizer.described,
-            **{name: params[name] for name in ("seed", "clip_value", "clip_norm")},
-            **{name: params[name] for name in ("micro_batch", "skip_non_finite")},
-        }
-        trainee = Trainee(training, objective.inputs, options)
+        return self._open(Trainee.of(training, objective.inputs, params))
+
+    @keeps_call
+    def training_create_for_model(self, call: Call, handle: int, params: dict[str, Any]) -> None:
+        """Open a training of a language model."""
+        from cowmlx.services import language_trainings as language  # late: few hosts need it
+
+        model = self._models.get(handle)
+        steps = language.make(model, params, settings_of(params))
+        making = language.Making(call, model, steps, self._runtime.streams, self._open)
+        self._runtime.scheduler.add(making)
+
+    def _open(self, trainee: Trainee) -> int:
         return self._runtime.handles.add(KIND_TRAINING, trainee)
 
     def _initial(self, params: dict[str, Any]) -> dict[str, mx.array]:
@@ -94,11 +112,11 @@ class Trainings:
                     raise BadState("an array of inputs is still to be made by a run")
                 values.append(value)
         inputs.clear()
-        rows_of(values, trainee.inputs)
+        rows_of(values, _inputs(trainee))
         batch = Rows(pieces(values, trainee.options["micro_batch"]))
         began = perf_counter()
 
-        def steps() -> Generator[Any, None, Event]:
+        def steps() -> Generator[Any, None, Report]:
             step = yield from trainee.training.advance(batch)
             return of_step(trainee.training, step, perf_counter() - began)
 
@@ -109,6 +127,14 @@ class Trainings:
         """Make steps until an end."""
         trainee = self.get(handle)
         trainee.require_idle()
+        folder = params["folder"]
+        save = (lambda: training_files.save(trainee, folder)) if folder else None
+        if trainee.inputs is None:
+            self._require_lines(call, params)
+            is_evaluated = not (params["validation_lines"] is params["validation_file"] is None)
+            limits = limits_of(params, is_evaluated, False)
+            self._run(call, handle, trainee, _on_lines(trainee, params, limits, save))
+            return
         data = self._data(call, trainee, params)
         validation = None
         if params["validation"]:
@@ -116,23 +142,44 @@ class Trainings:
             rows_of(values, trainee.inputs, "validation")
             micro_batch = trainee.options["micro_batch"]
             validation = ArrayData(values, params["batch_size"], micro_batch, None)
-        limits = _limits(params, validation is not None, isinstance(data, HostData))
-        folder = params["folder"]
-        save = (lambda: training_files.save(trainee, folder)) if folder else None
+        limits = limits_of(params, validation is not None, isinstance(data, HostData))
         with mx.stream(self._arrays.stream):
             fit = Fit(trainee.training, data, validation, limits, save)
         self._run(call, handle, trainee, fit.run())
+
+    def _require_lines(self, call: Call, params: dict[str, Any]) -> None:
+        from cowmlx.services import language_trainings as language
+
+        language.require_lines(params)
+        if call.brings_batches:
+            raise InvalidArgument(
+                "next_batch is set, but a language model is trained on lines or lines_file",
+                reason="conflict",
+                argument="next_batch",
+                other="lines",
+            )
 
     @keeps_call
     def training_evaluate(self, call: Call, handle: int, params: dict[str, Any]) -> None:
         """Evaluate on data."""
         trainee = self.get(handle)
         trainee.require_idle()
-        _require_unset(params)
-        data = self._data(call, trainee, {**params, "shuffle": False})
+        require_unset(params)
+        params = {**params, "shuffle": False}
         began = perf_counter()
+        given: DataSource | None = None
+        if trainee.inputs is None:
+            self._require_lines(call, params)
+        else:
+            given = self._data(call, trainee, params)
 
-        def steps() -> Generator[Any, None, Event]:
+        def steps() -> Generator[Any, None, Report]:
+            data = given
+            if data is None:
+                from cowmlx.services import language_trainings as language
+
+                data = yield from language.read(trainee, params)
+                assert data is not None
             found = yield from trainee.training.evaluate(data)
             return of_evaluation(trainee.training, found, perf_counter() - began)
 
@@ -171,10 +218,14 @@ class Trainings:
         return is_canceled
 
     def _data(self, call: Call, trainee: Trainee, params: dict[str, Any]) -> DataSource:
+        from cowmlx.services.language_trainings import require_no_lines
+
+        require_no_lines(params)
+        inputs = _inputs(trainee)
         micro_batch = trainee.options["micro_batch"]
         if not params["inputs"]:
             if call.brings_batches:
-                return HostData(call, self._arrays, trainee.inputs, micro_batch)
+                return HostData(call, self._arrays, inputs, micro_batch)
             raise InvalidArgument(
                 "there are no data: inputs_count is 0 and next_batch is NULL",
                 reason="missing",
@@ -188,7 +239,7 @@ class Trainings:
                 other="next_batch",
             )
         values = self._values(params["inputs"])
-        rows_of(values, trainee.inputs)
+        rows_of(values, inputs)
         seed = trainee.training.settings.seed if params["shuffle"] else None
         return ArrayData(values, params["batch_size"], micro_batch, seed)
 
@@ -222,7 +273,7 @@ class Trainings:
             "epoch": (training.place or {}).get("epoch", 0),
             "learning_rate": None if math.isnan(rate) else rate,
             "optimizer": training.optimizer.described,
-            "inputs": trainee.inputs,
+            "inputs": trainee.inputs or [],
             "parameters": [
                 {
                     "name": name,
@@ -235,6 +286,7 @@ class Trainings:
             "best": {"step": best.step, "loss": best.loss} if best.parameters else None,
             "seed": training.settings.seed,
             "running": trainee.run is not None,
+            "data": trainee.data,
         }
 
     def training_free(self, handle: int) -> None:
@@ -243,6 +295,35 @@ class Trainings:
         self._runtime.handles.remove(KIND_TRAINING, handle)
         freed = Canceled("the training was freed", reason="freed")
         self._runtime.abandon(freed, trainee)
+
+    # --------------------------------------------------------- Language models
+
+    def training_adapter(self, handle: int) -> int:
+        """Open what was trained as an adapter."""
+        from cowmlx.services import language_trainings as language
+        from cowmlx.services.adapters import Adapter
+        from cowmlx.training.language import publishing
+
+        objective = language.objective_of(self.get(handle))
+        stream = self._runtime.streams.take()
+        try:
+            with mx.stream(stream):
+                adapted = publishing.published(objective)
+        finally:
+            self._runtime.streams.give_back(stream)
+        adapter = Adapter(objective.model, adapted)
+        return self._runtime.handles.add(KIND_ADAPTER, adapter)
+
+    @keeps_call
+    def training_export(self, call: Call, handle: int, folder: str, options: str | None) -> None:
+        """Write what was trained as mlx-lm reads it."""
+        from cowmlx.services import language_trainings as language
+        from cowmlx.training.language import export
+
+        trainee = self.get(handle)
+        objective = language.objective_of(trainee)
+        steps = export.export(objective, folder, **language.export_options(options))
+        self._runtime.scheduler.add(Saving(call, trainee, steps, self._arrays.stream))
 
 
 class Saving(SteppedCall):
@@ -263,81 +344,36 @@ class Saving(SteppedCall):
         super().__init__(call, steps, stream, trainee)
 
 
+def _on_lines(
+    trainee: Trainee, params: dict[str, Any], limits: Limits, save: Save | None
+) -> Generator[Any, None, None]:
+    """Read the lines, then fit."""
+    from cowmlx.services import language_trainings as language
+
+    data = yield from language.read(trainee, params)
+    validation = yield from language.read(trainee, params, is_validation=True)
+    assert data is not None
+    trainee.data = data.info()
+    yield from Fit(trainee.training, data, validation, limits, save).run()
+
+
+def _inputs(trainee: Trainee) -> list[str]:
+    """Return what a batch of arrays has.
+
+    Raises:
+        Unsupported: the training is of a language model.
+    """
+    if trainee.inputs is None:
+        raise Unsupported(
+            "inputs are arrays, but a language model is trained on lines: use training_fit",
+            argument="inputs",
+        )
+    return trainee.inputs
+
+
 def _parameters(objective: Objective) -> dict[str, mx.array]:
     """Return the parameters, with those that are not trained where an objective tells them."""
     found: dict[str, mx.array] = (
         getattr(objective, "all_parameters", None) or objective.parameters()
     )
     return found
-
-
-def _settings(params: dict[str, Any]) -> Settings:
-    for name in ("clip_value", "clip_norm"):
-        if not (math.isfinite(params[name]) and params[name] >= 0):
-            raise OutOfRange(name, params[name], "0 or more")
-    return Settings(
-        params["optimizer"] or optimizers.DEFAULT,
-        params["seed"],
-        params["clip_value"],
-        params["clip_norm"],
-        bool(params["skip_non_finite"]),
-    )
-
-
-def _limits(params: dict[str, Any], is_evaluated: bool, ends: bool) -> Limits:
-    """Return when a fit ends.
-
-    Raises:
-        InvalidArgument: it would not, or an option has nothing to work on.
-    """
-    if not (params["steps"] or params["epochs"] or ends):
-        raise InvalidArgument(
-            "nothing ends the fit: steps and epochs are 0", reason="missing", argument="steps"
-        )
-    if params["event_every"] < 1:
-        raise OutOfRange("event_every", params["event_every"], "1 or more")
-    if not (math.isfinite(params["min_delta"]) and params["min_delta"] >= 0):
-        raise OutOfRange("min_delta", params["min_delta"], "0 or more")
-    for name in ("evaluate_every", "patience", "min_delta"):
-        if params[name] and not is_evaluated:
-            raise _lacks(name, params[name], "validation")
-    if params["save_every"] and not params["folder"]:
-        raise _lacks("save_every", params["save_every"], "folder")
-    if params["folder"] is not None and not params["save_every"]:
-        raise _lacks("folder", shown(params["folder"]), "save_every")
-    return Limits(
-        params["steps"],
-        params["epochs"],
-        params["event_every"],
-        params["evaluate_every"],
-        params["patience"],
-        params["min_delta"],
-        params["save_every"],
-    )
-
-
-def _lacks(name: str, value: object, other: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{name} is {value}, but there is no {other}",
-        reason="conflict",
-        argument=name,
-        other=other,
-    )
-
-
-_OF_DATA = ("inputs", "batch_size", "shuffle", "event_every")
-
-
-def _require_unset(params: dict[str, Any]) -> None:
-    """Check that no option is set that an evaluation would ignore.
-
-    Raises:
-        InvalidArgument: one is.
-    """
-    for name, value in params.items():
-        if name not in _OF_DATA and value:
-            raise InvalidArgument(
-                f"{name} is set, but an evaluation only has inputs or next_batch, and batch_size",
-                reason="unknown_option",
-                argument=name,
-            )

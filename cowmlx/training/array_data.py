@@ -132,8 +132,5 @@ class ArrayData:
         return [self._rows, self._size, self._seed is not None]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a place; that of other data is their beginning."""
-        if state.get("data") == self._data:
-            self._epoch, self._index = int(state["epoch"]), int(state["index"])
-        else:
-            self._epoch = self._index = 0
+        """Go to a place in these data."""
+        self._epoch, self._index = int(state["epoch"]), int(state["index"])

@@ -50,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Event:
+class Report:
     """What a host is told: ``cow_mlx_training_event``, whose members say what they are."""
 
     kind: int
@@ -72,9 +72,9 @@ class Event:
     finish: int = FIT_NONE
 
 
-def of_step(training: Training, step: Step, elapsed: float) -> Event:
+def of_step(training: Training, step: Step, elapsed: float) -> Report:
     """Return the event of a single step."""
-    return Event(
+    return Report(
         TRAINING_STEP,
         training.step,
         targets=step.targets,
@@ -89,9 +89,9 @@ def of_step(training: Training, step: Step, elapsed: float) -> Event:
     )
 
 
-def of_evaluation(training: Training, found: Evaluation, elapsed: float) -> Event:
+def of_evaluation(training: Training, found: Evaluation, elapsed: float) -> Report:
     """Return the event of an evaluation alone."""
-    return Event(
+    return Report(
         TRAINING_EVALUATION,
         training.step,
         targets=found.targets,
@@ -112,7 +112,7 @@ Save = Callable[[], Generator[None, None, None]]
 class Fit:
     """Steps until an end, as a generator that yields after each bounded piece of work.
 
-    It yields an :class:`Event` for the host, what :meth:`Asking.request` returns, or None. What is
+    It yields an :class:`Report` for the host, what :meth:`Asking.request` returns, or None. What is
     due is told by the training's own state, so that one which was saved goes on as if it had not
     been.
 
@@ -144,7 +144,8 @@ class Fit:
         self._saved = -1
         self._last: Evaluation | None = None
         self._asked = -1
-        if training.place is not None:
+        # Other data begin at their beginning.
+        if training.place and training.place.get("data") == data.state().get("data"):
             data.set_state(training.place)
 
     def run(self) -> Turns:
@@ -269,7 +270,7 @@ class Fit:
             known.append(self._training.step + max(0, left))
         return min(known, default=0)
 
-    def _step_event(self) -> Event:
+    def _step_event(self) -> Report:
         now = perf_counter()
         window, self._window = self._window, []
         targets = sum(step.targets for step in window)
@@ -287,7 +288,7 @@ class Fit:
             tokens_per_second=targets / max(seconds, 1e-9),
         )
 
-    def _event(self, kind: int, finish: int = FIT_NONE, **known: Any) -> Event:
+    def _event(self, kind: int, finish: int = FIT_NONE, **known: Any) -> Report:
         training = self._training
         elapsed = perf_counter() - self._began
         steps, made = self._steps(), training.step - self._first
@@ -299,7 +300,7 @@ class Fit:
                 "accuracy": self._last.accuracy,
                 "perplexity": self._last.perplexity,
             }
-        return Event(
+        return Report(
             kind,
             training.step,
             steps=steps,

@@ -174,10 +174,10 @@ def read(
     for key in value:
         if key not in known and key not in others:
             raise InvalidArgument(
-                f"{place} has the key {shown(key)}, must be one of {accepted}",
+                f"{place}.{key[:MAX_SHOWN]} is no option here; they are {accepted}",
                 reason="unknown_option",
                 argument=f"{place}.{key[:MAX_SHOWN]}",
-                value=shown(key),
+                value=key[:MAX_SHOWN],
                 accepted=accepted,
             )
     found: dict[str, Any] = {}

@@ -80,7 +80,7 @@ def check(
         state = None
     if not isinstance(state, dict) or not _is_state(state):
         raise BadFormat("its state cannot be read")
-    own = json.loads(json.dumps(dict(options)))
+    own = json_text.parse(json.dumps(dict(options)))
     given = state["options"]
     if given != own:
         names = [name for name in own if given.get(name) != own[name]] or ["options"]

@@ -1,8 +1,9 @@
-/* Training: what makes a program's loss small, step by step.
+/* Training: what makes the loss of a program or of a language model small, step by step.
  * Part of cow_mlx.h, which is what hosts include. */
 #ifndef COW_MLX_TRAINING_H
 #define COW_MLX_TRAINING_H
 
+#include "model.h"
 #include "program.h"
 
 #ifdef __cplusplus
@@ -74,6 +75,11 @@ typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t coun
  * ("init", "decay_rate", "step_size"), exponential_decay ("init", "decay_rate"), join_schedules
  * ("schedules", "boundaries"); or "constant" ("value"), or "warmup" ("steps", "init", "then"),
  * which grows linearly to where the schedule "then" begins.
+ *
+ * fine_tune is of cow_mlx_training_create_for_model() alone: a JSON object with "type" (lora, dora
+ * or full; lora), "rank" (8), "scale" (20), "dropout" (0), "num_layers" (counted from the last; -1:
+ * all), "keys" (names of the layers that get an adapter; null: all that can) and "grad_checkpoint"
+ * (false; true computes activations again, which takes less memory and more time).
  */
 typedef struct cow_mlx_training_params {
   size_t struct_size;
@@ -84,25 +90,38 @@ typedef struct cow_mlx_training_params {
   const char* const* initial_names;    /**< parameters that begin as arrays, not as "init" says */
   const cow_mlx_array* initial_arrays; /**< one for each; they may be freed then */
   size_t initial_count;                /**< 0 (default): none */
-  uint64_t seed;        /**< of "init", of the order of data and of an input "key"; default 0 */
-  float clip_value;     /**< the gradients' elements are brought within ±it; 0 (default): not */
-  float clip_norm;      /**< then their norm, over all, is brought to it at most, as mlx's
-                             clip_grad_norm does it; 0 (default): not */
-  size_t micro_batch;   /**< rows that are computed at once; their gradients are summed up, and
-                             divided by all targets of the batch. 0 (default): all rows */
-  bool skip_non_finite; /**< leave a step out whose loss or gradient is not finite; default false:
-                             it is an error, and nothing is changed */
+  uint64_t seed;         /**< of "init", of the order of data and of an input "key"; default 0 */
+  float clip_value;      /**< the gradients' elements are brought within ±it; 0 (default): not */
+  float clip_norm;       /**< then their norm, over all, is brought to it at most, as mlx's
+                              clip_grad_norm does it; 0 (default): not */
+  size_t micro_batch;    /**< rows that are computed at once; their gradients are summed up, and
+                              divided by all targets of the batch. 0 (default): all rows */
+  bool skip_non_finite;  /**< leave a step out whose loss or gradient is not finite; default false:
+                              it is an error, and nothing is changed */
+  const char* fine_tune; /**< JSON: what is trained of a model; or NULL (default): LoRA */
 } cow_mlx_training_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
 COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* params, size_t size);
 
+/**
+ * A language model is trained on lines, each a JSON object: with "messages", and "tools" if there
+ * are any, which the model's chat template renders; with "prompt" and "completion"; or with "text".
+ * All that is malformed is refused with the numbers of its lines. batch_size 0 is 4 rows; with
+ * shuffle rows of similar length come together.
+ *
+ * lines_options is a JSON object with "max_seq_length" (the most tokens of a row; 2048, or the
+ * model's context length if that is less), "long_rows" (cut or refuse; cut), "mask_prompt" (false;
+ * true learns the completion, or a chat's last message, alone) and "packing" (false; true puts
+ * short rows behind each other).
+ */
 typedef struct cow_mlx_fit_params {
   size_t struct_size;
   size_t steps;       /**< of the training, where the fit ends, those of earlier fits included;
                            0 (default): no limit */
   size_t epochs;      /**< of the data; 0 (default): no limit */
-  size_t batch_size;  /**< rows; 0 (default): all. The last batch of an epoch may be smaller */
+  size_t batch_size;  /**< rows; 0 (default): all, or 4 of lines. The last batch of an epoch may be
+                         smaller */
   bool shuffle;       /**< the rows have another order in each epoch, of the seed; default true */
   size_t event_every; /**< steps between two events of steps, at least 1; default 1 */
   const cow_mlx_array* inputs;     /**< the data: one for each input of the program, in their order,
@@ -112,12 +131,18 @@ typedef struct cow_mlx_fit_params {
   void* user_data;                 /**< of next_batch */
   const cow_mlx_array* validation; /**< data like inputs, to evaluate on */
   size_t validation_count;         /**< 0 (default): none */
-  size_t evaluate_every; /**< steps between two evaluations; 0 (default): after each epoch */
-  size_t patience;       /**< evaluations in a row without a better one after which the fit ends,
-                              and the parameters become those of the best; 0 (default): none */
-  double min_delta;      /**< how much lower a loss has to be to be better; default 0 */
-  const char* folder;    /**< where save_every saves; or NULL (default) */
-  size_t save_every;     /**< steps after which the training is saved; 0 (default): never */
+  size_t evaluate_every;  /**< steps between two evaluations; 0 (default): after each epoch */
+  size_t patience;        /**< evaluations in a row without a better one after which the fit ends,
+                               and the parameters become those of the best; 0 (default): none */
+  double min_delta;       /**< how much lower a loss has to be to be better; default 0 */
+  const char* folder;     /**< where save_every saves; or NULL (default) */
+  size_t save_every;      /**< steps after which the training is saved; 0 (default): never */
+  const char* lines;      /**< of a language model: examples, a JSON object in each line; or
+                               NULL (default) */
+  const char* lines_file; /**< or a file of them; or NULL (default) */
+  const char* validation_lines; /**< likewise to evaluate on; or NULL (default) */
+  const char* validation_file;  /**< or NULL (default) */
+  const char* lines_options;    /**< JSON: how lines become rows; or NULL (default) */
 } cow_mlx_fit_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -143,7 +168,23 @@ COW_MLX_API cow_mlx_status cow_mlx_training_create(cow_mlx_program program,
                                                    cow_mlx_training* out);
 
 /**
- * Make a step on a batch.
+ * Make a training of a loaded language model: LoRA, DoRA or all weights, as params.fine_tune says.
+ *
+ * What is trained is a copy that shares all other weights with the model; contexts go on with the
+ * model as it is. Quantized weights can have LoRA. It is trained on lines.
+ *
+ * @param model  may be freed then
+ * @param out    receives the handle
+ * @retval COW_MLX_EINVAL        also: an option of programs, such as train and initial_names
+ * @retval COW_MLX_EUNSUPPORTED  a model, or layers of it, that cannot be trained so
+ * @retval COW_MLX_ECANCELED     the model was freed meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_create_for_model(cow_mlx_model model,
+                                                             const cow_mlx_training_params* params,
+                                                             cow_mlx_training* out);
+
+/**
+ * Make a step on a batch. Of a language model it is refused: that is trained on lines.
  *
  * @param inputs  count values: the program's inputs without its parameters, in their order, whose
  *                first axis is that of the rows
@@ -202,7 +243,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_parameter(cow_mlx_training training,
 /**
  * Describe a training as a JSON object: "step", "skipped", "epoch", "learning_rate", "optimizer"
  * (all its options), "parameters" (names, dtypes, shapes and whether each is trained), "inputs",
- * "best" ("step" and "loss"), "seed", "running".
+ * "best" ("step" and "loss"), "seed", "running", "data" (what the last fit made of lines).
  *
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */
@@ -230,6 +271,31 @@ COW_MLX_API cow_mlx_status cow_mlx_training_save(cow_mlx_training training, cons
  * @retval COW_MLX_ESTATE   another call is running on the training
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_load(cow_mlx_training training, const char* folder);
+
+/**
+ * Open what was trained of a language model as an adapter, also while a fit runs. What is trained
+ * later does not change it: contexts take the next one with cow_mlx_context_set_adapter().
+ *
+ * @param out  receives the handle
+ * @retval COW_MLX_EUNSUPPORTED  the training is of a program
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
+                                                    cow_mlx_adapter* out);
+
+/**
+ * Write what was trained of a language model as mlx-lm reads it, whole or not at all: an adapter,
+ * or a model where all weights were trained.
+ *
+ * @param folder        is made; an earlier export there is replaced
+ * @param options_json  an object with "fuse" (true: a model that has the adapter in its weights)
+ *                      and "dequantize" (true: weights of 16 or 32 bits in place of packed ones
+ *                      that had an adapter); may be NULL
+ * @retval COW_MLX_EUNSUPPORTED  the training is of a program
+ * @retval COW_MLX_ENOENT        the folder that it is in is missing
+ * @retval COW_MLX_EIO           it cannot be written, or something else is there, which stays
+ */
+COW_MLX_API cow_mlx_status cow_mlx_training_export(cow_mlx_training training, const char* folder,
+                                                   const char* options_json);
 
 /**
  * End the call that runs on a training, within one micro-batch. It fails with COW_MLX_ECANCELED,

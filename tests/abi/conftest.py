@@ -16,6 +16,10 @@ from support.paths import CALF
 from support.signatures import FUNCTIONS
 from support.trainings import Trainings
 
+# What is trained of a model in calls that programs' trainings do not have.
+SMALL = {"rank": 1, "num_layers": 1}
+OF_MODELS = ("cow_mlx_training_adapter", "cow_mlx_training_export")
+
 
 @pytest.fixture(scope="session")
 def paths(lib: Library, calf: int, tmp_path_factory) -> dict[str, Path]:
@@ -32,6 +36,7 @@ def paths(lib: Library, calf: int, tmp_path_factory) -> dict[str, Path]:
         "cow_mlx_context_load": folder / "saved",
         "cow_mlx_training_save": folder / "training",
         "cow_mlx_training_load": folder / "trained",
+        "cow_mlx_training_export": folder / "exported",
         "cow_mlx_arrays_save": folder / "written.safetensors",
         "cow_mlx_arrays_load": folder / "arrays.safetensors",
         "cow_mlx_arrays_info": folder / "arrays.safetensors",
@@ -52,12 +57,16 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     trainings = Trainings(lib)
     training = trainings.create(trainable)
     trainings.save(training, paths["cow_mlx_training_load"])
+    of_models: list[int] = []
 
     def call_of(function: str) -> Call:
         handles = {"model": calf, "context": context, "array": array.value, "program": program}
         handles["training"] = training
         if function == "cow_mlx_training_create":
             handles["program"] = trainable
+        if function in OF_MODELS:
+            of_models.append(trainings.create_for_model(calf, fine_tune=SMALL))
+            handles["training"] = of_models[-1]
         names = [name for name, _ in FUNCTIONS[function][1]]
         if "adapter" in names:
             adapters.append(lib.load_adapter(calf, paths["cow_mlx_adapter_load"]))
@@ -71,7 +80,8 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     yield call_of
     lib.c.cow_mlx_context_free(context)
     lib.c.cow_mlx_array_free(array)
-    lib.c.cow_mlx_training_free(training)
+    for handle in (training, *of_models):
+        lib.c.cow_mlx_training_free(handle)
     for handle in (program, trainable):
         lib.c.cow_mlx_program_free(handle)
     for adapter in adapters:

@@ -109,7 +109,11 @@ def test_struct_may_not_grow_elsewhere(after, edits):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        pytest.param("  uint64_t seed; ", "  double seed; ", id="another type of the same size"),
+        pytest.param(
+            "  uint64_t seed;            /**< the same",
+            "  double seed; /**< the same",
+            id="another type of the same size",
+        ),
         pytest.param("  int32_t top_k; ", "  uint32_t top_k; ", id="another sign"),
         pytest.param("  size_t presence_window; ", "  int32_t presence_window; ", id="smaller"),
         pytest.param("size_t total,", "int32_t total,", id="a callback's parameter"),

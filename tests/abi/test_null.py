@@ -25,6 +25,7 @@ MAY_BE_NULL = {
     ("cow_mlx_program_info", "dimensions"),
     ("cow_mlx_training_step", "event"),
     ("cow_mlx_training_fit", "on_event"),
+    ("cow_mlx_training_export", "options_json"),
 }
 POINTERS = parameters(lambda _, kind: is_pointer(kind))
 

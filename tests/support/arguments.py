@@ -97,6 +97,8 @@ UNDO = {
     "cow_mlx_program_derive": "cow_mlx_program_free",
     "cow_mlx_array_from_dlpack": "cow_mlx_array_free",
     "cow_mlx_training_create": "cow_mlx_training_free",
+    "cow_mlx_training_create_for_model": "cow_mlx_training_free",
+    "cow_mlx_training_adapter": "cow_mlx_adapter_free",
     "cow_mlx_training_parameter": "cow_mlx_array_free",
 }
 

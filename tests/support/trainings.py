@@ -82,6 +82,30 @@ class Trainings:
             if not isinstance(program, int):
                 self.programs.free(handle)
 
+    def create_for_model(self, model: int, **params: Any) -> int:
+        """Make a training of a language model; ``fine_tune`` may be an object."""
+        mine: list[int] = []
+        try:
+            made = self._training_params(params, mine)
+            out = poisoned(c_int32)
+            status = self.c.cow_mlx_training_create_for_model(model, made, byref(out))
+            self.lib.check(status, out)
+            return out.value
+        finally:
+            for array in mine:
+                self.arrays.free(array)
+
+    def adapter(self, training: int) -> int:
+        """Open what was trained as an adapter."""
+        out = poisoned(c_int32)
+        self.lib.check(self.c.cow_mlx_training_adapter(training, byref(out)), out)
+        return out.value
+
+    def export(self, training: int, folder: Any, **options: Any) -> None:
+        """Write what was trained."""
+        text = json.dumps(options).encode() if options else None
+        self.lib.check(self.c.cow_mlx_training_export(training, os.fsencode(folder), text))
+
     def _training_params(self, params: dict[str, Any], mine: list[int]) -> Any:
         if not params:
             return None
@@ -96,9 +120,9 @@ class Trainings:
                 made.initial_names = (c_char_p * len(given))(*(each.encode() for each in given))
                 handles = self._handles(given.values(), mine)
                 made.initial_arrays = (c_int64 * len(given))(*handles)
-            elif name == "optimizer" and not isinstance(given, bytes):
+            elif name in ("optimizer", "fine_tune") and not isinstance(given, bytes):
                 text = given if isinstance(given, str) else json.dumps(given)
-                made.optimizer = text.encode()
+                setattr(made, name, text.encode())
             else:
                 setattr(made, name, given)
         return byref(made)
@@ -186,8 +210,10 @@ class Trainings:
                 handles = self._handles(given, mine)
                 setattr(made, f"{name}_count", len(handles))
                 setattr(made, name, (c_int64 * max(len(handles), 1))(*handles))
-            elif name == "folder":
-                made.folder = os.fsencode(given)
+            elif name in ("folder", "lines_file", "validation_file"):
+                setattr(made, name, os.fsencode(given))
+            elif name == "lines_options":
+                made.lines_options = json.dumps(given).encode()
             else:
                 setattr(made, name, given)
 

@@ -279,7 +279,7 @@ def test_files_that_are_none_are_refused(model: Any, tmp_path: pathlib.Path) -> 
         ({"max_seq_length": 513}, "the model's context length is 512"),
         ({"long_rows": "drop"}, "must be one of"),
         ({"packing": 1}, "must be true or false"),
-        ({"mask": True}, "has the key 'mask'"),
+        ({"mask": True}, "options.mask is no option"),
     ],
 )
 def test_options_are_checked(model: Any, options: dict[str, Any], message: str) -> None:

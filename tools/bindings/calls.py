@@ -305,8 +305,10 @@ def field_of(struct: Struct, name: str, type_: Type, callbacks: set[str]) -> Fie
     count = next((c for c in counts if name.startswith(c.removesuffix("_count"))), "")
     if not type_.pointers:
         return Field("scalar", name, type_)
-    if type_.name == "char" and len(type_.pointers) == (2 if count else 1):
-        return Field("strings" if count else "string", name, type_, count)
+    if type_.name == "char" and len(type_.pointers) == 1:
+        return Field("string", name, type_)
+    if type_.name == "char" and count:
+        return Field("strings", name, type_, count)
     if count and len(type_.pointers) == 1:
         return Field("values", name, type_, count)
     raise ValueError(f"{struct.name}: no kind of field for {name} is known")

@@ -62,7 +62,7 @@ def read(
     if faults.count:
         raise faults.error(counts["lines"], source, name)
     if not made:
-        raise InvalidArgument(_nothing(name, counts), reason="missing", argument="data")
+        raise InvalidArgument(_nothing(name, counts), reason="missing", argument=name)
     yield
     return LanguageData(
         packing.pack(made, options.window) if options.packing else made, options, counts

@@ -285,6 +285,7 @@ structs! {
         clip_norm: f32,
         micro_batch: usize,
         skip_non_finite: bool,
+        fine_tune: *const c_char,
     }
     struct cow_mlx_fit_params {
         struct_size: usize,
@@ -304,6 +305,11 @@ structs! {
         min_delta: f64,
         folder: *const c_char,
         save_every: usize,
+        lines: *const c_char,
+        lines_file: *const c_char,
+        validation_lines: *const c_char,
+        validation_file: *const c_char,
+        lines_options: *const c_char,
     }
 }
 
@@ -687,6 +693,12 @@ functions! {
         params: *const cow_mlx_training_params,
         out: *mut cow_mlx_training,
     ) -> cow_mlx_status;
+    /// Make a training of a loaded language model.
+    fn cow_mlx_training_create_for_model(
+        model: cow_mlx_model,
+        params: *const cow_mlx_training_params,
+        out: *mut cow_mlx_training,
+    ) -> cow_mlx_status;
     /// Make a step on a batch.
     fn cow_mlx_training_step(
         training: cow_mlx_training,
@@ -731,6 +743,17 @@ functions! {
     fn cow_mlx_training_load(
         training: cow_mlx_training,
         folder: *const c_char,
+    ) -> cow_mlx_status;
+    /// Open what was trained of a language model as an adapter, also while a fit runs.
+    fn cow_mlx_training_adapter(
+        training: cow_mlx_training,
+        out: *mut cow_mlx_adapter,
+    ) -> cow_mlx_status;
+    /// Write what was trained of a language model as mlx-lm reads it, whole or not at all.
+    fn cow_mlx_training_export(
+        training: cow_mlx_training,
+        folder: *const c_char,
+        options_json: *const c_char,
     ) -> cow_mlx_status;
     /// End the call that runs on a training, within one micro-batch.
     fn cow_mlx_training_cancel(training: cow_mlx_training) -> cow_mlx_status;
