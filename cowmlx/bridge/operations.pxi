@@ -800,7 +800,8 @@ cdef int write_training_create(cow_request* r, object value) except -1:
 
 
 cdef tuple read_training_create_for_model(cow_request* r):
-    cdef const cow_training_create_for_model_args* a = <const cow_training_create_for_model_args*> r.args
+    cdef const cow_training_create_for_model_args* a
+    a = <const cow_training_create_for_model_args*> r.args
     return (
         a.model,
         to_training_params(a.params),
@@ -808,7 +809,8 @@ cdef tuple read_training_create_for_model(cow_request* r):
 
 
 cdef int write_training_create_for_model(cow_request* r, object value) except -1:
-    cdef const cow_training_create_for_model_args* a = <const cow_training_create_for_model_args*> r.args
+    cdef const cow_training_create_for_model_args* a
+    a = <const cow_training_create_for_model_args*> r.args
     a.out[0] = value
     return 0
 

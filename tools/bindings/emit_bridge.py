@@ -80,7 +80,9 @@ def write_struct(struct: Struct) -> list[str]:
 
 def arguments(call: Call) -> str:
     """The declaration of a call's typed arguments."""
-    return f"    cdef const cow_{call.name}_args* a = <const cow_{call.name}_args*> r.args"
+    kind = f"const cow_{call.name}_args*"
+    line = f"    cdef {kind} a = <{kind}> r.args"
+    return line if len(line) <= WIDTH else f"    cdef {kind} a\n    a = <{kind}> r.args"
 
 
 def reader(call: Call) -> list[str]:
