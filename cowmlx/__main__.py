@@ -10,8 +10,9 @@ from cowmlx.commands import info, installation, models, program, uninstall, wiri
 from cowmlx.commands.bundle import command as bundle
 from cowmlx.commands.chat import command as chat
 from cowmlx.commands.doctor import command as doctor
+from cowmlx.commands.train import command as train
 
-COMMANDS = (installation, info, models, chat, wiring, program, doctor, bundle, uninstall)
+COMMANDS = (installation, info, models, chat, wiring, program, train, doctor, bundle, uninstall)
 
 
 def main() -> int:

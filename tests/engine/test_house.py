@@ -70,7 +70,7 @@ FLOORS = {
     ],
     "cowmlx.training": [["language"], ["*"]],
     "cowmlx.commands": [
-        ["chat", "info", "models", "program", "uninstall", "wiring"],
+        ["chat", "info", "models", "program", "train", "uninstall", "wiring"],
         ["doctor"],
         ["bundle"],
         ["*"],

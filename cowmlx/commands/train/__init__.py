@@ -1,0 +1,1 @@
+"""The command that trains a language model on JSON lines."""
