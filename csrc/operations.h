@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 855973066
+#define COW_BRIDGE_ABI 808893296
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -16,6 +16,7 @@ typedef enum cow_op {
   COW_OP_MEMORY_TRIM,
   COW_OP_MODEL_LOAD,
   COW_OP_MODEL_FREE,
+  COW_OP_MODEL_INSPECT,
   COW_OP_MODEL_INFO,
   COW_OP_MODEL_TOKENIZE,
   COW_OP_MODEL_DETOKENIZE,
@@ -87,6 +88,12 @@ typedef struct cow_model_load_args {
 typedef struct cow_model_free_args {
   cow_mlx_model model;
 } cow_model_free_args;
+
+typedef struct cow_model_inspect_args {
+  const char* path;
+  int32_t kv_bits;
+  cow_text_out buffer;
+} cow_model_inspect_args;
 
 typedef struct cow_model_info_args {
   cow_mlx_model model;

@@ -431,6 +431,7 @@ class cow_mlx_training_params(Structure):
         ("clip_norm", c_float),
         ("micro_batch", c_size_t),
         ("skip_non_finite", c_bool),
+        ("fine_tune", c_char_p),
     ]
 
 
@@ -455,6 +456,11 @@ class cow_mlx_fit_params(Structure):
         ("min_delta", c_double),
         ("folder", c_char_p),
         ("save_every", c_size_t),
+        ("lines", c_char_p),
+        ("lines_file", c_char_p),
+        ("validation_lines", c_char_p),
+        ("validation_file", c_char_p),
+        ("lines_options", c_char_p),
     ]
 
 
@@ -1036,6 +1042,14 @@ FUNCTIONS = {
             ("out", POINTER(cow_mlx_training)),
         ),
     ),
+    "cow_mlx_training_create_for_model": (
+        cow_mlx_status,
+        (
+            ("model", cow_mlx_model),
+            ("params", POINTER(cow_mlx_training_params)),
+            ("out", POINTER(cow_mlx_training)),
+        ),
+    ),
     "cow_mlx_training_step": (
         cow_mlx_status,
         (
@@ -1091,6 +1105,21 @@ FUNCTIONS = {
         (
             ("training", cow_mlx_training),
             ("folder", c_char_p),
+        ),
+    ),
+    "cow_mlx_training_adapter": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("out", POINTER(cow_mlx_adapter)),
+        ),
+    ),
+    "cow_mlx_training_export": (
+        cow_mlx_status,
+        (
+            ("training", cow_mlx_training),
+            ("folder", c_char_p),
+            ("options_json", c_char_p),
         ),
     ),
     "cow_mlx_training_cancel": (
