@@ -14,9 +14,9 @@
  *  1. A call that fails throws cowmlx::Error, which has the status and the message; a call that was
  *     cancelled throws cowmlx::Canceled, which is one too. That a range of pieces was cancelled is
  *     no error: the range ends, and its finish() tells.
- *  2. Runtime, Model, Context, Checkpoint, Adapter, Array and Program own a handle (Runtime: a
- *     start) and free it. They can be moved, not copied. One that was moved from holds handle 0,
- *     which every call refuses.
+ *  2. Runtime, Model, Context, Checkpoint, Adapter, Array, Program and Training own a handle
+ *     (Runtime: a start) and free it. They can be moved, not copied. One that was moved from holds
+ *     handle 0, which every call refuses.
  *  3. Text is std::string or std::string_view and may hold NUL bytes. Paths, options, grammars and
  *     stop texts may not: one that does is COW_MLX_EINVAL.
  *  4. Callbacks are std::function, and run on the thread of the call. Returning false cancels it;
@@ -42,6 +42,7 @@
  *   cow_mlx/array_operators.hpp  Operators between arrays, and with numbers.
  *   cow_mlx/program.hpp     Programs: computations on arrays.
  *   cow_mlx/program_builder.hpp  Programs as C++ writes them.
+ *   cow_mlx/training.hpp    Trainings of programs and language models.
  *   cow_mlx/operations.hpp  The operations of programs, a function each.
  */
 #ifndef COW_MLX_HPP
@@ -63,5 +64,6 @@
 #include "cow_mlx/program.hpp"
 #include "cow_mlx/program_builder.hpp"
 #include "cow_mlx/operations.hpp"
+#include "cow_mlx/training.hpp"
 
 #endif /* COW_MLX_HPP */

@@ -17,6 +17,9 @@ class Adapter {
   cow_mlx_adapter handle() const noexcept { return handle_.get(); }
 
  private:
+  friend class Training;
+  explicit Adapter(cow_mlx_adapter adapter) : handle_(adapter) {}
+
   static cow_mlx_adapter load(const Model& model, const std::string& path, float scale) {
     cow_mlx_adapter adapter = 0;
     detail::check(cow_mlx_adapter_load(model.handle(), detail::c_string(path, "adapter_load: path"),

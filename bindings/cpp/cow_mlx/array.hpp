@@ -170,6 +170,7 @@ class Array {
   friend class Input;
   friend class Output;
   friend class Program;
+  friend class Training;
 
   explicit Array(cow_mlx_array array) : handle_(array) {}
 

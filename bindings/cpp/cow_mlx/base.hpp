@@ -131,6 +131,9 @@ class Handle {
 
   Value get() const noexcept { return value_; }
 
+  /* Whoever takes it frees it. */
+  Value give_up() noexcept { return std::exchange(value_, 0); }
+
  private:
   /* It fails where the runtime was stopped before, and nothing is left to free. */
   void release() noexcept {

@@ -30,6 +30,7 @@ class Input {
 
  private:
   friend class Program;
+  friend class Training;
 
   cow_mlx_array array_ = 0;
   Shape shape_;
@@ -147,14 +148,27 @@ class Program {
     return results;
   }
 
-  void run(const std::vector<Input>& inputs, std::vector<cow_mlx_value>& outputs,
-           const RunParams& params, bool submit) const {
+  friend class Training;
+
+  static std::vector<cow_mlx_tensor> tensors_of(const std::vector<Input>& inputs) {
     std::vector<cow_mlx_tensor> tensors;
     for (const Input& input : inputs) tensors.push_back(placed(input.tensor_, input.shape_));
+    return tensors;
+  }
+
+  static std::vector<cow_mlx_value> values_of(const std::vector<Input>& inputs,
+                                              const std::vector<cow_mlx_tensor>& tensors) {
     std::vector<cow_mlx_value> values;
     for (std::size_t i = 0; i < inputs.size(); i++) {
       values.push_back({inputs[i].array_, inputs[i].array_ != 0 ? nullptr : &tensors[i]});
     }
+    return values;
+  }
+
+  void run(const std::vector<Input>& inputs, std::vector<cow_mlx_value>& outputs,
+           const RunParams& params, bool submit) const {
+    const std::vector<cow_mlx_tensor> tensors = tensors_of(inputs);
+    const std::vector<cow_mlx_value> values = values_of(inputs, tensors);
     cow_mlx_run_params given;
     cow_mlx_run_params_init(&given, sizeof given);
     given.submit = submit;

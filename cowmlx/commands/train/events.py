@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx.training.fit import Event
+    from cowmlx.training.fit import Report
 
 STEP, EVALUATION = "step", "evaluation"
 _KINDS = {
@@ -32,7 +32,7 @@ _FINISHES = {
 }
 
 
-def as_row(event: Event) -> dict[str, Any]:
+def as_row(event: Report) -> dict[str, Any]:
     """Return an event as JSON has it: what it does not tell is left out."""
     told: dict[str, Any] = {**asdict(event), "kind": _KINDS[event.kind]}
     told["finish"] = _FINISHES[event.finish]
@@ -61,7 +61,7 @@ class Table:
             self._write(row)
         os.replace(self._file.name, path)
 
-    def add(self, event: Event) -> dict[str, Any]:
+    def add(self, event: Report) -> dict[str, Any]:
         """Write an event, and return its row."""
         row = as_row(event)
         self.rows.append(row)

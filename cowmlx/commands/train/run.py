@@ -143,7 +143,7 @@ class Run:
 
     def _fit(self, table: Table, show: Callable[[dict[str, Any]], None]) -> None:
         from cowmlx.services import training_files
-        from cowmlx.training.fit import Event, Fit, Limits
+        from cowmlx.training.fit import Fit, Limits, Report
 
         given = self._arguments
         limits = Limits(
@@ -163,7 +163,7 @@ class Run:
         turns = fit.run()
         try:
             for told in turns:
-                if isinstance(told, Event):
+                if isinstance(told, Report):
                     show(table.add(told))
         finally:
             turns.close()

@@ -20,7 +20,7 @@ constexpr bool moves_only =
     !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
 static_assert(moves_only<Runtime> && moves_only<Model> && moves_only<Context>);
 static_assert(moves_only<Checkpoint> && moves_only<Adapter> && moves_only<Array> &&
-              moves_only<Program>);
+              moves_only<Program> && moves_only<Training>);
 
 #define EXPECT(condition)                                                  \
   do {                                                                     \
@@ -418,6 +418,103 @@ static void a_program_refuses_what_does_not_fit(Host&) {
   EXPECT(thrown([&] { program.cancel(); }) == COW_MLX_EHANDLE);
 }
 
+static const char* const SLOPE = R"({
+  "inputs": [{"name": "x", "dtype": "float32", "shape": ["rows", 1]},
+             {"name": "y", "dtype": "float32", "shape": ["rows"]}],
+  "parameters": [{"name": "w", "dtype": "float32", "shape": [1], "init": "zeros"}],
+  "nodes": [{"name": "z", "op": "matmul", "inputs": ["x", "w"]},
+            {"name": "loss", "op": "mse_loss", "inputs": ["z", "y"]}],
+  "outputs": ["loss"]})";
+
+/* y is 3 x. */
+static std::optional<std::vector<Array>> slope_batch(std::size_t step) {
+  const auto far = static_cast<float>(step % 3);
+  std::vector<Array> batch;
+  batch.push_back(Array(std::vector<float>{1, far}, {2, 1}));
+  batch.push_back(Array(std::vector<float>{3, 3 * far}));
+  return batch;
+}
+
+static TrainingParams slope_params() {
+  TrainingParams params;
+  params.optimizer = R"({"name": "sgd", "learning_rate": 0.2})";
+  return params;
+}
+
+static void a_program_is_trained(Host& host) {
+  const Program program(SLOPE);
+  const Training training(program, slope_params());
+  std::vector<float> x = {1, 2}, y = {3, 6};
+  const TrainingEvent first = training.step({{x, {2, 1}}, {y, {2}}});
+  EXPECT(first.step == 1 && first.loss == 22.5 && first.targets == 2);
+  FitParams fit;
+  fit.steps = 40;
+  fit.next_batch = slope_batch;
+  std::size_t heard = 0;
+  training.fit(fit, [&](const TrainingEvent& event) { return (heard = event.step) > 0; });
+  EXPECT(heard == 40 && std::abs(training.parameter("w").values<float>()[0] - 3) < 1e-2);
+  const std::string folder = host.folder + "/training";
+  training.save(folder);
+  const Array start(std::vector<float>{7});
+  TrainingParams given = slope_params();
+  given.initial = {{"w", &start}};
+  const Training other(program, given);
+  EXPECT(other.parameter("w").values<float>()[0] == 7);
+  other.load(folder);
+  EXPECT(other.parameter("w").values<float>() == training.parameter("w").values<float>());
+  const Array all_x(std::vector<float>{1, 2}, {2, 1}), all_y(std::vector<float>{3, 6});
+  FitParams arrays;
+  arrays.inputs = {&all_x, &all_y};
+  EXPECT(other.evaluate(arrays).validation_loss < 1e-3);
+  EXPECT(other.info().find("\"step\": 40") != std::string::npos);
+  other.cancel();
+}
+
+static void a_training_hears_what_its_functions_throw(Host&) {
+  const Training training(Program(SLOPE), slope_params());
+  FitParams fit;
+  fit.steps = 5;
+  fit.next_batch = [](std::size_t) -> std::optional<std::vector<Array>> {
+    throw std::runtime_error("no data");
+  };
+  const auto said = [&](const TrainingFn& hear) -> std::string {
+    try {
+      training.fit(fit, hear);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT(said({}) == "no data");
+  fit.next_batch = slope_batch;
+  EXPECT(said([](const TrainingEvent&) -> bool { throw std::runtime_error("heard"); }) == "heard");
+  EXPECT(thrown([&] { training.fit(fit, [](const TrainingEvent&) { return false; }); }) ==
+         COW_MLX_ECANCELED);
+  fit.next_batch = [](std::size_t) { return std::vector<Array>(); };
+  EXPECT(thrown([&] { training.fit(fit); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { training.adapter(); }) == COW_MLX_EUNSUPPORTED);
+}
+
+static void a_model_is_trained(Host& host) {
+  TrainingParams params;
+  params.fine_tune = R"({"rank": 2, "num_layers": 1})";
+  const Training training(host.model, params);
+  FitParams fit;
+  fit.steps = 1;
+  fit.lines = "{\"text\": \"The quick brown fox.\"}";
+  std::vector<std::int32_t> kinds;
+  training.fit(fit, [&](const TrainingEvent& event) {
+    kinds.push_back(event.kind);
+    return true;
+  });
+  EXPECT(kinds == std::vector<std::int32_t>({COW_MLX_TRAINING_STEP, COW_MLX_TRAINING_END}));
+  const Adapter adapter = training.adapter();
+  EXPECT(adapter.handle() != 0);
+  training.write(host.folder + "/adapter");
+  training.write(host.folder + "/fused", R"({"fuse": true})");
+  EXPECT(thrown([&] { training.write(host.folder + "/no/where"); }) == COW_MLX_ENOENT);
+}
+
 static void starts_are_counted_and_logs_outlive_their_runtime(Host& host) {
   Runtime second;
   EXPECT(Runtime::info().find("\"handles\"") != std::string::npos);
@@ -457,6 +554,9 @@ static const struct {
     SCENARIO(an_operation_is_applied),
     SCENARIO(a_program_runs_on_memory_and_arrays),
     SCENARIO(a_program_refuses_what_does_not_fit),
+    SCENARIO(a_program_is_trained),
+    SCENARIO(a_training_hears_what_its_functions_throw),
+    SCENARIO(a_model_is_trained),
     SCENARIO(starts_are_counted_and_logs_outlive_their_runtime),
 };
 

@@ -1,0 +1,256 @@
+/* Trainings of programs and language models. See cow_mlx.hpp. */
+#ifndef COW_MLX_TRAINING_HPP
+#define COW_MLX_TRAINING_HPP
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapter.hpp"
+#include "array.hpp"
+#include "model.hpp"
+#include "program.hpp"
+
+namespace cowmlx {
+
+/** What a training tells; see cow_mlx_training_event. */
+using TrainingEvent = cow_mlx_training_event;
+
+/** How a training advances. @return false to cancel the call */
+using TrainingFn = std::function<bool(const TrainingEvent& event)>;
+
+/** Makes the batch of a step: an array for each input; nothing if there are no more. */
+using BatchFn = std::function<std::optional<std::vector<Array>>(std::size_t step)>;
+
+/** What is trained and how; see cow_mlx_training_params. */
+struct TrainingParams : private cow_mlx_training_params {
+  using cow_mlx_training_params::clip_norm;
+  using cow_mlx_training_params::clip_value;
+  using cow_mlx_training_params::micro_batch;
+  using cow_mlx_training_params::seed;
+  using cow_mlx_training_params::skip_non_finite;
+
+  std::string optimizer;          /**< JSON, or empty for Adam */
+  std::vector<std::string> train; /**< patterns of parameters; none: all */
+  std::vector<std::pair<std::string, const Array*>> initial; /**< what parameters begin as */
+  std::string fine_tune;                                     /**< JSON, of a model; empty: LoRA */
+
+  TrainingParams() { cow_mlx_training_params_init(this, sizeof(cow_mlx_training_params)); }
+
+ private:
+  friend class Training;
+};
+
+/** Data, and when a fit ends; see cow_mlx_fit_params. */
+struct FitParams : private cow_mlx_fit_params {
+  using cow_mlx_fit_params::batch_size;
+  using cow_mlx_fit_params::epochs;
+  using cow_mlx_fit_params::evaluate_every;
+  using cow_mlx_fit_params::event_every;
+  using cow_mlx_fit_params::min_delta;
+  using cow_mlx_fit_params::patience;
+  using cow_mlx_fit_params::save_every;
+  using cow_mlx_fit_params::shuffle;
+  using cow_mlx_fit_params::steps;
+
+  std::vector<const Array*> inputs; /**< the data, one for each input of the program */
+  BatchFn next_batch;               /**< or this brings them */
+  std::vector<const Array*> validation;
+  std::string folder;           /**< where save_every saves */
+  std::string lines;            /**< of a language model: JSON lines */
+  std::string lines_file;       /**< or a file of them */
+  std::string validation_lines; /**< to evaluate on */
+  std::string validation_file;
+  std::string lines_options; /**< JSON: how lines become rows */
+
+  FitParams() { cow_mlx_fit_params_init(this, sizeof(cow_mlx_fit_params)); }
+
+ private:
+  friend class Training;
+};
+
+/** A training of a program or of a language model. One call at a time runs on it. */
+class Training {
+ public:
+  /** Of a program, which may go then. */
+  explicit Training(const Program& program, const TrainingParams& params = {})
+      : handle_(create(params, [&](const cow_mlx_training_params* given, cow_mlx_training* out) {
+          return cow_mlx_training_create(program.handle(), given, out);
+        })) {}
+
+  /** Of a language model, which goes on as it is. */
+  explicit Training(const Model& model, const TrainingParams& params = {})
+      : handle_(create(params, [&](const cow_mlx_training_params* given, cow_mlx_training* out) {
+          return cow_mlx_training_create_for_model(model.handle(), given, out);
+        })) {}
+
+  cow_mlx_training handle() const noexcept { return handle_.get(); }
+
+  /** Make a step on a batch. */
+  TrainingEvent step(const std::vector<Input>& inputs) const {
+    const std::vector<cow_mlx_tensor> tensors = Program::tensors_of(inputs);
+    const std::vector<cow_mlx_value> values = Program::values_of(inputs, tensors);
+    TrainingEvent event = {};
+    event.struct_size = sizeof event;
+    detail::check(cow_mlx_training_step(handle(), values.data(), values.size(), &event));
+    return event;
+  }
+
+  /** Make steps until an end; on_event hears of them. */
+  void fit(const FitParams& params, const TrainingFn& on_event = {}) const {
+    Fit fit(params, on_event);
+    fit.check(cow_mlx_training_fit(handle(), &fit.given, on_event ? told : nullptr, &fit));
+  }
+
+  /** Loss, accuracy and perplexity on data. */
+  TrainingEvent evaluate(const FitParams& params) const {
+    Fit fit(params, {});
+    TrainingEvent event = {};
+    event.struct_size = sizeof event;
+    fit.check(cow_mlx_training_evaluate(handle(), &fit.given, &event));
+    return event;
+  }
+
+  /** A parameter as it is now. */
+  Array parameter(const std::string& name) const {
+    cow_mlx_array array = 0;
+    detail::check(cow_mlx_training_parameter(
+        handle(), detail::c_string(name, "training_parameter: name"), &array));
+    return Array(array);
+  }
+
+  /** What it is, as a JSON object. */
+  std::string info() const {
+    return detail::fill<std::string>(4096, [&](char* text, std::size_t size, std::size_t* length) {
+      return cow_mlx_training_info(handle(), text, size, length);
+    });
+  }
+
+  /** Save it, whole or not at all; also while a fit runs. */
+  void save(const std::string& folder) const {
+    detail::check(
+        cow_mlx_training_save(handle(), detail::c_string(folder, "training_save: folder")));
+  }
+
+  /** Go on where one of the same program or model, and params, was saved. */
+  void load(const std::string& folder) const {
+    detail::check(
+        cow_mlx_training_load(handle(), detail::c_string(folder, "training_load: folder")));
+  }
+
+  /** What was trained of a language model, as it is now; also while a fit runs. */
+  Adapter adapter() const {
+    cow_mlx_adapter adapter = 0;
+    detail::check(cow_mlx_training_adapter(handle(), &adapter));
+    return Adapter(adapter);
+  }
+
+  /** Write what was trained of a language model as mlx-lm reads it. */
+  void write(const std::string& folder, const std::string& options_json = {}) const {
+    detail::check(
+        cow_mlx_training_export(handle(), detail::c_string(folder, "training_export: folder"),
+                                detail::optional(options_json, "training_export: options_json")));
+  }
+
+  /** End the call that runs on it. Never blocks; for any thread, at any time. */
+  void cancel() const {
+    const cow_mlx_status status = cow_mlx_training_cancel(handle()); /* sets no message */
+    if (status < 0)
+      throw Error(status, "training_cancel: no such training is open", "unknown_handle");
+  }
+
+ private:
+  template <typename Make>
+  static cow_mlx_training create(const TrainingParams& params, Make make) {
+    cow_mlx_training_params given = params;
+    const std::vector<const char*> train = Array::c_strings(params.train, "train");
+    std::vector<const char*> names;
+    std::vector<cow_mlx_array> arrays;
+    for (const auto& [name, array] : params.initial) {
+      names.push_back(detail::c_string(name, "initial"));
+      arrays.push_back(array->handle());
+    }
+    given.optimizer = detail::optional(params.optimizer, "training_create: optimizer");
+    given.fine_tune = detail::optional(params.fine_tune, "training_create: fine_tune");
+    given.train = train.data();
+    given.train_count = train.size();
+    given.initial_names = names.data();
+    given.initial_arrays = arrays.data();
+    given.initial_count = names.size();
+    cow_mlx_training training = 0;
+    detail::check(make(&given, &training));
+    return training;
+  }
+
+  /* What a fit is given, on the stack of its call: user_data of its functions. */
+  struct Fit {
+    cow_mlx_fit_params given;
+    std::vector<cow_mlx_array> inputs, validation;
+    const BatchFn* next_batch;
+    const TrainingFn* on_event;
+    std::exception_ptr thrown;
+
+    Fit(const FitParams& params, const TrainingFn& hear)
+        : given(params), next_batch(&params.next_batch), on_event(&hear) {
+      for (const Array* array : params.inputs) inputs.push_back(array->handle());
+      for (const Array* array : params.validation) validation.push_back(array->handle());
+      given.inputs = inputs.data();
+      given.inputs_count = inputs.size();
+      given.validation = validation.data();
+      given.validation_count = validation.size();
+      given.next_batch = params.next_batch ? bring : nullptr;
+      given.user_data = this;
+      given.folder = detail::optional(params.folder, "folder");
+      given.lines = detail::optional(params.lines, "lines");
+      given.lines_file = detail::optional(params.lines_file, "lines_file");
+      given.validation_lines = detail::optional(params.validation_lines, "validation_lines");
+      given.validation_file = detail::optional(params.validation_file, "validation_file");
+      given.lines_options = detail::optional(params.lines_options, "lines_options");
+    }
+
+    void check(cow_mlx_status status) const {
+      if (thrown) std::rethrow_exception(thrown);
+      detail::check(status);
+    }
+  };
+
+  /* No exception may pass through C: it is kept, and ends the call. */
+  static bool told(const cow_mlx_training_event* event, void* user_data) {
+    auto* fit = static_cast<Fit*>(user_data);
+    try {
+      return !fit->thrown && (*fit->on_event)(*event);
+    } catch (...) {
+      fit->thrown = std::current_exception();
+      return false;
+    }
+  }
+
+  static bool bring(std::size_t step, cow_mlx_array* inputs, std::size_t count, void* user_data) {
+    auto* fit = static_cast<Fit*>(user_data);
+    try {
+      std::optional<std::vector<Array>> batch = (*fit->next_batch)(step);
+      if (!batch) return false;
+      if (batch->size() != count) {
+        throw Error(COW_MLX_EINVAL,
+                    "training_fit: next_batch gave " + std::to_string(batch->size()) +
+                        " arrays, must give " + std::to_string(count),
+                    "out_of_range");
+      }
+      for (std::size_t i = 0; i < count; i++) inputs[i] = (*batch)[i].handle_.give_up();
+      return true;
+    } catch (...) {
+      fit->thrown = std::current_exception();
+      return false;
+    }
+  }
+
+  detail::Handle<cow_mlx_training_free> handle_;
+};
+
+}  // namespace cowmlx
+
+#endif
