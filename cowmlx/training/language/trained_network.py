@@ -12,6 +12,7 @@ from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, OutOfRange, U
 from cowmlx.folders import weights
 from cowmlx.models import adapter_layers
 from cowmlx.models import network as networks
+from cowmlx.training.language import unpacked
 from cowmlx.training.language.options import DORA, FULL
 
 TYPE_CHECKING = False
@@ -57,6 +58,7 @@ def make(model: Model, options: LanguageOptions) -> Any:
         )
     if model.form.on_cpu:
         _widen(net)
+        unpacked.replace(net)
     net.freeze()
     if options.kind == FULL:
         _unfreeze(net, options)
