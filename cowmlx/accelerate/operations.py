@@ -6,17 +6,43 @@ not take. On a CPU mlx puts such an operation together from ten to thirty small 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import mlx.core as mx
 
 from cowmlx.accelerate import angles, kernels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 _PACKED_BITS = (4, 8)
 _PACKED_GROUP = 32
+
+
+class _Scope:
+    """Whether mlx's own operations compute what is issued now."""
+
+    def __init__(self) -> None:
+        self.plain = False
+
+
+_scope = _Scope()
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """While a training issues operations, they are mlx's own.
+
+    Kernels leave their gradients to these, so that each would be computed twice.
+    """
+    before, _scope.plain = _scope.plain, True
+    try:
+        yield
+    finally:
+        _scope.plain = before
 
 
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float, *, stream: Any = None) -> mx.array:
@@ -118,7 +144,7 @@ def gated(gate: mx.array, up: mx.array, activation: str) -> mx.array | None:
 
 def _takes(stream: Any, *arrays: mx.array) -> bool:
     """Whether the CPU computes, on its own stream, and kernels know the types."""
-    if stream is not None or mx.default_device().type != mx.cpu:
+    if _scope.plain or stream is not None or mx.default_device().type != mx.cpu:
         return False
     return all(array.dtype in _FLOATS and array.ndim for array in arrays)
 

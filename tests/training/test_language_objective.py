@@ -124,7 +124,7 @@ def test_dropout_is_of_the_key_alone(model: Any) -> None:
     assert again[0] == loss
     assert mx.array_equal(again[1], gradient).item()
     assert other[0] != loss
-    assert none[0] == run.evaluate(data)[0].item()
+    assert none[0] == pytest.approx(run.evaluate(data)[0].item(), rel=1e-5)
     assert none[0] != loss
     mx.random.seed(1)
     assert mx.array_equal(mx.random.state[0], state).item()  # nothing was drawn of mlx's own

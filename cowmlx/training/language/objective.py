@@ -8,6 +8,7 @@ import json
 import mlx.core as mx
 
 from cowmlx import resources
+from cowmlx.accelerate import operations
 from cowmlx.errors import InvalidArgument
 from cowmlx.folders import weights
 from cowmlx.models import fingerprint as fingerprints
@@ -124,7 +125,8 @@ class LanguageObjective:
         self.network.train()
         self._dropouts.begin(key)
         try:
-            (value, count), gradients = mx.value_and_grad(total)(dict(self._values))
+            with operations.plainly():
+                (value, count), gradients = mx.value_and_grad(total)(dict(self._values))
         finally:
             self._slots.put(self._values)
             self._dropouts.begin(None)
