@@ -102,6 +102,10 @@ def test_resumed_is_as_uninterrupted(
     other = train(model, data, parts, "--steps", "9", "--resume", "--rank", "4")
     assert other.returncode == 1
     assert "another" in other.stderr
+    twin = tiny_models.make(tmp_path / "twin", "llama", seed=1)
+    foreign = train(twin, data, parts, "--steps", "9", "--resume")
+    assert foreign.returncode == 1
+    assert "of another training: it was saved of another program or model" in foreign.stderr
     data.write_text(data.read_text() + '{"text": "more"}\n')
     changed = train(model, data, parts, "--steps", "9", "--resume")
     assert changed.returncode == 1

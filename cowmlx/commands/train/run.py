@@ -126,6 +126,11 @@ class Run:
         training = self._trainee.training
         if self._arguments.resume:
             _finished(training_files.load(self._trainee, self._place))
+            place = training.place
+            if place is not None and place.get("data") != self._data.state()["data"]:
+                raise CommandError(
+                    f"{self._place} was trained on other data, or on batches made otherwise"
+                )
         table = Table(os.path.join(self._place, EVENTS), training.step)
         shown = progress.make(self._arguments.steps or 0, training.step)
         try:
