@@ -37,6 +37,11 @@ impl<'m> Adapter<'m> {
         opened(status, || Self { raw, _model: model })
     }
 
+    /// Take over a handle.
+    pub(crate) fn open(raw: sys::cow_mlx_adapter, model: Owner<'m, Model<'m>>) -> Self {
+        Self { raw, _model: model }
+    }
+
     /// The handle, for calls of [`sys`](crate::sys).
     pub fn as_raw(&self) -> sys::cow_mlx_adapter {
         self.raw

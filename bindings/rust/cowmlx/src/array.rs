@@ -1,6 +1,7 @@
 //! Arrays of numbers.
 
 use std::ffi::{CString, c_void};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::time::Duration;
@@ -67,6 +68,14 @@ impl<'r> Array<'r> {
     /// Take over a handle.
     pub(crate) fn open(raw: sys::cow_mlx_array, runtime: Owner<'r, Runtime>) -> Self {
         Self { raw, runtime }
+    }
+
+    /// Give the handle to somebody who frees it.
+    pub(crate) fn into_raw(self) -> sys::cow_mlx_array {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is read once, and `this` is not dropped.
+        drop(unsafe { std::ptr::read(&raw const this._runtime) });
+        this.raw
     }
 
     /// The type of its elements.

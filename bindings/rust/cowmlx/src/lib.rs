@@ -28,6 +28,7 @@ mod runtime;
 #[cfg(feature = "stream")]
 mod stream;
 mod text;
+mod training;
 mod value;
 
 pub use adapter::Adapter;
@@ -54,4 +55,5 @@ pub use program::{Input, Output, Program, RunParams};
 pub use runtime::{LogLevel, Runtime, RuntimeParams};
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};
+pub use training::{FitEnd, FitParams, Training, TrainingEvent, TrainingEventKind, TrainingParams};
 pub use value::{Operand, Value, Values};

@@ -108,6 +108,10 @@ pub struct Model<'r> {
 }
 
 impl<'r> Model<'r> {
+    pub(crate) fn runtime(&self) -> Owner<'r, Runtime> {
+        self._runtime.clone()
+    }
+
     /// Load a model folder in the Hugging Face layout. Never touches the network.
     ///
     /// # Errors

@@ -42,6 +42,13 @@ impl<'a> Input<'a> {
     }
 }
 
+impl Input<'_> {
+    pub(crate) fn value(&self) -> sys::cow_mlx_value {
+        let host = self.tensor.as_ref().map_or(null(), std::ptr::from_ref);
+        sys::cow_mlx_value { array: self.array, host }
+    }
+}
+
 impl<'a> From<&'a Array<'_>> for Input<'a> {
     fn from(array: &'a Array<'_>) -> Self {
         Self { array: array.as_raw(), tensor: None, _of: PhantomData }
@@ -196,13 +203,7 @@ impl<'r> Program<'r> {
         submit: bool,
         donate: &[i32],
     ) -> sys::cow_mlx_status {
-        let values: Vec<_> = inputs
-            .iter()
-            .map(|input| sys::cow_mlx_value {
-                array: input.array,
-                host: input.tensor.as_ref().map_or(null(), std::ptr::from_ref),
-            })
-            .collect();
+        let values: Vec<_> = inputs.iter().map(Input::value).collect();
         let mut params = params.filled();
         params.raw.submit = submit;
         params.raw.donate = donate.as_ptr();
@@ -257,6 +258,10 @@ impl<'r> Program<'r> {
         buffer::text(|text, capacity, length| unsafe {
             sys::cow_mlx_operations_info(text, capacity, length)
         })
+    }
+
+    pub(crate) fn runtime(&self) -> Owner<'r, Runtime> {
+        self.runtime.clone()
     }
 
     /// The handle, for calls of [`sys`](crate::sys).

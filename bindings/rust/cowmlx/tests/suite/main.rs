@@ -17,3 +17,4 @@ mod programs;
 #[cfg(feature = "stream")]
 mod streams;
 mod support;
+mod trainings;
