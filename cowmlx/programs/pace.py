@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cowmlx.programs.bounds import TURN
 
@@ -26,7 +26,7 @@ class Pace:
             self._began = perf_counter()
 
 
-def finish(steps: Steps[T]) -> T:
+def finish(steps: Generator[Any, None, T]) -> T:
     """Take all steps, for those who have nobody else to give a turn to."""
     while True:
         try:

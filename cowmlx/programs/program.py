@@ -224,13 +224,13 @@ class Run:
             while True:
                 began = perf_counter()
                 try:
-                    next(steps)
+                    computing = next(steps)
                 except StopIteration as stop:
                     results: list[mx.array] = stop.value
                     return results
                 finally:
                     self._note_turn(began)
-                yield
+                yield computing
         finally:
             steps.close()
             self._inputs.clear()

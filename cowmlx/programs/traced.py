@@ -18,7 +18,7 @@ from cowmlx.programs.running.compiling import Unit
 from cowmlx.programs.running.concrete import concrete
 from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.memory import Needs
-from cowmlx.programs.running.plan import Segment
+from cowmlx.programs.running.plan import SHORT_WORK, Segment
 from cowmlx.programs.running.rounds import Rounds, Steps, Units
 from cowmlx.programs.running.tracing import Decisions
 
@@ -61,6 +61,7 @@ class Traced:
         self._is_written = form.levels == 0 and not form.selects
         self._is_decided = is_decided and not form.selects
         self._whole: tuple[Unit, list[int]] | None = None
+        self._work = 0
         if self._is_written:
             self._prepare_whole()
         elif not self._is_decided:
@@ -90,6 +91,7 @@ class Traced:
             names = [each.name for each in main.declared]
             reads = [names.index(name) for name in segment.reads]
             self._whole = self._units.unit(main, segment), reads
+            self._work = segment.work
 
     def steps(self, arrays: list[mx.array]) -> Steps:
         """Compute the results of a run; yields where others may have a turn.
@@ -106,7 +108,16 @@ class Traced:
             given = self._form.written(arrays)
             arrays.clear()
             if self._whole is not None:
-                return self._at_once(*self._whole, given)
+                if self._work <= SHORT_WORK:
+                    return self._at_once(*self._whole, given)
+                unit, reads = self._whole
+                results, flags = unit([given[index] for index in reads])
+                given.clear()
+                mx.async_eval(results, flags)
+                yield [*results, *flags]
+                mx.eval(results, flags)
+                flagging.raise_first(zip(unit.notes, flags, strict=True))
+                return results
             return (yield from self._in_rounds(given))
         if self._derived is not None:
             with unsupported.told(self._form.steps):
@@ -140,7 +151,7 @@ class Traced:
     @property
     def is_one_turn(self) -> bool:
         """Whether all runs take one turn."""
-        return self._whole is not None
+        return self._whole is not None and self._work <= SHORT_WORK
 
     def at_once(self, arrays: list[mx.array]) -> list[mx.array]:
         """Compute the results of a run that takes one turn, as :meth:`steps` does."""
@@ -170,7 +181,7 @@ class Traced:
         wanted = tuple(dict.fromkeys(self._form.source(index) for index in range(len(self.specs))))
         rounds = Rounds(self._units, values=False)
         yield from rounds.graph(main, self._form.written(arrays), wanted)
-        yield
+        yield None
         with unsupported.told(self._form.steps):
             results, flags = self._trace(arrays, rounds.decisions)
         arrays.clear()

@@ -69,6 +69,10 @@ class Lane:
         """Whether nobody has work."""
         return not self.contexts
 
+    def block(self) -> bool:
+        """Nothing is waited for between its turns."""
+        return False
+
     def attend(self) -> None:
         """See to everybody's cancel and deadline, without a step."""
         for context in list(self.contexts):

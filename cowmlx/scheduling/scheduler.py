@@ -10,6 +10,7 @@ MOST_OWED = 0.25
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     class Unit(Protocol):
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 
         def turn(self) -> bool:
             """Do one bounded piece of work; false if there is none now. Never raises."""
+
+        def block(self) -> bool:
+            """Have a turn that waits for what mlx computes; false if nothing is. Never raises.
+
+            Asked for when nobody has anything else to do.
+            """
 
 
 class Scheduler:
@@ -90,7 +97,14 @@ class Scheduler:
         if self._take_turn(self._foreground):
             self._attend_background()
             return True
-        return self._take_turn(self._background)
+        return self._take_turn(self._background) or self._block()
+
+    def _block(self) -> bool:
+        for queue in (self._foreground, self._background):
+            for unit in tuple(queue):
+                if self._turn_of(unit, queue, unit.block):
+                    return True
+        return False
 
     def _attend_background(self) -> None:
         """See to cancels and deadlines behind the foreground; what has ended leaves."""
@@ -100,27 +114,23 @@ class Scheduler:
                 self.remove(unit)
 
     def _take_turn(self, queue: deque[Unit]) -> bool:
-        passed_over = False
-        for _ in range(len(queue)):
-            if not queue:
-                return False
-            if queue[0].shares_time and self._owed > 0:
-                passed_over = True
-                queue.rotate(-1)
-            elif self._turn_of_first(queue):
+        waiting = tuple(queue)
+        passed_over: list[Unit] = []
+        for unit in waiting:
+            if unit.shares_time and self._owed > 0:
+                passed_over.append(unit)
+            elif self._turn_of(unit, queue, unit.turn):
                 return True
-        if passed_over:  # nobody else has anything to do
-            for _ in range(len(queue)):
-                if not queue or not queue[0].shares_time:
-                    queue.rotate(-1)
-                elif self._turn_of_first(queue):
-                    return True
-        return False
+        # Nobody else has anything to do.
+        return any(self._turn_of(unit, queue, unit.turn) for unit in passed_over)
 
-    def _turn_of_first(self, queue: deque[Unit]) -> bool:
-        unit = self._turning = queue.popleft()
+    def _turn_of(self, unit: Unit, queue: deque[Unit], turn: Callable[[], bool]) -> bool:
+        if unit not in queue:  # another's turn has ended it
+            return False
+        queue.remove(unit)
+        self._turning = unit
         began = perf_counter()
-        worked = unit.turn()
+        worked = turn()
         self._turning = None
         if not unit.finished and unit not in queue:
             queue.append(unit)

@@ -67,6 +67,10 @@ class SteppedCall:
             self._tell(told)
         return True
 
+    def block(self) -> bool:
+        """Have a turn that waits for what is computed; false if nothing is."""
+        return False
+
     def attend(self) -> None:
         """End here if that was asked for."""
         if self.finished:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 
+from cowmlx.accelerate import kernels
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.errors import Canceled
 from cowmlx.programs.program import Run
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from cowmlx.services.arrays import Arrays
 
     Hold = Callable[[mx.array], Held]
+
+
+def is_computed(arrays: Sequence[mx.array]) -> bool:
+    """Whether arrays have their elements; also if that cannot be told without waiting."""
+    if not kernels.available():
+        return True
+    found: bool = kernels.module().available(arrays)
+    return found
 
 
 class Inputs:
@@ -42,7 +51,7 @@ class Inputs:
         self._pending = [value for value in self._pending if not value.is_settled]
         return not self._pending
 
-    def compute(self) -> Generator[None, None, list[mx.array]]:
+    def compute(self) -> Generator[list[mx.array] | None, None, list[mx.array]]:
         """Compute what is lazy; return all, and hold none any more.
 
         Raises:
@@ -50,7 +59,7 @@ class Inputs:
         """
         if self._lazy:
             mx.async_eval(self._lazy)
-            yield
+            yield list(self._lazy)
             mx.eval(self._lazy)
             self._lazy.clear()
         found = [value.get() if isinstance(value, Submitted) else value for value in self._values]
@@ -87,9 +96,23 @@ class ProgramRun(SteppedCall):
         super().__init__(ending, steps, arrays.stream, program)
         self._inputs = inputs
         self._is_canceled = is_canceled
+        self._computing: list[mx.array] | None = None
 
     def _may_step(self) -> bool:
+        if self._computing is not None and not is_computed(self._computing):
+            return False
+        self._computing = None
         return self._inputs.are_there or self._is_canceled()
+
+    def _tell(self, told: list[mx.array] | None) -> None:
+        self._computing = told
+
+    def block(self) -> bool:
+        """Wait for what is computed, and go on."""
+        if self._computing is None:
+            return False
+        self._computing = None
+        return self.turn()
 
     def _broken_off(self) -> Canceled | None:
         return Canceled("the program was cancelled") if self._is_canceled() else None
@@ -143,7 +166,7 @@ class Submission:
 
 def _steps(
     program: Program, prepared: Traced, inputs: Inputs, arrays: Arrays
-) -> Generator[None, None, list[mx.array]]:
+) -> Generator[list[mx.array] | None, None, list[mx.array]]:
     values = yield from inputs.compute()
     arrays.require_room(prepared.bytes, "the run")  # others may have run since it was checked
     results = yield from Run(program, prepared, values).steps()

@@ -65,6 +65,10 @@ class Upload:
     def attend(self) -> None:
         """Nothing ends it early: others may wait for the array, too."""
 
+    def block(self) -> bool:
+        """Nothing is waited for between its turns."""
+        return False
+
     def turn(self) -> bool:
         """Copy a part, or wait until all are one."""
         try:

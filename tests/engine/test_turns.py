@@ -91,7 +91,7 @@ def test_many_programs_have_one_half_together(clock):
 
 
 def test_short_turns_alternate(clock):
-    context, program = Unit(clock, 0.001, False), Unit(clock, 0.001, True)
+    context, program = Unit(clock, 2**-10, False), Unit(clock, 2**-10, True)
     run(clock, [context, program], 1)
     assert abs(context.turns - program.turns) <= 1
 

@@ -54,6 +54,10 @@ class Run:
     def attend(self) -> None:
         """Nothing ends it early."""
 
+    def block(self) -> bool:
+        """Nothing is waited for between its turns."""
+        return False
+
     def turn(self) -> bool:
         """Compute a little."""
         return not self.finished

@@ -17,6 +17,8 @@ MAX_UNIT_NODES = 1_000
 """Nodes that are computed in one turn."""
 MAX_UNIT_WORK = 10**9
 """Multiply-adds that are computed in one turn: some tens of milliseconds on a CPU."""
+SHORT_WORK = 10**8
+"""Multiply-adds that take a few milliseconds: so much is waited for, more lets others step."""
 MAX_INLINED = 256
 """Nodes of a call or a scan that is unrolled where it stands; longer ones run in rounds."""
 
@@ -29,11 +31,13 @@ class Segment:
         nodes: in order.
         reads: the values that they need of before.
         gives: the values that are needed later.
+        work: what they cost, in multiply-adds.
     """
 
     nodes: tuple[Node, ...]
     reads: tuple[str, ...]
     gives: tuple[str, ...]
+    work: int
 
 
 @dataclass(frozen=True)
@@ -99,19 +103,15 @@ class Planner:
             return False
         if node.op in ("while", "cond") or any(name in self._decided for name in node.functions):
             return True
-        cost = self.costs.of_node(node, graph.specs)
-        assert isinstance(cost, int)
-        return (
-            self.costs.unrolled_node(node, graph.specs).nodes > MAX_INLINED or cost > MAX_UNIT_WORK
-        )
+        count = self.costs.unrolled_node(node, graph.specs).nodes
+        return count > MAX_INLINED or self._work(graph, node) > MAX_UNIT_WORK
 
     def _cut(self, graph: Graph, nodes: list[Node]) -> list[list[Node]]:
         found: list[list[Node]] = []
         count = work = 0
         for node in nodes:
-            cost = self.costs.of_node(node, graph.specs)
+            cost = self._work(graph, node)
             number = self.costs.unrolled_node(node, graph.specs).nodes
-            assert isinstance(cost, int)
             if not found or work + cost > MAX_UNIT_WORK or count + number > MAX_UNIT_NODES:
                 found.append([])
                 count = work = 0
@@ -129,7 +129,13 @@ class Planner:
         read = dict.fromkeys(name for node in group for name in node.inputs if name is not None)
         reads = [name for name in read if name not in set(made) and name not in graph.constants]
         gives = [name for name in made if users.get(name, -1) > at]
-        return Segment(tuple(group), tuple(reads), tuple(gives))
+        work = sum(self._work(graph, node) for node in group)
+        return Segment(tuple(group), tuple(reads), tuple(gives), work)
+
+    def _work(self, graph: Graph, node: Node) -> int:
+        cost = self.costs.of_node(node, graph.specs)
+        assert isinstance(cost, int)
+        return cost
 
 
 def _drops(at: int, group: list[Node], users: dict[str, int]) -> tuple[str, ...]:

@@ -18,13 +18,16 @@ from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.plan import (
     MAX_UNIT_NODES,
     MAX_UNIT_WORK,
+    SHORT_WORK,
     Planner,
     Segment,
     Stage,
 )
 from cowmlx.programs.running.tracing import Path, Tracer, stacked
 
-Steps = Generator[None, None, list[mx.array]]
+Computing = list[mx.array] | None
+"""Arrays that have to be there before the next step, if others have something to do meanwhile."""
+Steps = Generator[Computing, None, list[mx.array]]
 """Yields where others may have a turn; returns results, which are not evaluated."""
 
 
@@ -94,6 +97,7 @@ class Rounds:
         self._values = values
         self._flags: list[tuple[Note, mx.array]] = []
         self._began = perf_counter()
+        self._work = 0  # that is not computed yet
 
     def graph(
         self, graph: Graph, arrays: list[mx.array], wanted: tuple[str, ...], path: Path = ()
@@ -136,9 +140,10 @@ class Rounds:
         unit = self._units.unit(graph, segment)
         found, flags = unit([values[name] for name in segment.reads])
         self._flags += zip(unit.notes, flags, strict=True)
+        self._work += segment.work
         return found
 
-    def settle(self, arrays: Sequence[mx.array]) -> Generator[None]:
+    def settle(self, arrays: Sequence[mx.array]) -> Generator[Computing]:
         """Compute arrays; others have a turn meanwhile.
 
         Raises:
@@ -146,10 +151,11 @@ class Rounds:
         """
         flags, self._flags = self._flags, []
         pending = [*arrays, *(flag for _, flag in flags)]
-        if perf_counter() - self._began >= TURN:
+        if self._work > SHORT_WORK or perf_counter() - self._began >= TURN:
             mx.async_eval(pending)
-            yield
+            yield pending
             self._began = perf_counter()
+        self._work = 0
         mx.eval(pending)
         flagging.raise_first(flags)
 

@@ -1,5 +1,7 @@
-/* Arrays whose elements lie in memory of the library's: nothing is copied. */
+/* What arrays of hosts need of mlx: elements that lie in memory of the library's, so that nothing is
+ * copied, and whether they are computed. */
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -66,6 +68,11 @@ std::optional<mx::array> adopt(uintptr_t address, size_t room, uintptr_t let_go,
   return mx::array(mx::allocator::Data(Buffer(begin), std::move(end)), sides, dtype);
 }
 
+bool available(const std::vector<mx::array>& arrays) {
+  return std::all_of(arrays.begin(), arrays.end(),
+                     [](const mx::array& array) { return array.is_available(); });
+}
+
 }  // namespace
 
 void bind_adopt(nb::module_& module) {
@@ -82,6 +89,8 @@ Args:
 
 Returns:
     None, and nothing is called, if the elements would have to be copied.)");
+  module.def("available", available, "arrays"_a,
+             "Whether arrays that are being computed have their elements.");
 }
 
 }  // namespace cowmlx
