@@ -84,3 +84,8 @@ def test_host_with_sub_interpreters(model, environment, expected, loader, what):
     command = [sys.executable, HOSTS / "sub_interpreters.py", model, loader, what]
     done = run(command, env={**environment, "PYTHONPATH": str(ROOT / "tests")})
     assert (done.returncode, done.stderr, done.stdout) == (0, "", expected)
+
+
+def test_arrays_and_programs(run_host):
+    """Cancelled in a signal handler, freed while runs need them, stopped while they run."""
+    assert run_host("programs.c") == "all went well\n"
