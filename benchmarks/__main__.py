@@ -45,6 +45,7 @@ NAMES = (
     "programs",
     "arrays",
     "beside",
+    "gradients",
 )
 NAMED = ("peers",)  # not among all
 
