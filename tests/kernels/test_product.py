@@ -202,3 +202,20 @@ AFFINE = {"rows": 40, "mode": "affine", "bits": 4, "group": 64}
 def test_what_does_not_fit_is_refused(arguments, options, why):
     with pytest.raises(ValueError, match=why):
         MODULE.product(*arguments, **options)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_numbers_with_a_mean_are_as_exact_as_mlxs(bits):
+    """Packed numbers and their biases are added up apart, and must not cancel each other."""
+    mx.random.seed(1)
+    x, weight = mx.random.normal((4, 1024)) + 5, mx.random.normal((64, 1024))
+    packed = mx.quantize(weight, 64, bits)
+    w, scales, biases = packed
+    exact = np.asarray(mx.dequantize(*packed, 64, bits), np.float64)
+    wanted = np.asarray(x, np.float64) @ exact.T
+    own = MODULE.product(
+        x, *(MODULE.pack(each) for each in packed), rows=64, mode="affine", bits=bits, group=64
+    )
+    plain = mx.quantized_matmul(x, w, scales, biases, True, 64, bits)
+    errors = [np.sqrt(np.mean((np.asarray(each) - wanted) ** 2)) for each in (own, plain)]
+    assert errors[0] < 1.5 * errors[1]

@@ -43,22 +43,25 @@ struct Packing {
 };
 
 /* What a format's packed integers stand for, in float32, before the scale. BIASED formats have a
- * bias for each group. */
+ * bias for each group, which counts from integer MIDDLE on: integers of both signs add up to less,
+ * and what the bias takes off again is less. */
 template <int BITS>
 struct AffineCode : Packing<BITS> {
   static constexpr bool BIASED = true;
+  static constexpr int MIDDLE = 1 << (BITS - 1);
 
   template <int J>
   static COWMLX_MEMBER F value(const I* words, F table) {
     if constexpr (BITS == 4)
       return lookup(table, shift_right<4 * J>(words[0]));
-    else
-      return convert(Packing<BITS>::template number<J>(words));
+    else /* the last bits of 2^23 + number */
+      return as_floats(Packing<BITS>::template number<J>(words) | set_word(0x4b000000)) -
+             set(0x1p23f + MIDDLE);
   }
 
   static COWMLX_MEMBER F table() {
     if constexpr (BITS != 4) return zero();
-    static constexpr float NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static constexpr float NUMBERS[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
     return load(NUMBERS);
   }
 };

@@ -115,7 +115,8 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
       const F scale = load_scales(matrix.scales, scale_at, matrix.format, matrix.scale_type);
       for (int m = 0; m < M; m++) total[m][b] = fma(part[m][b], scale, total[m][b]);
       if constexpr (Code::BIASED) {
-        const F bias = load_scales(matrix.biases, scale_at, matrix.format, matrix.scale_type);
+        F bias = load_scales(matrix.biases, scale_at, matrix.format, matrix.scale_type);
+        bias = fma(scale, set(Code::MIDDLE), bias);
         for (int m = 0; m < M; m++)
           total[m][b] = fma(bias, set(sums[int64_t{m} * groups + g]), total[m][b]);
       }
