@@ -18,11 +18,14 @@ PREFILL_CHUNK = 512  # tokens of a prompt that are processed at a time: the most
 SMALL_CHUNK = 128  # while others decode
 SECONDS = 0.1  # that a chunk should take
 SLOW = 0.15  # from here on chunks become smaller
+LIMIT = 0.2  # that a cancel should take, and what it waits for
 QUICK = 0.03  # up to here they become larger
 STRETCH = 2048  # tokens of context that have a size of their own, since attention takes longer
 GROWTH = 4  # at most, from one chunk to the next
-# Smaller chunks that take nearly the time of larger ones cost more than they help.
+# Smaller chunks that take nearly the time of larger ones cost more than they help, unless a cancel
+# is in time with them; and so do those in which a token takes much longer.
 _WORTH_IT = 0.75
+_DEAR = 2.5
 
 
 class Speed(NamedTuple):
@@ -30,8 +33,8 @@ class Speed(NamedTuple):
 
     Attributes:
         rate: multiplications in a second.
-        least: tokens below which chunks take hardly less time, since weights are read, or
-            unpacked, once for all tokens of a chunk.
+        least: tokens of a chunk at least, until it is measured: below, chunks take hardly less
+            time where weights are read, or unpacked, once for all tokens of a chunk.
     """
 
     rate: float
@@ -59,8 +62,8 @@ class Pace:
         self._sizes: dict[int, int] = {}  # by stretch
         self._slower: dict[int, tuple[int, float]] = {}  # what a stretch had before
         expected = self.speed.rate * SECONDS / max(self.parameters, 1)
-        self._least = self.speed.least
-        self._sizes[0] = max(self._least, min(_power_of_two(expected), PREFILL_CHUNK))
+        self._least = 1
+        self._sizes[0] = max(self.speed.least, min(_power_of_two(expected), PREFILL_CHUNK))
 
     def size(self, position: int) -> int:
         """Return how many tokens to process at a time behind ``position`` tokens."""
@@ -79,15 +82,23 @@ class Pace:
             return
         stretch = position // STRETCH
         before = self._slower.pop(stretch, None)
-        if before is not None and seconds > _WORTH_IT * before[1]:
+        if before is not None and not _is_worth_it(size, seconds, *before):
             self._least = self._sizes[stretch] = before[0]
         elif seconds > SLOW and size > self._least:
-            smaller = max(_power_of_two(size * SECONDS / seconds), size // GROWTH, self._least)
+            half = size // 2 if seconds <= 2 * SLOW else size // GROWTH
+            smaller = max(_power_of_two(size * SECONDS / seconds), half, self._least)
             self._sizes[stretch] = smaller
             self._slower[stretch] = size, seconds
         elif seconds < QUICK and size < PREFILL_CHUNK:
             larger = _power_of_two(size * SECONDS / max(seconds, 1e-9))
             self._sizes[stretch] = min(larger, size * GROWTH, PREFILL_CHUNK)
+
+
+def _is_worth_it(size: int, seconds: float, before: int, seconds_before: float) -> bool:
+    """Whether smaller chunks are better than those before."""
+    in_time = seconds <= LIMIT < seconds_before
+    quicker = seconds <= _WORTH_IT * seconds_before
+    return (quicker or in_time) and seconds / size <= _DEAR * seconds_before / before
 
 
 def pace_of(model: Model) -> Pace:

@@ -128,7 +128,23 @@ def test_chunks_that_get_no_quicker_stay():
         size = plan.size(0)
         sizes.append(size)
         plan.observe(size, 0, 0.3 + size * 0.0001)
-    assert sizes == [32, 16, 32, 32]
+    assert sizes == [32, 8, 32, 32]
+
+
+@pytest.mark.parametrize("reading", [0, 0.02, 0.05, 0.1, 0.13])
+@pytest.mark.parametrize("token", [0.0001, 0.001, 0.005, 0.02, 0.05])
+@pytest.mark.parametrize("assumed", [pace.KERNELS, pace.UNPACKED, pace.GPU])
+def test_a_cancel_waits_for_little_once_a_model_is_known(reading, token, assumed):
+    """Chunks take the time of reading the weights, and of their tokens."""
+    plan = Pace(10**9, assumed)
+    for _ in range(40):
+        size = plan.size(0)
+        plan.observe(size, 0, reading + token * size)
+    seconds, alone = reading + token * plan.size(0), reading + token
+    if seconds > pace.LIMIT:  # a chunk in time would take far longer for each token
+        half = plan.size(0) // 2
+        assert half < 1 or reading + token * half > 0.75 * seconds
+    assert plan.size(0) == size
 
 
 def test_each_stretch_of_a_context_has_a_size_of_its_own():
