@@ -33,6 +33,7 @@ NAMES = (
     "soak",
     "blas",
     "throughput",
+    "sampling",
     "interference",
     "cancel",
     "long_context",

@@ -140,7 +140,7 @@ def test_a_cancel_waits_for_little_once_a_model_is_known(reading, token, assumed
     for _ in range(40):
         size = plan.size(0)
         plan.observe(size, 0, reading + token * size)
-    seconds, alone = reading + token * plan.size(0), reading + token
+    seconds = reading + token * plan.size(0)
     if seconds > pace.LIMIT:  # a chunk in time would take far longer for each token
         half = plan.size(0) // 2
         assert half < 1 or reading + token * half > 0.75 * seconds
