@@ -28,22 +28,23 @@
  *
  * This header includes the others, a noun each:
  *
- *   cow_mlx/base.hpp        Versions, errors, handles.
- *   cow_mlx/callbacks.hpp   What is called while a call lasts.
- *   cow_mlx/runtime.hpp     The runtime: its start and its end.
- *   cow_mlx/model.hpp       Models: loading, tokenizing, embedding.
- *   cow_mlx/adapter.hpp     Adapters of models.
- *   cow_mlx/generation.hpp  Generations: how they are asked for, and their pieces.
- *   cow_mlx/context.hpp     Contexts: sequences of tokens with their caches.
- *   cow_mlx/chat.hpp        Conversations, and the text that JSON has of them.
- *   cow_mlx/element.hpp     The types of elements.
- *   cow_mlx/array.hpp       Arrays of numbers.
- *   cow_mlx/number.hpp      Numbers beside arrays.
+ *   cow_mlx/base.hpp             Versions, errors, handles.
+ *   cow_mlx/callbacks.hpp        What is called while a call lasts.
+ *   cow_mlx/runtime.hpp          The runtime: its start and its end.
+ *   cow_mlx/model.hpp            Models: loading, tokenizing, embedding.
+ *   cow_mlx/adapter.hpp          Adapters of models.
+ *   cow_mlx/generation.hpp       Generations: how they are asked for, and their pieces.
+ *   cow_mlx/context.hpp          Contexts: sequences of tokens with their caches.
+ *   cow_mlx/chat.hpp             Conversations, and the text that JSON has of them.
+ *   cow_mlx/element.hpp          The types of elements.
+ *   cow_mlx/array.hpp            Arrays of numbers.
+ *   cow_mlx/number.hpp           Numbers beside arrays.
  *   cow_mlx/array_operators.hpp  Operators between arrays, and with numbers.
- *   cow_mlx/program.hpp     Programs: computations on arrays.
+ *   cow_mlx/program.hpp          Programs: computations on arrays.
+ *   cow_mlx/value.hpp            Values of programs, and operators between them.
  *   cow_mlx/program_builder.hpp  Programs as C++ writes them.
- *   cow_mlx/training.hpp    Trainings of programs and language models.
- *   cow_mlx/operations.hpp  The operations of programs, a function each.
+ *   cow_mlx/training.hpp         Trainings of programs and language models.
+ *   cow_mlx/operations.hpp       The operations of programs, a function each.
  */
 #ifndef COW_MLX_HPP
 #define COW_MLX_HPP
