@@ -35,7 +35,7 @@ fn words() -> Vec<String> {
     for entry in std::fs::read_dir(folder).expect("the sources") {
         let path = entry.expect("a file").path();
         if path.is_dir() {
-            continue; // what is generated from the table of operations calls nothing
+            continue; // what builds programs as text calls nothing
         }
         let text = std::fs::read_to_string(path).expect("text");
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
