@@ -22,9 +22,12 @@
  *  4. Callbacks are std::function, and run on the thread of the call. Returning false cancels it;
  *     an exception cancels it too, and comes out of the call, whatever else that would have
  *     thrown. The log function cancels nothing: what it throws is dropped.
+ *  5. What the C header has as JSON can be written here: conversations as Message, programs with
+ *     ProgramBuilder and the operations of cowmlx::op.
  *
- * All objects may be used from any thread, as their handles may. Context::cancel() is the one call
- * to make while another thread is inside a call of the same context.
+ * All objects may be used from any thread, as their handles may; a ProgramBuilder with its values
+ * by one at a time. Context::cancel() is the one call to make while another thread is inside a call
+ * of the same context.
  *
  * This header includes the others, a noun each:
  *
