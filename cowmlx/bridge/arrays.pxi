@@ -46,22 +46,28 @@ cdef class HeldArray:
     def shape(self):
         return tuple([self.parts.shape[i] for i in range(self.parts.rank)])
 
+    cdef void look(self) noexcept:
+        """Whoever else holds the array may have given it another value."""
+        host.arrays_tell(self.array, &self.parts)
+
     @property
     def is_computed(self):
+        self.look()
         return self.parts.data != NULL
 
     @property
     def value(self):
-        if self.parts.object == NULL:
-            host.arrays_tell(self.array, &self.parts)
+        self.look()
         return None if self.parts.object == NULL else <object> self.parts.object
 
     def memory(self):
+        self.look()
         return PyMemoryView_FromMemory(<char*> self.parts.data, self.parts.bytes, PyBUF_READ)
 
     def set_value(self, value, bint is_computed):
         cdef Py_buffer view
         cdef const void* data = NULL
+        self.look()
         if is_computed:
             PyObject_GetBuffer(value, &view, PyBUF_C_CONTIGUOUS)
             data = view.buf

@@ -123,7 +123,8 @@ class Arrays:
         Raises:
             UnknownHandle: it is not open.
         """
-        held = self._table.take(handle)
+        # JSON's integers have no end.
+        held = self._table.take(handle) if 0 < handle < 1 << 63 else None
         if held is None:
             raise UnknownHandle(f"{handle} is not an open array", handle=handle, kind="array")
         return held

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from ctypes import byref, c_int64, c_size_t
 from typing import Any
 
 import mlx.core as mx
@@ -91,7 +90,7 @@ def test_what_has_to_be_copied_is_copied_in_turns(arrays, on_engine, dtype):
     # What asks meanwhile, and needs the engine or not, is served.
     assert (arrays.read(handle) == expected).all()
     arrays.wait(handle)
-    double = apply(arrays, "logical_or", handle, handle)
+    (double,) = arrays.apply("logical_or", handle, handle)
     assert (arrays.read(double) == (expected != 0)).all()
     assert not on_engine(lambda service: is_waiting(service, handle))
     dlpack.at(managed).deleter(managed)
@@ -117,13 +116,3 @@ def test_one_part_a_turn(arrays, on_engine):
     assert on_engine(turns) == -(-MANY * 4 // uploads.PART) + 2
     dlpack.at(managed).deleter(managed)
     arrays.free(handle)
-
-
-def apply(arrays, operation: str, *inputs: int) -> int:
-    """One operation with one result."""
-    out, length = c_int64(), c_size_t()
-    given = (c_int64 * len(inputs))(*inputs)
-    call = arrays.c.cow_mlx_array_apply
-    status = call(operation.encode(), given, len(inputs), None, byref(out), 1, byref(length))
-    arrays.lib.check(status)
-    return out.value

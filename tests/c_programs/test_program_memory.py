@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_int64, c_size_t
 from math import isqrt
 
 import mlx.core as mx
@@ -72,17 +71,6 @@ def refused(call, *arguments, **named) -> StatusError:
     return error.value
 
 
-def apply(arrays, operation: str, attributes: str | None, *inputs: int) -> int:
-    """One operation with one result."""
-    out, length = c_int64(), c_size_t()
-    given = (c_int64 * len(inputs))(*inputs)
-    text = None if attributes is None else attributes.encode()
-    call = arrays.c.cow_mlx_array_apply
-    status = call(operation.encode(), given, len(inputs), text, byref(out), 1, byref(length))
-    arrays.lib.check(status)
-    return out.value
-
-
 def test_a_run_that_needs_too_much_changes_nothing(programs, arrays, too_many):
     program = programs.create(outer())
     x = arrays.create(np.ones((too_many, 1), np.float32))
@@ -114,11 +102,10 @@ def test_what_is_derived_needs_more(programs, too_many):
 
 def test_views_need_no_memory_until_they_are_read(programs, arrays, too_many):
     x = arrays.create(ONE)
-    shape = f'{{"shape": [{too_many}, {too_many}]}}'
-    wide = apply(arrays, "broadcast_to", shape, x)
+    (wide,) = arrays.apply("broadcast_to", x, shape=[too_many, too_many])
     refused(arrays.wait, wide)
-    refused(apply, arrays, "add", None, wide, x)
-    total = apply(arrays, "min", None, wide)
+    refused(arrays.apply, "add", wide, x)
+    (total,) = arrays.apply("min", wide)
     assert arrays.type(total) == ("float32", ())
     for each in (x, wide, total):
         arrays.free(each)

@@ -72,6 +72,15 @@ TEXTS = {
     "1e400": json.dumps(GOOD).replace("[2, 3]", "[1e400]").encode(),
     "100,000 nested objects": b'{"inputs":' * 100_000,
     "100 MB": b'{"inputs": "' + b"a" * 100_000_000 + b'"}',
+    "100,000 functions": (
+        b'{"functions": ['
+        + b",".join(
+            b'{"name":"%d","nodes":[{"name":"y","op":"call","attributes":{"function":"%d"}}],'
+            b'"outputs":["y"]}' % (at, at + 1)
+            for at in range(100_000)
+        )
+        + b'], "outputs": ["y"]}'
+    ),
     "a key twice": b'{"inputs": [], "inputs": [], "nodes": [], "outputs": []}',
 }
 

@@ -221,3 +221,21 @@ def test_cancel_of_a_submitted_loop(programs, arrays):
     assert error.value.status == ECANCELED
     arrays.free(result)
     programs.free(program)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,) * 8, (4, 6)])
+def test_every_layout_of_host_memory(programs, shape):
+    """No dimensions, no elements, steps backwards, elements that repeat; in and out."""
+    program = programs.create(graph([value("x", [*shape])], [node("y", "add", "x", "x")], ["y"]))
+    count = int(np.prod(shape))
+    plain = np.arange(count, dtype=np.float32).reshape(shape)
+    backwards = plain[(..., *(slice(None, None, -1) for _ in shape))]
+    repeated = np.broadcast_to(np.float32([7])[0:1].reshape((1,) * len(shape)), shape)
+    for x in (plain, backwards, plain.T.copy().T, repeated):
+        outputs = np.full([2 * side for side in shape], -1, np.float32)
+        every_other = outputs[(..., *(slice(None, None, 2) for _ in shape))]
+        programs.run(program, [x], [every_other])
+        assert np.array_equal(every_other, x + x)
+        every_other[...] = -1
+        assert (outputs == -1).all()
+    programs.free(program)

@@ -110,6 +110,20 @@ class Arrays:
         """Wait until an array is computed."""
         self.lib.check(self.c.cow_mlx_array_wait(handle, timeout_ms))
 
+    def apply(
+        self, operation: str, *inputs: int, capacity: int = 8, **attributes: Any
+    ) -> list[int]:
+        """Apply an operation; the handles of its results."""
+        given = (c_int64 * max(len(inputs), 1))(*inputs)
+        text = json.dumps(attributes).encode() if attributes else None
+        out, length = (c_int64 * max(capacity, 1))(), c_size_t()
+        status = self.c.cow_mlx_array_apply(
+            operation.encode(), given, len(inputs), text, out, capacity, byref(length)
+        )
+        assert status >= 0 or not any(out), "a call that failed has given handles"
+        self.lib.check(status)
+        return list(out)[: length.value]
+
     def free(self, handle: int) -> None:
         """Free an array."""
         self.lib.check(self.c.cow_mlx_array_free(handle))

@@ -1,0 +1,167 @@
+"""array_apply: one operation at a time, lazily, with its errors at once."""
+
+from __future__ import annotations
+
+import threading
+from ctypes import byref, c_int64, c_size_t
+
+import numpy as np
+import pytest
+from support.callbacks import StatusError
+from support.programs import graph, node, value
+from support.signatures import EBUFFER, EHANDLE, EINVAL, EUNSUPPORTED
+
+
+@pytest.fixture
+def xs(arrays):
+    """Six numbers as floats, and two of them as indices."""
+    made = [arrays.create(np.arange(6, dtype=np.float32)), arrays.create(np.int32([4, 1]))]
+    yield made
+    for handle in made:
+        arrays.free(handle)
+
+
+def taken(arrays, handles: list[int]) -> list[np.ndarray]:
+    """The elements of results, which are freed."""
+    found = [arrays.read(handle) for handle in handles]
+    for handle in handles:
+        arrays.free(handle)
+    return found
+
+
+def test_results_are_inputs_of_others(arrays, xs):
+    (double,) = arrays.apply("add", xs[0], xs[0])
+    (grid,) = arrays.apply("reshape", double, shape=[2, 3])
+    assert arrays.type(grid) == ("float32", (2, 3))
+    arrays.free(double)
+    assert taken(arrays, arrays.apply("reduce_max", grid, axis=1))[0].tolist() == [4, 10]
+    arrays.free(grid)
+
+
+def test_several_results(arrays, xs):
+    parts = taken(arrays, arrays.apply("split", xs[0], indices_or_sections=3))
+    assert [part.tolist() for part in parts] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_an_input_that_is_left_out(arrays, xs):
+    """A layer norm without weights, and with a bias."""
+    bias = arrays.create(np.full(6, 3, np.float32))
+    (found,) = taken(arrays, arrays.apply("layer_norm", xs[0], 0, bias))
+    x = np.arange(6, dtype=np.float32)
+    assert np.allclose(found, (x - x.mean()) / np.sqrt(x.var() + 1e-5) + 3, atol=1e-5)
+    arrays.free(bias)
+
+
+def test_a_capacity_that_is_too_small_leaves_nothing_open(arrays, lib, xs):
+    before = lib.info()["handles"]["array"]
+    out, length = (c_int64 * 2)(), c_size_t()
+    status = arrays.c.cow_mlx_array_apply(
+        b"split", (c_int64 * 1)(xs[0]), 1, b'{"indices_or_sections": 3}', out, 2, byref(length)
+    )
+    assert (status, length.value, list(out)) == (EBUFFER, 3, [0, 0])
+    assert lib.info()["handles"]["array"] == before
+
+
+BAD = {
+    "no such operation": (("expp", 0), {}, ["expp", "exp"]),
+    "an attribute that it has not": (("sin", 0), {"axis": 1}, ["sin", "axis"]),
+    "an attribute of another type": (("sum", 0), {"axis": "first"}, ["sum", "axis", "first"]),
+    "an axis that is not there": (("sum", 0), {"axis": 1}, ["sum", "axis", "1"]),
+    "too few inputs": (("add", 0), {}, ["add", "1", "2"]),
+    "too many inputs": (("sin", 0, 0), {}, ["sin", "2", "1"]),
+    "shapes that cannot meet": (("add", 0, 1), {}, ["add", "6", "2"]),
+    "a dtype that it does not take": (("take", 0, 0), {}, ["take", "float32"]),
+    "an index out of range": (("take", 0, 2), {}, ["take", "70000"]),
+    "a named dimension": (("reshape", 0), {"shape": ["n"]}, ["reshape", "n"]),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_calls(arrays, lib, xs, what):
+    far = arrays.create(np.int32([0, 70000]))
+    before = lib.info()["handles"]["array"]
+    (operation, *inputs), attributes, words = BAD[what]
+    with pytest.raises(StatusError) as error:
+        arrays.apply(operation, *[[*xs, far][at] for at in inputs], **attributes)
+    assert error.value.status == EINVAL
+    assert error.value.reason
+    for word in words:
+        assert word in error.value.message
+    assert lib.info()["handles"]["array"] == before
+    arrays.free(far)
+
+
+def test_an_index_out_of_range_is_clamped_where_that_is_asked_for(arrays, xs):
+    far = arrays.create(np.int32([-70000, 70000]))
+    (found,) = taken(arrays, arrays.apply("take", xs[0], far, indices="clamp"))
+    assert found.tolist() == [0, 5]
+    arrays.free(far)
+
+
+def test_handles_that_are_none(arrays, xs):
+    for handle in (-1, 2**62, xs[0] + 10**6):
+        with pytest.raises(StatusError) as error:
+            arrays.apply("sin", handle)
+        assert error.value.status == EHANDLE
+    with pytest.raises(StatusError) as error:
+        arrays.apply("add", xs[0], 0)
+    assert error.value.status == EINVAL
+
+
+def test_an_operation_that_is_known_is_checked_for_other_inputs_too(arrays, xs):
+    """What is remembered of one call does not make another right."""
+    for _ in range(3):
+        assert taken(arrays, arrays.apply("sum", xs[0], axis=0))[0] == 15
+        with pytest.raises(StatusError):
+            arrays.apply("sum", xs[0], axis=1)
+        with pytest.raises(StatusError):
+            arrays.apply("add", *xs)
+        assert taken(arrays, arrays.apply("add", xs[1], xs[1]))[0].tolist() == [8, 2]
+
+
+def test_what_a_run_has_still_to_make_is_waited_for(arrays, programs):
+    """And its error is the operation's."""
+    step = programs.create(graph([value("x", [3])], [node("y", "sin", "x")], ["y"]))
+    take = programs.create(
+        graph([value("x", [3]), value("i", [1], "int32")], [node("y", "take", "x", "i")], ["y"])
+    )
+    x = np.ones(3, np.float32)
+    (there,) = programs.run(step, [x], submit=True)
+    assert np.allclose(taken(arrays, arrays.apply("add", there, there))[0], 2 * np.sin(x))
+    (never,) = programs.run(take, [x, np.int32([70000])], submit=True)
+    with pytest.raises(StatusError, match="70000"):
+        arrays.apply("sin", never)
+    for handle in (there, never):
+        arrays.free(handle)
+    for program in (step, take):
+        programs.free(program)
+
+
+def test_many_threads_apply_to_the_same_arrays(arrays, xs):
+    failures = []
+
+    def work() -> None:
+        for _ in range(30):
+            (double,) = arrays.apply("add", xs[0], xs[0])
+            found = taken(arrays, arrays.apply("multiply", double, xs[0]))[0]
+            arrays.free(double)
+            if found.tolist() != [2 * at * at for at in range(6)]:
+                failures.append(found)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_float64_is_refused_where_the_device_lacks_it(arrays, lib, xs):
+    if lib.info()["device"] == "cpu":
+        (wide,) = arrays.apply("astype", xs[0], dtype="float64")
+        assert arrays.type(wide)[0] == "float64"
+        arrays.free(wide)
+    else:
+        with pytest.raises(StatusError) as error:
+            arrays.apply("astype", xs[0], dtype="float64")
+        assert error.value.status == EUNSUPPORTED
