@@ -149,6 +149,6 @@ def _shape(value: object, what: str) -> tuple[Dim, ...]:
         dimensions.check_shape(tuple(found))
     except DimensionError as error:
         raise ProgramError(
-            error.reason, f"{what}: {error}", **{"argument": "shape", **error.details}
+            error.reason, f"shape of {what}: {error}", **{"argument": "shape", **error.details}
         ) from None
     return tuple(found)
