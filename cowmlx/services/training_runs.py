@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.training.array_data import pieces, rows_of
+from cowmlx.training.array_data import Pieces, Rows, rows_of
 from cowmlx.training.fit import Report
 
 TYPE_CHECKING = False
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cowmlx.calls import Call
     from cowmlx.scheduling.streams import StreamPool
     from cowmlx.services.arrays import Arrays
-    from cowmlx.training.array_data import MicroBatches
     from cowmlx.training.training import Training
 
 PRIORITY = -1
@@ -152,7 +151,7 @@ class HostData:
         """Return what asks the host for the batch of a step."""
         return Request(step, len(self._inputs))
 
-    def batch(self, step: int) -> HostBatch | None:
+    def batch(self, step: int) -> Rows | None:
         """Return what the host has answered."""
         handles = self._call.take_batch()
         if handles is None:
@@ -161,7 +160,7 @@ class HostData:
         values = taken(self._arrays, handles, f"the batch of step {step}")
         rows_of(values, self._inputs, f"the batch of step {step}")
         self._index += 1
-        return HostBatch(pieces(values, self._micro_batch))
+        return Rows(Pieces(values, self._micro_batch))
 
     def steps(self) -> None:
         """Return None: nobody knows how many there are."""
@@ -173,17 +172,6 @@ class HostData:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go to a place; the host is asked by the step, so this is what is told alone."""
         self._epoch, self._index = int(state["epoch"]), int(state["index"])
-
-
-class HostBatch:
-    """A batch of the host's.
-
-    Args:
-        micro_batches: its pieces.
-    """
-
-    def __init__(self, micro_batches: MicroBatches) -> None:
-        self.micro_batches = micro_batches
 
 
 def taken(arrays: Arrays, handles: list[int], what: str) -> list[mx.array]:

@@ -16,7 +16,7 @@ from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files
 from cowmlx.services.training_params import limits_of, require_unset, settings_of
 from cowmlx.services.training_runs import PRIORITY, HostData, Trainee, TrainingRun
-from cowmlx.training.array_data import ArrayData, Rows, pieces, rows_of
+from cowmlx.training.array_data import ArrayData, Pieces, Rows, rows_of
 from cowmlx.training.fit import Fit, Limits, of_evaluation, of_step
 from cowmlx.training.options import shown
 from cowmlx.training.program_objective import ProgramObjective
@@ -113,7 +113,7 @@ class Trainings:
                 values.append(value)
         inputs.clear()
         rows_of(values, _inputs(trainee))
-        batch = Rows(pieces(values, trainee.options["micro_batch"]))
+        batch = Rows(Pieces(values, trainee.options["micro_batch"]))
         began = perf_counter()
 
         def steps() -> Generator[Any, None, Report]:

@@ -11,14 +11,36 @@ import mlx.core as mx
 from cowmlx.errors import InvalidArgument
 from cowmlx.training import seeds
 
-MicroBatches = list[list[mx.array]]
+
+class Pieces(Sequence[list[mx.array]]):
+    """The rows of arrays in pieces, each made when it is asked for.
+
+    Args:
+        arrays: one or more, with as many rows each.
+        size: rows of a piece, the last may be smaller; 0: all.
+    """
+
+    def __init__(self, arrays: Sequence[mx.array], size: int) -> None:
+        self._arrays = list(arrays)
+        self._rows = arrays[0].shape[0]
+        self._size = min(size or self._rows, self._rows)
+
+    def __len__(self) -> int:
+        return -(-self._rows // self._size)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a piece."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        begin = index * self._size
+        return [array[begin : begin + self._size] for array in self._arrays]
 
 
 @dataclass(frozen=True)
 class Rows:
     """A batch: rows of every array, in pieces that are computed at once."""
 
-    micro_batches: MicroBatches
+    micro_batches: Pieces
 
 
 def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "inputs") -> int:
@@ -63,13 +85,6 @@ def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "input
     return arrays[0].shape[0]
 
 
-def pieces(arrays: Sequence[mx.array], size: int) -> MicroBatches:
-    """Return the rows of arrays in pieces of some size, the last may be smaller; 0: in one."""
-    rows = arrays[0].shape[0]
-    size = size or rows
-    return [[array[at : at + size] for array in arrays] for at in range(0, rows, size)]
-
-
 class ArrayData:
     """Batches of the rows of arrays; the last of an epoch may be smaller.
 
@@ -105,7 +120,7 @@ class ArrayData:
             rows = self._order_of(self._epoch)[begin:end]
             chosen = [mx.take(array, rows, axis=0) for array in self._arrays]
         mx.eval(chosen)
-        return Rows(pieces(chosen, self._micro_batch))
+        return Rows(Pieces(chosen, self._micro_batch))
 
     @property
     def _steps(self) -> int:

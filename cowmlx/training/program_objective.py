@@ -76,6 +76,7 @@ class ProgramObjective:
         self._seed = seed
         self._pending: list[Pending] = []
         self._has_key = _has_key(program)
+        self._fingerprint: str | None = None
         self._text = draw_text(form) + "\n".join(form.steps)
 
     @property
@@ -142,12 +143,22 @@ class ProgramObjective:
             pending.check()
 
     def fingerprint(self) -> str:
-        """Return a hash of the program, and of what is trained of it."""
+        """Return a hash of the program, of what is trained of it, and of what stays."""
+        if self._fingerprint is None:
+            self._fingerprint = self._hashed()
+        return self._fingerprint
+
+    def _hashed(self) -> str:
         shapes = {
             name: [list(array.shape), str(array.dtype)] for name, array in self._parameters.items()
         }
         described: Any = [self._text, self._trained, shapes]
-        return sha256(json.dumps(described).encode()).hexdigest()
+        found = sha256(json.dumps(described).encode())
+        for name, array in self._parameters.items():
+            if name not in self._trained and array.size:
+                bits = mx.contiguous(array).reshape(-1).view(mx.uint8)
+                found.update(memoryview(bits))  # type: ignore[arg-type]
+        return found.hexdigest()
 
 
 def _trained(parameters: list[tuple[str, str]], patterns: list[str] | None) -> list[str]:

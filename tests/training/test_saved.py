@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.callbacks import StatusError
 from support.signatures import TRAINING_CHECKPOINT, TRAINING_STEP
@@ -235,3 +236,47 @@ def test_a_run_of_another_training_is_refused(trainings, saved, what):
     assert trainings.parameters(other) == before
     trainings.step(other, data())
     trainings.free(other)
+
+
+def test_other_values_of_what_stays_are_refused(trainings, tmp_path):
+    """They are not saved, so a run that has others would end with other bits."""
+    options = {**OPTIONS, "train": ["b*"]}
+    first = trainings.create(network(), **options)
+    trainings.save(first, tmp_path / "run")
+    same = trainings.create(network(), **options)
+    trainings.load(same, tmp_path / "run")
+    other = trainings.create(network(), **options, initial={"w2": np.ones((8, 3), np.float32)})
+    error = refused(trainings.load, other, tmp_path / "run")
+    assert (error.name, error.reason) == ("EFORMAT", "saved_training_mismatch")
+    for training in (first, same, other):
+        trainings.free(training)
+
+
+def test_wide_and_narrow_parameters_are_saved(trainings, tmp_path):
+    """float64 and bfloat16, in micro-batches, whose sums are kept in float32."""
+    for dtype in ("float64", "bfloat16", "float16"):
+        program = {
+            "inputs": [{"name": "x", "dtype": dtype, "shape": ["rows", 4]}],
+            "parameters": [{"name": "w", "dtype": dtype, "shape": [4], "init": "normal"}],
+            "nodes": [
+                {"name": "z", "op": "matmul", "inputs": ["x", "w"]},
+                {"name": "s", "op": "square", "inputs": ["z"]},
+                {"name": "loss", "op": "mean", "inputs": ["s"]},
+            ],
+            "outputs": ["loss"],
+        }
+        made = np.linspace(-1, 1, 24).reshape(6, 4)
+        x = made.astype("float32").view("uint32") >> 16 if dtype == "bfloat16" else made
+        rows = trainings.arrays.create(x.astype("uint16" if dtype == "bfloat16" else dtype), dtype)
+        options = {"optimizer": OPTIMIZERS["adam"], "micro_batch": 4, "seed": 2}
+        first = trainings.create(program, **options)
+        trainings.fit(first, inputs=[rows], steps=3)
+        trainings.save(first, tmp_path / dtype)
+        other = trainings.create(program, **options)
+        trainings.load(other, tmp_path / dtype)
+        for training in (first, other):
+            trainings.fit(training, inputs=[rows], steps=6)
+        assert trainings.parameters(first) == trainings.parameters(other)
+        for training in (first, other):
+            trainings.free(training)
+        trainings.arrays.free(rows)
