@@ -74,7 +74,7 @@ impl<'r> Array<'r> {
     pub(crate) fn into_raw(self) -> sys::cow_mlx_array {
         let this = ManuallyDrop::new(self);
         // SAFETY: it is read once, and `this` is not dropped.
-        drop(unsafe { std::ptr::read(&raw const this._runtime) });
+        drop(unsafe { std::ptr::read(&raw const this.runtime) });
         this.raw
     }
 
