@@ -118,10 +118,11 @@ class Scheduler:
         passed_over: list[Unit] = []
         for unit in waiting:
             if unit.shares_time and self._owed > 0:
+                unit.attend()
                 passed_over.append(unit)
             elif self._turn_of(unit, queue, unit.turn):
                 return True
-        # Nobody else has anything to do.
+        # Nobody else has anything to do. What has ended leaves in its turn.
         return any(self._turn_of(unit, queue, unit.turn) for unit in passed_over)
 
     def _turn_of(self, unit: Unit, queue: deque[Unit], turn: Callable[[], bool]) -> bool:

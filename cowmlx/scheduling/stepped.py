@@ -27,7 +27,6 @@ class SteppedCall:
     """
 
     priority = 0
-    shares_time = False
 
     def __init__(
         self,
@@ -41,6 +40,11 @@ class SteppedCall:
         self._steps = steps
         self._stream = stream
         self.finished = False
+
+    @property
+    def shares_time(self) -> bool:
+        """Whether its turns may be long, so that generations get their time back."""
+        return False
 
     def turn(self) -> bool:
         """Do one step; false if there is none now."""

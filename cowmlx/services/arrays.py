@@ -255,8 +255,6 @@ class ArrayWait(SteppedCall):
         arrays: computes it.
     """
 
-    shares_time = True
-
     def __init__(
         self, call: Call, handle: int, held: Held, timeout_ms: int, arrays: Arrays
     ) -> None:
@@ -264,6 +262,11 @@ class ArrayWait(SteppedCall):
         self._held = held
         self._timeout_ms = timeout_ms
         self._deadline = time.monotonic() + timeout_ms / 1000
+
+    @property
+    def shares_time(self) -> bool:
+        """Whether it computes, and does not only wait for a run."""
+        return not isinstance(self._held.value, Submitted)
 
     def _may_step(self) -> bool:
         value = self._held.value

@@ -11,7 +11,8 @@ extern "C" {
 
 /* -------------------------------------------------------------- Programs */
 /* A program is a graph of operations as JSON. A run of it takes one round trip, however many
- * operations it has; contexts generate meanwhile. Any number of threads may run one program. */
+ * operations it has; contexts generate meanwhile, for half of the time at least. Any number of
+ * threads may run one program. */
 
 /** An array on the engine, or the host's memory; both empty: nothing yet. */
 typedef struct cow_mlx_value {
@@ -42,7 +43,8 @@ COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* params, size_t size
 /**
  * Make a program of JSON, and find all that is wrong with it.
  *
- * @param json  an object with "inputs", "parameters", "constants", "functions", "nodes", "outputs"
+ * @param json  an object with "inputs", "parameters", "constants", "functions", "nodes", "outputs":
+ *              at most 16 MiB and 50,000 nodes; a constant has at most 262,144 elements
  * @param out   receives the handle
  * @retval COW_MLX_EINVAL        it is no program; the message has up to 8 problems
  * @retval COW_MLX_EUNSUPPORTED  it needs a dtype that the device lacks: float64 on a GPU
