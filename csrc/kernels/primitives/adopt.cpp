@@ -1,5 +1,5 @@
-/* What arrays of hosts need of mlx: elements that lie in memory of the library's, so that nothing is
- * copied, and whether they are computed. */
+/* What arrays of hosts need of mlx: elements that lie in memory of the library's, so that nothing
+ * is copied, and whether they are computed. */
 
 #include <algorithm>
 #include <cstddef>
