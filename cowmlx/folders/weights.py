@@ -175,6 +175,11 @@ class Unread:
         self._stream = mx.default_stream(mx.default_device())  # that they are read on
         self._damage = ""
 
+    @property
+    def pending(self) -> bool:
+        """Whether they are still on disk."""
+        return self._network is not None
+
     def read(self) -> None:
         """Read them; nothing once they are read.
 

@@ -122,7 +122,8 @@ class Model:
 
     def fuse_layers(self) -> None:
         """Let kernels compute the layers, once the weights are read; nothing if it was done."""
-        if self._kernels is None:
+        read = self._unread is None or not self._unread.pending
+        if self._kernels is None and read:
             self._kernels = fuse_layers(self.network, self.make_cache, self.form)
 
     def make_cache(self) -> list[Any]:

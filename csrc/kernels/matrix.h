@@ -20,6 +20,8 @@ constexpr int LANES = 16;
 enum class Format : int32_t { Float32, Float16, BFloat16, Affine, Mxfp4, Nvfp4, Mxfp8 };
 enum class Scalar : int32_t { Float32, Float16, BFloat16, UInt8 };
 
+struct LowRank;
+
 struct Matrix {
   Format format;
   int32_t bits;    /* of a packed number: 2, 3, 4, 5, 6, 8; dense: 16 or 32 */
@@ -31,8 +33,16 @@ struct Matrix {
   const void* biases; /* affine only: w = scale * q + bias */
   Scalar scale_type;  /* of scales and biases; UInt8 for the fp formats' exponents */
   const float* bias;  /* (N,) added to the product, or null */
+  /* What layers add to the product besides, or null; the product itself knows nothing of it. */
+  const LowRank* low = nullptr;
 
   int blocks() const { return (rows + LANES - 1) / LANES; }
+};
+
+/* An adapter's part of a matrix (arXiv 2106.09685): up (down x), both dense float32. */
+struct LowRank {
+  Matrix down; /* (R, K) */
+  Matrix up;   /* (N, R), scaled */
 };
 
 /* Rows of activations in the form that a kind of matrix takes; made once for all matrices of the

@@ -244,7 +244,8 @@ def test_the_weights_of_the_base_are_not_copied(lib, places, case, lazy):
             greedy(lib, context, PROMPT, 1)
         before = active(lib)
         adapter = lib.load_adapter(model, places.adapter(case))
-        added = size(places.adapter(case) / "adapters.safetensors")
+        # Held as it is, and in blocks of 16 rows, as kernels compute with it.
+        added = 4 * size(places.adapter(case) / "adapters.safetensors")
         assert active(lib) - before <= added + SLACK
         lib.set_adapter(context, adapter)
         greedy(lib, context, PROMPT, 1)

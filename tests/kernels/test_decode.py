@@ -151,8 +151,9 @@ def test_networks_that_do_more_are_called(made, family):
 
 def test_angles_are_no_longer_than_asked_for_and_can_be_forgotten(made):
     model = made("llama")
+    (angles,) = at_once(model)._run._angles  # which models of the same kind share
+    angles.forget()
     own, plain = begun(model, PROMPT), begun(model, [7] * 400)
-    (angles,) = at_once(model)._run._angles
     length = angles.tables[0].shape[0]
     assert 400 <= length <= 400 + 400 // 8 + 64
     before = logits_behind(model.network, one(5), share(own))

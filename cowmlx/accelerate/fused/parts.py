@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
-from cowmlx.accelerate.fused import angles
+from cowmlx.accelerate.fused import adapted, angles
 from cowmlx.accelerate.linear import InMatrix
 
 TYPE_CHECKING = False
@@ -190,7 +190,8 @@ def _is_attention(module: Any) -> bool:
 def _is_perceptron(module: Any) -> bool:
     gated = _first(module, _GATE) is not None and _first(module, _UP) is not None
     inner = gated or _first(module, _GATE_AND_UP) is not None
-    plain = all(isinstance(each, InMatrix) for each in module.values() if isinstance(each, Module))
+    parts = [each for each in module.values() if isinstance(each, Module)]
+    plain = all(isinstance(each, InMatrix) or adapted.takes(each) for each in parts)
     return inner and _first(module, _DOWN) is not None and plain
 
 
@@ -198,6 +199,8 @@ def _linear(module: Any, names: tuple[str, ...], optional: bool = False) -> Any:
     found = _first(module, names)
     if isinstance(found, InMatrix):
         return found
+    if found is not None and adapted.takes(found):
+        return adapted.Adapted(found)
     if found is None and optional:
         return None
     if found is None:

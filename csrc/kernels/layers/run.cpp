@@ -16,9 +16,11 @@ struct Buffers {
   float *normed, *keys, *values; /* of a slab, as are all that follow */
   float *gate, *up, *added;
   float* attention;
-  Preparing preparing;
+  float *low, *lifted; /* of adapters: in their rank, and what is added */
+  Preparing preparing, preparing_low;
 
-  Buffers(Arena& arena, const Layers& net, const Step& step) : preparing(*step.table) {
+  Buffers(Arena& arena, const Layers& net, const Step& step)
+      : preparing(*step.table), preparing_low(*step.table) {
     const size_t rows = static_cast<size_t>(step.rows) * step.tokens;
     const size_t slab_rows = rows < SLAB_ROWS ? rows : SLAB_ROWS;
     size_t query = 0, out = 0, key = 0, value = 0, inner = 0, scratch = 0;
@@ -37,6 +39,17 @@ struct Buffers {
       for (const Matrix* matrix : {&p.gate, &p.up, &p.down}) matrices.push_back(matrix);
     }
     if (step.logits) matrices.push_back(&net.head);
+    size_t rank = 0, height = 0;
+    std::vector<const Matrix*> lows;
+    for (const Matrix* matrix : matrices) {
+      if (matrix->low == nullptr) continue;
+      rank = std::max<size_t>(rank, matrix->low->down.rows);
+      height = std::max<size_t>(height, matrix->rows);
+      lows.push_back(&matrix->low->down);
+      lows.push_back(&matrix->low->up);
+    }
+    low = arena.take<float>(slab_rows * rank);
+    lifted = arena.take<float>(slab_rows * height);
     queries = arena.take<float>(rows * query);
     attended = arena.take<float>(rows * out);
     normed = arena.take<float>(slab_rows * net.width);
@@ -48,6 +61,8 @@ struct Buffers {
     attention = arena.take<float>(scratch * step.workers);
     preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()),
                       static_cast<int>(rows), net.int8);
+    preparing_low.reserve(arena, lows.data(), static_cast<int>(lows.size()), static_cast<int>(rows),
+                          false);
   }
 };
 
@@ -128,14 +143,33 @@ class Pass {
               b_.normed + int64_t{row} * net_.width);
     });
     b_.preparing.multiply(part, products, count, together, then);
+    for (int i = 0; i < count; i++) add_low(part, products[i], rows);
+  }
+
+  /* Add what an adapter makes of rows to a product of them. */
+  void add_low(const Slab& part, const Product& product, const RowsOf& rows) {
+    if (product.matrix->low == nullptr) return;
+    const LowRank& low = *product.matrix->low;
+    const int rank = low.down.rows, height = product.matrix->rows;
+    const Product down{&low.down, b_.low, rank}, up{&low.up, b_.lifted, height};
+    b_.preparing_low.prepare(part, &down, 1, rows, false, [](int) {});
+    b_.preparing_low.multiply(part, &down, 1, false, [](int, int, int, int) {});
+    b_.preparing_low.prepare(part, &up, 1, {b_.low, rank}, false, [](int) {});
+    b_.preparing_low.multiply(part, &up, 1, false, [&](int from, int to, int row, int row_end) {
+      for (; row < row_end; row++) {
+        float* out = product.out + row * product.stride + from;
+        step_.table->add(out, b_.lifted + int64_t{row} * height + from, 1, to - from, out);
+      }
+    });
   }
 
   void output(const AttentionHalf& a, const Slab& part) {
     const int width = a.heads * a.value_dim;
     const Product product{&a.out, b_.added, net_.width};
-    b_.preparing.prepare(part, &product, 1, {b_.attended + int64_t{part.begin} * width, width},
-                         net_.int8, [](int) {});
+    const RowsOf rows{b_.attended + int64_t{part.begin} * width, width};
+    b_.preparing.prepare(part, &product, 1, rows, net_.int8, [](int) {});
     b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
+    add_low(part, product, rows);
     add(a.after, a.residual, part);
   }
 
@@ -143,17 +177,24 @@ class Pass {
     const int inner = p.gate.rows;
     const bool gated = p.up.rows != 0;
     const Product products[2] = {{&p.gate, b_.gate, inner}, {&p.up, b_.up, inner}};
-    normed_products(
-        p.before, part, products, gated ? 2 : 1, true, [&](int from, int to, int row, int row_end) {
-          for (; row < row_end; row++) {
-            float* gate = b_.gate + int64_t{row} * inner + from;
-            const float* up = b_.up + int64_t{row} * inner + from;
-            step_.table->gate(p.activation, gate, gated ? up : nullptr, to - from, gate);
-          }
-        });
+    const auto gate = [&](int from, int to, int row, int row_end) {
+      for (; row < row_end; row++) {
+        float* gate = b_.gate + int64_t{row} * inner + from;
+        const float* up = b_.up + int64_t{row} * inner + from;
+        step_.table->gate(p.activation, gate, gated ? up : nullptr, to - from, gate);
+      }
+    };
+    if (p.gate.low || p.up.low) { /* which are added first */
+      normed_products(p.before, part, products, gated ? 2 : 1, true, [](int, int, int, int) {});
+      rowwise(part.rows, [&](int row) { gate(0, inner, row, row + 1); });
+    } else {
+      normed_products(p.before, part, products, gated ? 2 : 1, true, gate);
+    }
     const Product product{&p.down, b_.added, net_.width};
-    b_.preparing.prepare(part, &product, 1, {b_.gate, inner}, net_.int8, [](int) {});
+    const RowsOf rows{b_.gate, inner};
+    b_.preparing.prepare(part, &product, 1, rows, net_.int8, [](int) {});
     b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
+    add_low(part, product, rows);
     add(p.after, p.residual, part);
   }
 

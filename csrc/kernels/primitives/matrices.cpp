@@ -16,6 +16,18 @@ const void* behind(const void* base, size_t bytes) {
   return base ? static_cast<const char*>(base) + bytes : nullptr;
 }
 
+Matrix rows_of(Matrix m, int from, int rows) {
+  m.rows = rows;
+  m.weight = behind(m.weight, static_cast<size_t>(from) * m.columns * m.bits / 8);
+  if (m.group) {
+    const size_t scales = static_cast<size_t>(from) * (m.columns / m.group) * size_of(m.scale_type);
+    m.scales = behind(m.scales, scales);
+    m.biases = behind(m.biases, scales);
+  }
+  if (m.bias) m.bias += from;
+  return m;
+}
+
 }  // namespace
 
 HeldMatrix::HeldMatrix(const mx::array& weight, const std::optional<mx::array>& scales,
@@ -34,14 +46,26 @@ HeldMatrix HeldMatrix::part(int from, int rows) const {
                                 std::to_string(matrix_.rows));
   HeldMatrix other(*this);
   Matrix& m = other.matrix_;
-  m.rows = rows;
-  m.weight = behind(m.weight, static_cast<size_t>(from) * m.columns * m.bits / 8);
-  if (m.group) {
-    const size_t scales = static_cast<size_t>(from) * (m.columns / m.group) * size_of(m.scale_type);
-    m.scales = behind(m.scales, scales);
-    m.biases = behind(m.biases, scales);
+  m = rows_of(m, from, rows);
+  if (low_) {
+    other.low_ = std::make_shared<LowRank>(LowRank{low_->down, rows_of(low_->up, from, rows)});
+    m.low = other.low_.get();
   }
-  if (m.bias) m.bias += from;
+  return other;
+}
+
+HeldMatrix HeldMatrix::with_low(const HeldMatrix& down, const HeldMatrix& up) const {
+  const Matrix &a = down.matrix_, &b = up.matrix_;
+  if (a.columns != matrix_.columns || b.rows != matrix_.rows || b.columns != a.rows ||
+      a.format != Format::Float32 || b.format != Format::Float32 || a.bias || b.bias)
+    throw std::invalid_argument("a low-rank part is float32, (R, " +
+                                std::to_string(matrix_.columns) + ") and (" +
+                                std::to_string(matrix_.rows) + ", R), without biases");
+  HeldMatrix other(*this);
+  for (const HeldMatrix* part : {&down, &up})
+    other.held_.insert(other.held_.end(), part->held_.begin(), part->held_.end());
+  other.low_ = std::make_shared<LowRank>(LowRank{a, b});
+  other.matrix_.low = other.low_.get();
   return other;
 }
 

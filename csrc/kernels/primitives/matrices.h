@@ -1,6 +1,7 @@
 /* A matrix of blocks (matrix.h) that keeps its arrays alive, whoever else lets them go. */
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -21,11 +22,16 @@ class HeldMatrix {
    * begins a block. */
   HeldMatrix part(int from, int rows) const;
 
+  /* This matrix with up down added to it, of float32; throws std::invalid_argument unless they fit.
+   */
+  HeldMatrix with_low(const HeldMatrix& down, const HeldMatrix& up) const;
+
   const Matrix& matrix() const { return matrix_; }
 
  private:
   Matrix matrix_{};
   Arrays held_;
+  std::shared_ptr<const LowRank> low_; /* whose arrays are held, too */
 };
 
 }  // namespace cowmlx
