@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cowmlx.errors import InvalidArgument, Unsupported
-from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services.training_runs import PRIORITY, Trainee
+from cowmlx.services.training_runs import Trainee
 from cowmlx.training import options
 from cowmlx.training.language import reading
 from cowmlx.training.language.data import DataOptions
@@ -15,12 +14,10 @@ from cowmlx.training.training import Settings, Training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
     from typing import Any
 
-    from cowmlx.calls import Call
     from cowmlx.models.model import Model
-    from cowmlx.scheduling.streams import StreamPool
     from cowmlx.training.language.data import LanguageData
 
 _BATCH_SIZE = 4
@@ -29,43 +26,6 @@ _MAX_SEED = 2**63 - 1
 _OWN = {"seed": "seed", "batch_size": "batch_size", "shuffle": "shuffle"}
 _OF_PROGRAMS = ("train", "initial_names", "initial_arrays")
 _LINES = ("lines", "lines_file", "validation_lines", "validation_file", "lines_options")
-
-
-class Making(SteppedCall):
-    """Makes a training of a model.
-
-    Args:
-        call: ends with its handle.
-        model: that is trained.
-        steps: make it.
-        streams: give a stream, and take that back at the end.
-        open_training: returns a handle.
-    """
-
-    priority = PRIORITY
-
-    def __init__(
-        self,
-        call: Call,
-        model: Model,
-        steps: Generator[None, None, Trainee],
-        streams: StreamPool,
-        open_training: Callable[[Trainee], int],
-    ) -> None:
-        super().__init__(call, steps, streams.take(), model)
-        self._streams = streams
-        self._open_training = open_training
-
-    def _release(self) -> None:
-        self._streams.give_back(self._stream)
-
-    def _succeed(self, result: Trainee) -> None:
-        try:
-            handle = self._open_training(result)
-        except BaseException as error:  # no handle is free
-            self._call.fail(error)
-        else:
-            self._call.succeed(handle)
 
 
 def make(

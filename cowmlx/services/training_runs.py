@@ -61,6 +61,41 @@ class Trainee:
             raise BadState("another call is running on the training", reason="training_busy")
 
 
+class Making(SteppedCall):
+    """Makes a training.
+
+    Args:
+        call: ends with its handle.
+        subject: the program or model that is trained.
+        steps: make it.
+        streams: give a stream, and take that back at the end.
+        open_training: returns a handle.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        subject: object,
+        steps: Generator[None, None, Trainee],
+        streams: StreamPool,
+        open_training: Callable[[Trainee], int],
+    ) -> None:
+        super().__init__(call, steps, streams.take(), subject)
+        self._streams = streams
+        self._open_training = open_training
+
+    def _release(self) -> None:
+        self._streams.give_back(self._stream)
+
+    def _succeed(self, result: Trainee) -> None:
+        try:
+            handle = self._open_training(result)
+        except BaseException as error:  # no handle is free
+            self._call.fail(error)
+        else:
+            self._call.succeed(handle)
+
+
 class TrainingRun(SteppedCall):
     """A step, a fit, an evaluation or a load; what a step yields is told to the host.
 

@@ -15,7 +15,7 @@ from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files
 from cowmlx.services.training_params import limits_of, require_unset, settings_of
-from cowmlx.services.training_runs import PRIORITY, HostData, Trainee, TrainingRun
+from cowmlx.services.training_runs import HostData, Making, Trainee, TrainingRun
 from cowmlx.training.array_data import ArrayData, Pieces, Rows, rows_of
 from cowmlx.training.fit import Fit, Limits, of_evaluation, of_step
 from cowmlx.training.options import shown
@@ -58,7 +58,8 @@ class Trainings:
         """
         return self._runtime.handles.get(KIND_TRAINING, handle)  # type: ignore[return-value]
 
-    def training_create(self, handle: int, params: dict[str, Any]) -> int:
+    @keeps_call
+    def training_create(self, call: Call, handle: int, params: dict[str, Any]) -> None:
         """Open a training of a program."""
         program: Program = self._runtime.handles.get(KIND_PROGRAM, handle)  # type: ignore[assignment]
         settings = settings_of(params)
@@ -72,9 +73,14 @@ class Trainings:
             )
         with mx.stream(self._arrays.stream):
             given = self._initial(params)
-            objective = ProgramObjective(program, given, settings.seed, params["train"] or None)
-            training = Training(objective, settings)
-        return self._open(Trainee.of(training, objective.inputs, params))
+        patterns = params["train"] or None
+
+        def steps() -> Generator[None, None, Trainee]:
+            objective = yield from ProgramObjective.steps(program, given, settings.seed, patterns)
+            return Trainee.of(Training(objective, settings), objective.inputs, params)
+
+        making = Making(call, program, steps(), self._runtime.streams, self._open)
+        self._runtime.scheduler.add(making)
 
     @keeps_call
     def training_create_for_model(self, call: Call, handle: int, params: dict[str, Any]) -> None:
@@ -83,7 +89,7 @@ class Trainings:
 
         model = self._models.get(handle)
         steps = language.make(model, params, settings_of(params))
-        making = language.Making(call, model, steps, self._runtime.streams, self._open)
+        making = Making(call, model, steps, self._runtime.streams, self._open)
         self._runtime.scheduler.add(making)
 
     def _open(self, trainee: Trainee) -> int:
@@ -335,8 +341,6 @@ class Saving(SteppedCall):
         steps: write it; when closed early they leave what was there before.
         stream: to compute on.
     """
-
-    priority = PRIORITY
 
     def __init__(
         self, call: Call, trainee: Trainee, steps: Generator[None, None, None], stream: mx.Stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -63,8 +63,6 @@ class ProgramObjective:
         self._names = [each.name for each in form.inputs]
         self._parameters = initial.parameters_of(declared, given, seed)
         self._trained = _trained([(each.name, each.spec.dtype) for each in declared], patterns)
-        spec = {"gradient": {"of": LOSS, "with_respect_to": self._trained, "value": True}}
-        program.derive(json.dumps(spec))  # says what is wrong with it
         told = [outputs[name] for name in (TARGETS, CORRECT) if name in outputs]
         for at in told:
             _require_number(form.outputs[at])
@@ -78,6 +76,24 @@ class ProgramObjective:
         self._has_key = _has_key(program)
         self._fingerprint: str | None = None
         self._text = draw_text(form) + "\n".join(form.steps)
+
+    @classmethod
+    def steps(
+        cls,
+        program: Program,
+        given: Mapping[str, mx.array],
+        seed: int,
+        patterns: list[str] | None = None,
+    ) -> Generator[None, None, ProgramObjective]:
+        """Make one in bounded steps, once the program is known to have such gradients.
+
+        Raises:
+            Unsupported: an operation that mlx cannot differentiate.
+        """
+        made = cls(program, given, seed, patterns)
+        spec = {"gradient": {"of": LOSS, "with_respect_to": made._trained, "value": True}}
+        yield from program.derive_steps(json.dumps(spec))
+        return made
 
     @property
     def inputs(self) -> list[str]:
