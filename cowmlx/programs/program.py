@@ -201,11 +201,13 @@ class Run:
 
     Attributes:
         specs: dtypes and shapes of the results.
+        bytes: that it needs beside its inputs.
     """
 
     def __init__(self, program: Program, traced: Traced, inputs: list[mx.array]) -> None:
         self._program = program
         self.specs = traced.specs
+        self.bytes = traced.bytes
         self._traced = traced
         self._inputs = inputs
 

@@ -76,7 +76,9 @@ class Trainings:
         patterns = params["train"] or None
 
         def steps() -> Generator[None, None, Trainee]:
-            objective = yield from ProgramObjective.steps(program, given, settings.seed, patterns)
+            objective = yield from ProgramObjective.steps(
+                program, given, settings.seed, patterns, self._arrays.require_room
+            )
             return Trainee.of(Training(objective, settings), objective.inputs, params)
 
         making = Making(call, program, steps(), self._runtime.streams, self._open)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -35,6 +35,7 @@ class ProgramObjective:
         given: values of parameters; those of others are made by their ``init``.
         seed: of what is random.
         patterns: of the names of those that are trained; None: all that are floats.
+        require_room: raises where so many bytes, for what it is told, may not be taken.
 
     Raises:
         InvalidArgument: it has no such loss, nothing to train, or a parameter has no value or
@@ -49,6 +50,7 @@ class ProgramObjective:
         given: Mapping[str, mx.array],
         seed: int,
         patterns: list[str] | None = None,
+        require_room: Callable[[int, str], None] = lambda size, what: None,
     ) -> None:
         form = program.form
         outputs = {each.name: at for at, each in enumerate(form.outputs)}
@@ -73,6 +75,7 @@ class ProgramObjective:
         self._outputs = outputs
         self._seed = seed
         self._pending: list[Pending] = []
+        self._require_room = require_room
         self._has_key = _has_key(program)
         self._fingerprint: str | None = None
         self._text = draw_text(form) + "\n".join(form.steps)
@@ -84,13 +87,14 @@ class ProgramObjective:
         given: Mapping[str, mx.array],
         seed: int,
         patterns: list[str] | None = None,
+        require_room: Callable[[int, str], None] = lambda size, what: None,
     ) -> Generator[None, None, ProgramObjective]:
         """Make one in bounded steps, once the program is known to have such gradients.
 
         Raises:
             Unsupported: an operation that mlx cannot differentiate.
         """
-        made = cls(program, given, seed, patterns)
+        made = cls(program, given, seed, patterns, require_room)
         spec = {"gradient": {"of": LOSS, "with_respect_to": made._trained, "value": True}}
         yield from program.derive_steps(json.dumps(spec))
         return made
@@ -140,7 +144,9 @@ class ProgramObjective:
         data = dict(zip(self.inputs, batch, strict=True)) | self._parameters
         if self._has_key:
             data[KEY] = seeds.key_of(self._seed, "evaluation") if key is None else key
-        pending = program.run([data[name] for name in self._names]).lazily()
+        run = program.run([data[name] for name in self._names])
+        self._require_room(run.bytes, "a micro-batch")
+        pending = run.lazily()
         self._pending = [pending]
         return pending.results
 

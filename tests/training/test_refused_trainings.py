@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from ctypes import byref, sizeof
+from math import isqrt
 
 import numpy as np
 import pytest
@@ -320,3 +321,31 @@ def test_events_of_another_size_are_written_as_far_as_they_go(trainings, trainin
     given = values([x, np.zeros(2, np.int32)])
     assert trainings.c.cow_mlx_training_step(training, given, 2, byref(event)) == 0
     assert (event.kind, event.step, event.loss) == (TRAINING_STEP, 1, 5.0)
+
+
+def test_a_micro_batch_that_needs_too_much_changes_nothing(trainings):
+    """It is refused before memory is taken; in parts the same batch has room."""
+    rows = isqrt(trainings.lib.info()["memory"]["limit"] // 4) + 1
+    program = {
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["rows", 1]}],
+        "parameters": [{"name": "w", "dtype": "float32", "shape": [1], "init": "ones"}],
+        "nodes": [
+            {"name": "wx", "op": "multiply", "inputs": ["x", "w"]},
+            {"name": "t", "op": "transpose", "inputs": ["wx"]},
+            {"name": "all", "op": "matmul", "inputs": ["wx", "t"]},
+            {"name": "loss", "op": "mean", "inputs": ["all"]},
+        ],
+        "outputs": ["loss"],
+    }
+    x = np.ones((rows, 1), np.float32)
+    whole = trainings.create(program)
+    before = trainings.parameters(whole)
+    for call in (trainings.fit, trainings.evaluate):
+        more = {"steps": 1} if call == trainings.fit else {}
+        error = refused(call, whole, inputs=[x], **more)
+        assert (error.name, error.reason) == ("ENOMEM", "no_memory")
+        assert "memory_limit" in error.message and error.details["needed"] >= 4 * rows**2
+    assert trainings.parameters(whole) == before
+    assert trainings.info(whole)["step"] == 0
+    assert trainings.step(whole, [x[:8]]).loss == 1
+    trainings.free(whole)
