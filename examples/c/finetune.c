@@ -82,7 +82,7 @@ static void examine(cow_mlx_context context, const char* when) {
   printf("%s: %d of %d are right\n", when, right, FACTS);
 }
 
-/* Let a context use what was learnt until now. What it holds belongs to the model as it was. */
+/* Let a context use what was learnt until now. */
 static void publish(cow_mlx_training training, cow_mlx_context context) {
   cow_mlx_adapter adapter;
   check(cow_mlx_training_adapter(training, &adapter));

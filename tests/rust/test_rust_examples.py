@@ -76,3 +76,12 @@ def test_network(in_rust):
     assert (done.returncode, done.stderr) == (0, "")
     first, then, right = re.findall(r"[\d.]+", done.stdout)[:3]
     assert (float(first) > 0.6, float(then) < 0.1, int(right) >= 125) == (True, True, True)
+
+
+def test_finetune(in_rust, in_c, tmp_path):
+    """To the letter: losses, answers, and the bits of the adapter."""
+    rust = in_rust("finetune", CALF, tmp_path / "facts")
+    trained = (tmp_path / "facts/adapters.safetensors").read_bytes()
+    same(rust, in_c("finetune", CALF, tmp_path / "facts"))
+    assert "after: 20 of 20 are right" in rust.stdout
+    assert (tmp_path / "facts/adapters.safetensors").read_bytes() == trained
