@@ -47,6 +47,7 @@ NAMES = (
     "arrays",
     "beside",
     "gradients",
+    "training",
 )
 NAMED = ("peers",)  # not among all
 

@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 941854360
+#define COW_BRIDGE_ABI 808893296
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -16,6 +16,7 @@ typedef enum cow_op {
   COW_OP_MEMORY_TRIM,
   COW_OP_MODEL_LOAD,
   COW_OP_MODEL_FREE,
+  COW_OP_MODEL_INSPECT,
   COW_OP_MODEL_INFO,
   COW_OP_MODEL_TOKENIZE,
   COW_OP_MODEL_DETOKENIZE,
@@ -58,6 +59,18 @@ typedef enum cow_op {
   COW_OP_PROGRAM_INFO,
   COW_OP_PROGRAM_FREE,
   COW_OP_OPERATIONS_INFO,
+  COW_OP_TRAINING_CREATE,
+  COW_OP_TRAINING_CREATE_FOR_MODEL,
+  COW_OP_TRAINING_STEP,
+  COW_OP_TRAINING_FIT,
+  COW_OP_TRAINING_EVALUATE,
+  COW_OP_TRAINING_PARAMETER,
+  COW_OP_TRAINING_INFO,
+  COW_OP_TRAINING_SAVE,
+  COW_OP_TRAINING_LOAD,
+  COW_OP_TRAINING_ADAPTER,
+  COW_OP_TRAINING_EXPORT,
+  COW_OP_TRAINING_FREE,
   COW_OP_COUNT
 } cow_op;
 
@@ -75,6 +88,12 @@ typedef struct cow_model_load_args {
 typedef struct cow_model_free_args {
   cow_mlx_model model;
 } cow_model_free_args;
+
+typedef struct cow_model_inspect_args {
+  const char* path;
+  int32_t kv_bits;
+  cow_text_out buffer;
+} cow_model_inspect_args;
 
 typedef struct cow_model_info_args {
   cow_mlx_model model;
@@ -310,5 +329,70 @@ typedef struct cow_program_free_args {
 typedef struct cow_operations_info_args {
   cow_text_out buffer;
 } cow_operations_info_args;
+
+typedef struct cow_training_create_args {
+  cow_mlx_program program;
+  const cow_mlx_training_params* params;
+  cow_mlx_training* out;
+} cow_training_create_args;
+
+typedef struct cow_training_create_for_model_args {
+  cow_mlx_model model;
+  const cow_mlx_training_params* params;
+  cow_mlx_training* out;
+} cow_training_create_for_model_args;
+
+typedef struct cow_training_step_args {
+  cow_mlx_training training;
+  cow_values inputs;
+  cow_mlx_training_event* event;
+} cow_training_step_args;
+
+typedef struct cow_training_fit_args {
+  cow_mlx_training training;
+  const cow_mlx_fit_params* params;
+} cow_training_fit_args;
+
+typedef struct cow_training_evaluate_args {
+  cow_mlx_training training;
+  const cow_mlx_fit_params* params;
+  cow_mlx_training_event* event;
+} cow_training_evaluate_args;
+
+typedef struct cow_training_parameter_args {
+  cow_mlx_training training;
+  const char* name;
+  cow_mlx_array* out;
+} cow_training_parameter_args;
+
+typedef struct cow_training_info_args {
+  cow_mlx_training training;
+  cow_text_out buffer;
+} cow_training_info_args;
+
+typedef struct cow_training_save_args {
+  cow_mlx_training training;
+  const char* folder;
+} cow_training_save_args;
+
+typedef struct cow_training_load_args {
+  cow_mlx_training training;
+  const char* folder;
+} cow_training_load_args;
+
+typedef struct cow_training_adapter_args {
+  cow_mlx_training training;
+  cow_mlx_adapter* out;
+} cow_training_adapter_args;
+
+typedef struct cow_training_export_args {
+  cow_mlx_training training;
+  const char* folder;
+  const char* options_json;
+} cow_training_export_args;
+
+typedef struct cow_training_free_args {
+  cow_mlx_training training;
+} cow_training_free_args;
 
 #endif

@@ -1,4 +1,4 @@
-"""Training steps of a language model: training.py SIDE MODEL LINES KIND CHECKPOINT, see training.py.
+"""Training steps of a language model: training.py SIDE MODEL LINES KIND CHECKPOINT.
 
 SIDE is "library" or "mlx-lm", KIND "lora" or "full". Each line, a number of steps, is answered by
 tokens/s of the steps behind the first three, peak memory in bytes and the last loss. mlx-lm's
@@ -28,10 +28,12 @@ class Clock:
         self.times, self.targets, self.losses, self.peak = [], [], [], 0
 
     def rate(self):
+        """Tokens/s of the steps that count."""
         return sum(self.targets[WARM:]) / (self.times[-1] - self.times[WARM - 1])
 
 
 def library(model, lines, kind, checkpoint):
+    """Train through the C ABI."""
     from cowmlx.commands import installation
     from cowmlx.host import declarations as abi
     from cowmlx.host.library import Library
@@ -90,6 +92,7 @@ def lend_blas():
 
 
 def mlx_lm(model, lines, kind, checkpoint):
+    """Train as mlx-lm does."""
     lend_blas()
     import mlx.core as mx
     import mlx.optimizers
@@ -113,6 +116,7 @@ def mlx_lm(model, lines, kind, checkpoint):
 
         class Told:
             def on_train_loss_report(self, info):
+                """Note a step."""
                 clock.times.append(time.perf_counter())
                 clock.targets.append(BATCH * (WINDOW - 1))
                 clock.losses.append(info["train_loss"])
