@@ -155,7 +155,10 @@ setup(
     ext_modules=cythonize(
         [
             Extension(
-                "cowmlx._bridge", ["cowmlx/bridge/bridge.pyx"], include_dirs=["include", "csrc"]
+                "cowmlx._bridge",
+                ["cowmlx/bridge/bridge.pyx"],
+                include_dirs=["include", "csrc"],
+                depends=[f"csrc/{name}.h" for name in ("arguments", "bridge", "operations")],
             )
         ],
         build_dir="build",
