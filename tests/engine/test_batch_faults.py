@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import mlx.core as mx
 import pytest
 from driver import (
@@ -199,7 +201,7 @@ def test_who_meets_a_fault_in_a_batch_ends_alone(engine, model, fault):
     assert read(engine, contexts)[0] == expected
 
 
-@pytest.mark.parametrize("where", ["network", "layer"])
+@pytest.mark.parametrize("where", ["network", "layer", "decode"])
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
 def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
     engine, model, monkeypatch, where, error
@@ -219,7 +221,10 @@ def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
     with monkeypatch.context() as patch:
         if where == "network":
             patch.setattr(own.model, "network", broken)
+        elif where == "decode":
+            patch.setitem(vars(own.model.network), "_decode", SimpleNamespace(logits=broken))
         else:
+            patch.setitem(vars(own.model.network), "_decode", None)
             for method in ("update_and_fetch", "room"):  # plain layers ask for one, fused ones too
                 patch.setattr(own._batch.layers[-1], method, broken)
         calls = [Reader() for _ in range(8)]

@@ -37,14 +37,18 @@ def generate(engine, context, count=4):
 def test_a_step_that_raises_ends_its_call_alone(engine, model, monkeypatch, error, step):
     context, other = (engine.context_create(model, CONTEXT) for _ in range(2))
     sequence = engine.contexts.get(context).sequence
-    forward, steps = sequence.forward, iter(range(1, 100))
+    steps = iter(range(1, 100))
 
-    def fail(ids):
-        if next(steps) == step:
-            raise error
-        return forward(ids)
+    def failing(method):
+        def fail(ids):
+            if next(steps) == step:
+                raise error
+            return method(ids)
 
-    monkeypatch.setattr(sequence, "forward", fail)
+        return fail
+
+    for name in ("forward", "decode"):
+        monkeypatch.setattr(sequence, name, failing(getattr(sequence, name)))
     assert generate(engine, context).error is error
     assert generate(engine, other).result.generated_tokens == 4
     monkeypatch.undo()
