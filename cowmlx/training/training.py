@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -149,7 +149,7 @@ class Training:
         self.evaluated = -1
 
     def advance(self, batch: Batch) -> Turns:
-        """Make a step, with a turn for each micro-batch and one for the optimizer.
+        """Make a step, with a turn for each micro-batch; the last has the optimizer's, too.
 
         Closed or failing it leaves everything as it was.
 
@@ -157,39 +157,40 @@ class Training:
             InvalidArgument: the batch has no target, or the loss is not finite.
         """
         sums = Sums(getattr(self.objective, "gives_means", False))
+        last = len(batch.micro_batches) - 1
         for number, micro_batch in enumerate(batch.micro_batches):
             key = seeds.key_of(self.settings.seed, "step", self.step, number)
             sums.add(*self.objective.gradients(micro_batch, key))
-            yield from self._computed(sums.arrays)
-        targets = _count(sums.targets, "the batch")
-        loss, gradients = sums.mean()
-        gradients, norm = clipped(gradients, self.settings.clip_value, self.settings.clip_norm)
-        mx.eval(loss, norm)
-        numbers = _number(loss), _number(norm)
-        is_finite = all(math.isfinite(number) for number in numbers)
-        if not is_finite and not self.settings.skip_non_finite:
-            raise self._not_finite(*numbers)
-        rate = self.optimizer.learning_rate
-        if is_finite:
-            yield from self._update(gradients)
-            rate = self.optimizer.learning_rate
-        else:
-            self.skipped += 1
-        self.step += 1
-        return Step(numbers[0], targets, numbers[1], rate, not is_finite)
-
-    def _update(self, gradients: Mapping[str, mx.array]) -> Generator[None, None, None]:
+            if number < last:
+                yield from self._computed(sums.arrays)
         before = self.optimizer.copy_of_state()
         try:
-            updated = self.optimizer.updated(gradients, self.objective.parameters())
-            waiting = [*updated.values(), *self.optimizer.state().values()]
-            mx.async_eval(waiting)
-            yield
-            mx.eval(waiting)
-            self.objective.set_parameters(updated)
+            step = yield from self._update(sums)
         except BaseException:
             self.optimizer.restore(before)
             raise
+        if step.skipped:
+            self.optimizer.restore(before)
+            self.skipped += 1
+        self.step += 1
+        return step
+
+    def _update(self, sums: Sums) -> Turns:
+        """Compute the last micro-batch and the step at once; take it over if it is finite."""
+        loss, gradients = sums.mean()
+        gradients, norm = clipped(gradients, self.settings.clip_value, self.settings.clip_norm)
+        updated = self.optimizer.updated(gradients, self.objective.parameters())
+        state = self.optimizer.state().values()
+        del gradients
+        yield from self._computed([loss, norm, sums.targets, *updated.values(), *state])
+        targets = _count(sums.targets, "the batch")
+        numbers = _number(loss), _number(norm)
+        is_finite = all(math.isfinite(number) for number in numbers)
+        if is_finite:
+            self.objective.set_parameters(updated)
+        elif not self.settings.skip_non_finite:
+            raise self._not_finite(*numbers)
+        return Step(numbers[0], targets, numbers[1], self.optimizer.learning_rate, not is_finite)
 
     def _computed(self, arrays: list[mx.array]) -> Generator[None, None, None]:
         objective = self.objective
