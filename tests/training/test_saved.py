@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ from support.signatures import TRAINING_CHECKPOINT, TRAINING_STEP
 from support.trainings import data, network
 
 FILE = "training.safetensors"
-HOST = Path(__file__).parent / "hosts/killed.py"
 # The state of each kind is other arrays; the joined rate depends on the step.
 RATE = {
     "name": "warmup",
@@ -113,40 +108,6 @@ def test_a_training_is_saved_while_a_fit_runs(trainings, tmp_path):
     assert trainings.parameters(other) == trainings.parameters(plain)
     for each in (plain, training, other):
         trainings.free(each)
-
-
-def test_runs_that_are_killed_end_with_the_same_bits(trainings, tmp_path):
-    """SIGKILL at places that the host does not choose; each time another process goes on."""
-    whole = trainings.create(network(), optimizer=OPTIMIZERS["adam"], **OPTIONS)
-    trainings.fit(whole, **given(steps=60))
-    folder = tmp_path / "run"
-    folder.mkdir()
-    kills = 0
-    while True:
-        host = subprocess.Popen(
-            [sys.executable, HOST, folder, json.dumps([OPTIMIZERS["adam"], OPTIONS])],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert host.stdout is not None
-        for number, line in enumerate(host.stdout):
-            if "end" in line:
-                break
-            if number == 3 + kills * 2 and kills < 4:
-                host.send_signal(signal.SIGKILL)
-        code = host.wait(timeout=60)
-        host.stdout.close()
-        if code != -signal.SIGKILL:
-            assert code == 0
-            break
-        kills += 1
-    assert kills == 4
-    other = trainings.create(network(), optimizer=OPTIMIZERS["adam"], **OPTIONS)
-    trainings.load(other, folder)
-    assert trainings.info(other)["step"] == 60
-    assert trainings.parameters(other) == trainings.parameters(whole)
-    for training in (whole, other):
-        trainings.free(training)
 
 
 # ------------------------------------------------------------------ What goes wrong
