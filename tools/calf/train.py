@@ -47,6 +47,7 @@ WINDOW, LONG_WINDOW = 256, 1024
 TOKENS_PER_STEP = 2048
 LONG_EVERY = 16
 PEAK_RATE, LAST_RATE, WARM_UP = 2.5e-3, 2e-5, 100
+BETAS, WEIGHT_DECAY, CLIP_NORM = (0.9, 0.98), 0.1, 1.0
 
 
 def arguments():
@@ -92,14 +93,59 @@ def windows(tokenizer, stream, length, count):
         yield rows, targets(tokenizer, rows.reshape(-1)).reshape(rows.shape)
 
 
+def initial_model(llama, seed):
+    """The network, an instance of mlx_lm's `llama`, with the weights that the seed gives it."""
+    import mlx.core as mx
+
+    mx.random.seed(seed)
+    return llama.Model(llama.ModelArgs.from_dict(CONFIG))
+
+
+def make_optimizer(steps, warm_up=WARM_UP):
+    """What makes the steps: the rate grows at first, then falls until the last of them."""
+    import mlx.optimizers as optim
+
+    warm = optim.linear_schedule(0.0, PEAK_RATE, warm_up)
+    fall = optim.cosine_decay(PEAK_RATE, max(1, steps - warm_up), LAST_RATE)
+    rate = optim.join_schedules([warm, fall], [warm_up])
+    return optim.AdamW(rate, betas=BETAS, weight_decay=WEIGHT_DECAY, bias_correction=True)
+
+
+def make_step(model, optimizer, cross_entropy):
+    """The function that makes a step on rows and what is learnt of them, and returns the loss."""
+    import mlx.core as mx
+    import mlx.nn as nn
+    import mlx.optimizers as optim
+
+    state = [model.state, optimizer.state]
+
+    def loss(rows, learnt):
+        losses = cross_entropy(model(rows[:, :-1]), rows[:, 1:])
+        return (losses * learnt[:, 1:]).sum() / learnt[:, 1:].sum()
+
+    def step(rows, learnt):
+        value, gradients = nn.value_and_grad(model, loss)(rows, learnt)
+        gradients = nn.average_gradients(gradients)
+        gradients, _ = optim.clip_grad_norm(gradients, CLIP_NORM)
+        optimizer.update(model, gradients)
+        return value
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+
+    def evaluated(rows, learnt):
+        value = compiled(mx.array(rows), mx.array(learnt))
+        mx.eval(value, state)
+        return value.item()
+
+    return evaluated
+
+
 def train(options):
     """What each worker does; the first one writes the files."""
     from tools.calf.speedups import install, load_blas
 
     load_blas(tempfile.mkdtemp(dir=options.scratch))
     import mlx.core as mx
-    import mlx.nn as nn
-    import mlx.optimizers as optim
     import numpy as np
     from mlx.utils import tree_flatten
     from mlx_lm.models import llama
@@ -113,26 +159,8 @@ def train(options):
     texts = render(itertools.islice(documents(options.seed), 10000))
     tokenizer = train_tokenizer(texts, VOCABULARY)
 
-    mx.random.seed(options.seed)
-    model = llama.Model(llama.ModelArgs.from_dict(CONFIG))
-    warm = optim.linear_schedule(0.0, PEAK_RATE, WARM_UP)
-    fall = optim.cosine_decay(PEAK_RATE, max(1, options.steps - WARM_UP), LAST_RATE)
-    rate = optim.join_schedules([warm, fall], [WARM_UP])
-    optimizer = optim.AdamW(rate, betas=[0.9, 0.98], weight_decay=0.1, bias_correction=True)
-    state = [model.state, optimizer.state]
-
-    def loss(rows, learnt):
-        losses = cross_entropy(model(rows[:, :-1]), rows[:, 1:])
-        return (losses * learnt[:, 1:]).sum() / learnt[:, 1:].sum()
-
-    def step(rows, learnt):
-        value, gradients = nn.value_and_grad(model, loss)(rows, learnt)
-        gradients = nn.average_gradients(gradients)
-        gradients, _ = optim.clip_grad_norm(gradients, 1.0)
-        optimizer.update(model, gradients)
-        return value
-
-    step = mx.compile(step, inputs=state, outputs=state)
+    model = initial_model(llama, options.seed)
+    step = make_step(model, make_optimizer(options.steps), cross_entropy)
     stream = documents(f"{options.seed}/{rank}")
     share = TOKENS_PER_STEP // size
     short = windows(tokenizer, stream, WINDOW, share // WINDOW)
@@ -140,12 +168,11 @@ def train(options):
     start, mean = time.time(), None
     for number in range(1, options.steps + 1):
         rows, learnt = next(long if number % LONG_EVERY == 0 else short)
-        value = step(mx.array(rows), mx.array(learnt.astype(np.float32)))
-        mx.eval(value, state)
-        mean = value.item() if mean is None else 0.98 * mean + 0.02 * value.item()
+        value = step(rows, learnt.astype(np.float32))
+        mean = value if mean is None else 0.98 * mean + 0.02 * value
         if rank == 0 and (number <= 5 or number % 50 == 0 or number == options.steps):
             speed = number * TOKENS_PER_STEP / (time.time() - start)
-            now = f"step {number:5}  loss {value.item():.6f}  mean {mean:.4f}"
+            now = f"step {number:5}  loss {value:.6f}  mean {mean:.4f}"
             print(f"{now}  {speed:6.0f} tokens/s", flush=True)
     if rank == 0:
         options.out.mkdir(parents=True, exist_ok=True)
