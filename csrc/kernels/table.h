@@ -5,9 +5,9 @@
  * above it, each.
  *
  * A new one is a function in families/, an entry here, a line in families/table.h and
- * isa_avx512vnni.cpp, and a primitive in primitives/. A new instruction set is a header in simd/, an
- * isa_*.cpp, its table in select.h and select.cpp, options in tools/packaging/kernels.py, and its
- * name in cowmlx/accelerate/kernels.py. */
+ * isa_avx512vnni.cpp, and a primitive in primitives/. A new instruction set is a header in simd/,
+ * an isa_*.cpp, its table in select.h and select.cpp, options in tools/packaging/kernels.py, and
+ * its name in cowmlx/accelerate/kernels.py. */
 #pragma once
 
 #include "matrix.h"
