@@ -14,6 +14,7 @@ typedef struct News {
 struct Conversation {
   cow_mlx_model model;
   const Settings* settings;
+  Learning* learning;     /* its adapter answers */
   GAsyncQueue* questions; /* to the thread; CLOSE ends it */
   gint context;           /* atomic: the thread opens it, the main loop cancels it */
   gint stopped;           /* atomic */
@@ -21,11 +22,13 @@ struct Conversation {
   GMutex lock; /* of what follows */
   GQueue news;
   gboolean scheduled; /* the main loop will look at the news */
+  GPtrArray* lines;   /* what can be learnt from it */
 
-  GString* messages; /* the thread's: all that was said, as JSON */
-  GString* answer;   /* the thread's: the text of this answer */
-  int32_t finish;    /* the thread's: why it ended */
-  Listener listener; /* the main loop's; cleared by close */
+  cow_mlx_adapter used; /* the thread's: what the context answers with, of learning */
+  GString* messages;    /* the thread's: all that was said, as JSON */
+  GString* answer;      /* the thread's: the text of this answer */
+  int32_t finish;       /* the thread's: why it ended */
+  Listener listener;    /* the main loop's; cleared by close */
 };
 
 static char CLOSE[] = "";
@@ -41,6 +44,8 @@ static void free_conversation(gpointer data) {
   Conversation* self = data;
   g_async_queue_unref(self->questions);
   g_queue_clear_full(&self->news, free_news);
+  g_ptr_array_unref(self->lines);
+  learning_release(self->learning);
   g_mutex_clear(&self->lock);
   g_string_free(self->messages, TRUE);
   g_string_free(self->answer, TRUE);
@@ -129,8 +134,19 @@ static cow_mlx_status chat(Conversation* self) {
     if (status != COW_MLX_OK) return status;
     g_atomic_int_set(&self->context, context);
   }
+  cow_mlx_status status = learning_use(self->learning, self->context, &self->used);
+  if (status != COW_MLX_OK) return status;
   return cow_mlx_context_chat(self->context, self->messages->str, self->messages->len, &params,
                               NULL, on_event, self, NULL);
+}
+
+/* An answer that was cut is not: it would be learnt as if it had to end there. */
+static void keep_line(Conversation* self, const char* question) {
+  if (self->finish != COW_MLX_FINISH_STOP || !self->answer->len) return;
+  char* line = messages_line(self->settings->system, question, self->answer->str);
+  g_mutex_lock(&self->lock);
+  g_ptr_array_add(self->lines, line);
+  g_mutex_unlock(&self->lock);
 }
 
 static void answer(Conversation* self, const char* question) {
@@ -150,6 +166,7 @@ static void answer(Conversation* self, const char* question) {
   ending.kept = status == COW_MLX_OK || self->answer->len > 0;
   if (ending.kept) {
     messages_append(self->messages, "assistant", self->answer->str);
+    if (status == COW_MLX_OK) keep_line(self, question);
   } else {
     messages_truncate(self->messages, before); /* as if the question had not been asked */
   }
@@ -173,10 +190,13 @@ static gpointer run(gpointer data) {
   return NULL;
 }
 
-Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Listener listener) {
+Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Learning* learning,
+                               Listener listener) {
   Conversation* self = g_atomic_rc_box_new0(Conversation);
   self->model = model;
   self->settings = settings;
+  self->learning = learning_acquire(learning);
+  self->lines = g_ptr_array_new_with_free_func(g_free);
   self->listener = listener;
   self->questions = g_async_queue_new();
   self->answer = g_string_new(NULL);
@@ -196,6 +216,18 @@ void conversation_ask(Conversation* self, const char* question) {
 void conversation_stop(Conversation* self) {
   g_atomic_int_set(&self->stopped, TRUE);
   cow_mlx_context_cancel(g_atomic_int_get(&self->context));
+}
+
+static gpointer copy_line(gconstpointer line, gpointer data) {
+  (void)data;
+  return g_strdup(line);
+}
+
+GPtrArray* conversation_lines(Conversation* self) {
+  g_mutex_lock(&self->lock);
+  GPtrArray* lines = g_ptr_array_copy(self->lines, copy_line, NULL);
+  g_mutex_unlock(&self->lock);
+  return lines;
 }
 
 void conversation_close(Conversation* self) {

@@ -2,13 +2,13 @@
 #ifndef CONVERSATION_H
 #define CONVERSATION_H
 
-#include <cow_mlx.h>
-#include <gio/gio.h>
+#include "learning.h"
 
 typedef struct Settings {
   const char* system; /* prompt, or NULL */
   double temperature;
   int max_tokens;
+  int epochs; /* in which a conversation is learnt */
 } Settings;
 
 /* How an answer ended. */
@@ -30,13 +30,17 @@ typedef struct Listener {
 typedef struct Conversation Conversation;
 
 /* None of these functions waits for the library. */
-Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Listener listener);
+Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Learning* learning,
+                               Listener listener);
 
 /* Ask; one question at a time. */
 void conversation_ask(Conversation* self, const char* question);
 
 /* Make the answer end where it is. */
 void conversation_stop(Conversation* self);
+
+/* What can be learnt from it: a line for each question that got its whole answer, to be freed. */
+GPtrArray* conversation_lines(Conversation* self);
 
 /* Stop, tell nothing more, and free everything. The application lives on until that is done. */
 void conversation_close(Conversation* self);

@@ -1,22 +1,24 @@
 /*
  * Talk with a model in a window: desktop [MODEL FOLDER]
  *
- * Every call that can wait is made on a thread of its own: loading.c loads the model on one, and
- * each conversation has one (conversation.c). What they have to tell goes to GLib's main loop,
- * which alone touches widgets (window.c, view.c).
+ * Every call that can wait is made on a thread of its own: loading.c loads the model on one,
+ * learning.c trains it on another, and each conversation has one (conversation.c). What they have
+ * to tell goes to GLib's main loop, which alone touches widgets (window.c, view.c,
+ * learning_bar.c).
  */
 #include "style.h"
 #include "window.h"
 
 #define DEFAULT_MODEL "models/calf" /* if started in the repository */
 
-static Settings settings = {.max_tokens = 1024};
+static Settings settings = {.max_tokens = 1024, .epochs = 20};
 static char** folders;
 
 static const GOptionEntry options[] = {
     {"system", 's', 0, G_OPTION_ARG_STRING, &settings.system, "System prompt", "TEXT"},
     {"temperature", 't', 0, G_OPTION_ARG_DOUBLE, &settings.temperature, "Default 0: greedy", "T"},
     {"max-tokens", 'n', 0, G_OPTION_ARG_INT, &settings.max_tokens, "Longest answer", "N"},
+    {"epochs", 'e', 0, G_OPTION_ARG_INT, &settings.epochs, "Epochs of learning; default 20", "N"},
     {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &folders, NULL, "[MODEL FOLDER]"},
     {0}};
 
@@ -35,8 +37,9 @@ int main(int argc, char** argv) {
     g_printerr("%s\n", error->message);
     return 2;
   }
-  if (settings.max_tokens < 1 || (folders && folders[1])) {
-    g_printerr("--max-tokens must be at least 1, and there is one model folder at most\n");
+  if (settings.max_tokens < 1 || settings.epochs < 1 || (folders && folders[1])) {
+    g_printerr(
+        "--max-tokens and --epochs must be at least 1, and there is one model folder at most\n");
     return 2;
   }
   g_option_context_free(context);

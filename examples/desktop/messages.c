@@ -28,3 +28,13 @@ void messages_truncate(GString* messages, gsize length) {
   g_string_truncate(messages, length);
   if (length) messages->str[length - 1] = ']';
 }
+
+char* messages_line(const char* system, const char* question, const char* answer) {
+  GString* messages = g_string_new(NULL);
+  if (system) messages_append(messages, "system", system);
+  messages_append(messages, "user", question);
+  messages_append(messages, "assistant", answer);
+  g_string_prepend(messages, "{\"messages\":");
+  g_string_append_c(messages, '}');
+  return g_string_free(messages, FALSE);
+}

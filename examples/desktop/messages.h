@@ -10,4 +10,7 @@ void messages_append(GString* messages, const char* role, const char* text);
 /* Go back to what messages was when it had this length. */
 void messages_truncate(GString* messages, gsize length);
 
+/* A question and its answer as a JSON object with "messages", to learn from; system may be NULL. */
+char* messages_line(const char* system, const char* question, const char* answer);
+
 #endif

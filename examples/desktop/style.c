@@ -5,7 +5,10 @@
 static const char CSS[] =
     "textview { font-size: 1.1em; }"
     ".status { padding: 4px 20px; font-size: 0.85em; opacity: 0.7; }"
-    ".status.error { color: @error_color; opacity: 1; }"
+    ".learning { padding: 0px 14px 14px 20px; }"
+    ".learning label { font-size: 0.85em; }"
+    ".learning button { border-radius: 9px; }"
+    ".status.error, .learning .error { color: @error_color; opacity: 1; }"
     ".input { padding: 6px 14px 14px 14px; }"
     ".input entry { min-height: 36px; border-radius: 9px; }"
     ".input button { min-width: 64px; border-radius: 9px; }"

@@ -251,11 +251,12 @@ static GtkWidget* build_row(View* self) {
   return row;
 }
 
-View* view_new(cow_mlx_model model, const Settings* settings) {
+View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning) {
   View* self = g_new0(View, 1);
   self->page = build_page(self);
   self->row = build_row(self);
-  self->conversation = conversation_new(model, settings, (Listener){on_part, on_end, self});
+  self->conversation =
+      conversation_new(model, settings, learning, (Listener){on_part, on_end, self});
   update_button(self);
   return self;
 }

@@ -21,7 +21,7 @@ typedef struct View {
 } View;
 
 /* The view lives until its page is destroyed. */
-View* view_new(cow_mlx_model model, const Settings* settings);
+View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning);
 
 /* The view of a row. */
 View* view_of(GtkWidget* row);

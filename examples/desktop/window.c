@@ -1,5 +1,6 @@
 #include "window.h"
 
+#include "learning_bar.h"
 #include "loading.h"
 #include "view.h"
 
@@ -10,6 +11,8 @@ typedef struct Window {
   GtkStack* pages;          /* and their pages */
   GCancellable* closing;
   cow_mlx_model model;
+  Learning* learning; /* what the model learns, or NULL before it is loaded */
+  LearningBar* learning_bar;
   const Settings* settings;
 } Window;
 
@@ -37,7 +40,7 @@ static void on_row_activated(GtkListBox* list, GtkListBoxRow* row) {
 static void on_new(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
   Window* self = data;
-  View* view = view_new(self->model, self->settings);
+  View* view = view_new(self->model, self->settings, self->learning);
   gtk_stack_add_child(self->pages, view->page);
   gtk_list_box_append(self->list, view->row);
   gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(view->row));
@@ -63,25 +66,53 @@ static void on_stop(GSimpleAction* action, GVariant* parameter, gpointer data) {
   view_stop(current_view(data));
 }
 
+static void on_learn(GSimpleAction* action, GVariant* parameter, gpointer data) {
+  (void)action, (void)parameter;
+  Window* self = data;
+  GPtrArray* lines = conversation_lines(current_view(self)->conversation);
+  learning_bar_learn(self->learning_bar, lines, self->settings->epochs);
+  g_ptr_array_unref(lines);
+  view_focus(current_view(self));
+}
+
+static void on_cancel_learning(GSimpleAction* action, GVariant* parameter, gpointer data) {
+  (void)action, (void)parameter;
+  Window* self = data;
+  learning_bar_cancel(self->learning_bar);
+  view_focus(current_view(self));
+}
+
+static GtkWidget* build_right(Window* self) {
+  GtkWidget* box = gtk_box_new(GTK_ORIENTATION_VERTICAL, 0);
+  self->pages = GTK_STACK(gtk_stack_new());
+  self->learning = learning_new(self->model);
+  self->learning_bar = learning_bar_new(self->learning, G_ACTION_MAP(self->window));
+  gtk_box_append(GTK_BOX(box), GTK_WIDGET(self->pages));
+  gtk_box_append(GTK_BOX(box), learning_bar_widget(self->learning_bar));
+  return box;
+}
+
 static void talk(Window* self) {
-  static const GActionEntry actions[] = {{.name = "new", .activate = on_new},
-                                         {.name = "remove", .activate = on_remove},
-                                         {.name = "stop", .activate = on_stop}};
+  static const GActionEntry actions[] = {
+      {.name = "new", .activate = on_new},
+      {.name = "remove", .activate = on_remove},
+      {.name = "stop", .activate = on_stop},
+      {.name = "learn", .activate = on_learn},
+      {.name = "cancel-learning", .activate = on_cancel_learning}};
+  g_action_map_add_action_entries(G_ACTION_MAP(self->window), actions, G_N_ELEMENTS(actions), self);
   GtkWidget* paned = gtk_paned_new(GTK_ORIENTATION_HORIZONTAL);
   GtkWidget* sidebar = gtk_scrolled_window_new();
   self->list = GTK_LIST_BOX(gtk_list_box_new());
-  self->pages = GTK_STACK(gtk_stack_new());
   gtk_list_box_set_selection_mode(self->list, GTK_SELECTION_BROWSE);
   gtk_widget_add_css_class(GTK_WIDGET(self->list), "navigation-sidebar");
   g_signal_connect(self->list, "row-selected", G_CALLBACK(on_row_selected), self);
   g_signal_connect(self->list, "row-activated", G_CALLBACK(on_row_activated), NULL);
   gtk_scrolled_window_set_child(GTK_SCROLLED_WINDOW(sidebar), GTK_WIDGET(self->list));
   gtk_paned_set_start_child(GTK_PANED(paned), sidebar);
-  gtk_paned_set_end_child(GTK_PANED(paned), GTK_WIDGET(self->pages));
+  gtk_paned_set_end_child(GTK_PANED(paned), build_right(self));
   gtk_paned_set_position(GTK_PANED(paned), 240);
   gtk_paned_set_resize_start_child(GTK_PANED(paned), FALSE);
   gtk_window_set_child(self->window, paned);
-  g_action_map_add_action_entries(G_ACTION_MAP(self->window), actions, G_N_ELEMENTS(actions), self);
   on_new(NULL, NULL, self);
 }
 
@@ -169,7 +200,9 @@ static void choose(Window* self, const char* message) {
 /* ------------------------------------------------------------- The window */
 
 static void free_window(gpointer data) {
-  g_object_unref(((Window*)data)->closing);
+  Window* self = data;
+  g_object_unref(self->closing);
+  if (self->learning) learning_release(self->learning);
   g_free(data);
 }
 
@@ -177,6 +210,7 @@ void window_open(GtkApplication* application, const char* folder, const Settings
   static const char* const keys[][2] = {{"win.new", "<Control>n"},
                                         {"win.remove", "<Control>w"},
                                         {"win.stop", "Escape"},
+                                        {"win.learn", "<Control>l"},
                                         {"window.close", "<Control>q"}};
   for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
     const char* accelerators[] = {keys[i][1], NULL};

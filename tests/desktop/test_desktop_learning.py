@@ -1,0 +1,129 @@
+"""examples/desktop: the model learns from a conversation, while others go on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support import scripted
+from support.signatures import PARSE_SPECIAL
+
+pytestmark = pytest.mark.xdist_group("desktop")
+
+LEARN, CANCEL = "Learn from this conversation", "Cancel learning"
+NAME, ASKED = "My name is Ben.", "What is my name?"
+SUM = "What is 3 + 4?"
+LONG = "--epochs=1000000"
+
+
+def answer(conversation, question: str) -> str:
+    """Ask, wait until the answer has ended, and give it."""
+    conversation.ask(question)
+    conversation.wait_status("tokens/s")
+    return conversation.transcript.text.split("\n")[-1]
+
+
+def learn(app, what: str) -> None:
+    """Let the model learn from the conversation in front, and wait until it has."""
+    app.click(app.see(lambda: usable(app), "the button to learn"))
+    app.label(f"Answers use what was learnt from {what}")
+
+
+def usable(app):
+    """The button to learn, where it can be clicked."""
+    return next((found for found in app.find("button", LEARN) if found.sensitive), None)
+
+
+def step(app) -> int:
+    """The step that the window shows."""
+    return int(re.search(r"step (\d+) of 1000000, \d+ s left", app.label("Learning: step"))[1])
+
+
+def test_what_was_learnt_answers_in_all_conversations(start, model):
+    app = start(model)
+    first = app.conversation()
+    answer(first, NAME)
+    trained = answer(first, ASKED)
+    app.press("ctrl+n")
+    untaught = answer(app.conversation(1), ASKED)
+    assert untaught != trained
+
+    app.click(first.row)
+    app.see(lambda: first.entry.focused, "the first conversation in front")
+    learn(app, "2 questions")
+    assert not app.find("progress bar")
+    assert not app.find("button", CANCEL)
+    app.press("ctrl+n")
+    assert answer(app.conversation(2), ASKED) == trained
+    app.click(first.row)
+    first.ask(ASKED)
+    first.wait_status("tokens in the context, 0 reused")  # other weights had computed what it held
+
+
+def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(start, model):
+    app = start(model, LONG)
+    first = app.conversation()
+    trained = answer(first, NAME)
+    app.press("ctrl+l")
+    bar = app.one("progress bar", "Learning")
+    assert not app.one("button", LEARN).sensitive
+    begun = step(app)
+    app.see(lambda: bar.value > 0, "progress")
+
+    app.press("ctrl+n")
+    second = app.conversation(1)
+    assert "7" in answer(second, SUM)
+    app.see(lambda: step(app) > begun, "another step")
+    far = bar.value
+    app.see(lambda: bar.value > far, "more progress")
+
+    app.click(app.one("button", CANCEL))
+    app.label("Learning was canceled, and nothing was learnt")
+    assert not app.find("progress bar")
+    assert not app.find("button", CANCEL)
+    assert usable(app)
+    assert answer(second, NAME) == trained
+    assert "0 reused" not in second.status.name  # it has the weights that it had
+
+
+def test_a_lesson_has_what_was_learnt_before(start, model):
+    app = start(model, "--epochs=1")
+    answer(app.conversation(), SUM)
+    learn(app, "1 question")
+    app.press("ctrl+n")
+    answer(app.conversation(1), NAME)
+    learn(app, "2 questions")
+    app.press("ctrl+l")
+    app.see(lambda: usable(app), "the end of a lesson without news")
+    assert app.label("learnt from 2 questions")
+
+
+def test_what_cannot_be_learnt_is_told(lib, start, tmp_path):
+    folder = tmp_path / "unteachable"
+    refusal = "{% if message.role == 'assistant' %}{{ raise_exception('no answers') }}{% endif %}"
+    template = scripted.CHATML.replace("{% endfor %}", refusal + "{% endfor %}")
+    scripted.make(folder, template, ["<|im_start|>", "<|im_end|>"])
+    model = lib.load(folder)
+    end = lib.info(model)["end_tokens"][0]["text"]
+    prompt = lib.chat_prompt(model, [{"role": "user", "content": "Rain?"}])
+    scripted.tell(folder, len(prompt), lib.tokenize(model, f"No.{end}", PARSE_SPECIAL))
+    lib.free_model(model)
+
+    app = start(folder)
+    conversation = app.conversation()
+    app.press("ctrl+l")
+    app.label("There is nothing to learn before a question has got its whole answer")
+    assert answer(conversation, "Rain?") == "No."
+    app.press("ctrl+l")
+    assert "line 1" in app.label("no answers")
+    assert usable(app)
+    assert not app.find("progress bar")
+
+
+def test_closing_the_window_while_the_model_learns_ends_the_app_cleanly(start, model):
+    app = start(model, LONG)
+    answer(app.conversation(), SUM)
+    app.press("ctrl+l")
+    app.label("Learning: step")
+    app.press("ctrl+q")
+    assert app.end() == (0, "")
