@@ -103,7 +103,6 @@ LearningBar* learning_bar_new(Learning* learning, GActionMap* window) {
   gtk_label_set_selectable(GTK_LABEL(self->label), TRUE);
   gtk_widget_set_hexpand(self->label, TRUE);
   self->progress = gtk_progress_bar_new();
-  gtk_widget_set_valign(self->progress, GTK_ALIGN_CENTER);
   gtk_accessible_update_property(GTK_ACCESSIBLE(self->progress), GTK_ACCESSIBLE_PROPERTY_LABEL,
                                  "Learning", -1);
   self->cancel = build_button("Cancel learning", "win.cancel-learning");
@@ -111,8 +110,13 @@ LearningBar* learning_bar_new(Learning* learning, GActionMap* window) {
   gtk_widget_set_tooltip_text(learn, "Learn from this conversation (Ctrl+L)");
   self->box = gtk_box_new(GTK_ORIENTATION_HORIZONTAL, 8);
   gtk_widget_add_css_class(self->box, "learning");
-  GtkWidget* const parts[] = {self->label, self->progress, self->cancel, learn};
-  for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) gtk_box_append(GTK_BOX(self->box), parts[i]);
+  GtkWidget* told = gtk_box_new(GTK_ORIENTATION_VERTICAL, 4);
+  gtk_widget_set_valign(told, GTK_ALIGN_CENTER);
+  gtk_box_append(GTK_BOX(told), self->label);
+  gtk_box_append(GTK_BOX(told), self->progress);
+  gtk_box_append(GTK_BOX(self->box), told);
+  gtk_box_append(GTK_BOX(self->box), self->cancel);
+  gtk_box_append(GTK_BOX(self->box), learn);
   g_signal_connect_swapped(self->box, "destroy", G_CALLBACK(on_destroy), self);
   update(self);
   return self;
