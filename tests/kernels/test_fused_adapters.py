@@ -15,7 +15,7 @@ from cowmlx._constants import ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.folders import weights
-from cowmlx.models import adapters
+from cowmlx.models import adapter_layers
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
 
@@ -44,7 +44,7 @@ def made(place: pathlib.Path, family: str, quantize: Any) -> tuple[pathlib.Path,
     settings = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": lora}
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     model = load(path)
-    adapters._insert(model.network, settings, dora=False, package=model.package)
+    adapter_layers.insert(model.network, settings, model.package)
     parts = weights.flatten(model.network.parameters()).items()
     own = {name: each for name, each in parts if name.rsplit(".", 1)[-1] in ("lora_a", "lora_b")}
     random = {
