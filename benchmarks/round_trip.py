@@ -1,6 +1,6 @@
 """Round trip of a call, microseconds: the library's queue against a bare exchange in C.
 
-The call is memory_trim, which does next to nothing; the bare exchange has the same
+The call is model_is_end, which does next to nothing; the bare exchange has the same
 threads, mutex and condition variables, and no library. Both sides sleep while they
 wait. Blocks of both take turns in one process. The aim is a ratio of at most 1.3,
 and calls per second that do not fall as clients are added.
@@ -13,6 +13,7 @@ from collections import defaultdict
 from statistics import median
 
 from benchmarks.support.compiler import compile_host
+from benchmarks.support.paths import CALF
 from benchmarks.support.peers import median_ratio
 from benchmarks.support.report import Row
 
@@ -22,7 +23,7 @@ SECONDS = 0.1
 
 def measure(large: bool) -> list[Row]:
     """Measure with 1, 4 and 16 clients."""
-    command = [str(compile_host("round_trip")), str(BLOCKS + 1), str(SECONDS)]
+    command = [str(compile_host("round_trip")), str(BLOCKS + 1), str(SECONDS), str(CALF)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     blocks: dict[int, dict[str, list[list[float]]]] = defaultdict(lambda: defaultdict(list))
     for line in output.splitlines():

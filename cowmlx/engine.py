@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 
 import mlx.core as mx
 
@@ -15,10 +16,7 @@ from cowmlx.services.checkpoints import Checkpoints
 from cowmlx.services.contexts import Contexts
 from cowmlx.services.generations import Generations
 from cowmlx.services.models import Models
-from cowmlx.services.operations import Operations
-from cowmlx.services.programs import Programs
 from cowmlx.services.runtime import Runtime
-from cowmlx.services.trainings import Trainings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +24,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import ArrayTable
+    from cowmlx.services.operations import Operations
+    from cowmlx.services.programs import Programs
+    from cowmlx.services.trainings import Trainings
+
+# Nouns that are made when their first call comes, by how names of their calls begin: many hosts
+# never make one, and their modules take as long to import as all others.
+LATER = {
+    "program_": "programs",
+    "training_": "trainings",
+    "operations_": "operations",
+    "array_apply": "operations",
+}
 
 
 class Engine:
@@ -70,9 +80,6 @@ class Engine:
         self.checkpoints = Checkpoints(self.runtime, self.contexts)
         self.generations = Generations(self.runtime, self.models, self.contexts)
         self.arrays = Arrays(self.runtime)
-        self.programs = Programs(self.runtime, self.arrays)
-        self.trainings = Trainings(self.runtime, self.models, self.arrays)
-        self.operations = Operations(self.runtime, self.arrays)
         nouns = (
             self.runtime,
             self.models,
@@ -81,19 +88,43 @@ class Engine:
             self.checkpoints,
             self.generations,
             self.arrays,
-            self.programs,
-            self.trainings,
-            self.operations,
         )
         methods = [(name, noun) for noun in nouns for name in vars(type(noun))]
         # A call's name is a noun and a verb.
-        self._owners = {name: noun for name, noun in methods if "_" in name.strip("_")}
+        self._owners: dict[str, Any] = {
+            name: noun for name, noun in methods if "_" in name.strip("_")
+        }
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
         """Return the method of a call, such as ``context_next``, which one of the nouns has."""
-        if call not in vars(self).get("_owners", ()):
-            raise AttributeError(f"no noun of the engine has a method {call}")
-        return getattr(self._owners[call], call)
+        owners = vars(self).get("_owners", {})
+        if call not in owners:
+            later = [noun for start, noun in LATER.items() if call.startswith(start)]
+            if not owners or not later or call not in vars(type(getattr(self, later[0]))):
+                raise AttributeError(f"no noun of the engine has a method {call}")
+            owners[call] = getattr(self, later[0])
+        return getattr(owners[call], call)
+
+    @cached_property
+    def programs(self) -> Programs:
+        """The calls of programs."""
+        from cowmlx.services.programs import Programs
+
+        return Programs(self.runtime, self.arrays)
+
+    @cached_property
+    def trainings(self) -> Trainings:
+        """The calls of trainings."""
+        from cowmlx.services.trainings import Trainings
+
+        return Trainings(self.runtime, self.models, self.arrays)
+
+    @cached_property
+    def operations(self) -> Operations:
+        """The calls of operations."""
+        from cowmlx.services.operations import Operations
+
+        return Operations(self.runtime, self.arrays)
 
     def start(self, params: dict[str, Any], python_home: str) -> str:
         """Choose the device and set limits. Returns a log message.

@@ -1,6 +1,6 @@
 /*
  * Calls through the queue, and the same exchange between threads without a library:
- * round_trip BLOCKS SECONDS
+ * round_trip BLOCKS SECONDS MODEL
  *
  * For 1, 4 and 16 clients, blocks of both take turns. Prints a line per block:
  * CLIENTS SIDE MEDIAN P99 RATE (microseconds; calls per second of all clients).
@@ -58,7 +58,12 @@ static void* bare_server(void* unused) {
   return NULL;
 }
 
-static void library_call(void) { check(cow_mlx_memory_trim()); }
+static cow_mlx_model model;
+
+static void library_call(void) {
+  bool is_end;
+  check(cow_mlx_model_is_end(model, 0, &is_end));
+}
 
 /* ---------------------------------------------------------------- Measuring */
 
@@ -111,7 +116,7 @@ static void block(client* clients, int count, const char* side, void (*call)(voi
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   int blocks = atoi(argv[1]);
   double seconds = atof(argv[2]);
   static const int counts[] = {1, 4, 16};
@@ -120,6 +125,7 @@ int main(int argc, char** argv) {
   pthread_t server;
   if (pthread_create(&server, NULL, bare_server, NULL)) return 1;
   check(cow_mlx_runtime_start(NULL));
+  check(cow_mlx_model_load(argv[3], NULL, &model));
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     for (int b = 0; b < blocks; b++) {
       block(clients, counts[i], "library", library_call, seconds);

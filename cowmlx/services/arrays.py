@@ -11,7 +11,7 @@ from cowmlx.arrays.submitted import Submitted
 from cowmlx.calls import keeps_call
 from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services import array_files, uploads
+from cowmlx.services import uploads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,6 +192,8 @@ class Arrays:
     @keeps_call
     def arrays_load(self, call: Call, path: str, names: list[str]) -> None:
         """Load tensors of a file."""
+        from cowmlx.services import array_files  # late: few hosts have files of arrays
+
         tensors = array_files.wanted(path, names, self._has_float64)
         steps = array_files.load(self._table, path, tensors)
         self._runtime.scheduler.add(FileWork(call, steps, self.stream))
@@ -199,6 +201,8 @@ class Arrays:
     @keeps_call
     def arrays_save(self, call: Call, path: str, names: list[str], handles: list[int]) -> None:
         """Save arrays under names."""
+        from cowmlx.services import array_files  # late: few hosts have files of arrays
+
         array_files.check_names(names)
         arrays = dict(zip(names, [self.held(handle) for handle in handles], strict=True))
         steps = self._save(path, arrays, dict(zip(names, handles, strict=True)))
@@ -206,6 +210,8 @@ class Arrays:
 
     def arrays_info(self, path: str) -> dict[str, Any]:
         """Return what a file of tensors holds."""
+        from cowmlx.services import array_files  # late: few hosts have files of arrays
+
         return array_files.info(path)
 
     def _save(
@@ -213,6 +219,8 @@ class Arrays:
     ) -> Generator[None, None, None]:
         for name, held in arrays.items():
             yield from self.compute(handles[name], held)
+        from cowmlx.services import array_files  # late: few hosts have files of arrays
+
         yield from array_files.save(path, arrays)
 
     def compute(self, handle: int, held: Held) -> Generator[None, None, None]:
