@@ -120,7 +120,7 @@ lint: all $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/bridge/*.pyx cowmlx/bridge/*.pxi
-	$(BIN)/clang-format --dry-run -Werror $(HEADERS) csrc/*.c csrc/*.h csrc/*/*.c $(KERNELS) examples/c/*.c \
+	$(BIN)/clang-format --dry-run -Werror $(HEADERS) csrc/*.c csrc/*.h csrc/*/*.c csrc/*/*.h $(KERNELS) examples/c/*.c \
 	  examples/cpp/*.cpp examples/desktop/*.c examples/desktop/*.h
 	$(BIN)/python tools/bindings/generate.py --check
 	$(BIN)/python tools/abi/guard.py check

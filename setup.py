@@ -158,7 +158,7 @@ setup(
                 "cowmlx._bridge",
                 ["cowmlx/bridge/bridge.pyx"],
                 include_dirs=["include", "csrc"],
-                depends=[f"csrc/{name}.h" for name in ("arguments", "bridge", "operations")],
+                depends=["csrc/arguments.h", "csrc/bridge.h", "csrc/generated/call_arguments.h"],
             )
         ],
         build_dir="build",

@@ -1,7 +1,7 @@
 """Everything at once for as long as asked: ``python -m benchmarks.endurance SECONDS [SEED]``.
 
-The host of tests/engine/test_soak.py: threads, contexts and models, whose streams must all be
-what the same task gives alone. It measures nothing, so it is not one of the benchmarks; it ends
+The host of tests/engine/faults/test_soak.py: threads, contexts and models, whose streams must all
+be what the same task gives alone. It measures nothing, so it is not one of the benchmarks; it ends
 with what went wrong, or with how often each kind of work was done.
 """
 

@@ -1,4 +1,4 @@
-/* What the typed arguments of operations.h are made of. */
+/* What the typed arguments of call_arguments.h are made of. */
 #ifndef COW_ARGUMENTS_H
 #define COW_ARGUMENTS_H
 

@@ -6,7 +6,7 @@
 #ifndef COW_BRIDGE_H
 #define COW_BRIDGE_H
 
-#include "operations.h"
+#include "generated/call_arguments.h"
 
 #define COW_BRIDGE_CAPSULE "cowmlx._bridge.table"
 

@@ -20,7 +20,7 @@ import importlib
 from cowmlx.bridge.cow_mlx cimport *
 
 from cowmlx import failure_details, failures, resources
-from cowmlx.calls import ends_later
+from cowmlx.call import ends_later
 from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.output import CapturedOutput
 
@@ -33,8 +33,8 @@ cdef set kept = set()  # calls that end later
 include "values.pxi"
 include "arrays.pxi"
 include "programs.pxi"
-include "operations.pxi"
-include "calls.pxi"
+include "call_arguments.pxi"
+include "outcomes.pxi"
 include "blas.pxi"
 include "python.pxi"
 include "forked.pxi"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from cowmlx.models.features import ChatFormat
+    from cowmlx.models.chat_format import ChatFormat
 
 MAX_CALL = 1 << 20  # characters; parsers take quadratic time on some texts
 MAX_MISSES = 64  # end markers inside one answer's arguments

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation.draw import DrawInput
-from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.drawer import Drawer
+from cowmlx.generation.drawn import DrawInput
 from cowmlx.generation.sampling import Sampler
 
 TYPE_CHECKING = False

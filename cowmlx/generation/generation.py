@@ -9,8 +9,8 @@ from time import perf_counter
 import mlx.core as mx
 
 from cowmlx import _constants as constants
-from cowmlx.generation.draw import Draw, DrawInput, RowLogits, Step
-from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.drawer import Drawer
+from cowmlx.generation.drawn import Draw, DrawInput, RowLogits, Step
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.piece import Piece, Stats
 from cowmlx.generation.sampling import Sampler

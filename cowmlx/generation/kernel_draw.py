@@ -7,7 +7,7 @@ import math
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
-from cowmlx.generation.draw import Draw, stacked
+from cowmlx.generation.drawn import Draw, stacked
 from cowmlx.generation.randomness import draw_coin, draw_word
 
 TYPE_CHECKING = False
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cowmlx.generation.draw import DrawInput
+    from cowmlx.generation.drawn import DrawInput
     from cowmlx.generation.sampling import Sampler
 
 

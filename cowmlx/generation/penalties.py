@@ -7,13 +7,13 @@ from itertools import groupby
 
 import mlx.core as mx
 
-from cowmlx.generation.draw import Draw, stacked
+from cowmlx.generation.drawn import Draw, stacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cowmlx.generation.draw import DrawInput
+    from cowmlx.generation.drawn import DrawInput
     from cowmlx.generation.params import GenerationParams
 
     Penalty = Callable[[mx.array, "_Recent"], mx.array]

@@ -7,7 +7,7 @@ import math
 import mlx.core as mx
 
 from cowmlx.generation import filters
-from cowmlx.generation.draw import DrawInput
+from cowmlx.generation.drawn import DrawInput
 from cowmlx.generation.penalties import Penalties, RowPenalties
 from cowmlx.generation.randomness import draw_coin, draw_keys, gumbel
 

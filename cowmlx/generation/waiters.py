@@ -16,7 +16,7 @@ from cowmlx.errors import Canceled, TimedOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.generation.chat_events import ChatEvent, ChatSplitter
     from cowmlx.generation.generation import Generation
 

@@ -8,7 +8,7 @@ from itertools import count
 
 from cowmlx.accelerate.device import fuse_layers
 from cowmlx.folders import weights
-from cowmlx.models import features
+from cowmlx.models import chat_format
 from cowmlx.networks import light_route
 from cowmlx.remembered import Remembered
 
@@ -132,9 +132,9 @@ class Model:
         return cache
 
     @cached_property
-    def chat_format(self) -> features.ChatFormat:
+    def chat_format(self) -> chat_format.ChatFormat:
         """What structures the model's answers in a chat."""
-        return features.ChatFormat(self.tokenizer, self._tool_parser())
+        return chat_format.ChatFormat(self.tokenizer, self._tool_parser())
 
     @property
     def summary(self) -> str:
@@ -149,13 +149,13 @@ class Model:
     def _tool_parser(self) -> str | None:
         sources = self.chat_template.sources if self.chat_template is not None else {}
         source = next(iter(sources.values())) if list(sources) == ["default"] else None
-        return features.tool_parser(self.tokenizer, source, self._settings)
+        return chat_format.tool_parser(self.tokenizer, source, self._settings)
 
     def info(self) -> dict[str, Any]:
         """Describe the model as JSON-ready values."""
         tokenizer = self.tokenizer
         parser = self._tool_parser()
-        thinking = features.thinking(tokenizer)
+        thinking = chat_format.thinking(tokenizer)
         return {
             "architecture": self.architecture,
             "route": self.route,
@@ -180,7 +180,7 @@ class Model:
             "chat_template": self.chat_template is not None,
             "tools": self.chat_template is not None and self.chat_template.takes_tools,
             "tool_parser": parser,
-            "tool_markers": features.tool_markers(parser),
+            "tool_markers": chat_format.tool_markers(parser),
             "thinking": thinking is not None,
             "thinking_markers": thinking,
         }

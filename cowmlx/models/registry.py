@@ -8,7 +8,7 @@ from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, weights
-from cowmlx.models import adapters, features, full_route, network, quantization
+from cowmlx.models import adapters, chat_format, full_route, network, quantization
 from cowmlx.models.model import Model
 from cowmlx.networks import architectures, light_route
 from cowmlx.networks.architectures import supported as supported_architectures
@@ -229,5 +229,5 @@ def _chat_template(
         renderer = full_route.import_renderer(name)
     if not sources and renderer is None:
         return None
-    thinking = features.thinking(tokenizer) is not None
+    thinking = chat_format.thinking(tokenizer) is not None
     return ChatTemplate(sources, tokenizer.special_tokens, thinking=thinking, renderer=renderer)

@@ -11,7 +11,7 @@ from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.cache.batch import Batch
 from cowmlx.errors import Unsupported
 from cowmlx.generation.batched import why_no_prompts, why_not
-from cowmlx.generation.draw import stacked
+from cowmlx.generation.drawn import stacked
 from cowmlx.generation.pace import PREFILL_CHUNK, SMALL_CHUNK, pace_of
 from cowmlx.scheduling import short_prompts
 from cowmlx.scheduling.row_draws import RowDraws
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
-    from cowmlx.generation.draw import Draw, Step
+    from cowmlx.generation.drawn import Draw, Step
     from cowmlx.models.model import Model
     from cowmlx.scheduling.scheduler import Scheduler
     from cowmlx.scheduling.streams import StreamPool

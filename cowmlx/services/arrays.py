@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from cowmlx.arrays import dtypes
 from cowmlx.arrays.submitted import Submitted
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import uploads
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import Held
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.services.runtime import Runtime
 
 _FOREVER = (1 << 32) - 1

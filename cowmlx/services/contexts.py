@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cowmlx import _constants as constants
 from cowmlx import _status as statuses
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.errors import Canceled, InvalidArgument
 from cowmlx.generation.context import Context
 from cowmlx.generation.context_params import ContextParams
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from cowmlx.cache.shared import SharedPrefixes
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.models.model import Model
     from cowmlx.services.adapters import Adapters
     from cowmlx.services.models import Models

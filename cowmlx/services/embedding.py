@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.models.model import Model
 
 # Columns of a batch that are processed in one turn, as of a prompt.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, InvalidArgument
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.waiters import (
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.generation.context import Context
     from cowmlx.generation.generation import Constrains
     from cowmlx.generation.piece import Stats

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.models.model import Model
 
 

@@ -12,7 +12,7 @@ from cowmlx.accelerate import angles
 from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.errors import Canceled, InvalidArgument, OutOfRange
 from cowmlx.services.conversations import read_conversation
 from cowmlx.services.loading import Inspecting, Loading
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from typing import Any
 
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
     from cowmlx.services.runtime import Runtime

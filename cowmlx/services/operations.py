@@ -8,7 +8,7 @@ from functools import cache
 import mlx.core as mx
 
 from cowmlx.arrays.submitted import Submitted
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.programs import single
 from cowmlx.programs.operations import table
 from cowmlx.scheduling.stepped import SteppedCall
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.runtime import Runtime
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.programs.program import Program
     from cowmlx.programs.traced import Traced
     from cowmlx.services.arrays import Arrays

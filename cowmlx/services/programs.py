@@ -7,7 +7,7 @@ import mlx.core as mx
 from cowmlx import json_text
 from cowmlx._constants import KIND_PROGRAM
 from cowmlx.arrays.submitted import Submitted
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.programs.checking import text
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.program import Program
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import Held
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.programs.pace import Steps
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.run_requests import Wanted

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import Held
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.programs.dimensions import Shape
     from cowmlx.programs.operations.row import Spec
     from cowmlx.programs.program import Program

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from cowmlx.arrays.table import Held
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.programs.program import Program
     from cowmlx.programs.traced import Traced
     from cowmlx.services.arrays import Arrays

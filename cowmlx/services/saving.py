@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.cache.layer_state import Template
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.generation.context import Context
 
 _TOKENS = "tokens"

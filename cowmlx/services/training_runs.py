@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.scheduling.streams import StreamPool
     from cowmlx.services.arrays import Arrays
     from cowmlx.training.training import Training

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from cowmlx._constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
 from cowmlx.arrays.submitted import Submitted
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import Held
-    from cowmlx.calls import Call
+    from cowmlx.call import Call
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime

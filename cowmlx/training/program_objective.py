@@ -10,10 +10,10 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.programs.drawing import draw_text
 from cowmlx.programs.forms.form import Output
 from cowmlx.programs.forms.gradient import Gradient
 from cowmlx.programs.operations.promotion import FLOATS
+from cowmlx.programs.picture import draw_text
 from cowmlx.programs.program import Pending, Program
 from cowmlx.training import initial, seeds
 from cowmlx.training.optimizers import matches

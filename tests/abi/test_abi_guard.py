@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.compiler import require, run
+from support.compiler import library_sources, require, run
 from support.paths import LIBRARY, ROOT
 
 HEADER, CODE = "include/cow_mlx.h", "csrc/error.c"
@@ -48,10 +48,16 @@ def after(tmp_path):
             path.write_text(text.replace(old, new))
         # All but what needs Python's headers: it exports nothing.
         python = {"bootstrap", "python_api", "thread_state"}
-        sources = [p for p in sorted((tmp_path / "csrc").glob("*.c")) if p.stem not in python]
+        sources = [p for p in library_sources(tmp_path / "csrc") if p.stem not in python]
         library = tmp_path / "libcowmlx.so.1"
         command = [require(compiler), "-std=c11", "-g", "-fPIC", "-fvisibility=hidden", "-shared"]
-        command += ["-Wl,-soname,libcowmlx.so.1", "-I", tmp_path / "include"]
+        command += [
+            "-Wl,-soname,libcowmlx.so.1",
+            "-I",
+            tmp_path / "include",
+            "-I",
+            tmp_path / "csrc",
+        ]
         command += ['-DCOWMLX_BUILD_PREFIX="/"', "-DCOWMLX_PYTHON_MINOR=11", *options]
         done = run([*command, *sources, "-o", library])
         assert done.returncode == 0, done.stderr
@@ -144,7 +150,7 @@ def test_function_may_not_change(after):
     assert_stopped(after((HEADER, NAME, changed), (CODE, NAME, changed)), "parameter 1")
 
 
-CALLS = "csrc/calls.c"
+CALLS = "csrc/generated/calls.c"
 IS_END = "cow_mlx_model_is_end(cow_mlx_model model, int32_t token, bool* out)"
 
 

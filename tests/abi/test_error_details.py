@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import details
+from support.compiler import library_sources
 from support.library import StatusError
 from support.paths import CSRC, ROOT
 from support.signatures import (
@@ -200,7 +201,7 @@ def test_every_reason_of_the_header_is_given_and_no_other():
         given |= literals(path)
     for path in (ROOT / "cowmlx").rglob("*.pxi"):
         given |= set(re.findall(r'reason="(\w+)"', path.read_text()))
-    for path in (*CSRC.glob("*.c"), CSRC / "checks.h"):
+    for path in (*library_sources(), CSRC / "checks.h"):
         text = path.read_text()
         given |= set(re.findall(r"COW_REASON_([a-z]\w*)", text))
         given |= set(re.findall(r"\bINVALID\((\w+),", text)) - {"reason"}

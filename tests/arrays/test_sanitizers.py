@@ -18,7 +18,7 @@ PARTS = (
     "error",
     "details",
     "params",
-    "defaults",
+    "generated/defaults",
     "checks",
 )
 SOURCES = [SCENARIOS, *(CSRC / f"{part}.c" for part in PARTS)]

@@ -12,7 +12,7 @@ from support.hosts import HOSTS, linked
 from support.paths import CSRC, LIBRARY, ROOT
 
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-SOURCES = {path.name for path in CSRC.iterdir()}
+SOURCES = {path.name for path in CSRC.rglob("*.[ch]")}
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,7 @@ def test_bridge_for_another_python(installation):
 def test_bridge_of_another_build(installation, tmp_path):
     """The library asks for another ABI of the bridge than this one has."""
     sources = Path(shutil.copytree(CSRC, tmp_path / "csrc"))
-    header = sources / "operations.h"
+    header = sources / "generated/call_arguments.h"
     text, count = re.subn(r"(COW_BRIDGE_ABI\s*=?\s*)\d+", r"\g<1>999", header.read_text())
     assert count
     header.write_text(text)

@@ -37,7 +37,7 @@ FLOORS = {
             "errors",
             "failures",
             "json_text",
-            "calls",
+            "call",
             "output",
             "remembered",
             "blas",
@@ -58,7 +58,7 @@ FLOORS = {
     "cowmlx.accelerate": [["device"], ["fused"], ["*"]],
     "cowmlx.programs": [
         ["program", "single"],
-        ["drawing", "information", "rehearsal", "traced"],
+        ["picture", "information", "rehearsal", "traced"],
         ["forms"],
         ["running"],
         ["checking"],
@@ -171,7 +171,7 @@ def test_the_bridge_imports_nothing_that_is_not_there():
 def test_every_call_has_one_method():
     """The engine would take either of two; a name of its own would hide it."""
     called = re.findall(
-        r'^METHODS\[.*\] = "(\w+)"$', BRIDGE.with_name("operations.pxi").read_text(), re.M
+        r'^METHODS\[.*\] = "(\w+)"$', BRIDGE.with_name("call_arguments.pxi").read_text(), re.M
     )
     services = [ast.parse(path.read_text()) for path in (PACKAGE / "services").glob("*.py")]
     services.append(ast.parse((PACKAGE / "engine.py").read_text()))
@@ -192,7 +192,7 @@ def test_nothing_below_imports_the_bridge():
 )
 def test_models_never_know_contexts(path):
     """Not even to name their types."""
-    above = {"engine", "services", "scheduling", "generation", "cache", "handles", "calls"}
+    above = {"engine", "services", "scheduling", "generation", "cache", "handles", "call"}
     assert not own_imports(path, typing_too=True) & above
 
 

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_size_t, cast
-from pathlib import Path
 
 import pytest
 from driver import delivered, prompt
@@ -21,7 +20,6 @@ from support.signatures import EHANDLE, EINVAL, ESTATE, EUNSUPPORTED, OK, OVERFL
 from cowmlx.accelerate import kernels
 
 START = prompt(8)
-HERE = Path(__file__)
 
 # Out of range: the values, and a number or word of the message that says what is accepted.
 INVALID = {
@@ -234,7 +232,8 @@ def refused(lib, model, noun, status, *words, **values):
 def names_given(where):
     """What a test, or a folder of them, gives to calls or sets in structs; no word of a comment."""
     folder = ROOT / where
-    files = sorted(folder.rglob("*.[pch]*")) if folder.is_dir() else [HERE.parent / f"{where}.py"]
+    pattern = "*.[pch]*" if folder.is_dir() else f"{where}.py"
+    files = sorted((folder if folder.is_dir() else ROOT / "tests").rglob(pattern))
     for path in files:
         if path.suffix in (".c", ".h"):
             yield from re.findall(r"(?:\.|->)(\w+)", path.read_text())

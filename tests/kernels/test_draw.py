@@ -12,7 +12,7 @@ from support.draw_inputs import Model, draw_input, parameters
 from support.kernel_module import needed
 
 from cowmlx.generation import kernel_draw
-from cowmlx.generation.draw import Draw, DrawInput, DrawnRows
+from cowmlx.generation.drawn import Draw, DrawInput, DrawnRows
 from cowmlx.generation.sampling import RowSampler, Sampler
 
 pytestmark = pytest.mark.usefixtures("instruction_set")

@@ -76,12 +76,12 @@ def auto_tokenizers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def load_tokenizer(path: pathlib.Path | str) -> tuple[Any, Any]:
     """Load only a folder's tokenizer and chat template, on the light route."""
     from cowmlx.folders import config as config_files
-    from cowmlx.models import features
+    from cowmlx.models import chat_format
     from cowmlx.text import chat_template, tokenizer_files
 
     settings = tokenizer_files.read_config(str(path))
     tokenizer = tokenizer_files.load(str(path), settings, config_files.read_config(str(path)))
     sources = chat_template.read_sources(str(path), settings)
-    thinking = features.thinking(tokenizer) is not None
+    thinking = chat_format.thinking(tokenizer) is not None
     template = chat_template.ChatTemplate(sources, tokenizer.special_tokens, thinking=thinking)
     return tokenizer, template

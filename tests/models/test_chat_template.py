@@ -210,16 +210,16 @@ def test_text_and_tokens_equal_mlx_lm(name: str, number: int, answers: dict[str,
 
 
 def test_thinking_and_tools_are_inferred_alike(answers: dict[str, Any]) -> None:
-    from cowmlx.models import features
+    from cowmlx.models import chat_format
 
     for tokenizer, template, answer in answers.values():
-        found = features.thinking(tokenizer)
+        found = chat_format.thinking(tokenizer)
         markers = [found["start"], found["end"]] if found else [None, None]
         assert markers == answer["thinking"]
         source = template.sources.get("default") if len(template.sources) == 1 else None
-        parser = features.tool_parser(tokenizer, source, {})
+        parser = chat_format.tool_parser(tokenizer, source, {})
         assert parser == answer["tool_parser"]
-        calls = features.tool_markers(parser)
+        calls = chat_format.tool_markers(parser)
         assert ([calls["start"], calls["end"]] if calls else [None, None]) == answer["tool_call"]
 
 

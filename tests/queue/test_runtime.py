@@ -11,11 +11,11 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 PARTS = [
-    "calls",
+    "generated/calls",
     "cancel",
     "cancel_call",
     "checks",
-    "defaults",
+    "generated/defaults",
     "deliver",
     "details",
     "error",

@@ -41,6 +41,11 @@ def compile_c(
     return output
 
 
+def library_sources(folder: Path = CSRC) -> list[Path]:
+    """The C sources of the library, below its ``csrc``."""
+    return sorted([*folder.glob("*.c"), *folder.glob("generated/*.c")])
+
+
 def compile_library(output: Path, *options: str, prefix: str = "", sources: Path = CSRC) -> Path:
     """Compile the library for this Python, with the macros that setup.py gives.
 
@@ -56,7 +61,7 @@ def compile_library(output: Path, *options: str, prefix: str = "", sources: Path
         macros.append(f'-DCOWMLX_MULTIARCH="{multiarch}"')
     include = f"-I{sysconfig.get_path('include')}"
     kind = ["-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-ldl"]
-    return compile_c(sorted(sources.glob("*.c")), output, *macros, include, *kind, *options)
+    return compile_c(library_sources(sources), output, *macros, include, *kind, *options)
 
 
 def run(command: list[str | Path], **options) -> subprocess.CompletedProcess[str]:

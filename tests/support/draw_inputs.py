@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from cowmlx._defaults import GENERATION
-from cowmlx.generation.draw import Draw, DrawInput
+from cowmlx.generation.drawn import Draw, DrawInput
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.sampling import Sampler
 

@@ -10,10 +10,10 @@ PUTS = {"char": "put_text", "int32_t": "put_tokens", "float": "put_floats"}
 PUTS |= {"cow_mlx_array": "put_arrays"}
 
 
-def operations(
+def call_arguments(
     calls: list[Call], params: dict[str, list[Field]], structs: list[Struct], generated: str
 ) -> str:
-    """The text of bridge/operations.pxi."""
+    """The text of bridge/call_arguments.pxi."""
     written = {
         role.type.name for call in calls for role in call.outputs if role.kind == "struct_out"
     }

@@ -15,8 +15,8 @@ OUTPUTS = {"char": "cow_text_out", "int32_t": "cow_tokens_out", "float": "cow_fl
 OUTPUTS |= {"cow_mlx_array": "cow_arrays_out"}
 
 
-def operations(calls: list[Call], by_hand: list[str], shared: str, generated: str) -> str:
-    """The text of operations.h; ``shared`` is all else that both sides of the bridge rely on."""
+def call_arguments(calls: list[Call], by_hand: list[str], shared: str, generated: str) -> str:
+    """The text of call_arguments.h; ``shared`` is all else both sides of the bridge rely on."""
     names = [f"COW_OP_{name.upper()}" for name in by_hand] + [call.op for call in calls]
     body = [
         "/* One operation per call that reaches the dispatch thread. */",
@@ -35,8 +35,8 @@ def operations(calls: list[Call], by_hand: list[str], shared: str, generated: st
         [
             f"/* {generated} */",
             "/* clang-format off */",
-            "#ifndef COW_OPERATIONS_H",
-            "#define COW_OPERATIONS_H",
+            "#ifndef COW_CALL_ARGUMENTS_H",
+            "#define COW_CALL_ARGUMENTS_H",
             "",
             '#include "arguments.h"',
             "",

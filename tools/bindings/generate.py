@@ -31,7 +31,8 @@ from tools.packaging import pins  # noqa: E402
 PUBLIC = ROOT / "include/cow_mlx.h"
 COMPAT = ROOT / "include/cow_mlx_compat.h"
 ARGUMENTS = ROOT / "csrc/arguments.h"
-OPERATIONS = ROOT / "csrc/operations.h"
+C = ROOT / "csrc/generated"
+CALL_ARGUMENTS = C / "call_arguments.h"
 BRIDGE = ROOT / "csrc/bridge.h"
 
 
@@ -49,17 +50,19 @@ def generate() -> dict[Path, str]:
     from_public = note("include/cow_mlx.h")
     shared = ARGUMENTS.read_text() + BRIDGE.read_text()
     by_hand = ["runtime_start", "runtime_stop"]
-    operations = emit_calls.operations(made, by_hand, shared, from_public)
-    internal = {OPERATIONS: operations}
-    *_, arguments, typed, bridge = read_headers([PUBLIC, ARGUMENTS, OPERATIONS, BRIDGE], internal)
+    call_arguments = emit_calls.call_arguments(made, by_hand, shared, from_public)
+    internal = {CALL_ARGUMENTS: call_arguments}
+    *_, arguments, typed, bridge = read_headers(
+        [PUBLIC, ARGUMENTS, CALL_ARGUMENTS, BRIDGE], internal
+    )
     structs = [d for d in public.declarations if isinstance(d, Struct)]
     from_both = note("include/cow_mlx.h", "csrc/bridge.h")
     symbols = sorted(function.name for header in exported for function in header.functions)
     return {
-        OPERATIONS: operations,
-        ROOT / "csrc/calls.c": emit_calls.bodies(made, calls.params_callbacks(public), from_public),
-        ROOT / "csrc/defaults.c": emit_calls.defaults(params, from_public),
-        ROOT / "cowmlx/bridge/operations.pxi": emit_bridge.operations(
+        CALL_ARGUMENTS: call_arguments,
+        C / "calls.c": emit_calls.bodies(made, calls.params_callbacks(public), from_public),
+        C / "defaults.c": emit_calls.defaults(params, from_public),
+        ROOT / "cowmlx/bridge/call_arguments.pxi": emit_bridge.call_arguments(
             made, params, structs, from_public
         ),
         ROOT / "cowmlx/bridge/cow_mlx.pxd": emit_cython.pxd(

@@ -88,6 +88,7 @@ class Target:
             *["-std=c11", "-g", *SHARED, "-pthread", *WARNINGS, *self.minimum],
             *[f"-I{root / 'include'}", f"-I{root / 'csrc'}", *python.options()],
             *[str(path) for path in sorted((root / "csrc").glob("*.c"))],
+            *[str(path) for path in sorted((root / "csrc/generated").glob("*.c"))],
             *[*kind, *self._dl, "-o", str(output)],
         ]
 

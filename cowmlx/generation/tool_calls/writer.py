@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from cowmlx.models.features import ChatFormat
+    from cowmlx.models.chat_format import ChatFormat
     from cowmlx.models.model import Model
 
 MAX_NAME = 256  # characters of a tool's name, or of an argument's

@@ -19,7 +19,7 @@ from cowmlx._constants import (
     FINISH_STOP,
 )
 from cowmlx.generation.chat_events import MAX_CALL, MAX_SPACE, ChatSplitter
-from cowmlx.models.features import ChatFormat
+from cowmlx.models.chat_format import ChatFormat
 from cowmlx.networks import light_route
 from cowmlx.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.compiler import run
 from support.paths import ROOT
 
-HOST = Path(__file__).parent / "hosts/soak.py"
+HOST = Path(__file__).parents[1] / "hosts/soak.py"
 SECONDS, SEED = 30, 1
 KINDS = {
     *("stream", "generate", "chat", "cancel", "free"),

@@ -109,7 +109,7 @@ cdef char* copied(bytes text) except NULL:
 
 
 cdef class HostCall:
-    """A request that waits: cowmlx.calls.Call.
+    """A request that waits: cowmlx.call.Call.
 
     Once it has ended, its request lies on no stack any more: whatever is asked then
     is answered without it, and what is told is lost.

@@ -12,8 +12,8 @@ from support import draws
 
 from cowmlx.accelerate import kernels
 from cowmlx.generation import kernel_draw
-from cowmlx.generation.draw import DrawInput
-from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.drawer import Drawer
+from cowmlx.generation.drawn import DrawInput
 from cowmlx.generation.randomness import draw_coin
 from cowmlx.generation.sampling import Sampler
 from cowmlx.models import registry

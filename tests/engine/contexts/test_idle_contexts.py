@@ -14,7 +14,7 @@ from support.compiler import run
 from cowmlx._defaults import CONTEXT, GENERATION
 from cowmlx.errors import OutOfMemory
 
-HOST = Path(__file__).parent / "hosts/idle.py"
+HOST = Path(__file__).parents[1] / "hosts/idle.py"
 
 
 @pytest.mark.parametrize("family", [KV, SLIDING, RECURRENT])

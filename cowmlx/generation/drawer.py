@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.generation import kernel_draw
-from cowmlx.generation.draw import Draw, DrawnRows, RowLogits
+from cowmlx.generation.drawn import Draw, DrawnRows, RowLogits
 from cowmlx.generation.logprobs import LogProbs
 from cowmlx.generation.sampling import RowSampler
 
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cowmlx.generation.draw import DrawInput
+    from cowmlx.generation.drawn import DrawInput
     from cowmlx.generation.sampling import Sampler
 
 

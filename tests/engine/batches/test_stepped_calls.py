@@ -12,7 +12,7 @@ from support.library import StatusError
 from support.signatures import ECANCELED, OK
 
 from cowmlx.cache import disk, disk_reader
-from cowmlx.calls import keeps_call
+from cowmlx.call import keeps_call
 from cowmlx.scheduling import stepped
 from cowmlx.services.embedding import Embedding
 from cowmlx.services.generations import Generations

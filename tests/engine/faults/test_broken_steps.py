@@ -10,7 +10,7 @@ import pytest
 from driver import KV
 from support.compiler import run
 
-HOST = Path(__file__).parent / "hosts/broken_steps.py"
+HOST = Path(__file__).parents[1] / "hosts/broken_steps.py"
 PLACE = "RuntimeError: broken ("
 KINDS = ("model", "context", "adapter", "checkpoint", "program", "training", "array")
 NO_HANDLES = dict.fromkeys(KINDS, 0)

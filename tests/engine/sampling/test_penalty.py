@@ -11,8 +11,8 @@ import pytest
 from driver import KINDS, delivered, generation_params, opened, prompt
 from support import draws
 
-from cowmlx.generation.draw import DrawInput
-from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.drawer import Drawer
+from cowmlx.generation.drawn import DrawInput
 from cowmlx.generation.penalties import Penalties, RowPenalties
 from cowmlx.generation.sampling import Sampler
 from cowmlx.networks import light_route

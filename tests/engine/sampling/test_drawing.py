@@ -11,8 +11,8 @@ from support.draw_inputs import draw_input, parameters
 
 from cowmlx.accelerate import kernels
 from cowmlx.generation import kernel_draw
-from cowmlx.generation.draw import Draw, DrawInput, DrawnRows, stacked
-from cowmlx.generation.drawing import Drawer
+from cowmlx.generation.drawer import Drawer
+from cowmlx.generation.drawn import Draw, DrawInput, DrawnRows, stacked
 from cowmlx.generation.filters import keep_top_k
 from cowmlx.generation.penalties import Penalties, RowPenalties
 
