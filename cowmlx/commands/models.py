@@ -94,7 +94,7 @@ def _table(found: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     for told in found:
-        if not told["loads"]:
+        if told["problem"]:
             lines += ["", f"{told['name']}: {told['problem']['message']}"]
     return "\n".join(lines) + "\n"
 

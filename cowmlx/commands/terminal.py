@@ -40,14 +40,14 @@ def harmless(text: str) -> str:
 
 
 def running(
-    command: Callable[[argparse.Namespace], None], group: str, subject: str
+    command: Callable[[argparse.Namespace], None], group: str = "", subject: str = ""
 ) -> Callable[[argparse.Namespace], int]:
     """Return what runs a command and gives its exit status, whatever it is given.
 
     Args:
         command: does it.
         group: the command that it belongs to, such as "wiring"; "" for one of its own.
-        subject: the argument that names what it is about.
+        subject: the argument that names what it is about; "" if none does.
     """
 
     def run(arguments: argparse.Namespace) -> int:
@@ -63,7 +63,8 @@ def running(
         except OSError as exc:
             problem = f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc)
         except (MemoryError, RecursionError) as exc:
-            problem = f"{getattr(arguments, subject)} is too large ({type(exc).__name__})"
+            what = getattr(arguments, subject) if subject else "it"
+            problem = f"{what} is too large ({type(exc).__name__})"
         else:
             return 0
         name = " ".join(part for part in ("cowmlx", group, command.__name__) if part)

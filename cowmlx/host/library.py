@@ -8,6 +8,7 @@ from ctypes import byref, c_char, c_size_t, sizeof
 
 from cowmlx import json_text
 from cowmlx.host import declarations as abi
+from cowmlx.host.callbacks import Callbacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,20 +86,24 @@ class Library:
                 raise
             return json_text.parse(buffer.raw[: length.value])
 
-    def params(self, noun: str, **values: Any) -> Any:
+    def params(self, noun: str, callbacks: Callbacks | None = None, **values: Any) -> Any:
         """Return ``cow_mlx_NOUN_params`` with its defaults and the values given.
 
-        Functions are wrapped as callbacks, and live as long as the struct.
+        Functions become callbacks without ``user_data``, which live as long as the struct.
+
+        Args:
+            noun: of the struct.
+            callbacks: keeps what they raise; None: its own.
+            values: of the members.
         """
         params = abi.STRUCTS[f"cow_mlx_{noun}_params"]()
         getattr(self.api, f"cow_mlx_{noun}_params_init")(byref(params), sizeof(params))
         kinds = {name: kind for name, kind, *_ in params._fields_}
-        params.callbacks = []
+        params.callbacks = callbacks or Callbacks()
         for name, value in values.items():
             if isinstance(value, str | os.PathLike):
                 value = os.fsencode(value)
             elif callable(value):
-                value = kinds[name](value)
-                params.callbacks.append(value)
+                value = params.callbacks.wrap(kinds[name], value)
             setattr(params, name, value)
         return params

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cowmlx import _constants as constants
 from cowmlx import _status
-from cowmlx.errors import CowMlxError, OutOfMemory
+from cowmlx.errors import CowMlxError, OutOfMemory, Unsupported
 from cowmlx.failure_details import details_of
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, recommended
@@ -63,18 +63,24 @@ def inspect(
         info = model.info()
         told |= {key: info[key] for key in _SAME}
         told["bits"] = _bits(model)
-        told["cache_bytes_per_1000_tokens"] = cache_bytes(model)
     except OutOfMemory:
         raise
     except CowMlxError as error:
-        told["loads"] = False
-        told["problem"] = {
-            "status": _status.NAMES[error.status],
-            "message": str(error),
-            "reason": error.reason,
-            "details": details_of(error),
-        }
+        return {**told, "loads": False, "problem": _problem(error)}
+    try:
+        told["cache_bytes_per_1000_tokens"] = cache_bytes(model)
+    except Unsupported as error:  # it loads, but has no such contexts
+        told["problem"] = _problem(error)
     return told
+
+
+def _problem(error: CowMlxError) -> dict[str, Any]:
+    return {
+        "status": _status.NAMES[error.status],
+        "message": str(error),
+        "reason": error.reason,
+        "details": details_of(error),
+    }
 
 
 def _opened(path: str) -> Generator[None, None, Model]:

@@ -86,8 +86,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  * - "license": what config.json or README.md name, or null.
  * - "sampling": the members of cow_mlx_generation_params that generation_config.json recommends.
  * - "loads": whether cow_mlx_model_load() with default params and enough memory would succeed, as
- *   far as can be told without reading the weights; "problem": null, or why not: "status",
- *   "message", "reason" and "details" of the error.
+ *   far as can be told without reading the weights; "problem": null, or why not, or why a context
+ *   cannot have kv_bits: "status", "message", "reason" and "details" of the error.
  *
  * Contexts go on generating meanwhile.
  *

@@ -117,7 +117,7 @@ def test_a_terminal_streams_and_ends_with_ctrl_d(lib, calf, chat):
 
 def test_ctrl_c_ends_the_answer_and_nothing_else(lib, tmp_path, chat):
     """The model would fill its window; what it said is part of the conversation."""
-    folder = scripted_model(lib, tmp_path / "model", "rain " * 400)
+    folder = scripted_model(lib, tmp_path / "model", "rain " * 20_000, positions=50_000)
     terminal = chat(folder)
     terminal.press(f"{ASKED}\r")
     terminal.wait_for("rain rain")
@@ -126,7 +126,7 @@ def test_ctrl_c_ends_the_answer_and_nothing_else(lib, tmp_path, chat):
     terminal.wait_for("> ")
     terminal.press("/stats\r")
     tokens = int(terminal.wait_for(r"answer: ([\d,]+) tokens")[1].replace(",", ""))
-    assert 0 < tokens < 900
+    assert 0 < tokens < 20_000
     terminal.wait_for("> ")
     terminal.press("/quit\r")
     assert terminal.end() == 0
@@ -201,8 +201,24 @@ def test_tools_are_shown_and_their_results_asked_for(lib, tmp_path, chat):
     terminal.press(f"{ASKED}\r")
     terminal.wait_for(r'look\(\{"q": ?"Oslo"\}\)')
     terminal.wait_for("what look gives: ")
-    terminal.press("\x03")
+    terminal.press("\x03")  # gives the message up, too
+    terminal.wait_for("> ")
+    terminal.press("/retry\r")
+    terminal.wait_for("no message to answer")
     leave(terminal)
+
+
+def test_a_reader_that_goes_ends_the_chat(environment):
+    chat = subprocess.Popen(
+        [*COMMAND, str(CALF), *GREEDY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    chat.stdout.close()
+    _, told = chat.communicate(f"{FOX}\n{FOX}\n".encode(), timeout=120)
+    assert (chat.returncode, told) == (1, b"")
 
 
 def test_saved_conversations_go_on_where_they_were(lib, calf, piped, tmp_path):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+from cowmlx.host.callbacks import Callbacks
+
+__all__ = ["Callbacks", "StatusError"]
 
 
 class StatusError(Exception):
@@ -16,35 +19,3 @@ class StatusError(Exception):
         self.message = message
         self.reason: str = failure["reason"]
         self.details: dict[str, Any] = failure["details"]
-
-
-class Callbacks:
-    """Wraps Python functions as callbacks and keeps what they raise.
-
-    A callback that returns None goes on; one that raises cancels the call, and
-    :meth:`reraise` raises the exception again once the call has returned.
-    """
-
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-        self.kept: list[Any] = []
-
-    def wrap(self, kind: Any, function: Callable[..., bool | None] | None) -> Any:
-        """A callback of the ctypes type ``kind``; NULL for None."""
-        if function is None:
-            return kind()
-
-        def guarded(*arguments: Any) -> bool:
-            try:
-                return function(*arguments[:-1]) is not False
-            except BaseException as error:
-                self.errors.append(error)
-                return False
-
-        self.kept.append(kind(guarded))
-        return self.kept[-1]
-
-    def reraise(self) -> None:
-        """Raise what a callback has raised."""
-        if self.errors:
-            raise self.errors[0]

@@ -34,6 +34,7 @@ def make(
     *,
     kind: str = "bpe",
     settings: dict[str, Any] | None = None,
+    positions: int = POSITIONS,
 ) -> pathlib.Path:
     """Write a model that has still to be told what to say.
 
@@ -43,6 +44,7 @@ def make(
         markers: texts that are tokens of their own.
         kind: of the tokenizer, one of ``tokenizers.KINDS``.
         settings: more keys of ``tokenizer_config.json``.
+        positions: of its window.
     """
     from tokenizers import AddedToken, Tokenizer
 
@@ -57,8 +59,8 @@ def make(
         "vocab_size": tokenizer.get_vocab_size(),
         "eos_token_id": tokenizer.token_to_id(written["eos_token"]),
         "n_layer": 1,
-        "n_positions": POSITIONS,
-        "n_ctx": POSITIONS,
+        "n_positions": positions,
+        "n_ctx": positions,
     }
     (folder / "config.json").write_text(json.dumps({**tiny_models.FAMILIES["gpt2"], **changes}))
     tell(folder, 0, [])
@@ -79,8 +81,9 @@ def tell(folder: pathlib.Path, at: int, tokens: Sequence[int]) -> None:
     names = mx.random.normal((config["vocab_size"], config["n_embd"]), key=mx.random.key(1))
     names -= names.mean(axis=1, keepdims=True)
     names /= mx.linalg.norm(names, axis=1, keepdims=True)
-    said = [*tokens, *[tokens[-1] if tokens else 0] * POSITIONS]
-    positions = ([0] * max(at - 1, 0) + said)[:POSITIONS]
+    count = config["n_positions"]
+    said = [*tokens, *[tokens[-1] if tokens else 0] * count]
+    positions = ([0] * max(at - 1, 0) + said)[:count]
     weights["model.wte.weight"] = names
     weights["model.wpe.weight"] = _LOUD * names[mx.array(positions)]
     weights["model.ln_f.weight"] = mx.ones_like(weights["model.ln_f.weight"])

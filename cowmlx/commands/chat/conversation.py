@@ -7,6 +7,7 @@ from ctypes import byref, c_size_t, sizeof
 
 from cowmlx import json_text
 from cowmlx.host import declarations as abi
+from cowmlx.host.callbacks import Callbacks
 from cowmlx.host.library import HostError, Library
 
 TYPE_CHECKING = False
@@ -110,10 +111,12 @@ class Conversation:
 
         Raises:
             HostError: the model cannot answer; the messages are as before.
+            Exception: what a callback has raised; the messages are as before.
         """
         answer = Answer()
+        callbacks = Callbacks()
 
-        def take(event: Any, _: Any) -> bool:
+        def take(event: Any) -> bool:
             kind, text = event.contents.kind, event.contents.text.decode()
             name = event.contents.name.decode()
             if kind == abi.EVENT_TEXT:
@@ -127,13 +130,13 @@ class Conversation:
         sampling = {**self.sampling, "seed": (self.sampling["seed"] + self._answers) % 2**64}
         params = self.library.params(
             "generation",
+            callbacks,
             max_tokens=WHOLE_WINDOW,
-            prompt_progress=lambda done, total, _: on_prompt(done, total),
+            prompt_progress=on_prompt,
             **sampling,
         )
         text = json.dumps(self.messages).encode()
         options = json.dumps(self.options).encode() if self.options else None
-        callback = abi.cow_mlx_event_fn(take)
         self._answers += 1
         try:
             self.library.call(
@@ -143,11 +146,12 @@ class Conversation:
                 len(text),
                 byref(params),
                 options,
-                callback,
+                callbacks.wrap(abi.cow_mlx_event_fn, take),
                 None,
                 byref(answer.stats),
             )
         except HostError as error:
+            callbacks.reraise()
             if error.status != abi.ECANCELED:
                 raise
             answer.cancelled = True

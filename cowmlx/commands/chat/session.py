@@ -60,12 +60,19 @@ class Session:
 
     def _ask(self, text: str) -> None:
         """Answer a message; one that cannot be answered is not part of the conversation."""
-        before = [*self.conversation.messages]
-        self.conversation.say(text)
-        try:
+        with self.unless_given_up():
+            self.conversation.say(text)
             self.answer()
-        except HostError:
-            self.conversation.messages = before
+
+    @contextmanager
+    def unless_given_up(self) -> Iterator[None]:
+        """Leave the messages as they are, should what is done meanwhile fail or be given up."""
+        conversation = self.conversation
+        before = [*conversation.messages]
+        try:
+            yield
+        except BaseException:
+            conversation.messages = before
             raise
 
     def answer(self) -> None:

@@ -69,9 +69,10 @@ def _system(session: Session, rest: str) -> None:
 
 def _retry(session: Session, rest: str) -> None:
     """Answer the last message again."""
-    if not session.conversation.take_back():
-        raise ChatError("there is no message to answer")
-    session.answer()
+    with session.unless_given_up():
+        if not session.conversation.take_back():
+            raise ChatError("there is no message to answer")
+        session.answer()
 
 
 def _think(session: Session, rest: str) -> None:

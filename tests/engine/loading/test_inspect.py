@@ -64,6 +64,8 @@ def test_quantised_caches_are_smaller(inspect):
 def test_a_cache_that_cannot_be_quantised_is_a_problem(folder, inspect):
     told = inspect(folder("mamba"), 8)
     assert told["problem"]["status"] == "EUNSUPPORTED"
+    assert (told["loads"], told["cache_bytes_per_1000_tokens"]) == (True, None)
+    assert told["bytes"] > 0
 
 
 @pytest.mark.parametrize("kv_bits", [-1, 1, 16])
