@@ -47,7 +47,7 @@ class Python:
         )
 
     def options(self) -> list[str]:
-        """Return what csrc/locate.c and csrc/bootstrap.c are told of it."""
+        """Return what csrc/locate.c is told of it."""
         macros = {
             "COWMLX_BUILD_PREFIX": f'"{self.prefix}"',
             "COWMLX_PYTHON_MINOR": str(self.minor),
