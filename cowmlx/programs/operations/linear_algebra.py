@@ -1,10 +1,4 @@
-"""Decompositions and equations of matrices, computed on the CPU.
-
-mlx fails at the evaluation of a singular inverse, ends the process for a matrix of no rows, and
-returns garbage for a Cholesky of a matrix that is not positive definite; LAPACK prints where it
-finds nan. So matrices that mlx cannot take are replaced by the identity before, and a check says
-which they were.
-"""
+"""Inverses, determinants and equations of matrices, computed on the CPU, and norms of vectors."""
 
 from __future__ import annotations
 
@@ -13,19 +7,29 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.dimensions import Dim, Shape, at_least
+from cowmlx.programs.dimensions import Shape
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import cast, example, row
 from cowmlx.programs.operations.matrices import (
     CPU,
-    definite,
     determinant,
-    finite,
     inverse,
     log_determinant,
-    regular,
-    triangular,
     where_good,
+)
+from cowmlx.programs.operations.matrix_rows import (
+    ANY,
+    DTYPES,
+    SQUARE,
+    TRIANGULAR,
+    UPPER,
+    Good,
+    is_regular,
+    is_triangular,
+    of_matrices,
+    require_square,
+    same_shape,
+    triangle,
 )
 from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
@@ -40,172 +44,10 @@ from cowmlx.programs.operations.rules import (
     spec,
 )
 
-DTYPES = ("float32", "float64")
-"""What LAPACK takes here."""
-_UPPER = Attribute("upper", "bool", False, "Whether the triangle is the upper one.")
-_NOT_FINITE = "is not finite"
-
-
-def _square(name: str, given: Spec, place: str = "a") -> None:
-    """Check that an input is a matrix, or a stack of them, of as many rows as columns."""
-    require_dtype(name, place, given, DTYPES)
-    require_rank(name, place, given, 2)
-    if not equal(given.shape[-1], given.shape[-2]):
-        raise shapes_refused(name, [given.shape], "the last two axes must be as long")
-    if given.shape[-1] == 0:
-        raise shapes_refused(name, [given.shape], "the matrices must have a row or more")
-
-
-def _matrices(name: str, given: Spec) -> None:
-    require_dtype(name, "a", given, DTYPES)
-    require_rank(name, "a", given, 2)
-    if 0 in given.shape[-2:]:
-        raise shapes_refused(name, [given.shape], "the matrices must have elements")
-
-
-def _eye_less(a: mx.array, attributes: Attributes) -> mx.array:
-    return finite(a)
-
-
-Good = Callable[[mx.array, Attributes], mx.array]
-
-
-def _decomposed(
-    name: str,
-    shapes: Callable[[Shape, Attributes], Sequence[tuple[Sequence[Dim], str | None]]],
-    function: Callable[[mx.array, Attributes], Sequence[mx.array]],
-    summary: str,
-    formula: str,
-    outputs: Sequence[str],
-    examples: Sequence[Example],
-    *,
-    square: bool = True,
-    good: Good = _eye_less,
-    problem: str = _NOT_FINITE,
-    **more: Any,
-) -> Operation:
-    """Return the row of a function of matrices.
-
-    Args:
-        name: the row's.
-        shapes: the shape of each result, and its dtype if it is not the input's.
-        function: of matrices that it can take.
-        summary: one sentence.
-        formula: what it computes.
-        outputs: the names of its results.
-        examples: inputs that it takes.
-        square: whether matrices have as many rows as columns.
-        good: for each matrix whether it can be taken.
-        problem: what the others are.
-        more: as ``row`` takes it.
-    """
-
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
-        (_square if square else _matrices)(name, given)
-        return [
-            spec(name, shape, dtype or given.dtype)
-            for shape, dtype in shapes(given.shape, attributes)
-        ]
-
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        (a,) = arrays
-        return list(function(where_good(a, good(a, attributes)), attributes))
-
-    def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
-        (a,) = arrays
-        return check_that(name, "a", good(a, attributes), problem)
-
-    return row(
-        name,
-        ("a",),
-        infer,
-        compute,
-        summary,
-        formula,
-        examples,
-        outputs=outputs,
-        checks=checks,
-        cpu_only=True,
-        **more,
-    )
-
-
-def _least(shape: Shape, name: str) -> Dim:
-    """Return the shorter of the last two axes."""
-    rows, columns = shape[-2:]
-    if at_least(rows, columns):
-        return columns
-    if at_least(columns, rows):
-        return rows
-    raise shapes_refused(name, [shape], f"it must be known which of {rows} and {columns} is less")
-
-
-def _same(shape: Shape, attributes: Attributes) -> list[tuple[Shape, None]]:
-    return [(shape, None)]
-
-
-def _regular(a: mx.array, attributes: Attributes) -> mx.array:
-    return regular(a)
-
-
-def _definite(a: mx.array, attributes: Attributes) -> mx.array:
-    return definite(a, attributes["upper"])
-
-
-def _triangular(a: mx.array, attributes: Attributes) -> mx.array:
-    return triangular(a)
-
-
-def _upper_of(a: mx.array, attributes: Attributes) -> mx.array:
-    return mx.triu(a) if attributes["upper"] else mx.tril(a)
-
-
-def _svd_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], None]]:
-    rows, columns = shape[-2:]
-    values = ((*shape[:-2], _least(shape, "svd")), None)
-    if not attributes["compute_uv"]:
-        return [values]
-    return [((*shape[:-2], rows, rows), None), values, ((*shape[:-2], columns, columns), None)]
-
-
-def _svd(a: mx.array, attributes: Attributes) -> Sequence[mx.array]:
-    found = mx.linalg.svd(a, compute_uv=attributes["compute_uv"], stream=CPU)
-    return [found] if isinstance(found, mx.array) else list(found)
-
-
-def _qr_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], None]]:
-    rows, columns = shape[-2:]
-    least = _least(shape, "qr")
-    return [((*shape[:-2], rows, least), None), ((*shape[:-2], least, columns), None)]
-
-
-def _lu_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], str | None]]:
-    rows, columns = shape[-2:]
-    least = _least(shape, "lu")
-    return [
-        ((*shape[:-2], rows), "uint32"),
-        ((*shape[:-2], rows, least), None),
-        ((*shape[:-2], least, columns), None),
-    ]
-
-
-def _lu_factor_shapes(
-    shape: Shape, attributes: Attributes
-) -> list[tuple[Sequence[Dim], str | None]]:
-    return [(shape, None), ((*shape[:-2], _least(shape, "lu_factor")), "uint32")]
-
-
-def _eigen_shapes(dtype: str | None, vectors: bool) -> Any:
-    def shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], str | None]]:
-        return [(shape[:-1], dtype), *([(shape, dtype)] if vectors else [])]
-
-    return shapes
-
 
 def _solve_shape(name: str, inputs: list[Any]) -> Spec:
     a, b = inputs
-    _square(name, a)
+    require_square(name, a)
     require_dtype(name, "b", b, DTYPES)
     require_rank(name, "b", b, 1)
     dtype = promote(name, [a.dtype, b.dtype])
@@ -264,7 +106,7 @@ def _solve(a: mx.array, b: mx.array, attributes: Attributes) -> mx.array:
 
 
 def _solve_triangular(a: mx.array, b: mx.array, attributes: Attributes) -> mx.array:
-    return mx.matmul(inverse(_upper_of(a, attributes)), b)
+    return mx.matmul(inverse(triangle(a, attributes)), b)
 
 
 def _norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
@@ -303,197 +145,71 @@ def _matrix_values(shape: Shape, attributes: Attributes) -> list[tuple[Shape, No
     return [(shape[:-2], None)]
 
 
-_SQUARE = [
-    example("float32[3,3] regular"),
-    example("float32[4,4] regular"),
-    example("float32[2,3,3] regular"),
-]
-_DEFINITE = [
-    example("float32[3,3] definite"),
-    example("float32[2,2,2] definite", upper=True),
-]
-_TRIANGULAR = [
-    example("float32[3,3] lower"),
-    example("float32[2,2,2] upper", upper=True),
-]
-_ANY = [example("float32[3,3]"), example("float32[2,4,3]"), example("float32[2,3]")]
-_SYMMETRIC = [example("float32[3,3] definite"), example("float32[2,2,2] definite", UPLO="U")]
-_UPLO = Attribute("UPLO", "choice", "L", "The triangle that is read.", choices=("L", "U"))
-
 ROWS = (
-    _decomposed(
+    of_matrices(
         "inv",
-        _same,
+        same_shape,
         lambda a, attributes: [inverse(a)],
         "The inverses of matrices.",
         "a out = identity",
         ("out",),
-        _SQUARE,
-        good=_regular,
+        SQUARE,
+        good=is_regular,
         problem="is not regular",
         aliases=("inverse", "matrix_inverse"),
         differentiable=("a",),
         vectorisable=False,
     ),
-    _decomposed(
+    of_matrices(
         "tri_inv",
-        _same,
+        same_shape,
         lambda a, attributes: [
-            mx.linalg.tri_inv(_upper_of(a, attributes), upper=attributes["upper"], stream=CPU)
+            mx.linalg.tri_inv(triangle(a, attributes), upper=attributes["upper"], stream=CPU)
         ],
         "The inverses of triangular matrices; the other triangle is not read.",
         "a out = identity",
         ("out",),
-        _TRIANGULAR,
-        good=_triangular,
+        TRIANGULAR,
+        good=is_triangular,
         problem="is not regular",
-        attributes=(_UPPER,),
+        attributes=(UPPER,),
     ),
-    _decomposed(
-        "cholesky",
-        _same,
-        lambda a, attributes: [mx.linalg.cholesky(a, upper=attributes["upper"], stream=CPU)],
-        "The triangular factors of symmetric matrices that are positive definite.",
-        "a = out out^T, or out^T out with upper",
-        ("out",),
-        _DEFINITE,
-        good=_definite,
-        problem="is not positive definite",
-        attributes=(_UPPER,),
-    ),
-    _decomposed(
-        "cholesky_inv",
-        _same,
-        lambda a, attributes: [mx.linalg.cholesky_inv(a, upper=attributes["upper"], stream=CPU)],
-        "The inverse of the matrix of which a is a Cholesky factor.",
-        "out = inv(a a^T), or inv(a^T a) with upper",
-        ("out",),
-        _TRIANGULAR,
-        good=_triangular,
-        problem="is not regular",
-        attributes=(_UPPER,),
-    ),
-    _decomposed(
-        "qr",
-        _qr_shapes,
-        lambda a, attributes: mx.linalg.qr(a, stream=CPU),
-        "Matrices as a product of orthonormal columns and an upper triangle.",
-        "a = q r",
-        ("q", "r"),
-        _ANY,
-        square=False,
-        vectorisable=False,
-    ),
-    _decomposed(
-        "svd",
-        _svd_shapes,
-        _svd,
-        "The singular values of matrices, and the rotations before and behind them.",
-        "a = u diag(s) vt",
-        ("u", "s", "vt"),
-        [*_ANY, example("float32[2,3]", compute_uv=False)],
-        square=False,
-        attributes=(
-            Attribute("compute_uv", "bool", True, "Whether u and vt are wanted, too; if not, s."),
-        ),
-        outputs_vary=True,
-    ),
-    _decomposed(
-        "eigh",
-        _eigen_shapes(None, True),
-        lambda a, attributes: mx.linalg.eigh(a, attributes["UPLO"], stream=CPU),
-        "The eigenvalues, in ascending order, and eigenvectors of symmetric matrices.",
-        "a vectors = vectors diag(values)",
-        ("values", "vectors"),
-        _SYMMETRIC,
-        attributes=(_UPLO,),
-    ),
-    _decomposed(
-        "eigvalsh",
-        _eigen_shapes(None, False),
-        lambda a, attributes: [mx.linalg.eigvalsh(a, attributes["UPLO"], stream=CPU)],
-        "The eigenvalues, in ascending order, of symmetric matrices.",
-        "det(a - out identity) = 0",
-        ("out",),
-        _SYMMETRIC,
-        attributes=(_UPLO,),
-    ),
-    _decomposed(
-        "eig",
-        _eigen_shapes("complex64", True),
-        lambda a, attributes: mx.linalg.eig(a, stream=CPU),
-        "The eigenvalues and eigenvectors of matrices, complex.",
-        "a vectors = vectors diag(values)",
-        ("values", "vectors"),
-        _SQUARE,
-    ),
-    _decomposed(
-        "eigvals",
-        _eigen_shapes("complex64", False),
-        lambda a, attributes: [mx.linalg.eigvals(a, stream=CPU)],
-        "The eigenvalues of matrices, complex.",
-        "det(a - out identity) = 0",
-        ("out",),
-        _SQUARE,
-    ),
-    _decomposed(
+    of_matrices(
         "pinv",
         lambda shape, attributes: [((*shape[:-2], shape[-1], shape[-2]), None)],
         lambda a, attributes: [mx.linalg.pinv(a, stream=CPU)],
         "The pseudo-inverses of matrices.",
         "a out a = a",
         ("out",),
-        _ANY,
+        ANY,
         square=False,
     ),
-    _decomposed(
-        "lu",
-        _lu_shapes,
-        lambda a, attributes: mx.linalg.lu(a, stream=CPU),
-        "Matrices as a product of a lower and an upper triangle, with rows in another order.",
-        "a = l[p] u",
-        ("p", "l", "u"),
-        _ANY,
-        square=False,
-        vectorisable=False,
-    ),
-    _decomposed(
-        "lu_factor",
-        _lu_factor_shapes,
-        lambda a, attributes: mx.linalg.lu_factor(a, stream=CPU),
-        "Both triangles of lu in one matrix, and which rows were swapped.",
-        "lu = l - identity + u",
-        ("lu", "pivots"),
-        _ANY,
-        square=False,
-        vectorisable=False,
-    ),
-    _decomposed(
+    of_matrices(
         "det",
         _matrix_values,
         _det,
         "The determinants of matrices.",
         "det a",
         ("out",),
-        _SQUARE,
+        SQUARE,
         differentiable=("a",),
         vectorisable=False,
     ),
-    _decomposed(
+    of_matrices(
         "slogdet",
         lambda shape, attributes: [(shape[:-2], None)] * 2,
         _slogdet,
         "The signs of determinants, and the logarithms of their absolute values.",
         "det a = sign e^logdet",
         ("sign", "logdet"),
-        _SQUARE,
+        SQUARE,
         differentiable=("a",),
         vectorisable=False,
     ),
     _solved(
         "solve",
         _solve,
-        _regular,
+        is_regular,
         "The solutions of systems of linear equations.",
         [
             example("float32[3,3] regular", "float32[3]"),
@@ -504,13 +220,13 @@ ROWS = (
     _solved(
         "solve_triangular",
         _solve_triangular,
-        _triangular,
+        is_triangular,
         "The solutions of systems of linear equations whose matrices are triangular.",
         [
             example("float32[3,3] lower", "float32[3]"),
             example("float32[3,3] upper", "float32[3,2]", upper=True),
         ],
-        attributes=(_UPPER,),
+        attributes=(UPPER,),
         vectorisable=True,
     ),
     row(

@@ -16,6 +16,29 @@ inline Value inv(const Value& a) { return Emitter::node("inv", {a}, {}, 1)[0]; }
 inline Value tri_inv(const Value& a, bool upper = false) {
   return Emitter::node("tri_inv", {a}, Attributes().set("upper", upper), 1)[0];
 }
+/** The pseudo-inverses of matrices: a out a = a */
+inline Value pinv(const Value& a) { return Emitter::node("pinv", {a}, {}, 1)[0]; }
+/** The determinants of matrices: det a */
+inline Value det(const Value& a) { return Emitter::node("det", {a}, {}, 1)[0]; }
+/** The signs of determinants, and the logarithms of their absolute values: det a = sign e^logdet
+ * @return sign, logdet */
+inline std::array<Value, 2> slogdet(const Value& a) {
+  return Emitter::several(Emitter::node("slogdet", {a}, {}, 2), std::make_index_sequence<2>());
+}
+/** The solutions of systems of linear equations: a out = b */
+inline Value solve(const Value& a, const Value& b) {
+  return Emitter::node("solve", {a, b}, {}, 1)[0];
+}
+/** The solutions of systems of linear equations whose matrices are triangular: a out = b */
+inline Value solve_triangular(const Value& a, const Value& b, bool upper = false) {
+  return Emitter::node("solve_triangular", {a, b}, Attributes().set("upper", upper), 1)[0];
+}
+/** The norms of vectors along axes: out = (sum over axes of |a|^ord)^(1/ord) */
+inline Value norm(const Value& a, const std::optional<double>& ord = {}, const Ints& axis = {}, bool
+    keepdims = false) {
+  return Emitter::node("norm", {a}, Attributes().set_given("ord", ord).set_given("axis",
+      axis).set("keepdims", keepdims), 1)[0];
+}
 /** The triangular factors of symmetric matrices that are positive definite: a = out out^T, or out^T
  * out with upper */
 inline Value cholesky(const Value& a, bool upper = false) {
@@ -52,8 +75,6 @@ inline std::array<Value, 2> eig(const Value& a) {
 }
 /** The eigenvalues of matrices, complex: det(a - out identity) = 0 */
 inline Value eigvals(const Value& a) { return Emitter::node("eigvals", {a}, {}, 1)[0]; }
-/** The pseudo-inverses of matrices: a out a = a */
-inline Value pinv(const Value& a) { return Emitter::node("pinv", {a}, {}, 1)[0]; }
 /** Matrices as a product of a lower and an upper triangle, with rows in another order: a = l[p] u
  * @return p, l, u */
 inline std::array<Value, 3> lu(const Value& a) {
@@ -63,27 +84,6 @@ inline std::array<Value, 3> lu(const Value& a) {
  * lu, pivots */
 inline std::array<Value, 2> lu_factor(const Value& a) {
   return Emitter::several(Emitter::node("lu_factor", {a}, {}, 2), std::make_index_sequence<2>());
-}
-/** The determinants of matrices: det a */
-inline Value det(const Value& a) { return Emitter::node("det", {a}, {}, 1)[0]; }
-/** The signs of determinants, and the logarithms of their absolute values: det a = sign e^logdet
- * @return sign, logdet */
-inline std::array<Value, 2> slogdet(const Value& a) {
-  return Emitter::several(Emitter::node("slogdet", {a}, {}, 2), std::make_index_sequence<2>());
-}
-/** The solutions of systems of linear equations: a out = b */
-inline Value solve(const Value& a, const Value& b) {
-  return Emitter::node("solve", {a, b}, {}, 1)[0];
-}
-/** The solutions of systems of linear equations whose matrices are triangular: a out = b */
-inline Value solve_triangular(const Value& a, const Value& b, bool upper = false) {
-  return Emitter::node("solve_triangular", {a, b}, Attributes().set("upper", upper), 1)[0];
-}
-/** The norms of vectors along axes: out = (sum over axes of |a|^ord)^(1/ord) */
-inline Value norm(const Value& a, const std::optional<double>& ord = {}, const Ints& axis = {}, bool
-    keepdims = false) {
-  return Emitter::node("norm", {a}, Attributes().set_given("ord", ord).set_given("axis",
-      axis).set("keepdims", keepdims), 1)[0];
 }
 
 }  // namespace op

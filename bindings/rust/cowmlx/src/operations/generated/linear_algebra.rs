@@ -12,6 +12,31 @@ operations! {
                 /// Whether the triangle is the upper one.
                 "upper" upper: bool
             );
+        /// The pseudo-inverses of matrices: a out a = a
+        "pinv" pinv(; ) -> (one);
+        /// The determinants of matrices: det a
+        "det" det(; ) -> (one);
+        /// The signs of determinants, and the logarithms of their absolute values: det a = sign
+        /// e^logdet; gives sign, logdet
+        "slogdet" slogdet(; ) -> (several 2);
+        /// The solutions of systems of linear equations: a out = b
+        "solve" solve(b: Value<'b>; ) -> (one);
+        /// The solutions of systems of linear equations whose matrices are triangular: a out = b
+        "solve_triangular" solve_triangular(b: Value<'b>; ) -> (one)
+            with solve_triangular_with(SolveTriangular: ;
+                /// Whether the triangle is the upper one.
+                "upper" upper: bool
+            );
+        /// The norms of vectors along axes: out = (sum over axes of |a|^ord)^(1/ord)
+        "norm" norm(; ) -> (one)
+            with norm_with(Norm: ;
+                /// The power; null is 2, "inf" the largest.
+                "ord" ord: f64,
+                /// The axes; null is all.
+                "axis" axis: Ints,
+                /// Whether reduced axes stay, with length 1.
+                "keepdims" keepdims: bool
+            );
         /// The triangular factors of symmetric matrices that are positive definite: a = out
         /// out^T, or out^T out with upper
         "cholesky" cholesky(; ) -> (one)
@@ -55,37 +80,12 @@ operations! {
         "eig" eig(; ) -> (several 2);
         /// The eigenvalues of matrices, complex: det(a - out identity) = 0
         "eigvals" eigvals(; ) -> (one);
-        /// The pseudo-inverses of matrices: a out a = a
-        "pinv" pinv(; ) -> (one);
         /// Matrices as a product of a lower and an upper triangle, with rows in another order: a
         /// = l\[p\] u; gives p, l, u
         "lu" lu(; ) -> (several 3);
         /// Both triangles of lu in one matrix, and which rows were swapped: lu = l - identity +
         /// u; gives lu, pivots
         "lu_factor" lu_factor(; ) -> (several 2);
-        /// The determinants of matrices: det a
-        "det" det(; ) -> (one);
-        /// The signs of determinants, and the logarithms of their absolute values: det a = sign
-        /// e^logdet; gives sign, logdet
-        "slogdet" slogdet(; ) -> (several 2);
-        /// The solutions of systems of linear equations: a out = b
-        "solve" solve(b: Value<'b>; ) -> (one);
-        /// The solutions of systems of linear equations whose matrices are triangular: a out = b
-        "solve_triangular" solve_triangular(b: Value<'b>; ) -> (one)
-            with solve_triangular_with(SolveTriangular: ;
-                /// Whether the triangle is the upper one.
-                "upper" upper: bool
-            );
-        /// The norms of vectors along axes: out = (sum over axes of |a|^ord)^(1/ord)
-        "norm" norm(; ) -> (one)
-            with norm_with(Norm: ;
-                /// The power; null is 2, "inf" the largest.
-                "ord" ord: f64,
-                /// The axes; null is all.
-                "axis" axis: Ints,
-                /// Whether reduced axes stay, with length 1.
-                "keepdims" keepdims: bool
-            );
     }
     builder {
     }
