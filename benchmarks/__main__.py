@@ -46,6 +46,7 @@ NAMES = (
     "programs",
     "arrays",
     "beside",
+    "beside_training",
     "gradients",
     "training",
 )

@@ -168,3 +168,8 @@ class Engine:
             return True
         self.runtime.note_memory()  # hosts upload while this thread sleeps
         return False
+
+    @property
+    def due(self) -> float | None:
+        """Seconds until a unit may have work though nothing has happened; None: none will."""
+        return self.runtime.scheduler.due

@@ -70,24 +70,25 @@ static cow_mlx_status attach(void) {
 enum { MAX_REQUESTS_PER_STEP = 8 };
 
 /* Take the queued requests, run them; take one step of what is under way; sleep
- * when there is neither. */
+ * when there is neither, or until one is due. */
 static void serve(void) {
-  bool work = false; /* there may be a step to take */
-  int taken = 0;     /* requests since the last step */
+  int64_t due = -1; /* microseconds until there is a step to take; -1: there is none */
+  int taken = 0;    /* requests since the last step */
   while (cow_queue_is_open()) {
     cow_request* request = taken < MAX_REQUESTS_PER_STEP ? cow_queue_take() : NULL;
     if (request) {
       if (request->op == COW_OP_RUNTIME_STOP) cow_queue_close();
-      if (bridge->run(request)) work = true;
+      if (bridge->run(request)) due = 0;
       taken++;
-    } else if (work) {
-      work = bridge->step();
+    } else if (due == 0) {
+      due = bridge->step();
       taken = 0;
     } else if (taken == MAX_REQUESTS_PER_STEP) {
       taken = 0;
     } else {
       PyThreadState* state = py->PyEval_SaveThread();
-      work = cow_queue_sleep();
+      bool work = cow_queue_sleep(due);
+      if (work || due > 0) due = 0;
       py->PyEval_RestoreThread(state);
       taken = 0;
     }

@@ -168,7 +168,8 @@ typedef struct cow_bridge {
   uint32_t abi;
   bool (*attach)(const cow_host*); /* false if another library is attached */
   bool (*run)(cow_request*);       /* ends the request, or keeps it (true) and ends it later */
-  bool (*step)(void);              /* one unit of work; false when there is none */
+  int64_t (*step)(void);           /* one unit of work; how long until the next, in microseconds;
+                                      -1: until something happens */
   void (*rest)(void);              /* wait for what mlx computes: the process may end now */
   void (*keep_objects)(void);      /* free none of mlx's objects any more; needs no Python */
 } cow_bridge;

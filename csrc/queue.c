@@ -140,13 +140,22 @@ static bool has_work(void) {
   return has;
 }
 
+/* Sleep until somebody posts; false if the time is over. */
+static bool doze(int64_t microseconds) {
+  if (microseconds >= 0) return cow_semaphore_wait_for(&queue.posted, microseconds);
+  cow_semaphore_wait(&queue.posted);
+  return true;
+}
+
 /* What comes after `asleep` was set posts, and what came before is seen here. */
-bool cow_queue_sleep(void) {
+bool cow_queue_sleep(int64_t microseconds) {
   for (;;) {
     atomic_store(&queue.asleep, true);
     bool work = has_work();
-    if (!work || !atomic_exchange(&queue.asleep, false)) cow_semaphore_wait(&queue.posted);
-    if (work) return atomic_exchange(&queue.stirred, false);
+    bool woken = !work && doze(microseconds);
+    if (woken) continue;
+    if (!atomic_exchange(&queue.asleep, false)) cow_semaphore_wait(&queue.posted);
+    return atomic_exchange(&queue.stirred, false) || !work;
   }
 }
 

@@ -31,10 +31,10 @@ void cow_queue_close(void);
 /* The next request, or NULL if there is none. */
 cow_request* cow_queue_take(void);
 
-/* Sleep until there is something to do. Returns at once if there was since the
- * last sleep. True if it may concern work under way (an event was taken, a
- * wake), and not only new requests. */
-bool cow_queue_sleep(void);
+/* Sleep until there is something to do, for so long at most; -1: without end. Returns at once if
+ * there was since the last sleep. True if it may concern work under way (an event was taken, a
+ * wake, the time is over), and not only new requests. */
+bool cow_queue_sleep(int64_t microseconds);
 
 /* End a request: its caller wakes up, and owns it again. One that was never
  * submitted may be ended too. */

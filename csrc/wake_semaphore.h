@@ -3,6 +3,7 @@
 #define COW_WAKE_SEMAPHORE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __APPLE__
 #include <mach/mach.h>
@@ -19,5 +20,8 @@ bool cow_semaphore_init(cow_semaphore* semaphore);
 void cow_semaphore_post(cow_semaphore* semaphore);
 
 void cow_semaphore_wait(cow_semaphore* semaphore);
+
+/* False if nobody has posted when the time is over, or a signal came first. */
+bool cow_semaphore_wait_for(cow_semaphore* semaphore, int64_t microseconds);
 
 #endif

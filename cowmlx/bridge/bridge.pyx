@@ -138,15 +138,20 @@ cdef cbool run(cow_request* r) noexcept:
     return False
 
 
-cdef cbool step() noexcept:
+cdef int64_t step() noexcept:
     """Do one unit of work. Units end their own calls; what raises here is a bug of ours."""
     bound_recursion()
     drop_objects()
     try:
-        return engine is not None and engine.step()
+        if engine is None:
+            return -1
+        if engine.step():
+            return 0
+        due = engine.due
+        return -1 if due is None else <int64_t> min(max(due * 1e6, 1.0), 60e6)
     except BaseException as error:
         give_up(error)
-        return False
+        return -1
 
 
 cdef void give_up(object error) noexcept:

@@ -856,6 +856,6 @@ cdef extern from "bridge.h" nogil:
         uint32_t abi
         cbool (*attach)(const cow_host*) noexcept
         cbool (*run)(cow_request*) noexcept
-        cbool (*step)() noexcept
+        int64_t (*step)() noexcept
         void (*rest)() noexcept
         void (*keep_objects)() noexcept

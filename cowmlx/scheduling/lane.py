@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from weakref import WeakKeyDictionary
 
 import mlx.core as mx
@@ -51,6 +52,8 @@ class Lane:
     """
 
     shares_time = False
+    patience = 0.0
+    due = wakes = inf
 
     def __init__(self, model: Model, kv: KVQuantization, priority: int, stream: mx.Stream) -> None:
         self.model = model

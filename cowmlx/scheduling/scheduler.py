@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from time import perf_counter
 
 MOST_OWED = 0.25
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
             """Whether its turns may be long: all such units together have half of the time."""
 
         @property
+        def patience(self) -> float:
+            """Seconds that nobody before it has had a turn when it has one."""
+
+        @property
+        def due(self) -> float:
+            """When it has one whoever else wants one, by ``perf_counter``; inf: it is not told."""
+
+        @property
+        def wakes(self) -> float:
+            """When it may want a turn though nothing has happened; inf: that cannot be."""
+
+        @property
         def finished(self) -> bool:
             """Whether it never wants a turn again."""
 
@@ -45,7 +58,8 @@ class Scheduler:
     """Gives units their turns, one after the other.
 
     Generations have a turn each, whatever it takes. Long work, such as programs, has had a turn of
-    some length only if generations have had as long since, as far as they had anything to do.
+    some length only if generations have had as long since, as far as they had anything to do. What
+    is behind others has its turns while these pause, or when it is due.
 
     A step starts the next before it reads the last one, so those of different units overlap on
     their streams. Nothing here starts a thread or takes a lock.
@@ -56,6 +70,7 @@ class Scheduler:
         self._background: deque[Unit] = deque()
         self._turning: Unit | None = None
         self._owed = 0.0  # seconds that long work has had, and generations not yet
+        self._worked = -inf  # when somebody who is not behind others had a turn
 
     @property
     def units(self) -> list[Unit]:
@@ -94,15 +109,45 @@ class Scheduler:
 
     def step(self) -> bool:
         """Give one unit its turn; false if none wants one."""
+        if self._background and self._take_due_turn():
+            return True
         if self._take_turn(self._foreground):
+            self._worked = perf_counter()
             self._attend_background()
             return True
-        return self._take_turn(self._background) or self._block()
+        return self._take_background_turn() or self._block()
+
+    @property
+    def due(self) -> float | None:
+        """Seconds until a unit may want a turn though nothing has happened; None: none will."""
+        at = min((self._wakes(unit) for unit in self._background), default=inf)
+        return None if at == inf else max(0.0, at - perf_counter())
+
+    def _wakes(self, unit: Unit) -> float:
+        return max(unit.wakes, min(self._worked + unit.patience, unit.due))
+
+    def _take_due_turn(self) -> bool:
+        now = perf_counter()
+        due = [unit for unit in self._background if unit.due <= now]
+        return any(self._turn_of(unit, self._background, unit.turn) for unit in due)
+
+    def _take_background_turn(self) -> bool:
+        pause = perf_counter() - self._worked
+        for unit in tuple(self._background):
+            if unit.patience > pause:
+                unit.attend()
+                if unit.finished:
+                    self.remove(unit)
+            elif self._turn_of(unit, self._background, unit.turn):
+                return True
+        return False
 
     def _block(self) -> bool:
         for queue in (self._foreground, self._background):
             for unit in tuple(queue):
                 if self._turn_of(unit, queue, unit.block):
+                    if queue is self._foreground:
+                        self._worked = perf_counter()
                     return True
         return False
 
@@ -135,7 +180,7 @@ class Scheduler:
         self._turning = None
         if not unit.finished and unit not in queue:
             queue.append(unit)
-        if worked:
+        if worked and unit.priority >= 0:
             took = perf_counter() - began
             self._owed += took if unit.shares_time else -took
             self._owed = min(max(self._owed, 0.0), MOST_OWED)

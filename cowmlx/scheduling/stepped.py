@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from math import inf
 
 import mlx.core as mx
 
@@ -27,6 +28,8 @@ class SteppedCall:
     """
 
     priority = 0
+    patience = 0.0
+    due = inf
 
     def __init__(
         self,
@@ -40,6 +43,11 @@ class SteppedCall:
         self._steps = steps
         self._stream = stream
         self.finished = False
+
+    @property
+    def wakes(self) -> float:
+        """When it may want a turn though nothing has happened."""
+        return inf
 
     @property
     def shares_time(self) -> bool:

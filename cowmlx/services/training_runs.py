@@ -1,9 +1,13 @@
-"""Calls that run on a training: units of the scheduler, which have a turn when nobody else does."""
+"""Calls that run on a training: units of the scheduler, which have the turns that others leave."""
 
 from __future__ import annotations
 
+from math import inf
+from time import perf_counter
+
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.runs import is_computed
 from cowmlx.training.array_data import Pieces, Rows, rows_of
 from cowmlx.training.fit import Report
 
@@ -20,6 +24,15 @@ if TYPE_CHECKING:
     from cowmlx.training.training import Training
 
 PRIORITY = -1
+SHARE = 0.1
+"""What part of the time a training has while others never pause."""
+PATIENCE = 0.02
+"""Seconds without a turn of others that are a pause."""
+# Micro-batches of so many seconds are waited for; during longer ones others have their turns.
+_SHORT = 0.004
+# When it is looked whether one is computed: after a part of the time of the one before, then
+# after parts of its own time, within bounds in seconds.
+_FIRST_LOOK, _LOOK, _MIN_LOOK, _MAX_LOOK = 1 / 2, 1 / 32, 5e-5, 5e-3
 _OPTIONS = ("seed", "clip_value", "clip_norm", "micro_batch", "skip_non_finite")
 
 
@@ -109,6 +122,7 @@ class TrainingRun(SteppedCall):
     """
 
     priority = PRIORITY
+    patience = PATIENCE
 
     def __init__(
         self,
@@ -123,10 +137,67 @@ class TrainingRun(SteppedCall):
         self._trainee = trainee
         self._streams = streams
         self._is_canceled = is_canceled
+        self._computing: list[mx.array] | None = None
+        self._began = self._look = 0.0
+        self._length = inf  # of the last turn, until what it began was computed
+        self.due = -inf
         trainee.run = self
 
+    @property
+    def wakes(self) -> float:
+        """When it may want a turn though nothing has happened."""
+        if self._computing is not None:
+            return self._look
+        return -inf if self._call.ready else inf
+
+    def turn(self) -> bool:
+        """Do one step; false if there is none now."""
+        if not self._is_computed:
+            return self._is_broken_off() and super().turn()
+        self._began = perf_counter()
+        worked = super().turn()
+        if worked and self._computing is None:
+            self._rest()
+        return worked
+
+    def block(self) -> bool:
+        """Wait for what is computed, if that is short, and go on."""
+        if self._computing is None or self._length > _SHORT:
+            return False
+        self._computing = None
+        return self.turn()
+
+    def attend(self) -> None:
+        """End here if that was asked for, and see whether what was begun is computed."""
+        super().attend()
+        if not self.finished:
+            _ = self._is_computed
+
+    @property
+    def _is_computed(self) -> bool:
+        if self._computing is None:
+            return True
+        now = perf_counter()
+        if now < self._look:
+            return False
+        if not is_computed(self._computing):
+            self._look = now + min(max(_LOOK * (now - self._began), _MIN_LOOK), _MAX_LOOK)
+            return False
+        self._computing = None
+        self._rest()
+        return True
+
+    def _rest(self) -> None:
+        """Leave others their part of the time, as far as they want it."""
+        now = perf_counter()
+        self._length = now - self._began
+        self.due = now + self._length * (1 / SHARE - 1)
+
+    def _is_broken_off(self) -> bool:
+        return self._call.refused or self._is_canceled()
+
     def _may_step(self) -> bool:
-        return self._call.ready or self._call.refused or self._is_canceled()
+        return self._call.ready or self._is_broken_off()
 
     def _broken_off(self) -> Canceled | None:
         if self._is_canceled():
@@ -139,12 +210,18 @@ class TrainingRun(SteppedCall):
         return None
 
     def _tell(self, told: Any) -> None:
-        if isinstance(told, Report):
+        if isinstance(told, list):
+            self._computing = told
+            self.due = inf
+            expected = self._length if self._length < inf else 0.0
+            self._look = perf_counter() + _FIRST_LOOK * expected
+        elif isinstance(told, Report):
             self._call.post_training(told)
         elif isinstance(told, Request):
             self._call.ask_batch(told.step, told.count)
 
     def _release(self) -> None:
+        self._computing = None
         self._trainee.run = None
         self._streams.give_back(self._stream)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
@@ -50,6 +52,8 @@ class Upload:
     """
 
     priority = 0
+    patience = 0.0
+    due = wakes = inf
     shares_time = True
 
     def __init__(self, held: Held, result: Submitted, stream: mx.Stream) -> None:

@@ -112,7 +112,8 @@ Save = Callable[[], Generator[None, None, None]]
 class Fit:
     """Steps until an end, as a generator that yields after each bounded piece of work.
 
-    It yields an :class:`Report` for the host, what :meth:`Asking.request` returns, or None. What is
+    It yields a :class:`Report` for the host, what :meth:`Asking.request` returns, arrays that have
+    to be computed before it goes on, or None. What is
     due is told by the training's own state, so that one which was saved goes on as if it had not
     been.
 
@@ -182,11 +183,11 @@ class Fit:
         wants_more = isinstance(self._data, Asking) and not (limit and upcoming >= limit)
         try:
             while True:
-                next(turns)
+                computing = next(turns)
                 if wants_more and self._asked < upcoming:
                     yield self._ask(upcoming)
-                else:
-                    yield None
+                yield computing
+                del computing
         except StopIteration as stop:
             step: Step = stop.value
             return step

@@ -15,7 +15,7 @@ from cowmlx.training.gradients import Sums, clipped
 from cowmlx.training.objective import Batch, DataSource, Objective
 from cowmlx.training.optimizers import Optimizer
 
-Turns = Generator[None, None, "Step"]
+Turns = Generator[list[mx.array], None, "Step"]
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,11 @@ class Training:
             raise self._not_finite(*numbers)
         return Step(numbers[0], targets, numbers[1], self.optimizer.learning_rate, not is_finite)
 
-    def _computed(self, arrays: list[mx.array]) -> Generator[None, None, None]:
+    def _computed(self, arrays: list[mx.array]) -> Generator[list[mx.array], None, None]:
         objective = self.objective
         waiting = [*arrays, *(objective.flags() if isinstance(objective, Flagging) else [])]
         mx.async_eval(waiting)
-        yield
+        yield waiting
         mx.eval(waiting)
         if isinstance(objective, Flagging):
             objective.check()

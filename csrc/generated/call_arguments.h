@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 684467739
+#define COW_BRIDGE_ABI 188927237
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {

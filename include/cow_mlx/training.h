@@ -11,8 +11,9 @@ extern "C" {
 #endif
 
 /* -------------------------------------------------------------- Training */
-/* Contexts generate meanwhile: a training has a turn when nobody else wants one, and each turn is a
- * micro-batch. One call at a time runs on a training; others are refused with COW_MLX_ESTATE. */
+/* Contexts generate meanwhile, and a micro-batch is computed beside them. A training has all the
+ * time that others leave, and a tenth of it while they never pause. One call at a time runs on a
+ * training; others are refused with COW_MLX_ESTATE. */
 
 /** Kinds of events. */
 enum {

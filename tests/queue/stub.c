@@ -147,6 +147,7 @@ static void cancel_parked(void) {
 }
 
 static void* serve(void* unused) {
+  unsigned sleeps = 0;
   while (cow_queue_is_open()) {
     cow_request* request = cow_queue_take();
     if (request && request->op == COW_OP_RUNTIME_STOP) {
@@ -156,7 +157,7 @@ static void* serve(void* unused) {
     } else if (request) {
       run(request);
     } else if (!step()) {
-      cow_queue_sleep();
+      cow_queue_sleep(sleeps++ % 2 ? 20 : -1); /* some end by themselves */
     }
   }
   cancel_parked();

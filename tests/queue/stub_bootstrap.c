@@ -122,7 +122,7 @@ static void* serve(void* start) {
     if (request) {
       run(request);
     } else if (!step()) {
-      cow_queue_sleep();
+      cow_queue_sleep(-1);
     }
   }
   pthread_mutex_lock(&dispatch.lock);

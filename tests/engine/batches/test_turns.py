@@ -1,13 +1,20 @@
-"""Who has a turn when: generations and long work share the time, whatever a turn takes."""
+"""Who has a turn when: generations, long work and trainings share the time, whatever turns take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
+import mlx.core as mx
 import pytest
 
+from cowmlx.errors import Canceled
 from cowmlx.scheduling import scheduler as module
 from cowmlx.scheduling.scheduler import MOST_OWED, Scheduler
+from cowmlx.scheduling.streams import StreamPool
+from cowmlx.services import training_runs
+from cowmlx.services.training_runs import SHARE, Trainee, TrainingRun
 
 
 class Clock:
@@ -25,6 +32,7 @@ def clock(monkeypatch) -> Clock:
     """The scheduler's clock."""
     made = Clock()
     monkeypatch.setattr(module, "perf_counter", made)
+    monkeypatch.setattr(training_runs, "perf_counter", made)
     return made
 
 
@@ -109,3 +117,91 @@ def test_a_very_long_turn_does_not_stop_programs_for_long(clock):
     run(clock, [context, program], 200)
     assert program.turns >= 3
     assert context.time <= 4 * (MOST_OWED + 0.002)
+
+
+class Micro:
+    """A training whose micro-batches take a time, in their turn or beside others'.
+
+    Attributes:
+        ends: when each was computed.
+        error: what its call ended with.
+    """
+
+    ready, refused = True, False
+
+    def __init__(self, clock: Clock, length: float, beside: float = 0.0) -> None:
+        self.ends: list[float] = []
+        self.error: BaseException | None = None
+        self.is_canceled = False
+        self._clock, self._length, self._beside = clock, length, beside
+        trainee = Trainee(cast("Any", None), [], dict.fromkeys(training_runs._OPTIONS, 0))
+        self.unit = TrainingRun(
+            cast("Any", self),
+            trainee,
+            self._steps(),
+            StreamPool(mx.Device(mx.cpu)),
+            lambda: self.is_canceled,
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """Note how it ended."""
+        self.error = error
+
+    def is_computed(self, arrays: list[float]) -> bool:
+        """Whether its time is over."""
+        return self._clock.now >= arrays[0]
+
+    def _steps(self) -> Iterator[Any]:
+        while True:
+            self._clock.now += self._length
+            until = self._clock.now + self._beside
+            yield [until] if self._beside else None
+            self._clock.now = max(self._clock.now, until)
+            self.ends.append(self._clock.now)
+
+
+@pytest.mark.parametrize(("length", "beside"), [(0.05, 0.0), (0.002, 0.05), (0.0001, 0.002)])
+def test_a_training_has_its_share_while_others_never_pause(clock, monkeypatch, length, beside):
+    context, training = Unit(clock, 0.001, False), Micro(clock, length, beside)
+    monkeypatch.setattr(training_runs, "is_computed", training.is_computed)
+    run(clock, [context, training.unit], 20)
+    share = len(training.ends) * (length + beside) / 20
+    assert SHARE / 2 <= share <= SHARE * 1.05
+    if beside >= 0.05:  # nobody waited for what is computed beside them
+        assert context.time == pytest.approx(20 - len(training.ends) * length, abs=length)
+
+
+def test_a_training_has_all_the_time_in_a_pause(clock, monkeypatch):
+    has_work = SimpleNamespace(now=True)
+    context = Unit(clock, 0.001, False, lambda: has_work.now)
+    training = Micro(clock, 0.01, 0.1)
+    monkeypatch.setattr(training_runs, "is_computed", training.is_computed)
+    scheduler = Scheduler()
+    for unit in (context, training.unit):
+        scheduler.add(unit)
+    for _ in range(200):
+        assert scheduler.step()
+    has_work.now = False
+    pause = clock.now
+    while clock.now < pause + 10:
+        if not scheduler.step():
+            due = scheduler.due
+            assert due is not None
+            clock.now += max(due, 1e-6)  # the dispatch thread sleeps
+    count = sum(end > pause for end in training.ends)
+    assert count * 0.11 >= 9.5
+
+
+def test_a_cancel_ends_a_training_that_others_leave_no_turn(clock, monkeypatch):
+    context, training = Unit(clock, 0.001, False), Micro(clock, 0.0, 100)
+    monkeypatch.setattr(training_runs, "is_computed", training.is_computed)
+    scheduler = Scheduler()
+    for unit in (context, training.unit):
+        scheduler.add(unit)
+    for _ in range(9):
+        assert scheduler.step()
+    training.is_canceled = True
+    assert scheduler.step()
+    assert isinstance(training.error, Canceled)
+    assert training.unit not in scheduler.units
+    assert scheduler.due is None
