@@ -6,14 +6,16 @@
 #include <stdlib.h>
 
 #include "details.h"
+#include "sleeper.h"
 #include "wake_semaphore.h"
 
 #if ATOMIC_BOOL_LOCK_FREE != 2
 #error "a signal handler needs atomics without locks"
 #endif
 
-/* One lock guards the requests. It is held for a few instructions at a time and
- * never across a callback. The atomics need it not: a signal handler wakes too. */
+/* One lock guards the requests. It is held for a few instructions at a time, and never across a
+ * callback or a call of the system: who is woken by one would wait for it. The atomics need it not:
+ * a signal handler wakes too. */
 static struct {
   pthread_mutex_t lock;
   cow_request* first;
@@ -31,51 +33,56 @@ static void rouse(void) {
   if (atomic_exchange(&queue.asleep, false)) cow_semaphore_post(&queue.posted);
 }
 
-/* Let the host's callback see the event, without the lock. */
+/* Let the host's callback see the event. */
 static void deliver(cow_request* request) {
-  pthread_mutex_unlock(&queue.lock);
   bool go_on = request->deliver(request);
   free(request->event.text);
   free(request->event.name);
   pthread_mutex_lock(&queue.lock);
   request->event.kind = COW_EVENT_NONE;
   if (!go_on) request->refused = true;
+  pthread_mutex_unlock(&queue.lock);
   cow_queue_wake();
 }
 
+/* Put a request behind the others; false if the queue is closed. */
+static bool append(cow_request* request) {
+  pthread_mutex_lock(&queue.lock);
+  bool open = queue.open;
+  if (open) {
+    if (queue.last) {
+      queue.last->next = request;
+    } else {
+      queue.first = request;
+    }
+    queue.last = request;
+  }
+  pthread_mutex_unlock(&queue.lock);
+  if (open) rouse();
+  return open;
+}
+
 bool cow_queue_submit(cow_request* request) {
-  pthread_cond_t finished_or_event = PTHREAD_COND_INITIALIZER;
-  request->waiter = &finished_or_event;
+  cow_sleeper sleeper;
+  cow_sleeper_init(&sleeper);
+  request->waiter = &sleeper;
   request->next = NULL;
   request->event.kind = COW_EVENT_NONE;
   request->refused = false;
   request->done = false;
-
-  pthread_mutex_lock(&queue.lock);
-  if (!queue.open) {
-    pthread_mutex_unlock(&queue.lock);
-    return false;
-  }
-  if (queue.last) {
-    queue.last->next = request;
-  } else {
-    queue.first = request;
-  }
-  queue.last = request;
-  rouse();
-  for (;;) {
-    /* An event that was posted before the end is delivered before it. */
+  bool open = append(request);
+  while (open) {
+    /* Woken once for every event and once for the end, which comes last. Nobody writes what was
+     * written before a wake until it is seen to. */
+    cow_sleeper_sleep(&sleeper);
     if (request->event.kind != COW_EVENT_NONE) {
       deliver(request);
     } else if (request->done) {
       break;
-    } else {
-      pthread_cond_wait(&finished_or_event, &queue.lock);
     }
   }
-  pthread_mutex_unlock(&queue.lock);
-  pthread_cond_destroy(&finished_or_event);
-  return true;
+  cow_sleeper_destroy(&sleeper);
+  return open;
 }
 
 void cow_queue_wake(void) {
@@ -99,26 +106,26 @@ void cow_queue_open(void) {
   pthread_mutex_unlock(&queue.lock);
 }
 
-/* With the lock held. */
-static void finish(cow_request* request, cow_mlx_status status) {
+void cow_queue_finish(cow_request* request, cow_mlx_status status) {
   request->status = status;
   request->done = true;
-  if (request->waiter) pthread_cond_signal(request->waiter);
+  if (request->waiter) cow_sleeper_wake(request->waiter);
 }
 
 void cow_queue_close(void) {
   pthread_mutex_lock(&queue.lock);
   queue.open = false;
-  while (queue.first) {
-    cow_request* request = queue.first;
-    queue.first = request->next;
+  cow_request* first = queue.first;
+  queue.first = queue.last = NULL;
+  pthread_mutex_unlock(&queue.lock);
+  while (first) {
+    cow_request* request = first;
+    first = request->next; /* which its caller frees */
     snprintf(request->message, COW_MESSAGE_SIZE, "%s: the runtime was stopped", request->operation);
     cow_details_write(request->details, COW_DETAILS_SIZE, request->operation,
                       COW_REASON_runtime_stopped, NULL);
-    finish(request, COW_MLX_ECANCELED);
+    cow_queue_finish(request, COW_MLX_ECANCELED);
   }
-  queue.last = NULL;
-  pthread_mutex_unlock(&queue.lock);
 }
 
 cow_request* cow_queue_take(void) {
@@ -159,17 +166,11 @@ bool cow_queue_sleep(int64_t microseconds) {
   }
 }
 
-void cow_queue_finish(cow_request* request, cow_mlx_status status) {
-  pthread_mutex_lock(&queue.lock);
-  finish(request, status);
-  pthread_mutex_unlock(&queue.lock);
-}
-
 void cow_queue_post(cow_request* request, const cow_event* event) {
   pthread_mutex_lock(&queue.lock);
   request->event = *event;
-  pthread_cond_signal(request->waiter);
   pthread_mutex_unlock(&queue.lock);
+  cow_sleeper_wake(request->waiter);
 }
 
 bool cow_queue_can_post(cow_request* request) {

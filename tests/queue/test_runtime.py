@@ -22,6 +22,7 @@ PARTS = [
     "params",
     "queue",
     "runtime",
+    "sleeper",
     "wake_semaphore",
 ]
 SOURCES = [HERE / "stub_bootstrap.c", HERE / "runtime_scenarios.c"]
