@@ -11,7 +11,9 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 SOURCES = [HERE / "stub.c", HERE / "scenarios.c"]
-SOURCES += [CSRC / f"{part}.c" for part in ("cancel", "details", "error", "sleeper", "wake_semaphore")]
+SOURCES += [
+    CSRC / f"{part}.c" for part in ("cancel", "details", "error", "sleeper", "wake_semaphore")
+]
 SCENARIOS = ["many", "refuse", "nest", "end", "order", "close", "cancel"]
 
 
