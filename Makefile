@@ -4,6 +4,7 @@
 # make test    build and run every test
 # make docs    build the documentation into build/site
 # make install, make uninstall: PREFIX (/usr/local), LIBDIR, INCLUDEDIR, DESTDIR as usual
+# make packages, or make wheel npm crates deb: what can be published, into DIST (dist)
 # make lint gen abi bench calf clean
 
 PYTHON ?= python3
@@ -27,6 +28,7 @@ LIBRARY := cowmlx/lib/libcowmlx.1.dylib
 else
 LIBRARY := cowmlx/lib/libcowmlx.so.1
 endif
+DIST ?= dist
 RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 
 HEADERS := $(shell $(PYTHON) tools/packaging/headers.py)
@@ -36,9 +38,9 @@ SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
 
 # All that was made here: the environment, and what was built with it.
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
-  cowmlx/*/*/__pycache__ $(VENV)
+  cowmlx/*/*/__pycache__ dist $(VENV)
 
-.PHONY: all demo desktop test install uninstall lint docs gen abi bench calf clean FORCE
+.PHONY: all demo desktop test install uninstall packages wheel npm crates deb lint docs gen abi bench calf clean FORCE
 
 all: $(LIBRARY) build/.compiled
 
@@ -114,6 +116,11 @@ install: all
 
 uninstall:
 	$(PYTHON) tools/packaging/install.py uninstall $(PLACES)
+
+packages: wheel npm crates deb
+
+wheel npm crates deb: all $(VENV)/.tools
+	$(BIN)/python tools/packaging/$@.py "$(DIST)"
 
 lint: all $(VENV)/.tools
 	$(BIN)/ruff check .

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 from support.compiler import run
 from support.paths import ROOT
 
+from tools.packaging import zig
 from tools.packaging.targets import MACOS_MINIMUM, Python, Target
 
 GLIBC = "2.35"  # that of mlx's wheels for aarch64
@@ -21,24 +19,6 @@ MACS = [f"aarch64-macos.{MACOS_MINIMUM}", f"x86_64-macos.{MACOS_MINIMUM}"]
 LINUX_ARM = f"aarch64-linux-gnu.{GLIBC}"
 # zig's name of ARMv8.2 with dot products, which other compilers call -march=armv8.2-a+dotprod.
 ARM_OPTIONS = ["-mcpu=generic+v8_2a+dotprod"]
-
-
-def headers_of_python(folder: Path) -> Path:
-    """This Python's headers, fit for other systems.
-
-    Only ``pyconfig.h`` is of one system. What the headers ask it for differs in sizes, and
-    ``pymacconfig.h`` sets those for Apple's. Debian's chooses one by system: the chosen one is put
-    in its place.
-    """
-    include = Path(sysconfig.get_path("include"))
-    copy = folder / include.name
-    shutil.copytree(include, copy)
-    multiarch = sysconfig.get_config_var("MULTIARCH") or "."
-    chosen = include.parent / multiarch / include.name / "pyconfig.h"
-    if chosen.is_file():
-        (copy / "pyconfig.h").unlink()
-        shutil.copyfile(chosen, copy / "pyconfig.h")
-    return copy
 
 
 @dataclass(frozen=True)
@@ -75,10 +55,8 @@ class Cross:
         """Run the compiler; not a word from it is expected."""
         if importlib.util.find_spec("ziglang") is None:
             pytest.skip("ziglang is not installed: tools/requirements/tools.txt brings it")
-        cache = str(ROOT / "build/zig")
-        env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-        command = [sys.executable, "-m", "ziglang", compiler, "-target", self.triple, *arguments]
-        done = run(command, cwd=ROOT, env=env, timeout=600)
+        command = [*zig.command(self.triple, compiler), *arguments]
+        done = run(command, cwd=ROOT, env=zig.environment(), timeout=600)
         said = done.stdout + done.stderr
         assert (done.returncode, said) == (0, ""), f"{' '.join(command)}\n{said}"
         return output
@@ -103,6 +81,6 @@ class Cross:
 
 def made(triple: str, folder: Path) -> Cross:
     """A compiler, and the shared library made with it."""
-    cross = Cross(triple, headers_of_python(folder), folder)
+    cross = Cross(triple, zig.headers_of_python(folder), folder)
     cross.compile(cross.library, cross.target.library_command(ROOT, cross.library, cross.python))
     return cross

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
+import shlex
 
 import pytest
-from cross import ARM_OPTIONS, LINUX_ARM, MACS, Cross, headers_of_python
+from cross import ARM_OPTIONS, LINUX_ARM, MACS, Cross
 from support.compiler import run
 from support.paths import ROOT
 
-from tools.packaging import kernels
+from tools.packaging import kernels, zig
 
 pytestmark = pytest.mark.xdist_group("kernels-elsewhere")
 
@@ -24,12 +24,9 @@ MACHINES = {MACS[0]: "arm64", LINUX_ARM: "aarch64"}
 def test_kernels_compile(triple, tmp_path, monkeypatch):
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
-    cross = Cross(triple, headers_of_python(tmp_path), tmp_path)
-    cache = str(ROOT / "build/zig")
-    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", cache)
-    monkeypatch.setenv("ZIG_LOCAL_CACHE_DIR", cache)
+    cross = Cross(triple, zig.headers_of_python(tmp_path), tmp_path)
     monkeypatch.chdir(ROOT)
-    compiler = f"{sys.executable} -m ziglang c++ -target {triple}"
+    compiler = shlex.join(zig.command(triple, "c++"))
     build = kernels.Build(
         cross.target, compiler, tmp_path / "made", MACHINES[triple], str(cross.headers)
     )
@@ -40,5 +37,5 @@ def test_kernels_compile(triple, tmp_path, monkeypatch):
         command = found[name].command(compiler.split())
         if name == "isa_neon":
             command[command.index(NEON)] = ARM_OPTIONS[0]
-        done = run(command, timeout=600)
+        done = run(command, env=zig.environment(), timeout=600)
         assert (done.returncode, done.stdout + done.stderr) == (0, ""), name

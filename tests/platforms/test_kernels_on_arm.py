@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 
 import pytest
 from cross import ARM_OPTIONS
@@ -12,6 +11,8 @@ from support.compiler import require, run
 from support.paths import CSRC, ROOT
 
 from tools.packaging.kernels import EXACT
+from tools.packaging.zig import command as zig_command
+from tools.packaging.zig import environment
 
 pytestmark = pytest.mark.xdist_group("kernels-on-arm")
 
@@ -24,10 +25,8 @@ STEP = 7919
 def zig(*arguments: str | os.PathLike) -> None:
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
-    cache = str(ROOT / "build/zig")
-    env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-    command = [sys.executable, "-m", "ziglang", *map(str, arguments)]
-    done = run(command, cwd=ROOT, env=env, timeout=900)
+    command = [*zig_command(TRIPLE, arguments[0]), *map(str, arguments[1:])]
+    done = run(command, cwd=ROOT, env=environment(), timeout=900)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
@@ -41,8 +40,8 @@ def program(tmp_path):
             objects.append(tmp_path / f"{source.stem}.o")
             common = ["-std=c++20", "-O2", "-Wall", "-Wextra", f"-I{KERNELS}", *EXACT]
             made = ["-c", source, "-o", objects[-1]]
-            zig("c++", "-target", TRIPLE, *common, *options, *made)
-        zig("cc", "-target", TRIPLE, "-static", *objects, "-lm", "-o", tmp_path / "checks")
+            zig("c++", *common, *options, *made)
+        zig("cc", "-static", *objects, "-lm", "-o", tmp_path / "checks")
         return [require("qemu-aarch64"), str(tmp_path / "checks")]
 
     return link

