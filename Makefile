@@ -1,7 +1,7 @@
 # make         build the library and the bridge
 # make demo    a C host streams text from the bundled model
 # make desktop a window to chat in, with GTK 4
-# make test    build and run every test
+# make test    build and run every test but the long ones, which make test-long runs
 # make docs    build the documentation into build/site
 # make install, make uninstall: PREFIX (/usr/local), LIBDIR, INCLUDEDIR, DESTDIR as usual
 # make packages, or make wheel npm crates deb: what can be published, into DIST (dist)
@@ -40,7 +40,7 @@ SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
   cowmlx/*/*/__pycache__ dist $(VENV)
 
-.PHONY: all demo desktop test install uninstall packages wheel npm crates deb lint docs gen abi bench calf clean FORCE
+.PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb lint docs gen abi bench calf clean FORCE
 
 all: $(LIBRARY) build/.compiled
 
@@ -109,7 +109,10 @@ demo: build/generate build/.compiled
 	build/generate $(MODEL) "$(PROMPT)"
 
 test: all $(VENV)/.tools $(VENV)/.docs
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long"
+
+test-long: all $(VENV)/.tools $(VENV)/.docs
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long
 
 install: all
 	$(BIN)/python tools/packaging/install.py install $(PLACES)

@@ -9,6 +9,8 @@ from support.compiler import compile_c, run
 from support.paths import CSRC
 from support.sanitizers import SANITIZERS, build
 
+pytestmark = pytest.mark.long
+
 HERE, KERNELS = Path(__file__).parent, CSRC / "kernels"
 SOURCES = [HERE / "layers_scenarios.cpp"]
 SOURCES += [KERNELS / f"layers/{part}.cpp" for part in ("attend", "products", "run")]

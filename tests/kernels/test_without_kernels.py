@@ -11,6 +11,8 @@ from support.kernel_module import SETS
 from support.paths import ROOT
 from support.without_kernels import environment
 
+pytestmark = pytest.mark.long
+
 MARK = "@pytest.mark." + "plain"  # put together, so that this file is not one of them
 FILES = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in path.read_text()]
 

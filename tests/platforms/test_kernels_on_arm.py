@@ -14,7 +14,7 @@ from tools.packaging.kernels import EXACT
 from tools.packaging.zig import command as zig_command
 from tools.packaging.zig import environment
 
-pytestmark = pytest.mark.xdist_group("kernels-on-arm")
+pytestmark = [pytest.mark.xdist_group("kernels-on-arm"), pytest.mark.long]
 
 KERNELS, CHECKS = CSRC / "kernels", ROOT / "tests/kernels"
 # A C library inside the program, since the emulator has no folders of that system.

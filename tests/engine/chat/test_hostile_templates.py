@@ -20,7 +20,7 @@ MAX_GROWTH = 192 << 20
 
 
 # One host renders all of them, half a minute long: not once for every worker.
-pytestmark = pytest.mark.xdist_group("hostile templates")
+pytestmark = [pytest.mark.xdist_group("hostile templates"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,11 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from support.compiler import run
 from support.paths import ROOT
+
+pytestmark = pytest.mark.long
 
 HOST = Path(__file__).parents[1] / "hosts/soak.py"
 SECONDS, SEED = 30, 1
