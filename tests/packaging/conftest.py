@@ -12,6 +12,8 @@ from prefixes import Prefix, copied_tree, make
 from support.paths import CALF
 from support.streamed import story
 
+from cowmlx.commands.bundle.assemble import Options, assemble
+
 __all__ = ["story"]
 
 
@@ -40,6 +42,15 @@ def installed(tmp_path_factory, environment) -> Iterator[Prefix]:
     shutil.rmtree(tree)
     yield Prefix(prefix, environment)
     shutil.rmtree(folder)  # it is large
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory) -> Iterator[Path]:
+    """What packages bring that hold a whole engine; without its largest part, to be quick."""
+    folder = tmp_path_factory.mktemp("bundled") / "bundle"
+    assemble(folder, Options(without=frozenset(["openblas"])))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
