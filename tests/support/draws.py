@@ -6,7 +6,7 @@ The order and the meaning of the options are those of the header.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,40 @@ def adjusted(logits: Sequence[float], sequence: Sequence[int], **options: Any) -
     recent = window(sequence, options.get("frequency_window", 20))
     for token, count in Counter(recent).items():
         values[token] -= options.get("frequency_penalty", 0) * count
+    if multiplier := options.get("dry_multiplier", 0):
+        base, allowed = options.get("dry_base", 1.75), options.get("dry_allowed_length", 2)
+        last_n = options.get("dry_penalty_last_n", -1)
+        recent = sequence if last_n < 0 else window(sequence, last_n)
+        for token, length in repeats(recent, allowed).items():
+            values[token] -= multiplier * base ** (length - allowed)
     return values
+
+
+def repeats(
+    sequence: Sequence[int], shortest: int, breakers: Collection[int] = (), begin: int = 0
+) -> dict[int, int]:
+    """How long the longest run is that each next token would go on with, of those long enough.
+
+    Args:
+        sequence: what is looked at.
+        shortest: tokens of a run that counts.
+        breakers: tokens that no run goes beyond, and that are never counted.
+        begin: where the part begins in which the last tokens are a run.
+    """
+    last = len(sequence) - 1
+    begin = max([begin] + [place + 1 for place, token in enumerate(sequence) if token in breakers])
+    longest: dict[int, int] = {}
+    for place in range(last):
+        length = 0
+        while (
+            length <= min(place, last - begin)
+            and sequence[place - length] == sequence[last - length]
+        ):
+            length += 1
+        follower = sequence[place + 1]
+        if length >= shortest and follower not in breakers:
+            longest[follower] = max(length, longest.get(follower, 0))
+    return longest
 
 
 def window(sequence: Sequence[int], size: int) -> Sequence[int]:
@@ -72,6 +105,8 @@ def _filtered(values: np.ndarray, options: dict[str, Any], spared: Any) -> np.nd
         weights = np.where(kept, np.exp(values - values.max()), 0)
         return weights / weights.sum()
 
+    if n := options.get("top_n_sigma", 0):
+        kept &= values >= values[kept].max() - n * values[kept].std()
     if (top_p := options.get("top_p", 1)) < 1:
         before = np.cumsum(mass()[by_rank]) - mass()[by_rank]
         kept[by_rank[before >= top_p]] = False
@@ -93,9 +128,23 @@ def _filtered(values: np.ndarray, options: dict[str, Any], spared: Any) -> np.nd
     if top_k := options.get("top_k", 0):
         ranked = [token for token in by_rank if kept[token]]
         kept[ranked[top_k:]] = False
-    scaled = np.where(kept, (values - values[kept].max()) / options["temperature"], -np.inf)
+    temperature = options["temperature"]
+    if (span := options.get("dynatemp_range", 0)) and kept.sum() > 1:
+        share = mass()[kept]
+        share = share[share > 0]
+        part = -(share * np.log(share)).sum() / np.log(kept.sum())
+        low, high = max(temperature - span, 0), temperature + span
+        temperature = low + (high - low) * part ** options.get("dynatemp_exponent", 1)
+    scaled = np.where(kept, (values - values[kept].max()) / temperature, -np.inf)
     weights = np.exp(scaled)
     return weights / weights.sum()
+
+
+def unsurprising(probabilities: np.ndarray, bits: float) -> np.ndarray:
+    """What mirostat leaves of a distribution: the best, and what is at most so surprising."""
+    kept = probabilities >= min(2.0**-bits, probabilities.max())
+    left = np.where(kept, probabilities, 0)
+    return left / left.sum()
 
 
 def check(counts: np.ndarray, expected: np.ndarray) -> None:

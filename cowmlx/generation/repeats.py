@@ -1,0 +1,197 @@
+"""Runs of tokens that a sequence repeats, and which tokens would go on with them (DRY)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from cowmlx.cache.sequence import common_prefix
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_KEY = 2  # tokens that are looked up, at most: runs that end alike in them are compared
+
+
+class Breakers:
+    """Texts that end a run: what stands before one is not repeated by what stands behind it.
+
+    Args:
+        texts: of them.
+        text_of: gives the bytes of a token.
+    """
+
+    def __init__(self, texts: list[str], text_of: Callable[[int], bytes]) -> None:
+        self._texts = [text.encode() for text in texts]
+        self._longest = max(map(len, self._texts), default=0)
+        self._text_of = text_of
+        self._known: dict[int, bool] = {}
+
+    def within(self, token: int) -> bool:
+        """Whether a token's own text has one."""
+        found = self._known.get(token)
+        if found is None:
+            own = self._text_of(token)
+            found = self._known[token] = any(text in own for text in self._texts)
+        return found
+
+    def end_in(self, tokens: list[int], index: int) -> bool:
+        """Whether one ends in the token at an index, wherever it begins."""
+        if self.within(tokens[index]):
+            return True
+        if self._longest < 2:
+            return False
+        before = b""
+        for place in range(index - 1, max(index - self._longest, -1), -1):
+            before = self._text_of(tokens[place]) + before
+            if len(before) >= self._longest:
+                break
+        both = before + self._text_of(tokens[index])
+        first = len(before) + 1
+        return any(both.find(text, max(first - len(text), 0)) >= 0 for text in self._texts)
+
+
+class Repeats:
+    """Finds the runs at the end of a sequence that it has had before, as the sequence grows.
+
+    For the next token that counts which of them it would go on with. Looked at are the places
+    where the last tokens occurred before, in the window: a token more costs a step for each of
+    them, and only what follows no earlier call, such as a prompt, is looked at as a whole (by a
+    Z-function, in time proportional to its length).
+
+    Args:
+        shortest: tokens of a run that counts, at least 1.
+        window: tokens at the end of the sequence that are looked at.
+        breakers: what ends a run.
+        back: tokens by which a sequence may be shorter than in the call before, without being
+            looked at as a whole.
+
+    Attributes:
+        steps: what has been looked at so far, for tests of what it costs.
+    """
+
+    def __init__(self, shortest: int, window: int, breakers: Breakers, back: int = 0) -> None:
+        self._shortest = shortest
+        self._key = min(shortest, _KEY)
+        self._window = window
+        self._breakers = breakers
+        self._back = back
+        self._tokens: list[int] = []
+        # Where the tokens that are looked up end, ascending.
+        self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        # For each token where the run begins that it belongs to.
+        self._begins: list[int] = []
+        # Of the last few tokens the earlier places that end alike, and how long they do.
+        self._alike: list[dict[int, int]] = []
+        self.steps = 0
+
+    def after(self, tokens: list[int]) -> dict[int, int]:
+        """Return for each token that would go on with a run how long the longest of them is.
+
+        Args:
+            tokens: the sequence; most often the one of the call before with another token.
+        """
+        known = common_prefix(self._tokens, tokens)
+        dropped = len(self._tokens) - known
+        if dropped >= max(len(self._alike), 1) or len(tokens) - known > self._back + 1:
+            self._read(tokens, known)
+        else:
+            for _ in range(dropped):
+                self._drop()
+            for token in tokens[known:]:
+                self._add(token)
+        return self._longest()
+
+    def _read(self, tokens: list[int], known: int) -> None:
+        """Look at a whole sequence, of which the first tokens are known."""
+        while len(self._tokens) > known:
+            self._drop()
+        for token in tokens[known:]:
+            self._note(token)
+        self._alike = [self._all_alike()] if tokens else []
+
+    def _add(self, token: int) -> None:
+        earlier = self._note(token)
+        last = len(self._tokens) - 1
+        alike: dict[int, int] = {}
+        if last + 1 - self._begins[last] >= self._key:
+            before = self._alike[-1] if self._alike else {}
+            first = max(len(self._tokens) - self._window, 0) + self._key - 1
+            for place in reversed(earlier):
+                if place < first:
+                    break
+                self.steps += 1
+                if place < last:
+                    alike[place] = before.get(place - 1, self._key - 1) + 1
+        self._alike.append(alike)
+        if len(self._alike) > self._back + 1:
+            del self._alike[0]
+
+    def _note(self, token: int) -> list[int]:
+        """Append a token; returns the places where it, and what stands before it, end."""
+        self.steps += 1
+        tokens, last = self._tokens, len(self._tokens)
+        tokens.append(token)
+        breaks = self._breakers.end_in(tokens, last)
+        self._begins.append(last + 1 if breaks else self._begins[-1] if self._begins else 0)
+        if last + 1 < self._key:
+            return []
+        places = self._ends[tuple(tokens[last + 1 - self._key :])]
+        places.append(last)
+        return places
+
+    def _drop(self) -> None:
+        """Take the last token back."""
+        key = tuple(self._tokens[-self._key :])
+        if len(key) == self._key:
+            places = self._ends[key]
+            places.pop()
+            if not places:
+                del self._ends[key]
+        self._tokens.pop()
+        self._begins.pop()
+        if self._alike:
+            self._alike.pop()
+
+    def _all_alike(self) -> dict[int, int]:
+        """Return what :attr:`_alike` has for the last token, with nothing known of the one before.
+
+        The Z-function of the reversed sequence (D. Gusfield 1997): how long its beginning and
+        what begins at each of its places are alike.
+        """
+        last = len(self._tokens) - 1
+        size = min(len(self._tokens), self._window)
+        if last + 1 - self._begins[last] < self._key:
+            return {}
+        tokens = self._tokens[: last - size : -1] if size <= last else self._tokens[::-1]
+        alike: dict[int, int] = {}
+        lengths = [0] * size
+        left = right = 0
+        for place in range(1, size):
+            self.steps += 1
+            length = min(lengths[place - left], right - place) if place < right else 0
+            while place + length < size and tokens[length] == tokens[place + length]:
+                length += 1
+                self.steps += 1
+            if place + length > right:
+                left, right = place, place + length
+            lengths[place] = length
+            if length >= self._key:
+                alike[last - place] = length
+        return alike
+
+    def _longest(self) -> dict[int, int]:
+        tokens = self._tokens
+        if not tokens:
+            return {}
+        most = len(tokens) - self._begins[-1]
+        first = max(len(tokens) - self._window, 0)
+        longest: dict[int, int] = {}
+        for place, alike in self._alike[-1].items():
+            length = min(alike, most, place + 1 - first)
+            follower = tokens[place + 1]
+            if length >= self._shortest and length > longest.get(follower, 0):
+                longest[follower] = length
+        return {
+            token: length for token, length in longest.items() if not self._breakers.within(token)
+        }
