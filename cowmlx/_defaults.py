@@ -57,6 +57,17 @@ GENERATION: dict[str, Any] = {
     "presence_window": 20,
     "frequency_window": 20,
     "timeout": 0.0,
+    "dry_multiplier": 0.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
+    "dry_penalty_last_n": -1,
+    "dry_sequence_breakers": None,
+    "top_n_sigma": 0.0,
+    "mirostat": 0,
+    "mirostat_tau": 5.0,
+    "mirostat_eta": 0.1,
+    "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0,
 }
 
 EMBED: dict[str, Any] = {

@@ -60,6 +60,20 @@ cdef dict to_generation_params(const cow_mlx_generation_params* p):
         "presence_window": p.presence_window,
         "frequency_window": p.frequency_window,
         "timeout": p.timeout,
+        "dry_multiplier": p.dry_multiplier,
+        "dry_base": p.dry_base,
+        "dry_allowed_length": p.dry_allowed_length,
+        "dry_penalty_last_n": p.dry_penalty_last_n,
+        "dry_sequence_breakers": to_given_strings(
+            p.dry_sequence_breakers, p.dry_sequence_breaker_count,
+            "dry_sequence_breakers", "dry_sequence_breaker_count"
+        ),
+        "top_n_sigma": p.top_n_sigma,
+        "mirostat": p.mirostat,
+        "mirostat_tau": p.mirostat_tau,
+        "mirostat_eta": p.mirostat_eta,
+        "dynatemp_range": p.dynatemp_range,
+        "dynatemp_exponent": p.dynatemp_exponent,
     }
 
 

@@ -154,6 +154,18 @@ cdef extern from "bridge.h" nogil:
         size_t presence_window
         size_t frequency_window
         double timeout
+        float dry_multiplier
+        float dry_base
+        int32_t dry_allowed_length
+        int32_t dry_penalty_last_n
+        const char* const* dry_sequence_breakers
+        size_t dry_sequence_breaker_count
+        float top_n_sigma
+        int32_t mirostat
+        float mirostat_tau
+        float mirostat_eta
+        float dynatemp_range
+        float dynatemp_exponent
 
     enum:
         COW_MLX_FINISH_NONE

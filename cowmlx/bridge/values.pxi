@@ -54,6 +54,11 @@ cdef list to_strings(const char* const* items, size_t count, str name, str count
     return [to_string(items[i], f"{name}[{i}]") for i in range(count)]
 
 
+cdef list to_given_strings(const char* const* items, size_t count, str name, str count_name):
+    """The same, but None where there is not even an empty list."""
+    return None if items == NULL and count == 0 else to_strings(items, count, name, count_name)
+
+
 cdef list to_ints(const int32_t* items, size_t count, str name, str count_name):
     cdef size_t i
     check_items(items, count, name, count_name)

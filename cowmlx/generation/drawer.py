@@ -41,36 +41,36 @@ class Drawer:
             the draws, in the order of their inputs; all are of the same rows.
         """
         rows = range(len(inputs)) if rows is None else rows
-        together = self._tokens(inputs, logits, rows)
+        together, surprises = self._tokens(inputs, logits, rows)
         reported = any(each.logprobs for each in inputs)
-        drawn = DrawnRows(together, _logprobs(inputs, logits, rows, together) if reported else {})
+        logprobs = _logprobs(inputs, logits, rows, together) if reported else {}
+        surprising = any(each.sampler.params.mirostat for each in inputs)
+        drawn = DrawnRows(together, logprobs, surprises if surprising else None)
         return [Draw(drawn, place, RowLogits(logits, row)) for place, row in enumerate(rows)]
 
     def _tokens(
         self, inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]
-    ) -> mx.array:
-        """Return (N,) the tokens, lazily."""
+    ) -> tuple[mx.array, mx.array]:
+        """Return (N,) the tokens and (N,) their surprise, lazily."""
         with_kernel = kernel_draw.usable(logits)
         if with_kernel and len({_computing(each) for each in inputs}) == 1:
             return kernel_draw.draw(inputs, logits, rows)
         known, self._samplers = self._samplers, {}
         order: list[int] = []
-        tokens = []
+        tokens, surprises = [], []
         for places in _groups(inputs, _computing if with_kernel else _kind):
             own, own_rows = [inputs[place] for place in places], [rows[place] for place in places]
             if with_kernel:
-                tokens.append(kernel_draw.draw(own, logits, own_rows))
+                drawn = kernel_draw.draw(own, logits, own_rows)
             else:
                 samplers = tuple(each.sampler for each in own)
                 sample = known.get(samplers) or RowSampler(samplers)
                 self._samplers[samplers] = sample
-                tokens.append(sample(_taken(logits, own_rows), own))
+                drawn = sample(_taken(logits, own_rows), own)
+            tokens.append(drawn[0])
+            surprises.append(drawn[1])
             order += places
-        together = tokens[0] if len(tokens) == 1 else mx.concatenate(tokens)
-        if order != sorted(order):
-            back = sorted(range(len(order)), key=order.__getitem__)
-            together = mx.take(together, mx.array(back), axis=0)
-        return together
+        return _in_order(tokens, order), _in_order(surprises, order)
 
 
 def _kind(each: DrawInput) -> object:
@@ -89,6 +89,15 @@ def _groups(inputs: Sequence[DrawInput], kind: Callable[[DrawInput], object]) ->
     for place, each in enumerate(inputs):
         groups.setdefault(kind(each), []).append(place)
     return list(groups.values())
+
+
+def _in_order(parts: list[mx.array], order: list[int]) -> mx.array:
+    """Join what belongs to the places of ``order``, in the order of the places."""
+    together = parts[0] if len(parts) == 1 else mx.concatenate(parts)
+    if order == sorted(order):
+        return together
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return mx.take(together, mx.array(back), axis=0)
 
 
 def _taken(array: mx.array, rows: list[int]) -> mx.array:

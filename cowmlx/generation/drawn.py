@@ -23,9 +23,10 @@ class DrawInput:
         allowed: (V,) bool, the tokens that may be chosen; None: all.
         logprobs: how many of the most probable tokens are reported with the chosen one's
             log probability; 0: none, and not that one's either.
+        surprise: mirostat's bound, in bits.
     """
 
-    __slots__ = ("allowed", "history", "last", "logprobs", "number", "sampler")
+    __slots__ = ("allowed", "history", "last", "logprobs", "number", "sampler", "surprise")
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class DrawInput:
         number: int,
         allowed: mx.array | None = None,
         logprobs: int = 0,
+        surprise: float = 0.0,
     ) -> None:
         self.sampler = sampler
         self.history = history
@@ -42,6 +44,13 @@ class DrawInput:
         self.number = number
         self.allowed = allowed
         self.logprobs = logprobs
+        self.surprise = surprise
+
+    @property
+    def known_last(self) -> int:
+        """The last token, where it is known."""
+        assert not isinstance(self.last, Draw)
+        return self.last
 
     def known(self, window: int) -> list[int]:
         """Return the last ``window`` tokens, but for one that is still computing."""
@@ -72,13 +81,20 @@ class DrawnRows:
     Args:
         tokens: (B,).
         logprobs: what is reported of a row, and its place in there, by row.
+        surprises: (B,) of the tokens in bits, among those that mirostat left; None: of none.
     """
 
-    __slots__ = ("_logprobs", "_values", "tokens")
+    __slots__ = ("_logprobs", "_surprises", "_values", "tokens")
 
-    def __init__(self, tokens: mx.array, logprobs: dict[int, tuple[LogProbs, int]]) -> None:
+    def __init__(
+        self,
+        tokens: mx.array,
+        logprobs: dict[int, tuple[LogProbs, int]],
+        surprises: mx.array | None = None,
+    ) -> None:
         self.tokens = tokens
         self._logprobs = logprobs
+        self._surprises = surprises
         self._values: list[int] | None = None
 
     @property
@@ -86,6 +102,7 @@ class DrawnRows:
         """What has to be evaluated."""
         return [
             self.tokens,
+            *([] if self._surprises is None else [self._surprises]),
             *(array for of_row, _ in self._logprobs.values() for array in of_row.arrays),
         ]
 
@@ -94,6 +111,11 @@ class DrawnRows:
         if self._values is None:
             self._values = self.tokens.tolist()  # type: ignore[assignment]
         return self._values[row]  # type: ignore[index]
+
+    def surprise(self, row: int) -> float:
+        """Wait for the token of a row and return its surprise."""
+        assert self._surprises is not None
+        return float(self._surprises[row].item())  # type: ignore[arg-type]
 
     def logprobs(self, row: int) -> tuple[float | None, list[tuple[int, float]] | None]:
         """Return the log probability of a row's token, and the most probable ones."""
@@ -128,6 +150,10 @@ class Draw:
     def value(self) -> int:
         """Wait for the token and return it."""
         return self.rows.value(self.row)
+
+    def surprise(self) -> float:
+        """Wait for the token and return its surprise in bits, where mirostat is on."""
+        return self.rows.surprise(self.row)
 
     def logprobs(self) -> tuple[float | None, list[tuple[int, float]] | None]:
         """Return the log probability of the token, and the most probable ones."""

@@ -27,6 +27,24 @@ def normalized(logits: mx.array) -> mx.array:
     return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
+def keep_top_n_sigma(logits: mx.array, n: mx.array) -> mx.array:
+    """Drop tokens whose logit is more than ``n`` standard deviations below the best (2411.07641).
+
+    Tokens that were dropped before do not count.
+    """
+    below = mx.max(logits, axis=-1, keepdims=True) - logits
+    real = below < math.inf
+    below = mx.where(real, below, 0)
+    largest = mx.max(below, axis=-1, keepdims=True)
+    parts = below / mx.where(largest > 0, largest, 1)  # whose squares do not overflow
+    count = real.sum(axis=-1, keepdims=True)
+    mean = mx.cumsum(parts, axis=-1)[..., -1:] / count
+    squares = mx.where(real, mx.square(parts - mean), 0)
+    sigma = mx.sqrt(mx.cumsum(squares, axis=-1)[..., -1:] / count) * largest
+    threshold = mx.max(logits, axis=-1, keepdims=True) - n * sigma
+    return mx.where(logits < threshold, -math.inf, logits)
+
+
 def keep_top_p(logits: mx.array, top_p: mx.array) -> mx.array:
     """Drop the tokens outside the smallest set whose mass reaches ``top_p`` (arXiv 1904.09751).
 
@@ -83,6 +101,34 @@ def exclude_top_choices(logits: mx.array, threshold: mx.array, spared: mx.array)
     if spared.size:
         dropped = mx.put_along_axis(dropped, spared[None], mx.array(False), axis=-1)
     return mx.where(dropped, -math.inf, logits)
+
+
+def keep_unsurprising(logits: mx.array, bits: mx.array) -> tuple[mx.array, mx.array]:
+    """Drop the tokens whose surprise, in bits, is above ``bits``, but the best (arXiv 2007.14966).
+
+    Args:
+        logits: (B, V), with the temperature.
+        bits: (B, 1).
+    Returns:
+        the logits (B, V), 0 for the best, and the logarithm (B, 1) of the mass that is left, where
+        the best one has a mass of 1.
+    """
+    logits = logits - mx.max(logits, axis=-1, keepdims=True)
+    log_total = mx.log(mx.cumsum(mx.exp(logits), axis=-1)[..., -1:])
+    least = mx.minimum(log_total - bits * math.log(2), 0)
+    logits = mx.where(logits < least, -math.inf, logits)
+    return logits, mx.log(mx.cumsum(mx.exp(logits), axis=-1)[..., -1:])
+
+
+def entropy_parts(logits: mx.array) -> mx.array:
+    """Return (B, 1) what part of the greatest entropy of so many tokens the tokens left have."""
+    logits = logits - mx.max(logits, axis=-1, keepdims=True)
+    masses = mx.exp(logits)
+    total = mx.cumsum(masses, axis=-1)[..., -1:]
+    weighed = mx.where(masses > 0, -masses * logits, 0)  # 0 * inf would be no number
+    entropy = mx.cumsum(weighed, axis=-1)[..., -1:] / total + mx.log(total)
+    count = (logits > -math.inf).sum(axis=-1, keepdims=True)
+    return mx.clip(entropy / mx.log(mx.maximum(count, 2).astype(mx.float32)), 0, 1)
 
 
 def keep_top_k(logits: mx.array, top_k: Sequence[int]) -> mx.array:

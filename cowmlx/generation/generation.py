@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from contextlib import suppress
 from time import perf_counter
@@ -95,6 +96,8 @@ class Generation:
         self._prompt = prompt
         self._rest = prompt[len(sequence.tokens) :]
         self._sampler = Sampler(params, model)
+        self._waits = constraint is not None or self._sampler.waits
+        self._surprise = 2 * params.mirostat_tau  # mirostat's bound
         self._drawer = Drawer()
         self._text = TextOutput(model, params.stop, exact=constraint is not None)
         self._chunk = 0  # tokens of the prompt that are computing
@@ -298,24 +301,32 @@ class Generation:
             logits: behind its token.
         """
         step.following = logits
-        if self._constraint is not None:  # the mask needs the token first
+        if self._waits:  # the mask, DRY and mirostat need the token first
             return None
         return self._input(self._sequence.tokens, step.pending)
 
     def match(self, step: Step) -> DrawInput | None:
-        """Go on in the grammar with a step's token; returns what its successor is drawn from.
+        """Take note of the token of a step; returns what its successor is drawn from.
 
         None where that is known without, or it has none.
         """
-        if self._constraint is None:
+        if not self._waits:
             return None
         token = step.pending.value()
-        if self._constraint.accept(token):
+        if self.params.mirostat:
+            self._adapt(step.pending.surprise())
+        if self._constraint is not None and self._constraint.accept(token):
             step.finish = constants.FINISH_STOP
         elif step.feeds:
             allowed = self._allowed(step.following.array())
             return self._input(self._sequence.tokens, token, allowed)
         return None
+
+    def _adapt(self, surprise: float) -> None:
+        """Move mirostat's bound by what was drawn (arXiv 2007.14966, algorithm 2)."""
+        off = surprise - self.params.mirostat_tau
+        if math.isfinite(off):  # logits may be no numbers
+            self._surprise -= self.params.mirostat_eta * off
 
     def take_draw(self, draw: Draw) -> None:
         """Take the next token, which is computing."""
@@ -393,7 +404,7 @@ class Generation:
     ) -> DrawInput:
         """Return what the token after ``last`` is drawn from, ``ahead`` draws from now."""
         number, logprobs = self._draws + ahead, self.params.logprobs
-        return DrawInput(self._sampler, history, last, number, allowed, logprobs)
+        return DrawInput(self._sampler, history, last, number, allowed, logprobs, self._surprise)
 
     def _allowed(self, logits: mx.array) -> mx.array | None:
         """Return (V,) which tokens the grammar allows next, found out while logits compute."""

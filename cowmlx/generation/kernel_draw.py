@@ -24,8 +24,10 @@ def usable(logits: mx.array) -> bool:
     return kernels.available() and kernels.module().can_draw(logits)
 
 
-def draw(inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]) -> mx.array:
-    """Choose a token for each input, (N,) lazily.
+def draw(
+    inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]
+) -> tuple[mx.array, mx.array]:
+    """Choose a token for each input, (N,) lazily, and tell its surprise (N,) where it is asked for.
 
     Args:
         inputs: of all or of none the last token is still computing.
@@ -39,13 +41,16 @@ def draw(inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]) -> 
             draw_word(each.sampler.params.seed, each.number),
             _excludes(each),
             _recent(each),
+            each.sampler.penalties.dry_terms(each),
+            each.surprise,
             each.allowed,
         )
         for each, row in zip(inputs, rows, strict=True)
     ]
     computing = [each.last for each in inputs if isinstance(each.last, Draw)]
     last = stacked(computing) if computing else None
-    return kernels.module().draw(logits, given, last)
+    tokens, surprises = kernels.module().draw(logits, given, last)
+    return tokens, surprises
 
 
 def options(sampler: Sampler) -> Any:
@@ -54,11 +59,14 @@ def options(sampler: Sampler) -> Any:
     return kernels.module().draw_options(
         samples=params.samples,
         scale=sampler.scale,
+        top_n_sigma=params.top_n_sigma,
         top_p=params.top_p,
         log_min_p=math.log(params.min_p) if params.min_p > 0 else None,
         typical_p=params.typical_p,
         xtc_threshold=params.xtc_threshold,
         top_k=params.top_k,
+        dynamic=sampler.dynamic or (0.0, 0.0, 1.0),
+        mirostat=params.mirostat > 0,
         spared=sampler.spared.tolist(),
         bias=list(zip(penalties.biased, penalties.bias, strict=True)),
         forbids=penalties.forbids,

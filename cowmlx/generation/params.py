@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cowmlx import _constants as constants
-from cowmlx.errors import InvalidArgument, OutOfRange
+from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,22 @@ _GRAMMARS = {
 }
 
 MAX_STOPS = 4096
+MAX_BREAKERS = 256
+MAX_BREAKER_BYTES = 256
+
+_BREAKERS = ["\n", ":", '"', "*"]
+# What is off where mirostat is on.
+_NOT_WITH_MIROSTAT = {
+    "top_n_sigma": 0,
+    "top_p": 1,
+    "min_p": 0,
+    "typical_p": 1,
+    "xtc_probability": 0,
+    "top_k": 0,
+    "dynatemp_range": 0,
+    "draft": 0,
+    "draft_tokens": 0,
+}
 
 
 class GenerationParams:
@@ -61,7 +77,21 @@ class GenerationParams:
         self.draft: int = fields["draft"]
         self.draft_tokens: int = fields["draft_tokens"]
         self.timeout: float = fields["timeout"] or math.inf
+        self.dry_multiplier: float = fields["dry_multiplier"]
+        self.dry_base: float = fields["dry_base"]
+        self.dry_allowed_length: int = fields["dry_allowed_length"]
+        self.dry_penalty_last_n: int = fields["dry_penalty_last_n"]
+        breakers: list[str] | None = fields["dry_sequence_breakers"]
+        self.dry_sequence_breakers = _BREAKERS if breakers is None else breakers
+        self.top_n_sigma: float = fields["top_n_sigma"]
+        self.mirostat: int = fields["mirostat"]
+        self.mirostat_tau: float = fields["mirostat_tau"]
+        self.mirostat_eta: float = fields["mirostat_eta"]
+        self.dynatemp_range: float = fields["dynatemp_range"]
+        self.dynatemp_exponent: float = fields["dynatemp_exponent"]
         self._check_sampling()
+        self._check_dry()
+        self._check_temperature()
         self._check_output(fields["timeout"])
 
     @property
@@ -101,16 +131,50 @@ class GenerationParams:
                     accepted=accepted,
                 )
 
+    def _check_dry(self) -> None:
+        self._check("dry_multiplier", self.dry_multiplier >= 0, "at least 0")
+        self._check("dry_base", self.dry_base >= 1, "at least 1")
+        self._check("dry_allowed_length", self.dry_allowed_length >= 1, "at least 1")
+        last_n = self.dry_penalty_last_n
+        self._check("dry_penalty_last_n", last_n == -1 or last_n >= 1, "at least 1, or -1")
+        count = len(self.dry_sequence_breakers)
+        if count > MAX_BREAKERS:
+            raise OutOfRange("dry_sequence_breaker_count", count, f"at most {MAX_BREAKERS}")
+        _check_texts("dry_sequence_breakers", self.dry_sequence_breakers)
+        for index, text in enumerate(self.dry_sequence_breakers):
+            size = len(text.encode())
+            if size > MAX_BREAKER_BYTES:
+                accepted = f"at most {MAX_BREAKER_BYTES} bytes"
+                raise OutOfRange(f"dry_sequence_breakers[{index}]", size, accepted)
+
+    def _check_temperature(self) -> None:
+        """What makes the temperature, or a bound of surprise, of a draw."""
+        self._check("top_n_sigma", self.top_n_sigma >= 0, "at least 0")
+        self._check("dynatemp_range", self.dynatemp_range >= 0, "at least 0")
+        self._check("dynatemp_exponent", self.dynatemp_exponent > 0, "above 0")
+        self._check("mirostat", self.mirostat in (0, 2), "0 or 2: version 1 is not there")
+        self._check("mirostat_tau", self.mirostat_tau > 0, "above 0")
+        self._check("mirostat_eta", 0 < self.mirostat_eta <= 1, "above 0 and at most 1")
+        if not self.samples:
+            greedy = "0 with temperature 0: the best token is taken"
+            self._check("dynatemp_range", self.dynatemp_range == 0, greedy)
+            self._check("mirostat", self.mirostat == 0, greedy)
+        if not self.mirostat:
+            return
+        for name, off in _NOT_WITH_MIROSTAT.items():
+            if getattr(self, name) != off:
+                raise Unsupported(
+                    f"mirostat and {name} exclude each other: mirostat alone says which tokens are "
+                    "left, for its next draw depends on the last",
+                    reason="conflict",
+                    argument="mirostat",
+                    other=name,
+                )
+
     def _check_output(self, timeout: float) -> None:
         if len(self.stop) > MAX_STOPS:
             raise OutOfRange("stop_count", len(self.stop), f"at most {MAX_STOPS}")
-        for index, text in enumerate(self.stop):
-            if not text:
-                raise InvalidArgument(
-                    f"stop[{index}] is empty; it must be a text",
-                    reason="missing",
-                    argument=f"stop[{index}]",
-                )
+        _check_texts("stop", self.stop)
         if self.grammar is None:
             self._check("grammar_kind", self.grammar_kind == 0, "0 where grammar is NULL")
         else:
@@ -131,6 +195,16 @@ class GenerationParams:
             if good:  # in range, so that alone would not say what is wrong
                 accepted += ", and finite"
             raise OutOfRange(name, value, accepted)
+
+
+def _check_texts(name: str, texts: list[str]) -> None:
+    for index, text in enumerate(texts):
+        if not text:
+            raise InvalidArgument(
+                f"{name}[{index}] is empty; it must be a text",
+                reason="missing",
+                argument=f"{name}[{index}]",
+            )
 
 
 def _bias(tokens: list[int], values: list[float]) -> dict[int, float]:

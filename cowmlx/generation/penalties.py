@@ -1,13 +1,15 @@
-"""Bias and penalties: what is done to logits before anything is chosen from them."""
+"""Bias, penalties and DRY: what is done to logits before anything is chosen from them."""
 
 from __future__ import annotations
 
 import math
+import sys
 from itertools import groupby
 
 import mlx.core as mx
 
 from cowmlx.generation.drawn import Draw, stacked
+from cowmlx.generation.repeats import Breakers, Repeats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from cowmlx.generation.drawn import DrawInput
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.models.model import Model
 
     Penalty = Callable[[mx.array, "_Recent"], mx.array]
 
@@ -22,21 +25,27 @@ if TYPE_CHECKING:
 # together they cannot make a logit overflow.
 _LARGEST_TERM = 1e24
 _LARGEST_FACTOR = 1e12
+_LARGEST_POWER = 100.0
 
 
 class Penalties:
-    """A bias, then the repetition, presence and frequency penalties, of one generation.
+    """A bias, then the repetition, presence and frequency penalties, then DRY, of one generation.
 
-    Each penalty looks back on a window of its own, the last tokens of the whole sequence.
+    Each looks back on a window of its own, the last tokens of the whole sequence.
+
+    Args:
+        params: of the generation.
+        model: whose tokens sequence breakers are found in.
 
     Attributes:
         any: whether there are any at all.
+        dry: whether DRY is one: then the last token has to be known.
         forbids: whether the bias forbids tokens.
         steps: window, name and number of each penalty that there is, in order.
         kind: what generations have in common whose rows are penalised together.
     """
 
-    def __init__(self, params: GenerationParams) -> None:
+    def __init__(self, params: GenerationParams, model: Model) -> None:
         self.forbids = -math.inf in params.bias.values()
         self.biased = list(params.bias)
         self.bias = [
@@ -53,12 +62,34 @@ class Penalties:
             )
             if on
         ]
-        self.any = bool(params.bias or self.steps)
+        self.dry = params.dry_multiplier > 0
+        self._params = params
+        self._repeats: Repeats | None = None
+        if self.dry:
+            window = params.dry_penalty_last_n if params.dry_penalty_last_n > 0 else sys.maxsize
+            breakers = Breakers(params.dry_sequence_breakers, model.tokenizer.token_bytes)
+            # Wrong guesses are taken back.
+            back = params.draft_tokens
+            self._repeats = Repeats(params.dry_allowed_length, window, breakers, back)
+        self.any = bool(params.bias or self.steps or self.dry)
         windows = groupby(self.steps, key=lambda step: step[0])
         self.kind = (
             bool(params.bias),
             tuple(tuple(name for _, name, _ in own) for _, own in windows),
+            self.dry,
         )
+
+    def dry_terms(self, each: DrawInput) -> list[tuple[int, float]]:
+        """Return the tokens that DRY makes less probable, and what it takes from their logits."""
+        if self._repeats is None:
+            return []
+        params = self._params
+        terms = []
+        for token, length in self._repeats.after([*each.history, each.known_last]).items():
+            power = (length - params.dry_allowed_length) * math.log(params.dry_base)
+            term = params.dry_multiplier * math.exp(min(power, _LARGEST_POWER))
+            terms.append((token, min(term, _LARGEST_TERM)))
+        return terms
 
 
 class RowPenalties:
@@ -92,6 +123,7 @@ class RowPenalties:
                 penalties.append(_PENALTIES[name](numbers))
                 steps += 1
             self._windows.append((sizes, penalties))
+        self._rows = rows if rows[0].dry else []
 
     def __call__(self, logits: mx.array, inputs: Sequence[DrawInput]) -> mx.array:
         """Return the logits that tokens are chosen from.
@@ -110,7 +142,20 @@ class RowPenalties:
             for penalty in penalties:
                 chosen = penalty(chosen, recent)
             logits = mx.put_along_axis(logits, at, chosen, axis=-1)
-        return logits
+        return self._without_repeats(logits, inputs) if self._rows else logits
+
+    def _without_repeats(self, logits: mx.array, inputs: Sequence[DrawInput]) -> mx.array:
+        """Apply DRY."""
+        found = [row.dry_terms(each) for row, each in zip(self._rows, inputs, strict=True)]
+        longest = max(map(len, found))
+        if not longest:
+            return logits
+        # Rows with fewer tokens than others repeat one.
+        filled = [own + (own[:1] or [(0, 0.0)]) * (longest - len(own)) for own in found]
+        at = mx.array([[token for token, _ in own] for own in filled], mx.int32)
+        terms = mx.array([[term for _, term in own] for own in filled], mx.float32)
+        lowered = mx.take_along_axis(logits, at, axis=-1) - terms
+        return mx.put_along_axis(logits, at, lowered, axis=-1)
 
 
 class _Recent:

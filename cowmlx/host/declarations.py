@@ -283,6 +283,18 @@ class cow_mlx_generation_params(Structure):
         ("presence_window", c_size_t),
         ("frequency_window", c_size_t),
         ("timeout", c_double),
+        ("dry_multiplier", c_float),
+        ("dry_base", c_float),
+        ("dry_allowed_length", c_int32),
+        ("dry_penalty_last_n", c_int32),
+        ("dry_sequence_breakers", POINTER(c_char_p)),
+        ("dry_sequence_breaker_count", c_size_t),
+        ("top_n_sigma", c_float),
+        ("mirostat", c_int32),
+        ("mirostat_tau", c_float),
+        ("mirostat_eta", c_float),
+        ("dynatemp_range", c_float),
+        ("dynatemp_exponent", c_float),
     ]
 
 

@@ -196,6 +196,13 @@ class Tokenizer:
         skip = self.special_ids if skip_special else frozenset()
         return Detokenizer(self.backend, self._bytes, skip, exact=exact)
 
+    def token_bytes(self, token: int) -> bytes:
+        """Return a token's own text; where texts depend on those beside it, as it is alone."""
+        if self._bytes is not None:
+            return self._bytes.get(token)
+        text: str = self.backend.decode([token], skip_special_tokens=False)
+        return text.encode()
+
     def _named(self, attribute: str) -> int | None:
         text = self.special_tokens.get(attribute)
         return None if text is None else self.token_id(text)

@@ -38,6 +38,12 @@ void cow_mlx_generation_params_init(cow_mlx_generation_params* params, size_t si
       .repetition_window = 20,
       .presence_window = 20,
       .frequency_window = 20,
+      .dry_base = 1.75,
+      .dry_allowed_length = 2,
+      .dry_penalty_last_n = -1,
+      .mirostat_tau = 5.0,
+      .mirostat_eta = 0.1,
+      .dynatemp_exponent = 1.0,
   };
   cow_params_init(params, size, &defaults, sizeof defaults);
 }

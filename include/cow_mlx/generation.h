@@ -28,10 +28,12 @@ enum {
 };
 
 /**
- * Sampling follows mlx-lm: bias, then the repetition, presence and frequency penalties on the
- * logits, then the grammar; then top_p, min_p, typical_p, XTC and top_k on the probabilities at
- * temperature 1; then the temperature. The penalties look back on the whole sequence, prompt
- * included, whatever part of it came from a cache.
+ * Sampling follows mlx-lm: bias, then the repetition, presence and frequency penalties and DRY on
+ * the logits, then the grammar; then top_n_sigma, top_p, min_p, typical_p, XTC and top_k on the
+ * probabilities at temperature 1; then the temperature, fixed or dynamic; then mirostat, which goes
+ * with no filter. The penalties and DRY look back on the whole sequence, prompt included, whatever
+ * part of it came from a cache. What DRY, dynatemp and mirostat are given has the names, the
+ * meaning and, but for dry_penalty_last_n, the defaults of llama.cpp.
  *
  * A draft does not change what is generated: the same seed gives the same tokens, but for
  * rounding. It makes a generation faster where it guesses well.
@@ -74,6 +76,30 @@ typedef struct cow_mlx_generation_params {
   size_t frequency_window;           /**< and frequency_penalty; default 20 */
   double timeout;                    /**< seconds from begin after which a generation ends;
                                           0 (default): none */
+  float dry_multiplier;       /**< DRY (oobabooga/textgen pull request 5677): a token that would
+                                   go on with a run of n tokens that the sequence has had before
+                                   loses dry_multiplier * dry_base^(n - dry_allowed_length),
+                                   where n is at least dry_allowed_length; 0 (default): off */
+  float dry_base;             /**< at least 1; default 1.75 */
+  int32_t dry_allowed_length; /**< tokens, at least 1; default 2 */
+  int32_t dry_penalty_last_n; /**< tokens that DRY looks back on, at least 1; -1 (default): all */
+  const char* const* dry_sequence_breakers; /**< texts that no run goes beyond; NULL (default): a
+                                     line break, a colon, a quotation mark and an asterisk. Not NULL
+                                     and a count of 0: none */
+  size_t dry_sequence_breaker_count;
+  float top_n_sigma;       /**< keeps the tokens whose logits are at most so many standard
+                                deviations below the best (arXiv 2411.07641); 0 (default): off */
+  int32_t mirostat;        /**< 2: drops the tokens more surprising than a bound that it adapts
+                                to what was drawn (arXiv 2007.14966, algorithm 2). Every
+                                generation begins with a bound of 2 * mirostat_tau. 0 (default):
+                                off. Needs a temperature; no filter, dynatemp_range or draft */
+  float mirostat_tau;      /**< bits of surprise that it aims at, above 0; default 5.0 */
+  float mirostat_eta;      /**< how fast it adapts, (0, 1]; default 0.1 */
+  float dynatemp_range;    /**< the temperature grows with the entropy of what the filters
+                                left, from temperature - dynatemp_range, or 0, to temperature +
+                                dynatemp_range (ggml-org/llama.cpp pull request 4972);
+                                0 (default): off. Needs a temperature */
+  float dynatemp_exponent; /**< of the entropy's part of the greatest one, above 0; default 1.0 */
 } cow_mlx_generation_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */

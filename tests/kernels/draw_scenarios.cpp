@@ -60,8 +60,11 @@ int32_t draw(const Table& table, const DrawRow& row, const std::vector<float>& l
       values(new float[n]);
   std::unique_ptr<int32_t[]> tokens(new int32_t[n]);
   std::copy(logits.begin(), logits.end(), own.get());
-  return draw_row(table, row, static_cast<int>(n),
-                  {own.get(), weights.get(), distances.get(), values.get(), tokens.get()});
+  const Drawn drawn =
+      draw_row(table, row, static_cast<int>(n),
+               {own.get(), weights.get(), distances.get(), values.get(), tokens.get()});
+  EXPECT(row.options->mirostat ? !(drawn.surprise < 0) : drawn.surprise == 0);
+  return drawn.token;
 }
 
 /* How many logits are above one. */
@@ -85,6 +88,9 @@ void any_options(const Table& table) {
     options.xtc_threshold = 0.05f;
     options.spared = {0, n / 2};
     options.top_k = below(2) ? 0 : 1 + below(n + 3);
+    options.top_n_sigma = below(3) ? 0 : 0.5f;
+    if (below(3) == 0) options.most_temperature = 2;
+    options.mirostat = below(3) == 0;
     if (below(3) == 0) options.bias = {{below(n), 2.0f}, {n + 5, 1.0f}, {-1, 1.0f}};
     options.forbids = below(2);
     if (below(2)) options.penalties.push_back({Penalty::Frequency, UINT64_MAX, 0.5f});
@@ -95,9 +101,11 @@ void any_options(const Table& table) {
     const int only = below(n);
     allowed[static_cast<size_t>(only)] = true;
     const bool masked = below(3) == 0;
+    const std::vector<std::pair<int32_t, float>> terms = {{below(n), 3.0f}, {n, 1.0f}, {-1, 1.0f}};
     const DrawRow row{
         &options,      engine() * uint64_t{0x9E3779B97F4A7C15}, options.samples && below(2),
-        recent.data(), static_cast<int64_t>(recent.size()),     masked ? allowed.get() : nullptr};
+        recent.data(), static_cast<int64_t>(recent.size()),     terms.data(),
+        below(4),      static_cast<float>(below(12) - 3),       masked ? allowed.get() : nullptr};
     const int32_t token = draw(table, row, logits);
     EXPECT(token >= 0 && token < n);
     if (masked) EXPECT(token == only);
@@ -111,7 +119,7 @@ void filters(const Table& table) {
     DrawOptions options;
     options.samples = true;
     options.scale = 0.1f;
-    const DrawRow row{&options, engine(), false, nullptr, 0, nullptr};
+    const DrawRow row{&options, engine(), false, nullptr, 0, nullptr, 0, 0, nullptr};
     options.top_k = 1 + below(n);
     EXPECT(rank_of(logits, draw(table, row, logits)) < options.top_k);
     options.top_k = 0;
@@ -165,13 +173,16 @@ void no_numbers(const Table& table) {
     DrawOptions options;
     options.samples = true;
     options.scale = 1;
-    for (int filter = 0; filter < 4; filter++) {
+    for (int filter = 0; filter < 7; filter++) {
       options.top_p = filter == 0 ? 0.9 : 1;
       options.typical_p = filter == 1 ? 0.9 : 1;
       options.top_k = filter == 2 ? 5 : 0;
       options.has_min_p = filter == 3;
       options.log_min_p = -3;
-      const DrawRow row{&options, engine(), false, nullptr, 0, nullptr};
+      options.top_n_sigma = filter == 4 ? 1 : 0;
+      options.most_temperature = filter == 5 ? 2 : 0;
+      options.mirostat = filter == 6;
+      const DrawRow row{&options, engine(), false, nullptr, 0, nullptr, 0, 3, nullptr};
       const int32_t token = draw(table, row, logits);
       EXPECT(token >= 0 && token < 256);
     }

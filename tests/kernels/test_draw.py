@@ -23,11 +23,13 @@ WIDE = 128_003
 
 
 def plain(logits: mx.array, each: DrawInput) -> int:
-    return RowSampler([each.sampler])(logits, [each]).item()
+    (token,) = RowSampler([each.sampler])(logits, [each])[0].tolist()
+    return token
 
 
 def drawn(logits: mx.array, inputs: list[DrawInput], rows=None) -> list[int]:
-    return kernel_draw.draw(inputs, logits, range(len(inputs)) if rows is None else rows).tolist()
+    rows = range(len(inputs)) if rows is None else rows
+    return kernel_draw.draw(inputs, logits, rows)[0].tolist()
 
 
 def sampler(size: int, **options) -> Sampler:
@@ -65,6 +67,10 @@ def test_it_draws_what_mlx_draws(size):
         {"temperature": 1e-45},
         {"temperature": 3e38},
         {"temperature": 0.8, "xtc_probability": 1.0, "xtc_threshold": 1e-5},
+        {"temperature": 0.8, "top_n_sigma": 1.0},
+        {"temperature": 0.8, "dynatemp_range": 0.7},
+        {"temperature": 0.8, "top_k": 50, "dynatemp_range": 3.0, "dynatemp_exponent": 0.5},
+        {"temperature": 0.8, "mirostat": 2},
     ],
     ids=str,
 )
@@ -74,8 +80,18 @@ def test_it_draws_from_wide_vocabularies(options, spread):
     logits = mx.random.normal((1, WIDE), key=mx.random.key(9)) * spread
     own = sampler(WIDE, **options, seed=5)
     for number in range(2):
-        each = DrawInput(own, [], 0, number)
+        each = DrawInput(own, [], 0, number, surprise=9.0)
         assert drawn(logits, [each]) == [plain(logits, each)]
+
+
+@pytest.mark.parametrize("bits", [-1.0, 0.5, 3.0, 9.0, 40.0])
+def test_it_tells_the_same_surprise(bits):
+    logits = mx.random.normal((4, 1201), key=mx.random.key(6)) * 3
+    own = sampler(1201, temperature=0.7, mirostat=2, seed=3)
+    inputs = [DrawInput(own, [], 0, number, surprise=bits) for number in range(4)]
+    _, surprises = kernel_draw.draw(inputs, logits, range(4))
+    _, expected = RowSampler([own] * 4)(logits, inputs)
+    np.testing.assert_allclose(surprises, expected, atol=1e-5)
 
 
 def test_among_equals_top_k_keeps_the_first():
@@ -145,4 +161,5 @@ def test_a_logit_far_above_beside_one_that_is_no_number(options, place):
 def test_what_does_not_fit_is_refused(logits, given, last, named):
     own = kernel_draw.options(sampler(4))
     with pytest.raises(ValueError, match=named):
-        MODULE.draw(logits, [(row, own, 0, False, [], mask) for row, mask in given], last)
+        given = [(row, own, 0, False, [], [], 0.0, mask) for row, mask in given]
+        MODULE.draw(logits, given, last)

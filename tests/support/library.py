@@ -153,8 +153,9 @@ class Library:
             kind = kinds[name]
             if isinstance(value, str | os.PathLike):
                 value = os.fsencode(value)
-            elif name == "stop":
-                params.stop_count = len(value)
+            elif name in ("stop", "dry_sequence_breakers"):
+                count = "stop_count" if name == "stop" else "dry_sequence_breaker_count"
+                setattr(params, count, len(value))
                 value = (c_char_p * len(value))(*(text.encode() for text in value))
             elif callbacks and (value is None or callable(value)):
                 value = callbacks.wrap(kind, value)

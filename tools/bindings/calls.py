@@ -6,7 +6,7 @@ A call's C body, its typed arguments, and how the bridge reads and writes them f
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tools.bindings.header import Alias, Function, Header, Struct, Type
 from tools.bindings.header_comments import read as read_comments
@@ -244,6 +244,7 @@ class Field:
 
     Attributes:
         kind: "scalar", "string", "strings", "values".
+        missing: whether NULL and no strings at all differ.
         count: the member that says how many there are, of "strings" and "values".
         default: as C has it; "" for 0 or NULL.
     """
@@ -253,6 +254,7 @@ class Field:
     type: Type
     count: str = ""
     default: str = ""
+    missing: bool = False
 
 
 def params_structs(public: Header) -> dict[str, list[Field]]:
@@ -276,7 +278,11 @@ def params_structs(public: Header) -> dict[str, list[Field]]:
                 if (field := field_of(struct, name, type_, callbacks))
             ]
             found[noun] = [
-                Field(f.kind, f.name, f.type, f.count, default_of(said[f.name], enumerators))
+                replace(
+                    f,
+                    default=default_of(said[f.name], enumerators),
+                    missing=f.kind == "strings" and "NULL (default)" in said[f.name],
+                )
                 for f in found[noun]
             ]
     return found
@@ -316,7 +322,8 @@ def field_of(struct: Struct, name: str, type_: Type, callbacks: set[str]) -> Fie
 
 def default_of(text: str, enumerators: list[str]) -> str:
     """The default that a member's comment tells, as "default X" or "X (default)"; "" for 0."""
-    found = re.search(r"(\S+) \(default\)", text) or re.search(r"\bdefault (\w+(?: MiB)?)", text)
+    found = re.search(r"(\S+) \(default\)", text)
+    found = found or re.search(r"\bdefault (\d+\.\d+|\w+(?: MiB)?)", text)
     word = found[1] if found else ""
     if word in ("", "0", "NULL", "none"):
         return ""

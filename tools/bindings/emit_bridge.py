@@ -52,7 +52,8 @@ def read_params(noun: str, fields: list[Field]) -> list[str]:
             case "string":
                 value = f'to_string(p.{name}, "{name}")'
             case "strings":
-                value = f'to_strings(p.{name}, p.{field.count}, "{name}", "{field.count}")'
+                reader = "to_given_strings" if field.missing else "to_strings"
+                value = f'{reader}(p.{name}, p.{field.count}, "{name}", "{field.count}")'
             case "values":
                 kind = {"float": "floats", "cow_mlx_array": "longs"}.get(field.type.name, "ints")
                 value = f'to_{kind}(p.{name}, p.{field.count}, "{name}", "{field.count}")'
@@ -61,6 +62,8 @@ def read_params(noun: str, fields: list[Field]) -> list[str]:
         line = f'        "{name}": {value},'
         if len(line) > WIDTH:
             call, _, rest = value.partition("(")
+            if len(rest) > WIDTH - 12:
+                rest = rest.replace(', "', ',\n            "', 1)
             line = f'        "{name}": {call}(\n            {rest.removesuffix(")")}\n        ),'
         lines.append(line)
     return [*lines, "    }", "", ""]

@@ -78,7 +78,7 @@ def defaults(params: dict[str, list[Field]], public: Header, generated: str) -> 
 def default(field: Field, known: dict[str, int]) -> str:
     """A field's default as Python has it."""
     if field.kind in ("strings", "values"):
-        return "[]"
+        return "None" if field.missing else "[]"
     if field.kind == "string":
         return "None"
     if field.type.name in ("bool", "_Bool"):

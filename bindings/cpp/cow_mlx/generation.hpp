@@ -42,12 +42,21 @@ struct Bias {
 struct GenerationParams : private cow_mlx_generation_params {
   using cow_mlx_generation_params::draft; /**< Model::handle() of it, or 0 */
   using cow_mlx_generation_params::draft_tokens;
+  using cow_mlx_generation_params::dry_allowed_length;
+  using cow_mlx_generation_params::dry_base;
+  using cow_mlx_generation_params::dry_multiplier;
+  using cow_mlx_generation_params::dry_penalty_last_n;
+  using cow_mlx_generation_params::dynatemp_exponent;
+  using cow_mlx_generation_params::dynatemp_range;
   using cow_mlx_generation_params::frequency_penalty;
   using cow_mlx_generation_params::frequency_window;
   using cow_mlx_generation_params::grammar_kind;
   using cow_mlx_generation_params::logprobs;
   using cow_mlx_generation_params::max_tokens;
   using cow_mlx_generation_params::min_p;
+  using cow_mlx_generation_params::mirostat;
+  using cow_mlx_generation_params::mirostat_eta;
+  using cow_mlx_generation_params::mirostat_tau;
   using cow_mlx_generation_params::presence_penalty;
   using cow_mlx_generation_params::presence_window;
   using cow_mlx_generation_params::repetition_penalty;
@@ -56,6 +65,7 @@ struct GenerationParams : private cow_mlx_generation_params {
   using cow_mlx_generation_params::temperature;
   using cow_mlx_generation_params::timeout;
   using cow_mlx_generation_params::top_k;
+  using cow_mlx_generation_params::top_n_sigma;
   using cow_mlx_generation_params::top_p;
   using cow_mlx_generation_params::typical_p;
   using cow_mlx_generation_params::xtc_probability;
@@ -64,6 +74,8 @@ struct GenerationParams : private cow_mlx_generation_params {
   std::vector<Bias> bias;
   std::vector<std::string> stop; /**< texts that end the generation */
   std::string grammar;           /**< of grammar_kind, or empty */
+  /** Texts that no run goes beyond that DRY looks for; they may be none. */
+  std::vector<std::string> dry_sequence_breakers{"\n", ":", "\"", "*"};
   PromptFn prompt_progress;
 
   GenerationParams() { cow_mlx_generation_params_init(this, sizeof(cow_mlx_generation_params)); }
@@ -82,6 +94,12 @@ struct GenerationParams : private cow_mlx_generation_params {
       for (const std::string& text : from.stop) {
         stop_.push_back(detail::c_string(text, "generation_params.stop"));
       }
+      for (const std::string& text : from.dry_sequence_breakers) {
+        breakers_.push_back(detail::c_string(text, "generation_params.dry_sequence_breakers"));
+      }
+      params_.dry_sequence_breaker_count = breakers_.size();
+      breakers_.push_back(nullptr); /* none at all are not NULL */
+      params_.dry_sequence_breakers = breakers_.data();
       params_.bias_tokens = bias_tokens_.data();
       params_.bias_values = bias_values_.data();
       params_.bias_count = bias_tokens_.size();
@@ -104,6 +122,7 @@ struct GenerationParams : private cow_mlx_generation_params {
     Tokens bias_tokens_;
     std::vector<float> bias_values_;
     std::vector<const char*> stop_;
+    std::vector<const char*> breakers_;
   };
 };
 

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from cowmlx.host.library import Library
 
 _TEMPERATURE = 0.7  # where neither the user nor the model's folder says
-_SAMPLING = {"temperature": float, "top_p": float, "min_p": float, "top_k": int}
+_SAMPLING = {
+    "temperature": float,
+    "top_p": float,
+    "min_p": float,
+    "top_k": int,
+    "top_n_sigma": float,
+    "dry_multiplier": float,
+    "dynatemp_range": float,
+    "mirostat": int,
+}
+_FILTERS = ("top_p", "min_p", "typical_p", "top_k")  # that a model's folder may recommend
 _MAX_BYTES = 1 << 20
 
 
@@ -70,6 +80,8 @@ def _sampling(arguments: argparse.Namespace, recommended: dict[str, Any]) -> dic
     """What the user says, or else what the model's folder recommends."""
     given = {name: getattr(arguments, name) for name in _SAMPLING}
     said = {name: value for name, value in given.items() if value is not None}
+    if said.get("mirostat"):  # which goes with no filter
+        recommended = {name: recommended[name] for name in recommended if name not in _FILTERS}
     seed = secrets.randbits(64) if arguments.seed is None else arguments.seed % 2**64
     return {"temperature": _TEMPERATURE, **recommended, **said, "seed": seed}
 

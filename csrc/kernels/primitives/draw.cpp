@@ -42,6 +42,8 @@ struct Asked {
   uint64_t key;
   bool excludes;
   std::vector<int32_t> recent;
+  std::vector<std::pair<int32_t, float>> terms;
+  float most_surprise;
   int mask; /* its input, or -1 */
 };
 using AllAsked = std::vector<Asked>;
@@ -54,6 +56,7 @@ struct Job {
   char* memory;
   int64_t part; /* bytes of one of a row's parts */
   uint32_t* out;
+  float* surprises;
 
   void draw(const Table& table, int index) const {
     const Asked& own = (*asked)[static_cast<size_t>(index)];
@@ -70,8 +73,13 @@ struct Job {
                       own.excludes,
                       recent.data(),
                       static_cast<int64_t>(recent.size()),
+                      own.terms.data(),
+                      static_cast<int64_t>(own.terms.size()),
+                      own.most_surprise,
                       masks[static_cast<size_t>(index)]};
-    out[index] = static_cast<uint32_t>(draw_row(table, row, logits.columns(), parts));
+    const Drawn drawn = draw_row(table, row, logits.columns(), parts);
+    out[index] = static_cast<uint32_t>(drawn.token);
+    surprises[index] = drawn.surprise;
   }
 
   void operator()() const {
@@ -88,13 +96,15 @@ struct Job {
   }
 };
 
-class Draw : public mx::UnaryPrimitive {
+class Draw : public mx::Primitive {
  public:
   Draw(mx::Stream stream, std::shared_ptr<const AllAsked> asked, bool has_last)
-      : mx::UnaryPrimitive(stream), asked_(std::move(asked)), has_last_(has_last) {}
+      : mx::Primitive(stream), asked_(std::move(asked)), has_last_(has_last) {}
 
-  void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    auto& encoder = prepare(stream(), inputs, out);
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    auto& encoder = prepare(stream(), inputs, outputs[0]);
+    outputs[1].set_data(mx::allocator::malloc(outputs[1].nbytes()));
+    encoder.set_output_array(outputs[1]);
     const Activations logits(inputs[0]);
     const int64_t part = (int64_t{logits.columns()} * 4 + 63) / 64 * 64;
     std::vector<const bool*> masks;
@@ -104,10 +114,10 @@ class Draw : public mx::UnaryPrimitive {
     const auto count = static_cast<int64_t>(asked_->size());
     encoder.dispatch(Job{asked_, logits, has_last_ ? inputs[1].data<uint32_t>() : nullptr,
                          std::move(masks), temporary<char>(encoder, 5 * part * count), part,
-                         out.data<uint32_t>()});
+                         outputs[0].data<uint32_t>(), outputs[1].data<float>()});
   }
 
-  void eval_gpu(const Arrays&, mx::array&) override {
+  void eval_gpu(const Arrays&, Arrays&) override {
     throw std::runtime_error("kernels run on the CPU");
   }
 
@@ -118,12 +128,13 @@ class Draw : public mx::UnaryPrimitive {
   bool has_last_;
 };
 
-/* Row, options, key, whether XTC happens, the last tokens, the mask. */
-using Given =
-    std::tuple<int, Options, uint64_t, bool, std::vector<int32_t>, std::optional<mx::array>>;
+/* Row, options, key, whether XTC happens, the last tokens, what is taken from logits, mirostat's
+ * bound, the mask. */
+using Given = std::tuple<int, Options, uint64_t, bool, std::vector<int32_t>,
+                         std::vector<std::pair<int32_t, float>>, float, std::optional<mx::array>>;
 
-mx::array draw(const mx::array& logits, std::vector<Given> given,
-               const std::optional<mx::array>& last, mx::StreamOrDevice where) {
+Arrays draw(const mx::array& logits, std::vector<Given> given, const std::optional<mx::array>& last,
+            mx::StreamOrDevice where) {
   const mx::Stream stream = stream_of(where);
   if (logits.ndim() != 2 || logits.size() == 0 || scalar_of(logits, "logits") == Scalar::UInt8)
     throw std::invalid_argument("logits can be float32, float16 or bfloat16, (B, V)");
@@ -135,7 +146,7 @@ mx::array draw(const mx::array& logits, std::vector<Given> given,
     inputs.push_back(plain(mx::astype(*last, mx::uint32, stream), stream));
   }
   auto asked = std::make_shared<AllAsked>();
-  for (auto& [row, options, key, excludes, recent, allowed] : given) {
+  for (auto& [row, options, key, excludes, recent, terms, most_surprise, allowed] : given) {
     if (row < 0 || row >= logits.shape(0) || options == nullptr)
       throw std::invalid_argument("a row and options are needed for each token");
     int mask = -1;
@@ -145,11 +156,12 @@ mx::array draw(const mx::array& logits, std::vector<Given> given,
       mask = static_cast<int>(inputs.size());
       inputs.push_back(plain(*allowed, stream));
     }
-    asked->push_back({row, options, key, excludes, std::move(recent), mask});
+    asked->push_back(
+        {row, options, key, excludes, std::move(recent), std::move(terms), most_surprise, mask});
   }
-  return mx::array({count}, mx::uint32,
-                   std::make_shared<Draw>(stream, std::move(asked), last.has_value()),
-                   std::move(inputs));
+  return mx::array::make_arrays({{count}, {count}}, {mx::uint32, mx::float32},
+                                std::make_shared<Draw>(stream, std::move(asked), last.has_value()),
+                                inputs);
 }
 
 bool can_draw(const mx::array& logits) {
@@ -160,19 +172,24 @@ bool can_draw(const mx::array& logits) {
 
 using Step = std::tuple<std::string, uint64_t, float>;
 
-Options make_options(bool samples, float scale, double top_p, std::optional<float> log_min_p,
-                     double typical_p, float xtc_threshold, int64_t top_k,
-                     std::vector<int32_t> spared, std::vector<std::pair<int32_t, float>> bias,
-                     bool forbids, const std::vector<Step>& penalties) {
+Options make_options(bool samples, float scale, float top_n_sigma, double top_p,
+                     std::optional<float> log_min_p, double typical_p, float xtc_threshold,
+                     int64_t top_k, const std::tuple<double, double, double>& dynamic,
+                     bool mirostat, std::vector<int32_t> spared,
+                     std::vector<std::pair<int32_t, float>> bias, bool forbids,
+                     const std::vector<Step>& penalties) {
   auto made = std::make_shared<DrawOptions>();
   made->samples = samples;
   made->scale = scale;
+  made->top_n_sigma = top_n_sigma;
   made->top_p = top_p;
   made->has_min_p = log_min_p.has_value();
   made->log_min_p = log_min_p.value_or(0);
   made->typical_p = typical_p;
   made->xtc_threshold = xtc_threshold;
   made->top_k = top_k;
+  std::tie(made->least_temperature, made->most_temperature, made->temperature_exponent) = dynamic;
+  made->mirostat = mirostat;
   made->spared = std::move(spared);
   made->bias = std::move(bias);
   made->forbids = forbids;
@@ -191,18 +208,22 @@ Options make_options(bool samples, float scale, double top_p, std::optional<floa
 
 void bind_draw(nb::module_& module) {
   nb::class_<DrawOptions>(module, "DrawOptions", "What a generation does with logits.");
-  module.def("draw_options", make_options, nb::kw_only(), "samples"_a, "scale"_a, "top_p"_a,
-             "log_min_p"_a.none(), "typical_p"_a, "xtc_threshold"_a, "top_k"_a, "spared"_a,
-             "bias"_a, "forbids"_a, "penalties"_a,
+  module.def("draw_options", make_options, nb::kw_only(), "samples"_a, "scale"_a, "top_n_sigma"_a,
+             "top_p"_a, "log_min_p"_a.none(), "typical_p"_a, "xtc_threshold"_a, "top_k"_a,
+             "dynamic"_a, "mirostat"_a, "spared"_a, "bias"_a, "forbids"_a, "penalties"_a,
              R"(Options for draw(), as cowmlx.generation.sampling has them.
 
 Args:
     samples: whether tokens are drawn, and not the best ones taken.
     scale: the inverse of the temperature.
+    top_n_sigma: 0: off.
     top_p, typical_p: 1: off.
     log_min_p: None: off.
     xtc_threshold: for draws where XTC happens.
     top_k: 0: off.
+    dynamic: the least and the most temperature, and the exponent of the entropy between them;
+        both 0: off.
+    mirostat: whether tokens beyond a bound of surprise are dropped.
     spared: tokens that XTC spares, ascending.
     bias: tokens and what is added to their logits.
     forbids: whether some of that is -inf.
@@ -211,12 +232,15 @@ Args:
              "Whether draw() takes logits of this type, and the stream in use is a CPU's.");
   module.def("draw", draw, "logits"_a, "given"_a, "last"_a = nb::none(), nb::kw_only(),
              "stream"_a = nb::none(),
-             R"(A token for each row that is asked for: (N,) uint32.
+             R"(A token for each row that is asked for, (N,) uint32, and its surprise, (N,) float32.
+
+The surprise is in bits, among the tokens that mirostat leaves; 0 without.
 
 Args:
     logits: (B, V).
     given: of each token its row, options, random key, whether XTC happens, the last tokens, as
-        many as penalties look back on, and (V,) bool which tokens are allowed, or None.
+        many as penalties look back on, tokens with what is taken from their logits, each once,
+        mirostat's bound in bits, and (V,) bool which tokens are allowed, or None.
     last: (N,) tokens behind these last ones, perhaps still computing; None: nothing is behind them.
     stream: of the CPU.
 

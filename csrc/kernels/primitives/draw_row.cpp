@@ -11,6 +11,8 @@ namespace cowmlx {
 namespace {
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
+constexpr double LARGEST_SCALE = 1e30;          /* cowmlx/generation/sampling.py has it, too */
+constexpr double BIT = 0.693147180559945309417; /* ln 2 */
 
 /* Apply a penalty to every token among the last of the sequence once. */
 void penalize(const PenaltyStep& step, const DrawRow& row, int n, float* logits) {
@@ -45,6 +47,10 @@ void adjust(const Table& table, const DrawRow& row, int n, float* logits, const 
   for (const auto& [token, value] : row.options->bias)
     if (token >= 0 && token < n) logits[token] += value;
   for (const PenaltyStep& step : row.options->penalties) penalize(step, row, n, logits);
+  for (int64_t i = 0; i < row.term_count; i++) {
+    const auto [token, term] = row.terms[i];
+    if (token >= 0 && token < n) logits[token] -= term;
+  }
   if (row.allowed == nullptr) return;
   for (int i = 0; i < n; i++) logits[i] = row.allowed[i] ? logits[i] : -INFINITE;
   if (raw != nullptr && table.highest(logits, n) == -INFINITE)
@@ -80,6 +86,27 @@ class Left {
     values_ = memory_.values;
     dense_ = false;
     size_ = kept;
+  }
+
+  void keep_top_n_sigma(float n) {
+    const float most = best();
+    int64_t count = 0;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < size_; i++)
+      if (values_[i] > -INFINITE) {
+        count++;
+        sum += double{most} - values_[i];
+      }
+    const double mean = sum / static_cast<double>(std::max<int64_t>(count, 1));
+    for (int i = 0; i < size_; i++)
+      if (values_[i] > -INFINITE) {
+        const double off = double{most} - values_[i] - mean;
+        squares += off * off;
+      }
+    const double sigma = std::sqrt(squares / static_cast<double>(std::max<int64_t>(count, 1)));
+    const auto least = static_cast<float>(most - n * sigma);
+    const float* values = values_;
+    keep([=](int i) { return !(values[i] < least); });
   }
 
   void keep_top_p(double top_p) {
@@ -148,6 +175,46 @@ class Left {
     keep([=, &room](int i) { return values[i] > least || (values[i] == least && room-- > 0); });
   }
 
+  /* The inverse of a temperature that grows with the entropy. */
+  double scale_by_entropy(const DrawOptions& options) {
+    const float most = best();
+    const double total = table_.exponentials(values_, most, size_, memory_.weights);
+    int64_t count = 0;
+    double mean = 0;
+    for (int i = 0; i < size_; i++) {
+      count += values_[i] > -INFINITE;
+      if (memory_.weights[i] > 0) mean += memory_.weights[i] * (double{most} - values_[i]);
+    }
+    if (count < 2) return 1;
+    const double part = (mean / total + std::log(total)) / std::log(static_cast<double>(count));
+    const double within = std::min(std::max(part, 0.0), 1.0);
+    const double temperature =
+        options.least_temperature + (options.most_temperature - options.least_temperature) *
+                                        std::pow(within, options.temperature_exponent);
+    return std::min(1 / temperature, LARGEST_SCALE);
+  }
+
+  /* Drop what is more surprising at this scale, but the best. Returns the logarithm of what is
+   * left, as a multiple of the best one's probability. */
+  double keep_unsurprising(float most_surprise, float scale) {
+    const float most = best();
+    float *distances = distances_from(most), *weights = memory_.weights;
+    for (int i = 0; i < size_; i++) distances[i] *= -scale;
+    const double log_total = std::log(table_.exponentials(distances, 0, size_, weights));
+    const auto least = static_cast<float>(std::min(log_total - most_surprise * BIT, 0.0));
+    double left = 0;
+    for (int i = 0; i < size_; i++) left += distances[i] >= least ? weights[i] : 0;
+    keep([=](int i) { return distances[i] >= least; });
+    return std::log(left);
+  }
+
+  float value_of(int32_t token) const {
+    if (dense_) return values_[token];
+    const int32_t* const end = memory_.tokens + size_;
+    const int32_t* const place = std::lower_bound<const int32_t*>(memory_.tokens, end, token);
+    return place < end ? values_[place - memory_.tokens] : values_[0];
+  }
+
  private:
   /* How far below the best each is. */
   float* distances_from(float most) {
@@ -171,22 +238,32 @@ int32_t first_best(const Table& table, const float* logits, int n) {
 
 }  // namespace
 
-int32_t draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory) {
+Drawn draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory) {
   const DrawOptions& options = *row.options;
   const bool restores = options.forbids && row.allowed != nullptr;
   if (restores) std::copy_n(memory.logits, n, memory.values);
   adjust(table, row, n, memory.logits, restores ? memory.values : nullptr);
-  if (!options.samples) return first_best(table, memory.logits, n);
+  if (!options.samples) return {first_best(table, memory.logits, n), 0};
   Left left(table, n, memory);
+  if (options.top_n_sigma > 0) left.keep_top_n_sigma(options.top_n_sigma);
   if (options.top_p < 1) left.keep_top_p(options.top_p);
   if (options.has_min_p) left.keep_min_p(options.log_min_p);
   if (options.typical_p < 1) left.keep_typical(options.typical_p);
   if (row.excludes) left.exclude_top_choices(options.xtc_threshold, options.spared);
   if (options.top_k > 0) left.keep_top_k(options.top_k);
+  float scale = options.scale;
+  if (options.most_temperature > 0) scale = static_cast<float>(left.scale_by_entropy(options));
+  double log_left = 0;
+  if (options.mirostat) log_left = left.keep_unsurprising(row.most_surprise, scale);
+  const float best = left.best();
   const Noise noise(table, row.key, n);
-  return left.tokens() == nullptr
-             ? noise.best_of_all(left.values(), left.best(), options.scale)
-             : noise.best_of(left.values(), left.tokens(), left.size(), left.best(), options.scale);
+  const int32_t token = left.tokens() == nullptr
+                            ? noise.best_of_all(left.values(), best, scale)
+                            : noise.best_of(left.values(), left.tokens(), left.size(), best, scale);
+  if (!options.mirostat) return {token, 0};
+  const double below = double{scale} * (best - left.value_of(token));
+  /* Below 0 only beside logits that are no numbers. */
+  return {token, static_cast<float>(std::max((log_left + below) / BIT, 0.0))};
 }
 
 }  // namespace cowmlx

@@ -23,12 +23,17 @@ struct PenaltyStep {
 struct DrawOptions : std::enable_shared_from_this<DrawOptions> {
   bool samples = false;
   float scale = 1; /* the inverse of the temperature */
+  float top_n_sigma = 0;
   double top_p = 1;
   bool has_min_p = false;
   float log_min_p = 0;
   double typical_p = 1;
   float xtc_threshold = 0;
   int64_t top_k = 0;
+  double least_temperature = 0; /* where one token is sure; with most_temperature */
+  double most_temperature = 0;  /* where all are alike; 0: `scale` holds */
+  double temperature_exponent = 1;
+  bool mirostat = false;
   std::vector<int32_t> spared; /* by XTC; ascending */
   std::vector<std::pair<int32_t, float>> bias;
   bool forbids = false; /* the bias does, some tokens */
@@ -41,7 +46,16 @@ struct DrawRow {
   bool excludes;         /* XTC happens */
   const int32_t* recent; /* the last tokens, as many as the longest window wants */
   int64_t recent_count;
+  const std::pair<int32_t, float>*
+      terms; /* tokens, each once, and what is taken from their logits */
+  int64_t term_count;
+  float most_surprise; /* mirostat's, bits */
   const bool* allowed; /* of every token, or null */
+};
+
+struct Drawn {
+  int32_t token;
+  float surprise; /* bits, among the tokens that mirostat has left; else 0 */
 };
 
 /* Memory for a row of n logits; each part has room for n numbers. */
@@ -53,7 +67,7 @@ struct DrawMemory {
   int32_t* tokens;
 };
 
-/* Returns the token. `memory.logits` holds the row's n logits and is changed. */
-int32_t draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory);
+/* `memory.logits` holds the row's n logits and is changed. */
+Drawn draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory);
 
 }  // namespace cowmlx

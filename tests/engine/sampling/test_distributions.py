@@ -56,14 +56,16 @@ def sampler(model, **options) -> Sampler:
     return Sampler(generation_params(**options), model)
 
 
-def take(sample, logits, count, *, allowed=None, rows=ROWS) -> list[int]:
+def take(sample, logits, count, *, allowed=None, rows=ROWS, surprise=0.0) -> list[int]:
     """Tokens of draws 0, 1, ..., so many rows at a time."""
     tokens: list[int] = []
     drawer = Drawer()
     mask = None if allowed is None else mx.array(allowed)
     for first in range(0, count, rows):
         numbers = range(first, min(first + rows, count))
-        inputs = [DrawInput(sample, HISTORY, LAST, number, mask) for number in numbers]
+        inputs = [
+            DrawInput(sample, HISTORY, LAST, number, mask, surprise=surprise) for number in numbers
+        ]
         draws = drawer.draw(inputs, mx.repeat(logits, len(inputs), axis=0))
         tokens += [draw.value() for draw in draws]
     return tokens
@@ -77,7 +79,11 @@ PENALTIES = {
     "frequency_window": 8,  # HISTORY and LAST, where 13 occurs thrice
 }
 XTC = {"xtc_probability": 1.0, "xtc_threshold": 0.1}
+# Behind "15 13", and behind 13 alone.
+DRY = {"dry_multiplier": 0.9, "dry_allowed_length": 1, "bias": {49: 8.0, 11: 1.0}}
 CASES = [
+    DRY,
+    {**DRY, "dry_penalty_last_n": 7, "dry_base": 3.0},
     {"temperature": 1.0},
     {"temperature": 0.4},
     {"top_p": 0.8, "temperature": 1.5},
@@ -89,10 +95,16 @@ CASES = [
     {"xtc_probability": 1.0, "xtc_threshold": 0.3},
     {"typical_p": 0.7, "top_p": 0.9, "min_p": 0.02},
     {"typical_p": 0.9, "top_k": 3, **XTC},
+    {"top_n_sigma": 1.5, "temperature": 1.5},
+    {"dynatemp_range": 0.8, "temperature": 1.2},
+    {"dynatemp_range": 2.0, "temperature": 0.5, "dynatemp_exponent": 2.0, "top_k": 6},
     PENALTIES,
     {
         **PENALTIES,
         **XTC,
+        **DRY,
+        "top_n_sigma": 9.0,
+        "dynatemp_range": 0.3,
         "top_p": 0.95,
         "min_p": 0.01,
         "typical_p": 0.97,
@@ -124,6 +136,27 @@ def test_draws_follow_the_probabilities_that_a_grammar_leaves(model, logits):
 def test_draws_of_different_numbers_follow_the_probabilities(model, logits):
     options = {"temperature": 2.0, "seed": 2**64 - 1}
     check(sampler(model, **options), logits, options, rows=1)
+
+
+@pytest.mark.parametrize("bits", [0.0, 1.5, 2.8, 30.0])
+def test_draws_follow_the_probabilities_that_mirostat_leaves(model, logits, bits):
+    options = {"temperature": 1.3, "seed": 6}
+    tokens = take(sampler(model, mirostat=2, **options), logits, 5000, surprise=bits)
+    expected = draws.probabilities(logits[0].tolist(), **options)
+    left = draws.unsurprising(expected, bits)
+    if (left > 0).sum() == 1:
+        assert set(tokens) == {int(left.argmax())}
+    else:
+        draws.check(np.bincount(tokens, minlength=logits.size), left)
+
+
+def test_a_draw_tells_how_surprising_it_is(model, logits):
+    sample = sampler(model, mirostat=2, temperature=1.3)
+    left = draws.unsurprising(draws.probabilities(logits[0].tolist(), temperature=1.3), 3.0)
+    for number in range(8):
+        wanted = DrawInput(sample, [], 1, number, surprise=3.0)
+        (draw,) = Drawer().draw([wanted], logits)
+        assert draw.surprise() == pytest.approx(-np.log2(left[draw.value()]), abs=1e-4)
 
 
 def test_xtc_happens_as_often_as_it_should(model, logits):

@@ -7,7 +7,7 @@ from random import Random
 
 import mlx.core as mx
 import pytest
-from support.draw_inputs import draw_input, parameters
+from support.draw_inputs import Model, draw_input, parameters
 
 from cowmlx.accelerate import kernels
 from cowmlx.generation import kernel_draw
@@ -74,7 +74,7 @@ def test_penalties_of_rows_are_penalties_alone():
         {"repetition_window": 2**64 - 1, "frequency_window": 9, "bias": {1: 3.0, 2: 1.0}},
     ]
     values = {"repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.3}
-    penalties = [Penalties(parameters(**values, **own)) for own in settings]
+    penalties = [Penalties(parameters(**values, **own), Model(50)) for own in settings]
     histories = [[4, 4, 5, 6, 4], [7] * 20, [], [1, 2, 3] * 9]
     inputs = [DrawInput(None, history, 4, 0) for history in histories]
     together = RowPenalties(penalties)(logits, inputs)

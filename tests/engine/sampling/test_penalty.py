@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from driver import KINDS, delivered, generation_params, opened, prompt
 from support import draws
+from support.draw_inputs import Model
 
 from cowmlx.generation.drawer import Drawer
 from cowmlx.generation.drawn import DrawInput
@@ -24,7 +25,9 @@ START = [*prompt(20), *prompt(20)]  # every token occurs twice
 
 def penalize(logits: mx.array, history=HISTORY, **params) -> mx.array:
     inputs = [DrawInput(None, history, LAST, 0)]
-    return RowPenalties([Penalties(generation_params(**params))])(logits, inputs)
+    return RowPenalties([Penalties(generation_params(**params), Model(logits.shape[-1]))])(
+        logits, inputs
+    )
 
 
 @pytest.mark.parametrize("window", [1, 3, 50, 2**64 - 1])

@@ -140,6 +140,7 @@ def test_these_are_greedy(lib, tiny, open_context, oracle, kind, settings):
         {"temperature": 4.0},
         {"temperature": 2.0, "typical_p": 0.6},
         {"temperature": 3.0, "xtc_probability": 0.5, "xtc_threshold": 0.04},
+        {"temperature": 3.0, "top_n_sigma": 1.2, "dynatemp_range": 1.5, "dynatemp_exponent": 0.7},
         {"temperature": 3.0, "top_p": 0.97, "min_p": 0.005, "top_k": 4, "bias": {40: 2.0}},
     ],
     ids=str,

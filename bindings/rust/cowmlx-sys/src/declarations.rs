@@ -194,6 +194,18 @@ structs! {
         presence_window: usize,
         frequency_window: usize,
         timeout: f64,
+        dry_multiplier: f32,
+        dry_base: f32,
+        dry_allowed_length: i32,
+        dry_penalty_last_n: i32,
+        dry_sequence_breakers: *const *const c_char,
+        dry_sequence_breaker_count: usize,
+        top_n_sigma: f32,
+        mirostat: i32,
+        mirostat_tau: f32,
+        mirostat_eta: f32,
+        dynatemp_range: f32,
+        dynatemp_exponent: f32,
     }
     struct cow_mlx_piece {
         struct_size: usize,

@@ -82,10 +82,34 @@ params! {
         draft_tokens: i32,
         /// Seconds from begin after which a generation ends; 0 (default): none.
         timeout: f64,
+        /// What a token that goes on with a run of tokens that has been there before loses at
+        /// least; 0 (default): off.
+        dry_multiplier: f32,
+        /// By what that grows with each token of the run, at least 1; default 1.75.
+        dry_base: f32,
+        /// Tokens of the shortest run that counts, at least 1; default 2.
+        dry_allowed_length: i32,
+        /// Tokens that DRY looks back on, at least 1; -1 (default): all.
+        dry_penalty_last_n: i32,
+        /// Standard deviations below the best logit that tokens may have; 0 (default): off.
+        top_n_sigma: f32,
+        /// 2: drops tokens that are more surprising than a bound, which adapts; 0 (default): off.
+        /// Needs a temperature, and goes with no filter and no draft.
+        mirostat: i32,
+        /// Bits of surprise that it aims at, above 0; default 5.
+        mirostat_tau: f32,
+        /// How fast it adapts, (0, 1]; default 0.1.
+        mirostat_eta: f32,
+        /// By how much the temperature is lower and higher, as the entropy tells; 0 (default): off.
+        /// Needs a temperature.
+        dynatemp_range: f32,
+        /// Of the entropy, above 0; default 1.
+        dynatemp_exponent: f32,
     }
     also {
         bias: Vec<(Token, f32)>,
         stop: Vec<String>,
+        dry_sequence_breakers: Option<Vec<String>>,
         grammar: Option<Grammar>,
         draft: Option<Owner<'a, Model<'a>>>,
         prompt_progress: Option<Arc<PromptProgress<'a>>>,
@@ -103,6 +127,16 @@ impl<'a> GenerationParams<'a> {
     /// Texts that end the generation; they are never emitted.
     pub fn stop(mut self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.stop = texts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Texts that no run goes beyond that DRY looks for, or none at all; by default a line break, a
+    /// colon, a quotation mark and an asterisk.
+    pub fn dry_sequence_breakers(
+        mut self,
+        texts: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.dry_sequence_breakers = Some(texts.into_iter().map(Into::into).collect());
         self
     }
 
@@ -143,6 +177,10 @@ impl<'a> GenerationParams<'a> {
         let c_stop = |text: &String| c_text(&format!("{operation}: a stop text"), text);
         let stop = self.stop.iter().map(c_stop).collect::<Result<Vec<_>>>()?;
         let stop_texts: Vec<_> = stop.iter().map(|text| text.as_ptr()).collect();
+        let c_breaker = |text: &String| c_text(&format!("{operation}: a sequence breaker"), text);
+        let breakers = self.dry_sequence_breakers.iter().flatten();
+        let breakers = breakers.map(c_breaker).collect::<Result<Vec<_>>>()?;
+        let breaker_texts: Vec<_> = breakers.iter().map(|text| text.as_ptr()).collect();
         let (tokens, values): (Vec<_>, Vec<_>) = self.bias.iter().copied().unzip();
         let (kind, grammar) = self.grammar.as_ref().map(Grammar::parts).unzip();
         let grammar =
@@ -152,6 +190,10 @@ impl<'a> GenerationParams<'a> {
         let mut filled = self.filled();
         let raw = &mut filled.raw;
         (raw.stop, raw.stop_count) = (stop_texts.as_ptr(), stop_texts.len());
+        if self.dry_sequence_breakers.is_some() {
+            raw.dry_sequence_breakers = breaker_texts.as_ptr();
+            raw.dry_sequence_breaker_count = breaker_texts.len();
+        }
         raw.bias_count = tokens.len();
         (raw.bias_tokens, raw.bias_values) = (tokens.as_ptr(), values.as_ptr());
         raw.grammar = grammar.as_deref().map_or(null(), CStr::as_ptr);
