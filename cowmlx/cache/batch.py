@@ -98,11 +98,18 @@ class Batch:
             counts: how many tokens each is fed, one by default; the others of a row follow its
                 own and mean nothing.
         """
-        fed = dict(zip(map(id, active), counts or [1] * len(active), strict=True))
         for row in self.rows.all:
-            row.count = fed.get(id(row), 0)
-            row.active = row.count > 0
-        self.rows.width = max(fed.values(), default=1)
+            row.count = 0
+            row.active = False
+            row.missed += 1
+        width = 1
+        for row, count in zip(active, counts or [1] * len(active), strict=True):
+            if count:
+                row.count = count
+                row.active = True
+                row.missed = 0
+                width = max(width, count)
+        self.rows.width = width
         self.rows.changed()
 
     def end_step(self) -> None:
@@ -115,7 +122,7 @@ class Batch:
 
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens of a row could be dropped again."""
-        return all(form.can_take_back(row, more) for form in self._asked)
+        return not self._asked or all(form.can_take_back(row, more) for form in self._asked)
 
     def nbytes_of(self, row: Row) -> int:
         """Return the bytes that a row has a part in, shared out evenly."""

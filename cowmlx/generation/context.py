@@ -380,7 +380,8 @@ class Context:
         except BaseException as error:  # ends this generation and this call, and nothing else
             self._give_up(error)
             served = True
-        self.settle()
+        if self.finished:
+            self.settle()
         return served
 
     def step_alone(self, *, undisturbed: bool, most: int) -> None:
@@ -429,13 +430,13 @@ class Context:
         return self.alone is None and generation is not None and generation.decoding
 
     def goes_along(self, ahead: int) -> bool:
-        """Whether it can use a step that another context asks for.
+        """Whether it generates, and can use a step that another context asks for.
 
         Args:
             ahead: tokens that may wait for its host.
         """
         generation = self.generation
-        if generation is None:
+        if generation is None or self.alone is not None or not generation.decoding:
             return False
         hungry = self._waiter is not None and self._waiter.hungry(generation)
         return hungry or generation.has_room(ahead)
@@ -513,15 +514,18 @@ class Context:
             generation.cancel(constants.FINISH_TIMEOUT)
         if generation.outbox:
             self.wanted = False
-        if waiter is not None and waiter.takes and len(generation.outbox) < 2:
-            self._show_wake(generation.ended)  # what its host looks at when its call has ended
-        served = waiter is not None and waiter.advance(generation)
-        self._show_wake()
-        if not served:
-            return False
-        self._waiter = None
-        self._end_refill()
-        return True
+        if self._wake is not None:
+            if waiter is not None and waiter.takes and len(generation.outbox) < 2:
+                self._show_wake(generation.ended)  # what its host looks at when its call has ended
+            served = waiter is not None and waiter.advance(generation)
+            self._show_wake()
+        else:
+            served = waiter is not None and waiter.advance(generation)
+        if served:
+            self._waiter = None
+            if self._refilling:
+                self._end_refill()
+        return served
 
     # --------------------------------------------------------------------- Info
 

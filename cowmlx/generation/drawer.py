@@ -53,8 +53,10 @@ class Drawer:
     ) -> tuple[mx.array, mx.array]:
         """Return (N,) the tokens and (N,) their surprise, lazily."""
         with_kernel = kernel_draw.usable(logits)
-        if with_kernel and len({_computing(each) for each in inputs}) == 1:
-            return kernel_draw.draw(inputs, logits, rows)
+        if with_kernel:
+            looking = {_computing(each) for each in inputs if kernel_draw.looks_back(each)}
+            if len(looking) < 2:
+                return kernel_draw.draw(inputs, logits, rows)
         known, self._samplers = self._samplers, {}
         order: list[int] = []
         tokens, surprises = [], []

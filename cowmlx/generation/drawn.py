@@ -162,16 +162,21 @@ class Draw:
 
 def stacked(draws: Sequence[Draw | None]) -> mx.array:
     """Return (B,) uint32 the tokens of draws, and any where there is none."""
-    first = next(draw for draw in draws if draw is not None)
-    if all(draw is None or draw.rows is first.rows for draw in draws):
-        tokens = first.rows.tokens
-        places = [place if draw is None else draw.row for place, draw in enumerate(draws)]
-        if places == list(range(tokens.size)):
-            return tokens
-        known = [place if place < tokens.size else 0 for place in places]
-        return mx.take(tokens, mx.array(known), axis=0)
-    nothing = mx.array([0], mx.uint32)
-    return mx.concatenate([nothing if draw is None else draw.token for draw in draws])
+    rows = next(draw for draw in draws if draw is not None).rows
+    places = []
+    for place, draw in enumerate(draws):
+        if draw is None:
+            places.append(place)
+        elif draw.rows is rows:
+            places.append(draw.row)
+        else:
+            nothing = mx.array([0], mx.uint32)
+            return mx.concatenate([nothing if draw is None else draw.token for draw in draws])
+    size = rows.tokens.size
+    if places == list(range(size)):
+        return rows.tokens
+    known = [place if place < size else 0 for place in places]
+    return mx.take(rows.tokens, mx.array(known), axis=0)
 
 
 class Step:

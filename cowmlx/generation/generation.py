@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from contextlib import suppress
+from math import inf
 from time import perf_counter
 
 import mlx.core as mx
@@ -74,8 +75,10 @@ class Generation:
         self.params = params
         self.cancel_epoch = cancel_epoch
         self.stats = Stats(len(prompt), len(sequence.tokens))
+        self._deadline = self.stats.begun + params.timeout
         self.outbox: deque[Piece] = deque()
         self.finish = constants.FINISH_NONE
+        self.ended = False  # no more tokens come, but for those in the outbox
         self.error: BaseException | None = None
         self.processed = len(sequence.tokens)  # of the prompt, reused ones included
         self.logits: RowLogits | None = None  # behind the tokens that the host knows
@@ -246,17 +249,20 @@ class Generation:
     @property
     def decoding(self) -> bool:
         """Whether it takes decode steps, plain ones."""
-        return not self.ended and not self.prefilling and self._drafter is None
-
-    @property
-    def ended(self) -> bool:
-        """Whether no more tokens come, but for those in the outbox."""
-        return self.finish != constants.FINISH_NONE
+        return not (
+            self.ended
+            or self._rest
+            or self._chunk
+            or self._unplaced is not None
+            or self._drafter is not None
+        )
 
     @property
     def expired(self) -> bool:
         """Whether its time is over."""
-        return not self.ended and self.stats.elapsed() >= self.params.timeout
+        if self._deadline == inf or self.ended:
+            return False
+        return perf_counter() >= self._deadline
 
     def decode(self) -> None:
         """Start the step after the pending token, then read that token into the outbox."""
@@ -445,7 +451,7 @@ class Generation:
         if self._count == 1:
             self.stats.first_token_seconds = elapsed
         seconds = elapsed - self.stats.prompt_seconds
-        logprob, top = drawn.logprobs()
+        logprob, top = drawn.logprobs() if self.params.logprobs else (None, None)
         self.outbox.append(
             Piece(
                 token,
@@ -476,6 +482,7 @@ class Generation:
 
     def _end(self, finish: int) -> None:
         self.finish = finish
+        self.ended = True
         self._pending = None
 
     @property

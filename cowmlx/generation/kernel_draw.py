@@ -8,7 +8,6 @@ import mlx.core as mx
 
 from cowmlx.accelerate import kernels
 from cowmlx.generation.drawn import Draw, stacked
-from cowmlx.generation.randomness import draw_coin, draw_word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def draw(
     """Choose a token for each input, (N,) lazily, and tell its surprise (N,) where it is asked for.
 
     Args:
-        inputs: of all or of none the last token is still computing.
+        inputs: the last token of all that look back is still computing, or of none.
         logits: (B, V).
         rows: whose logits are whose.
     """
@@ -38,8 +37,7 @@ def draw(
         (
             row,
             each.sampler.kernel_options(options),
-            draw_word(each.sampler.params.seed, each.number),
-            _excludes(each),
+            each.number,
             _recent(each),
             each.sampler.penalties.dry_terms(each),
             each.surprise,
@@ -47,10 +45,16 @@ def draw(
         )
         for each, row in zip(inputs, rows, strict=True)
     ]
-    computing = [each.last for each in inputs if isinstance(each.last, Draw)]
-    last = stacked(computing) if computing else None
+    last = None
+    if any(looks_back(each) and isinstance(each.last, Draw) for each in inputs):
+        last = stacked([each.last if isinstance(each.last, Draw) else None for each in inputs])
     tokens, surprises = kernels.module().draw(logits, given, last)
     return tokens, surprises
+
+
+def looks_back(each: DrawInput) -> bool:
+    """Whether it matters which tokens are before."""
+    return bool(each.sampler.penalties.steps)
 
 
 def options(sampler: Sampler) -> Any:
@@ -58,11 +62,13 @@ def options(sampler: Sampler) -> Any:
     params, penalties = sampler.params, sampler.penalties
     return kernels.module().draw_options(
         samples=params.samples,
+        seed=params.seed,
         scale=sampler.scale,
         top_n_sigma=params.top_n_sigma,
         top_p=params.top_p,
         log_min_p=math.log(params.min_p) if params.min_p > 0 else None,
         typical_p=params.typical_p,
+        xtc_probability=params.xtc_probability,
         xtc_threshold=params.xtc_threshold,
         top_k=params.top_k,
         dynamic=sampler.dynamic or (0.0, 0.0, 1.0),
@@ -74,13 +80,8 @@ def options(sampler: Sampler) -> Any:
     )
 
 
-def _excludes(each: DrawInput) -> bool:
-    """Whether XTC happens in a draw."""
-    params = each.sampler.params
-    return 0 < params.xtc_probability > draw_coin(params.seed, each.number)
-
-
 def _recent(each: DrawInput) -> list[int]:
     """Return the tokens that penalties look back on, but for one that is still computing."""
-    window = max((step[0] for step in each.sampler.penalties.steps), default=0)
-    return each.known(window) if window else []
+    if not looks_back(each):
+        return []
+    return each.known(max(step[0] for step in each.sampler.penalties.steps))

@@ -17,8 +17,6 @@ class StopMatcher:
 
     def add(self, text: str) -> str:
         """Return the text that can be emitted now."""
-        if not self._stops:
-            return text
         text = self._held + text
         self._held = ""
         found = [position for stop in self._stops if (position := text.find(stop)) >= 0]

@@ -23,18 +23,23 @@ class TextOutput:
 
     def __init__(self, model: Model, stops: list[str], *, exact: bool = False) -> None:
         self._detokenizer = model.tokenizer.detokenizer(skip_special=False, exact=exact)
-        self._stops = StopMatcher(stops)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop text has come."""
-        return self._stops.stopped
+        self._stops = StopMatcher(stops) if stops else None
+        self.stopped = False
 
     def add(self, token: int) -> str:
         """Return the text that a token lets out."""
-        return self._stops.add(self._detokenizer.add(token))
+        text = self._detokenizer.add(token)
+        return text if self._stops is None else self._let_through(self._stops, text)
 
     def finish(self) -> str:
         """Return what was held back: no more tokens come."""
-        text = self._stops.add(self._detokenizer.finish())
-        return text if self._stops.stopped else text + self._stops.finish()
+        text = self._detokenizer.finish()
+        if self._stops is None:
+            return text
+        text = self._let_through(self._stops, text)
+        return text if self.stopped else text + self._stops.finish()
+
+    def _let_through(self, stops: StopMatcher, text: str) -> str:
+        text = stops.add(text)
+        self.stopped = stops.stopped
+        return text

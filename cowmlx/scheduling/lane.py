@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import inf
-from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
@@ -63,7 +62,6 @@ class Lane:
         self.contexts: list[Context] = []
         self._batch: Batch | None = None
         self._draws = RowDraws()
-        self._missed: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
 
     # ------------------------------------------------------------------ Turns
 
@@ -127,13 +125,10 @@ class Lane:
         Returns:
             whose step it was; none if the context has to step alone.
         """
-        batched = [other for other in self.contexts if other.sequence.row is not None]
         others = [
-            other
-            for other in self.contexts
-            if other is not context and other.decodes and other.goes_along(AHEAD)
+            other for other in self.contexts if other is not context and other.goes_along(AHEAD)
         ]
-        if not others and (context.sequence.row is None or len(batched) < 2):
+        if not others and (context.sequence.row is None or self._batched() < 2):
             context.sequence.leave_batch()
             return []
         with mx.stream(self.stream):
@@ -143,8 +138,12 @@ class Lane:
             if context not in stepped:
                 return []
             self._step(stepped)
-        self._dismiss(stepped)
+        self._dismiss()
         return stepped
+
+    def _batched(self) -> int:
+        """Return how many contexts have a row."""
+        return sum(context.sequence.row is not None for context in self.contexts)
 
     def begin(self, context: Context) -> list[Context]:
         """Process a short prompt together with those of other contexts.
@@ -235,14 +234,11 @@ class Lane:
         batch.end_step()
         return logits
 
-    def _dismiss(self, stepped: list[Context]) -> None:
+    def _dismiss(self) -> None:
         """Let rows go whose generations have ended, or whose hosts have long not come back."""
-        for context in list(self.contexts):
-            if context.sequence.row is None:
-                continue
-            missed = 0 if context in stepped else self._missed.get(context, 0) + 1
-            self._missed[context] = missed
-            if missed > PATIENCE or not context.decodes:
+        for context in tuple(self.contexts):
+            row = context.sequence.row
+            if row is not None and (row.missed > PATIENCE or not context.decodes):
                 try:
                     context.sequence.leave_batch()
                 except BaseException as error:  # of this one's layers

@@ -85,6 +85,8 @@ void any_options(const Table& table) {
     options.has_min_p = below(3) == 0;
     options.log_min_p = -3;
     options.typical_p = below(3) ? 1 : 0.7;
+    options.seed = engine() * uint64_t{0x9E3779B97F4A7C15};
+    options.xtc_probability = below(2) ? 0 : 0.7;
     options.xtc_threshold = 0.05f;
     options.spared = {0, n / 2};
     options.top_k = below(2) ? 0 : 1 + below(n + 3);
@@ -102,10 +104,14 @@ void any_options(const Table& table) {
     allowed[static_cast<size_t>(only)] = true;
     const bool masked = below(3) == 0;
     const std::vector<std::pair<int32_t, float>> terms = {{below(n), 3.0f}, {n, 1.0f}, {-1, 1.0f}};
-    const DrawRow row{
-        &options,      engine() * uint64_t{0x9E3779B97F4A7C15}, options.samples && below(2),
-        recent.data(), static_cast<int64_t>(recent.size()),     terms.data(),
-        below(4),      static_cast<float>(below(12) - 3),       masked ? allowed.get() : nullptr};
+    const DrawRow row{&options,
+                      engine(),
+                      recent.data(),
+                      static_cast<int64_t>(recent.size()),
+                      terms.data(),
+                      below(4),
+                      static_cast<float>(below(12) - 3),
+                      masked ? allowed.get() : nullptr};
     const int32_t token = draw(table, row, logits);
     EXPECT(token >= 0 && token < n);
     if (masked) EXPECT(token == only);
@@ -119,7 +125,7 @@ void filters(const Table& table) {
     DrawOptions options;
     options.samples = true;
     options.scale = 0.1f;
-    const DrawRow row{&options, engine(), false, nullptr, 0, nullptr, 0, 0, nullptr};
+    const DrawRow row{&options, engine(), nullptr, 0, nullptr, 0, 0, nullptr};
     options.top_k = 1 + below(n);
     EXPECT(rank_of(logits, draw(table, row, logits)) < options.top_k);
     options.top_k = 0;
@@ -182,7 +188,7 @@ void no_numbers(const Table& table) {
       options.top_n_sigma = filter == 4 ? 1 : 0;
       options.most_temperature = filter == 5 ? 2 : 0;
       options.mirostat = filter == 6;
-      const DrawRow row{&options, engine(), false, nullptr, 0, nullptr, 0, 3, nullptr};
+      const DrawRow row{&options, engine(), nullptr, 0, nullptr, 0, 3, nullptr};
       const int32_t token = draw(table, row, logits);
       EXPECT(token >= 0 && token < 256);
     }

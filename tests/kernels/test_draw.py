@@ -161,5 +161,5 @@ def test_a_logit_far_above_beside_one_that_is_no_number(options, place):
 def test_what_does_not_fit_is_refused(logits, given, last, named):
     own = kernel_draw.options(sampler(4))
     with pytest.raises(ValueError, match=named):
-        given = [(row, own, 0, False, [], [], 0.0, mask) for row, mask in given]
+        given = [(row, own, 0, [], [], 0.0, mask) for row, mask in given]
         MODULE.draw(logits, given, last)

@@ -13,19 +13,23 @@ class Row:
         length: tokens held.
         active: whether the step under way is one of its own.
         count: tokens that it feeds in the step under way.
+        missed: steps of the batch since one was its own.
     """
 
-    __slots__ = ("active", "count", "index", "length")
+    __slots__ = ("active", "count", "index", "length", "missed")
 
     def __init__(self, index: int, length: int) -> None:
         self.index = index
         self.length = length
         self.active = False
         self.count = 0
+        self.missed = 0
 
 
 class Rows:
-    """Where all rows of a batch stand, shared by its layers. Arrays are made once per step.
+    """Where all rows of a batch stand, shared by its layers.
+
+    What is asked for is found out once per step: fused layers look at the rows themselves.
 
     Attributes:
         width: tokens that every row is given in the step under way. What is behind a row's own
@@ -43,9 +47,27 @@ class Rows:
         self._active: mx.array | None = None
         self._indices: mx.array | None = None
         self._masks: dict[tuple[int, int], mx.array] = {}
-        self.longest = max((row.length for row in self.all), default=0)
-        self.level = all(row.length == self.longest for row in self.all)
-        self.all_active = all(row.active for row in self.all)
+        self._longest: int | None = None
+        self._level: bool | None = None
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a row holds."""
+        if self._longest is None:
+            self._longest = max((row.length for row in self.all), default=0)
+        return self._longest
+
+    @property
+    def level(self) -> bool:
+        """Whether all rows hold as many tokens."""
+        if self._level is None:
+            self._level = all(row.length == self.longest for row in self.all)
+        return self._level
+
+    @property
+    def all_active(self) -> bool:
+        """Whether the step is every row's own."""
+        return all(row.active for row in self.all)
 
     @property
     def positions(self) -> mx.array:

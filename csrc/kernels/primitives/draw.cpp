@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <memory>
@@ -23,7 +24,7 @@
 #include "bindings.h"
 #include "dispatch.h"
 #include "draw_row.h"
-#include "pool.h"
+#include "share.h"
 #include "weights.h"
 
 namespace mx = mlx::core;
@@ -39,8 +40,7 @@ using Options = std::shared_ptr<DrawOptions>;
 struct Asked {
   int row; /* of the logits */
   Options options;
-  uint64_t key;
-  bool excludes;
+  uint64_t number;
   std::vector<int32_t> recent;
   std::vector<std::pair<int32_t, float>> terms;
   float most_surprise;
@@ -48,35 +48,33 @@ struct Asked {
 };
 using AllAsked = std::vector<Asked>;
 
+constexpr int PARTS = 5; /* of DrawMemory */
+
 struct Job {
   std::shared_ptr<const AllAsked> asked;
   Activations logits;
   const uint32_t* last;           /* of each, tokens that were computing, or null */
   std::vector<const bool*> masks; /* of each, or null */
   char* memory;
-  int64_t part; /* bytes of one of a row's parts */
+  int64_t part; /* bytes of one of a worker's parts */
+  int workers;
   uint32_t* out;
   float* surprises;
 
-  void draw(const Table& table, int index) const {
+  void draw(const Table& table, int index, int worker) const {
     const Asked& own = (*asked)[static_cast<size_t>(index)];
     std::vector<int32_t> recent = own.recent;
     if (last != nullptr) recent.push_back(static_cast<int32_t>(last[index]));
-    char* first = memory + 5 * part * index;
+    char* first = memory + PARTS * part * worker;
     const DrawMemory parts{reinterpret_cast<float*>(first), reinterpret_cast<float*>(first + part),
                            reinterpret_cast<float*>(first + 2 * part),
                            reinterpret_cast<float*>(first + 3 * part),
                            reinterpret_cast<int32_t*>(first + 4 * part)};
     logits.read(table, own.row, 1, parts.logits);
-    const DrawRow row{own.options.get(),
-                      own.key,
-                      own.excludes,
-                      recent.data(),
-                      static_cast<int64_t>(recent.size()),
-                      own.terms.data(),
-                      static_cast<int64_t>(own.terms.size()),
-                      own.most_surprise,
-                      masks[static_cast<size_t>(index)]};
+    const DrawRow row{own.options.get(), own.number,
+                      recent.data(),     static_cast<int64_t>(recent.size()),
+                      own.terms.data(),  static_cast<int64_t>(own.terms.size()),
+                      own.most_surprise, masks[static_cast<size_t>(index)]};
     const Drawn drawn = draw_row(table, row, logits.columns(), parts);
     out[index] = static_cast<uint32_t>(drawn.token);
     surprises[index] = drawn.surprise;
@@ -85,9 +83,9 @@ struct Job {
   void operator()() const {
     const Table& used = table();
     std::atomic<bool> failed{false};
-    parallel(static_cast<int>(asked->size()), [&](int index) {
+    share(static_cast<int>(asked->size()), workers, [&](int index, int worker) {
       try {
-        draw(used, index);
+        draw(used, index, worker);
       } catch (const std::bad_alloc&) { /* a chunk does not throw */
         failed.store(true, std::memory_order_relaxed);
       }
@@ -111,10 +109,10 @@ class Draw : public mx::Primitive {
     for (const Asked& each : *asked_)
       masks.push_back(each.mask < 0 ? nullptr
                                     : inputs[static_cast<size_t>(each.mask)].data<bool>());
-    const auto count = static_cast<int64_t>(asked_->size());
+    const int workers = std::min(threads(), static_cast<int>(asked_->size()));
     encoder.dispatch(Job{asked_, logits, has_last_ ? inputs[1].data<uint32_t>() : nullptr,
-                         std::move(masks), temporary<char>(encoder, 5 * part * count), part,
-                         outputs[0].data<uint32_t>(), outputs[1].data<float>()});
+                         std::move(masks), temporary<char>(encoder, PARTS * part * workers), part,
+                         workers, outputs[0].data<uint32_t>(), outputs[1].data<float>()});
   }
 
   void eval_gpu(const Arrays&, Arrays&) override {
@@ -128,9 +126,9 @@ class Draw : public mx::Primitive {
   bool has_last_;
 };
 
-/* Row, options, key, whether XTC happens, the last tokens, what is taken from logits, mirostat's
- * bound, the mask. */
-using Given = std::tuple<int, Options, uint64_t, bool, std::vector<int32_t>,
+/* Row, options, number of the draw, the last tokens, what is taken from logits, mirostat's bound,
+ * the mask. */
+using Given = std::tuple<int, Options, uint64_t, std::vector<int32_t>,
                          std::vector<std::pair<int32_t, float>>, float, std::optional<mx::array>>;
 
 Arrays draw(const mx::array& logits, std::vector<Given> given, const std::optional<mx::array>& last,
@@ -146,7 +144,7 @@ Arrays draw(const mx::array& logits, std::vector<Given> given, const std::option
     inputs.push_back(plain(mx::astype(*last, mx::uint32, stream), stream));
   }
   auto asked = std::make_shared<AllAsked>();
-  for (auto& [row, options, key, excludes, recent, terms, most_surprise, allowed] : given) {
+  for (auto& [row, options, number, recent, terms, most_surprise, allowed] : given) {
     if (row < 0 || row >= logits.shape(0) || options == nullptr)
       throw std::invalid_argument("a row and options are needed for each token");
     int mask = -1;
@@ -157,7 +155,7 @@ Arrays draw(const mx::array& logits, std::vector<Given> given, const std::option
       inputs.push_back(plain(*allowed, stream));
     }
     asked->push_back(
-        {row, options, key, excludes, std::move(recent), std::move(terms), most_surprise, mask});
+        {row, options, number, std::move(recent), std::move(terms), most_surprise, mask});
   }
   return mx::array::make_arrays({{count}, {count}}, {mx::uint32, mx::float32},
                                 std::make_shared<Draw>(stream, std::move(asked), last.has_value()),
@@ -172,20 +170,22 @@ bool can_draw(const mx::array& logits) {
 
 using Step = std::tuple<std::string, uint64_t, float>;
 
-Options make_options(bool samples, float scale, float top_n_sigma, double top_p,
-                     std::optional<float> log_min_p, double typical_p, float xtc_threshold,
-                     int64_t top_k, const std::tuple<double, double, double>& dynamic,
-                     bool mirostat, std::vector<int32_t> spared,
-                     std::vector<std::pair<int32_t, float>> bias, bool forbids,
-                     const std::vector<Step>& penalties) {
+Options make_options(bool samples, uint64_t seed, float scale, float top_n_sigma, double top_p,
+                     std::optional<float> log_min_p, double typical_p, double xtc_probability,
+                     float xtc_threshold, int64_t top_k,
+                     const std::tuple<double, double, double>& dynamic, bool mirostat,
+                     std::vector<int32_t> spared, std::vector<std::pair<int32_t, float>> bias,
+                     bool forbids, const std::vector<Step>& penalties) {
   auto made = std::make_shared<DrawOptions>();
   made->samples = samples;
+  made->seed = seed;
   made->scale = scale;
   made->top_n_sigma = top_n_sigma;
   made->top_p = top_p;
   made->has_min_p = log_min_p.has_value();
   made->log_min_p = log_min_p.value_or(0);
   made->typical_p = typical_p;
+  made->xtc_probability = xtc_probability;
   made->xtc_threshold = xtc_threshold;
   made->top_k = top_k;
   std::tie(made->least_temperature, made->most_temperature, made->temperature_exponent) = dynamic;
@@ -208,18 +208,20 @@ Options make_options(bool samples, float scale, float top_n_sigma, double top_p,
 
 void bind_draw(nb::module_& module) {
   nb::class_<DrawOptions>(module, "DrawOptions", "What a generation does with logits.");
-  module.def("draw_options", make_options, nb::kw_only(), "samples"_a, "scale"_a, "top_n_sigma"_a,
-             "top_p"_a, "log_min_p"_a.none(), "typical_p"_a, "xtc_threshold"_a, "top_k"_a,
-             "dynamic"_a, "mirostat"_a, "spared"_a, "bias"_a, "forbids"_a, "penalties"_a,
+  module.def("draw_options", make_options, nb::kw_only(), "samples"_a, "seed"_a, "scale"_a,
+             "top_n_sigma"_a, "top_p"_a, "log_min_p"_a.none(), "typical_p"_a, "xtc_probability"_a,
+             "xtc_threshold"_a, "top_k"_a, "dynamic"_a, "mirostat"_a, "spared"_a, "bias"_a,
+             "forbids"_a, "penalties"_a,
              R"(Options for draw(), as cowmlx.generation.sampling has them.
 
 Args:
     samples: whether tokens are drawn, and not the best ones taken.
+    seed: of 64 bits.
     scale: the inverse of the temperature.
     top_n_sigma: 0: off.
     top_p, typical_p: 1: off.
     log_min_p: None: off.
-    xtc_threshold: for draws where XTC happens.
+    xtc_probability, xtc_threshold: in how many draws XTC happens, and how.
     top_k: 0: off.
     dynamic: the least and the most temperature, and the exponent of the entropy between them;
         both 0: off.
@@ -238,9 +240,9 @@ The surprise is in bits, among the tokens that mirostat leaves; 0 without.
 
 Args:
     logits: (B, V).
-    given: of each token its row, options, random key, whether XTC happens, the last tokens, as
-        many as penalties look back on, tokens with what is taken from their logits, each once,
-        mirostat's bound in bits, and (V,) bool which tokens are allowed, or None.
+    given: of each token its row, options, the number of the draw, the last tokens, as many as
+        penalties look back on, tokens with what is taken from their logits, each once, mirostat's
+        bound in bits, and (V,) bool which tokens are allowed, or None.
     last: (N,) tokens behind these last ones, perhaps still computing; None: nothing is behind them.
     stream: of the CPU.
 

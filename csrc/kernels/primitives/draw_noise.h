@@ -7,6 +7,11 @@
 
 namespace cowmlx {
 
+/* The random key of a seed's n-th draw, and a number in [0, 1) that belongs to it, as
+ * cowmlx/generation/randomness.py tells them. */
+uint64_t draw_key(uint64_t seed, uint64_t number);
+double draw_coin(uint64_t key);
+
 /* The numbers that cowmlx/generation/randomness.py gives for a key and `size` tokens; only those
  * that may decide are computed. */
 class Noise {
@@ -18,10 +23,14 @@ class Noise {
   int32_t best_of_all(const float* logits, float shift, float scale) const;
 
   /* The same of some tokens, in ascending order. */
-  int32_t best_of(const float* logits, const int32_t* tokens, int count, float shift,
+  int32_t best_of(const float* logits, const int32_t* tokens, int size, float shift,
                   float scale) const;
 
  private:
+  /* The pair of counters of a token's bits. */
+  void count(int32_t token, uint32_t* first, uint32_t* second) const;
+  uint32_t bits(int32_t token) const;
+
   const Table& table_;
   uint64_t key_;
   int size_;

@@ -244,19 +244,21 @@ Drawn draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& 
   if (restores) std::copy_n(memory.logits, n, memory.values);
   adjust(table, row, n, memory.logits, restores ? memory.values : nullptr);
   if (!options.samples) return {first_best(table, memory.logits, n), 0};
+  const uint64_t key = draw_key(options.seed, row.number);
   Left left(table, n, memory);
   if (options.top_n_sigma > 0) left.keep_top_n_sigma(options.top_n_sigma);
   if (options.top_p < 1) left.keep_top_p(options.top_p);
   if (options.has_min_p) left.keep_min_p(options.log_min_p);
   if (options.typical_p < 1) left.keep_typical(options.typical_p);
-  if (row.excludes) left.exclude_top_choices(options.xtc_threshold, options.spared);
+  if (options.xtc_probability > 0 && options.xtc_probability > draw_coin(key))
+    left.exclude_top_choices(options.xtc_threshold, options.spared);
   if (options.top_k > 0) left.keep_top_k(options.top_k);
   float scale = options.scale;
   if (options.most_temperature > 0) scale = static_cast<float>(left.scale_by_entropy(options));
   double log_left = 0;
   if (options.mirostat) log_left = left.keep_unsurprising(row.most_surprise, scale);
   const float best = left.best();
-  const Noise noise(table, row.key, n);
+  const Noise noise(table, key, n);
   const int32_t token = left.tokens() == nullptr
                             ? noise.best_of_all(left.values(), best, scale)
                             : noise.best_of(left.values(), left.tokens(), left.size(), best, scale);

@@ -22,12 +22,14 @@ struct PenaltyStep {
  * the reason that HeldLayers does (layers.h). */
 struct DrawOptions : std::enable_shared_from_this<DrawOptions> {
   bool samples = false;
+  uint64_t seed = 0;
   float scale = 1; /* the inverse of the temperature */
   float top_n_sigma = 0;
   double top_p = 1;
   bool has_min_p = false;
   float log_min_p = 0;
   double typical_p = 1;
+  double xtc_probability = 0;
   float xtc_threshold = 0;
   int64_t top_k = 0;
   double least_temperature = 0; /* where one token is sure; with most_temperature */
@@ -42,12 +44,10 @@ struct DrawOptions : std::enable_shared_from_this<DrawOptions> {
 
 struct DrawRow {
   const DrawOptions* options;
-  uint64_t key;          /* of the draw */
-  bool excludes;         /* XTC happens */
+  uint64_t number;       /* of the draw: with the seed it decides what is random */
   const int32_t* recent; /* the last tokens, as many as the longest window wants */
   int64_t recent_count;
-  const std::pair<int32_t, float>*
-      terms; /* tokens, each once, and what is taken from their logits */
+  const std::pair<int32_t, float>* terms; /* tokens, each once; what is taken from their logits */
   int64_t term_count;
   float most_surprise; /* mirostat's, bits */
   const bool* allowed; /* of every token, or null */
