@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include <pthread.h>
+#include <sched.h>
 #ifdef __APPLE__
 #include <pthread/qos.h>
 #endif
@@ -21,8 +22,9 @@ constexpr int MAX_WORKERS = 255;
 constexpr size_t STACK = 1 << 20;
 constexpr Nanoseconds MICROSECOND = 1000, SECOND = 1000 * 1000 * MICROSECOND;
 
-/* Regions of one layer follow each other faster than a thread can be woken. */
-constexpr Nanoseconds SPIN = 20 * MICROSECOND;
+/* Regions of one layer follow each other faster than a thread can be woken. Within a series a
+ * worker stays for longer, but lets other programs have the processor then. */
+constexpr Nanoseconds SPIN = 20 * MICROSECOND, STAY = 200 * MICROSECOND;
 
 /* What workers have won is remembered up to CREDIT; they rest once they have cost DEBT more than
  * that, which is what other programs on the same processors make of them: a caller then waits for
@@ -63,6 +65,7 @@ Region region;
 Worker workers[MAX_WORKERS];
 std::atomic<int> wanted{0};       /* threads, the caller included; 0: not set */
 std::atomic<int> allowed{0};      /* workers that may claim chunks */
+std::atomic<int> series{0};       /* under way */
 std::atomic<bool> busy{false};    /* a region is under way; guards `started` and `patience` */
 std::atomic<bool> forked{false};  /* this is a child, whose workers stayed behind */
 std::atomic<bool> refused{false}; /* the system gave no more threads */
@@ -86,8 +89,8 @@ struct Patience {
   }
 } patience;
 
-/* Claim chunks until none is left; how many were. */
-int work() {
+/* Claim chunks until none is left; how many were. The caller alone waits for the last one. */
+int work(bool is_caller) {
   int claimed = 0;
   while (region.left.load(std::memory_order_relaxed) > 0) {
     const int left = region.left.fetch_sub(1, std::memory_order_acquire);
@@ -96,7 +99,8 @@ int work() {
     region.chunk(region.context, count - left);
     claimed++;
     /* The caller may begin its next region from here on. */
-    if (region.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count) region.done.notify_one();
+    if (region.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count && !is_caller)
+      region.done.notify_one();
   }
   return claimed;
 }
@@ -107,13 +111,27 @@ bool may_claim(int index) {
          index < allowed.load(std::memory_order_relaxed);
 }
 
+/* Look for work for a while; whether there is some. */
+bool look(int index) {
+  const Nanoseconds begun = now();
+  while (!may_claim(index)) {
+    const Nanoseconds waited = now() - begun;
+    if (waited < SPIN) {
+      relax();
+    } else if (waited < STAY && series.load(std::memory_order_relaxed) > 0) {
+      sched_yield();
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
 void* serve(void* given) {
   Worker& worker = *static_cast<Worker*>(given);
   const int index = static_cast<int>(&worker - workers);
   for (;;) {
-    const Nanoseconds end = now() + SPIN;
-    while (!may_claim(index) && now() < end) relax();
-    if (!may_claim(index)) {
+    if (!look(index)) {
       worker.asleep.store(1, std::memory_order_seq_cst);
       if (may_claim(index)) {
         worker.asleep.store(0, std::memory_order_relaxed);
@@ -121,7 +139,7 @@ void* serve(void* given) {
         worker.asleep.wait(1, std::memory_order_acquire);
       }
     }
-    if (index < allowed.load(std::memory_order_relaxed)) work();
+    if (index < allowed.load(std::memory_order_relaxed)) work(false);
   }
   return nullptr;
 }
@@ -194,7 +212,7 @@ void together(int count, Chunk chunk, void* context, int helpers, Nanoseconds be
   region.done.store(0, std::memory_order_relaxed);
   region.left.store(count, std::memory_order_seq_cst);
   for (int index = 0; index < std::min(helpers, count - 1); index++) wake(workers[index]);
-  const int own = work();
+  const int own = work(true);
   if (own == count) return;
   const Nanoseconds claimed = now();
   finish(count);
@@ -203,6 +221,10 @@ void together(int count, Chunk chunk, void* context, int helpers, Nanoseconds be
 }
 
 }  // namespace
+
+Series::Series() { series.fetch_add(1, std::memory_order_relaxed); }
+
+Series::~Series() { series.fetch_sub(1, std::memory_order_relaxed); }
 
 int threads() {
   if (forked.load(std::memory_order_relaxed)) return 1;

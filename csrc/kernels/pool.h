@@ -21,6 +21,16 @@ void parallel(int count, F&& body) {
       const_cast<std::remove_const_t<Body>*>(&body));
 }
 
+/* Regions follow each other as long as one is there, with little between them: workers stay awake
+ * meanwhile, since waking them takes longer than what is between. */
+class Series {
+ public:
+  Series();
+  ~Series();
+  Series(const Series&) = delete;
+  Series& operator=(const Series&) = delete;
+};
+
 /* How many threads compute, the caller included: as set, or as many as the process may use. */
 int threads();
 

@@ -21,21 +21,32 @@ COWMLX_INLINE void dots(const float* query, const float* keys, int64_t stride, i
     F q = get(query + d, lanes);
     for (int i = 0; i < N; i++) sums[i] = fma(q, get(keys + i * stride + d, lanes), sums[i]);
   });
-  for (int i = 0; i < N; i++) scores[i] = sum(sums[i]);
+  if constexpr (N == 4)
+    ISA::sums(sums, scores);
+  else
+    for (int i = 0; i < N; i++) scores[i] = sum(sums[i]);
 }
 
-/* out = out * kept + sum of weights[i] * values of position i, N vectors of it. */
+/* out = out * kept + sum of weights[i] * values of position i, N vectors of it. Every second
+ * position is added up apart, so that an addition need not wait for the one before. */
 template <int N>
 COWMLX_INLINE void mix(const float* weights, const float* values, int64_t stride, int positions,
                        F kept, float* out) {
-  F sums[N];
-  for (int k = 0; k < N; k++) sums[k] = load(out + k * LANES) * kept;
-  for (int i = 0; i < positions; i++) {
-    F weight = set(weights[i]);
+  F even[N], odd[N];
+  for (int k = 0; k < N; k++) even[k] = load(out + k * LANES) * kept;
+  for (int k = 0; k < N; k++) odd[k] = zero();
+  const auto add = [=](F(&sums)[N], int i) {
+    const F weight = set(weights[i]);
     for (int k = 0; k < N; k++)
       sums[k] = fma(weight, load(values + i * stride + k * LANES), sums[k]);
+  };
+  int i = 0;
+  for (; i + 2 <= positions; i += 2) {
+    add(even, i);
+    add(odd, i + 1);
   }
-  for (int k = 0; k < N; k++) store(out + k * LANES, sums[k]);
+  if (i < positions) add(even, i);
+  for (int k = 0; k < N; k++) store(out + k * LANES, even[k] + odd[k]);
 }
 
 COWMLX_INLINE void mix_rest(const float* weights, const float* values, int64_t stride,
@@ -130,6 +141,8 @@ COWMLX_INLINE void attend_few(const Attention& a) {
       int positions = q.to - q.from, d = 0;
       for (; d + 4 * LANES <= a.value_dim; d += 4 * LANES)
         mix<4>(weights, value + d, values.stride, positions, q.kept, q.out + d);
+      for (; d + 2 * LANES <= a.value_dim; d += 2 * LANES)
+        mix<2>(weights, value + d, values.stride, positions, q.kept, q.out + d);
       for (; d + LANES <= a.value_dim; d += LANES)
         mix<1>(weights, value + d, values.stride, positions, q.kept, q.out + d);
       if (d < a.value_dim)

@@ -6,6 +6,7 @@ namespace {
 
 /* Bytes of weights below which a task costs more to hand over than to compute. */
 constexpr size_t TASK_BYTES = 16 << 10;
+constexpr int TILE_BLOCKS = 4;
 
 bool alike(const Matrix& a, const Matrix& b) {
   return a.format == b.format && a.bits == b.bits && a.group == b.group && a.columns == b.columns;
@@ -57,7 +58,9 @@ int Preparing::blocks_per_task(const Slab& slab, const Product* products, int to
   const size_t bytes = std::max<size_t>(1, block_bytes(*products[0].matrix));
   const int least = slab.rows > SMALL_ROWS ? 1 : static_cast<int>(TASK_BYTES / bytes) + 1;
   if (threads() == 1) return total;
-  return std::max(1, std::min(total, std::max(wanted, least)));
+  /* Whole tiles, whose sums do not wait for each other. */
+  const int blocks = (std::max(wanted, least) + TILE_BLOCKS - 1) / TILE_BLOCKS * TILE_BLOCKS;
+  return std::min(total, blocks);
 }
 
 }  // namespace cowmlx

@@ -223,6 +223,7 @@ size_t scratch_size(const Layers& net, const Step& step) {
 }
 
 void run(const Layers& net, const Step& step, void* scratch) {
+  const Series series;
   Arena arena(scratch);
   Buffers buffers(arena, net, step);
   Pass(net, step, buffers).run();

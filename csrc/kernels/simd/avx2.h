@@ -134,6 +134,18 @@ COWMLX_INLINE float sum(F a) {
   q = _mm_add_ps(q, _mm_movehl_ps(q, q));
   return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
+/* sum() of four, in the same order. */
+COWMLX_INLINE void sums(const F (&a)[4], float* to) {
+  const auto two = [](F x, F y) {
+    const __m256 h = _mm256_add_ps(x.low, x.high), g = _mm256_add_ps(y.low, y.high);
+    __m256 q =
+        _mm256_add_ps(_mm256_permute2f128_ps(h, g, 0x20), _mm256_permute2f128_ps(h, g, 0x31));
+    q = _mm256_add_ps(q, _mm256_permute_ps(q, 0x4e));
+    return _mm256_add_ps(q, _mm256_movehdup_ps(q));
+  };
+  const __m256 all = _mm256_shuffle_ps(two(a[0], a[1]), two(a[2], a[3]), 0);
+  _mm_storeu_ps(to, _mm_blend_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1), 10));
+}
 COWMLX_INLINE float highest(F a) {
   const __m256 h = _mm256_max_ps(a.low, a.high);
   __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));

@@ -81,6 +81,18 @@ COWMLX_INLINE float sum(F a) {
   q = _mm_add_ps(q, _mm_movehl_ps(q, q));
   return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
+/* sum() of four, in the same order. */
+COWMLX_INLINE void sums(const F (&a)[4], float* to) {
+  const auto halves = [](F x, F y) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x.v, y.v, 0x44),
+                         _mm512_shuffle_f32x4(x.v, y.v, 0xee));
+  };
+  const __m512 ab = halves(a[0], a[1]), cd = halves(a[2], a[3]);
+  __m512 q = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  q = _mm512_add_ps(q, _mm512_permute_ps(q, 0x4e));
+  q = _mm512_add_ps(q, _mm512_movehdup_ps(q));
+  _mm_storeu_ps(to, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, q)));
+}
 COWMLX_INLINE float highest(F a) {
   __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
   __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));

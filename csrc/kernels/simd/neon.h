@@ -129,6 +129,10 @@ COWMLX_INLINE float sum(F a) {
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
+/* sum() of four, in the same order. */
+COWMLX_INLINE void sums(const F (&a)[4], float* to) {
+  for (int i = 0; i < 4; i++) to[i] = sum(a[i]);
+}
 COWMLX_INLINE float highest(F a) {
   return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.v[0], a.v[2]), vmaxq_f32(a.v[1], a.v[3])));
 }

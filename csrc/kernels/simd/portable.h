@@ -123,6 +123,10 @@ COWMLX_INLINE float sum(F a) {
     for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
   return a.v[0];
 }
+/* sum() of four, in the same order. */
+COWMLX_INLINE void sums(const F (&a)[4], float* to) {
+  for (int i = 0; i < 4; i++) to[i] = sum(a[i]);
+}
 COWMLX_INLINE float highest(F a) {
   for (int half = 8; half; half /= 2)
     for (int i = 0; i < half; i++) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
