@@ -21,6 +21,7 @@ from tools.bindings import (  # noqa: E402
     emit_calls,
     emit_cpp_operations,
     emit_cython,
+    emit_node,
     emit_python,
     emit_rust,
     emit_rust_operations,
@@ -76,6 +77,7 @@ def generate() -> dict[Path, str]:
         ROOT / "bindings/rust/cowmlx-sys/src/declarations.rs": emit_rust.declarations(
             public, from_public
         ),
+        ROOT / "bindings/node/lib/declarations.js": emit_node.declarations(public, from_public),
         ROOT / f"tools/abi/recorded/libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols": (
             "\n".join(symbols) + "\n"
         ),

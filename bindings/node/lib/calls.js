@@ -1,0 +1,207 @@
+// Calls by their names: what they take is lowered to C and what they give is read, both by the
+// roles of their parameters, which are generated from the header.
+import { PARAMETERS, ROLES, STATUSES, STRUCTS } from "./declarations.js";
+import { CowMlxError } from "./errors.js";
+import { Listener } from "./listeners.js";
+import { Arena, number, read, readStruct, write } from "./memory.js";
+import { failure, native } from "./native.js";
+import { writeValues } from "./tensors.js";
+import { onWorker } from "./workers.js";
+
+const BYTES = { char: 1, int32_t: 4, float: 4, int64_t: 8 };
+const CAPACITY = { char: 4096, int32_t: 1024, float: 1024, int64_t: 4 };
+const SUBJECTS = ["context", "program", "training"];
+
+// What a role's parameters are, in `call.raw`; readers of what C writes, in `call.reads`.
+const LOWER = {
+  handle: (call, { names: [name] }) => (call.raw[name] = handleOf(call.given[name])),
+  scalar: (call, { names: [name], type }) => {
+    const value = number(type, call.given[name], call.named(name));
+    call.raw[name] = type === "float" || type === "double" ? value
+      : type.includes("64") || type === "size_t" ? value : Number(value);
+  },
+  string: (call, { names: [name] }) => {
+    const value = call.given[name];
+    call.raw[name] = value === undefined ? null : call.arena.string(value, call.named(name));
+  },
+  text: (call, { names: [name, length] }) => {
+    const text = call.arena.text(call.given[name], call.named(name));
+    Object.assign(call.raw, { [name]: text.address, [length]: text.length });
+  },
+  tokens: (call, { names: [name, count] }) => {
+    call.raw[name] = call.arena.numbers("int32_t", call.given[name], call.named(name));
+    call.raw[count] = call.given[name].length;
+  },
+  texts: (call, { names: [name, count] }) => {
+    const texts = call.given[name], { size, members } = STRUCTS.text;
+    const { view, address } = call.arena.allocate(size * texts.length);
+    texts.forEach((each, i) => {
+      const text = call.arena.text(each, call.named(`${name}[${i}]`));
+      view.setBigUint64(size * i + members.data[0], text.address ?? 0n, true);
+      view.setBigUint64(size * i + members.length[0], text.length, true);
+    });
+    Object.assign(call.raw, { [name]: address, [count]: texts.length });
+  },
+  strings: (call, { names: [name, count] }) => {
+    call.raw[name] = call.arena.strings(call.given[name], call.named(name));
+    call.raw[count] = call.given[name].length;
+  },
+  handles: (call, { names: [name, count] }) => {
+    const list = call.given[name].map((each) => BigInt(each ? handleOf(each) : 0));
+    call.raw[name] = call.arena.numbers("int64_t", BigInt64Array.from(list), call.named(name));
+    call.raw[count] = list.length;
+  },
+  values: (call, { names: [name, count] }) => {
+    call.raw[name] = writeValues(call.arena, call.given[name], call.named(name)).address;
+    call.raw[count] = call.given[name].length;
+  },
+  params: (call, { names: [name], type }) => {
+    call.raw[name] = call.arena.struct(type, call.given[name], call.listener);
+  },
+  callback: (call, { names: [name, user], type }) => {
+    const listen = call.given[name];
+    call.raw[name] = listen ? call.listener.hear(type, listen) : null;
+    call.raw[user] = listen ? call.listener.id : null;
+  },
+  value_out: (call, { names: [name], type }) => {
+    const { view, address } = call.arena.allocate(8);
+    call.raw[name] = address;
+    call.reads[name] = () => read(view, 0, type);
+  },
+  struct_out: (call, { names: [name], type }) => {
+    const { view, address } = call.arena.allocate(STRUCTS[type].size);
+    write(view, 0, "size_t", BigInt(STRUCTS[type].size));
+    call.raw[name] = address;
+    call.reads[name] = () => readStruct(type, view);
+  },
+  handles_out: (call, { names: [name, count] }) => {
+    const handles = new BigInt64Array(Math.max(call.raw[count], 1));
+    call.raw[name] = call.arena.keep(handles);
+    call.reads[name] = () => Array.from(handles.subarray(0, call.raw[count]), Number);
+  },
+  values_out: (call, { names: [name, count] }) => {
+    const { size, members } = STRUCTS.value, many = call.given[name];
+    const { view, address } = call.arena.allocate(size * many);
+    Object.assign(call.raw, { [name]: address, [count]: many });
+    call.reads[name] = () =>
+      Array.from({ length: many }, (_, i) => read(view, size * i + members.array[0], "int64_t"));
+  },
+  buffers_out: (call, { names, types }) => {
+    const [capacity, length] = names.slice(-2);
+    const room = call.capacity ?? CAPACITY[types[0]];
+    const needed = call.arena.allocate(8);
+    call.needed = () => read(needed.view, 0, "size_t");
+    Object.assign(call.raw, { [capacity]: room, [length]: needed.address });
+    types.forEach((type, i) => {
+      const { view, address } = call.arena.allocate(BYTES[type] * room);
+      call.raw[names[i]] = address;
+      call.reads[names[i]] = () => elements(type, view.buffer, call.more);
+    });
+    call.reads[length] = call.needed;
+  },
+};
+
+function elements(type, buffer, length) {
+  if (type === "char") return Buffer.from(buffer, 0, length).toString("utf8");
+  if (type === "float") return new Float32Array(buffer).slice(0, length);
+  if (type === "int32_t") return new Int32Array(buffer).slice(0, length);
+  return Array.from(new BigInt64Array(buffer).subarray(0, length), Number);
+}
+
+/** The number that C knows an object by. */
+export const handleOf = (object) => (typeof object === "number" ? object : object.handle);
+
+class Call {
+  raw = {};
+  reads = {};
+  arena = new Arena();
+  listener = new Listener();
+
+  constructor(name, given, capacity) {
+    this.name = name;
+    this.given = given;
+    this.capacity = capacity;
+    for (const role of ROLES[name]) LOWER[role.kind](this, role);
+    this.args = PARAMETERS[name].map((parameter) => this.raw[parameter]);
+  }
+
+  named(parameter) {
+    return `${this.name}: ${parameter}`;
+  }
+
+  /** What the call gave; undefined if its buffers were too small. */
+  end(status, failed, options) {
+    if (!options.keepsListener) this.listener.close();
+    if (this.listener.thrown) throw this.listener.thrown.error;
+    if (status === STATUSES.EBUFFER && this.needed) return undefined;
+    if (status < 0 && !options.accepts?.includes(status)) throw CowMlxError.from(failed());
+    const read = Object.entries(this.reads).map(([name, value]) => [name, value()]);
+    return { status, ...Object.fromEntries(status < 0 ? [] : read) };
+  }
+
+  /** The elements of its buffers, as the call has told: of so many rows, if it told of one. */
+  get more() {
+    return this.needed() * (this.given.rows ?? 1);
+  }
+}
+
+/**
+ * Make a call on this thread.
+ * @param {string} name  without "cow_mlx_"
+ * @param {object} [given]  its inputs by their names
+ * @param {{capacity?: number, accepts?: number[], keepsListener?: boolean}} [options]  elements that
+ *     its buffers have at first; statuses that are no errors; whether callbacks outlive the call
+ * @returns {any}  the status, and outputs by their names
+ */
+export function call(name, given = {}, options = {}) {
+  for (let { capacity } = options; ;) {
+    const made = new Call(name, given, capacity);
+    const status = native()[name](...made.args);
+    const result = made.end(status, () => failure(status), options);
+    if (result) return result;
+    capacity = made.more;
+  }
+}
+
+/**
+ * Make a call on another thread: the same, as a promise.
+ * @param {string} name
+ * @param {object} [given]
+ * @param {{capacity?: number, accepts?: number[], signal?: AbortSignal}} [options]  a signal cancels
+ *     the call, whose promise then fails with the signal's reason
+ */
+export async function wait(name, given = {}, options = {}) {
+  const { signal } = options;
+  signal?.throwIfAborted();
+  const stopListening = signal ? cancelOn(signal, name, given) : undefined;
+  try {
+    for (let { capacity } = options; ;) {
+      const made = new Call(name, given, capacity);
+      const { status, failure: failed } = await onWorker(name, made.args);
+      if (status === STATUSES.ECANCELED) signal?.throwIfAborted();
+      const result = made.end(status, () => failed, options);
+      if (result) return result;
+      capacity = made.more;
+    }
+  } finally {
+    stopListening?.();
+  }
+}
+
+// What a signal cancels: the context, program or training. A cancel that comes before the call has
+// begun on its thread does nothing, so it is repeated until the call has ended.
+function cancelOn(signal, name, given) {
+  const subject = SUBJECTS.find((each) => name.startsWith(`${each}_`) && each in given);
+  if (!subject) return undefined;
+  let timer;
+  const cancel = () => native()[`${subject}_cancel`](handleOf(given[subject]));
+  const begin = () => {
+    cancel();
+    timer = setInterval(cancel, 10);
+  };
+  signal.addEventListener("abort", begin, { once: true });
+  return () => {
+    signal.removeEventListener("abort", begin);
+    clearInterval(timer);
+  };
+}

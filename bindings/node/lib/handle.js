@@ -1,0 +1,52 @@
+// Objects of the library: each is a number there, and is freed once.
+import { call } from "./calls.js";
+import { CowMlxError } from "./errors.js";
+
+// What nobody closes is freed when it is collected.
+const forgotten = new FinalizationRegistry(free);
+
+function free([kind, handle]) {
+  try {
+    call(`${kind}_free`, { [kind]: handle });
+  } catch (error) {
+    if (!(error instanceof CowMlxError)) throw error;
+    // The runtime was stopped, which freed it, or what it belonged to was freed.
+  }
+}
+
+/** An object of the library. `using`, or `close()`, frees it. */
+export class Handle {
+  #kind;
+  #handle;
+
+  constructor(kind, handle) {
+    this.#kind = kind;
+    this.#handle = handle;
+    forgotten.register(this, [kind, handle], this);
+  }
+
+  /** The number that the library knows it by. */
+  get handle() {
+    if (this.#handle === 0) {
+      throw new CowMlxError("EHANDLE", `this ${this.#kind} is closed`, "unknown_handle");
+    }
+    return this.#handle;
+  }
+
+  /** Free it. A second time does nothing. */
+  close() {
+    if (this.#handle !== 0) free([this.#kind, this.release()]);
+  }
+
+  /** Its handle, which whoever takes it frees. */
+  release() {
+    const { handle } = this;
+    forgotten.unregister(this);
+    this.#handle = 0;
+    return handle;
+  }
+
+  [Symbol.dispose ?? Symbol.for("Symbol.dispose")]() {
+    this.close();
+  }
+}

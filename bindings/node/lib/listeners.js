@@ -1,0 +1,77 @@
+// Callbacks: one trampoline of each kind, and who hears it by the call's user_data.
+import koffi from "koffi";
+import { CALLBACKS, ENUMERATIONS, STRUCTS } from "./declarations.js";
+import { refuse } from "./errors.js";
+import { readStruct } from "./memory.js";
+
+const listeners = new Map();
+let last = 0n;
+
+const text = (address, length) => (address ? koffi.decode.string(address, length) : "");
+const struct = (name) => (address) => {
+  const bytes = koffi.decode(address, "uint8_t", STRUCTS[name].size);
+  return [readStruct(name, new DataView(bytes.buffer, bytes.byteOffset, bytes.length))];
+};
+const levels = Object.keys(ENUMERATIONS.LOG);
+
+// What a function is told of what C tells.
+const TOLD = {
+  log_fn: (level, message) => [levels[level] ?? level, koffi.decode.string(message)],
+  progress_fn: (fraction, stage) => [fraction, koffi.decode.string(stage)],
+  prompt_fn: (processed, total) => [Number(processed), Number(total)],
+  text_fn: (address, length) => [text(address, Number(length))],
+  event_fn: struct("event"),
+  training_fn: struct("training_event"),
+  batch_fn: (step) => [Number(step)],
+};
+
+const trampolines = new Map();
+
+function trampoline(kind) {
+  if (!trampolines.has(kind)) {
+    const type = koffi.pointer(koffi.proto(CALLBACKS[kind]));
+    trampolines.set(kind, koffi.register((...told) => heard(kind, told), type));
+  }
+  return trampolines.get(kind);
+}
+
+function heard(kind, told) {
+  const listener = listeners.get(told.at(-1));
+  try {
+    const answer = listener.functions[kind](...TOLD[kind](...told));
+    if (typeof answer?.then === "function") refuse(kind, "a promise", "a value that is there at once");
+    return kind === "batch_fn" ? batch(answer, told[1], Number(told[2])) : answer !== false;
+  } catch (error) {
+    listener.thrown ??= { error };
+    return false;
+  }
+}
+
+// The training takes the arrays over.
+function batch(arrays, address, count) {
+  if (arrays === null || arrays === undefined || arrays === false) return false;
+  if (arrays.length !== count) refuse("fit_params.nextBatch", arrays.length, `${count} arrays`);
+  koffi.encode(address, "int64_t", arrays.map((array) => array.release()), count);
+  return true;
+}
+
+/** Hears the callbacks of one call. What a function throws cancels the call, and waits here. */
+export class Listener {
+  id = ++last;
+  functions = {};
+  thrown = undefined;
+
+  /** The address that C calls; it answers with what `listen` returns, or goes on unless false. */
+  hear(type, listen) {
+    const kind = type.replace("cow_mlx_", "");
+    if (typeof listen !== "function") refuse(kind, listen, "a function");
+    this.functions[kind] = listen;
+    listeners.set(this.id, this);
+    return trampoline(kind);
+  }
+
+  /** The call has ended. */
+  close() {
+    listeners.delete(this.id);
+  }
+}

@@ -1,0 +1,186 @@
+// Memory that C reads and writes: numbers, texts and structs by their layouts.
+import koffi from "koffi";
+import { ENUMERATIONS, STRUCTS } from "./declarations.js";
+import { CowMlxError, refuse } from "./errors.js";
+import { native } from "./native.js";
+
+const SIZE_MAX = 2n ** 64n - 1n;
+const WHOLE = {
+  int32_t: [-(2n ** 31n), 2n ** 31n - 1n],
+  uint32_t: [0n, 2n ** 32n - 1n],
+  int64_t: [-(2n ** 63n), 2n ** 63n - 1n],
+  uint64_t: [0n, SIZE_MAX],
+  size_t: [0n, SIZE_MAX],
+};
+const WRITE = {
+  bool: (view, at, value) => view.setUint8(at, value ? 1 : 0),
+  float: (view, at, value) => view.setFloat32(at, value, true),
+  double: (view, at, value) => view.setFloat64(at, value, true),
+  int32_t: (view, at, value) => view.setInt32(at, Number(value), true),
+  uint32_t: (view, at, value) => view.setUint32(at, Number(value), true),
+  int64_t: (view, at, value) => view.setBigInt64(at, value, true),
+  uint64_t: (view, at, value) => view.setBigUint64(at, value, true),
+  size_t: (view, at, value) => view.setBigUint64(at, value, true),
+};
+const READ = {
+  bool: (view, at) => view.getUint8(at) !== 0,
+  float: (view, at) => view.getFloat32(at, true),
+  double: (view, at) => view.getFloat64(at, true),
+  int32_t: (view, at) => view.getInt32(at, true),
+  uint32_t: (view, at) => view.getUint32(at, true),
+  int64_t: (view, at) => Number(view.getBigInt64(at, true)),
+  uint64_t: (view, at) => Number(view.getBigUint64(at, true)),
+  size_t: (view, at) => Number(view.getBigUint64(at, true)),
+};
+const ELEMENTS = { int32_t: Int32Array, float: Float32Array, int64_t: BigInt64Array };
+
+/** The number of a type that C is given; `Infinity` is the most that a size can be. */
+export function number(type, value, name) {
+  if (value !== null && typeof value === "object" && "handle" in value) value = value.handle;
+  if (type === "bool") return typeof value === "boolean" ? value : refuse(name, value, "true or false");
+  if (type === "float" || type === "double") {
+    return typeof value === "number" ? value : refuse(name, value, "a number");
+  }
+  if (value === Infinity && type === "size_t") return SIZE_MAX;
+  const [least, most] = WHOLE[type];
+  const isWhole = typeof value === "bigint" || Number.isInteger(value);
+  if (!isWhole || value < least || value > most) {
+    refuse(name, value, `a whole number from ${least} to ${most}`);
+  }
+  return BigInt(value);
+}
+
+/** "max_tokens" of "maxTokens", and the other way. */
+export const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+export const camel = (name) => name.replace(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
+
+/** What one call is given. It stays where it is as long as the arena is referenced. */
+export class Arena {
+  #kept = [];
+
+  /** Memory of zeros. */
+  allocate(bytes) {
+    const view = new DataView(new ArrayBuffer(Math.max(bytes, 1)));
+    return { view, address: this.keep(view.buffer) };
+  }
+
+  /** The address of a buffer or typed array, which C uses as it is. */
+  keep(memory) {
+    this.#kept.push(memory);
+    return koffi.address(memory);
+  }
+
+  /** UTF-8 and its length, of a string or of bytes. */
+  text(value, name) {
+    if (typeof value !== "string" && !(value instanceof Uint8Array)) refuse(name, value, "a text");
+    const bytes = Buffer.from(value);
+    return { address: bytes.length ? this.keep(bytes) : null, length: BigInt(bytes.length) };
+  }
+
+  /** A text that ends at its NUL; an object stands for its JSON. */
+  string(value, name) {
+    const text = typeof value === "object" ? JSON.stringify(value) : value;
+    if (typeof text !== "string" || text.includes("\0")) refuse(name, value, "a text without NUL");
+    return this.keep(Buffer.from(`${text}\0`));
+  }
+
+  /** Pointers to texts. */
+  strings(values, name) {
+    const { view, address } = this.allocate(8 * values.length);
+    values.forEach((value, i) => view.setBigUint64(8 * i, this.string(value, name), true));
+    return address;
+  }
+
+  /** Numbers of a type; a typed array of it is used as it is. */
+  numbers(type, values, name) {
+    const Typed = ELEMENTS[type];
+    if (values instanceof Typed) return values.length ? this.keep(values) : null;
+    const list = Array.from(values, (value) => number(type, value, name));
+    return this.keep(Typed.from(list, type === "int32_t" ? Number : undefined));
+  }
+
+  /**
+   * A struct of parameters: its defaults, and `given`, whose keys are members in camel case.
+   * @param listener  hears the callbacks among them
+   */
+  struct(name, given, listener) {
+    const { size, members } = STRUCTS[name];
+    const { view, address } = this.allocate(size);
+    native()[`${name}_init`](address, size);
+    for (const [key, value] of Object.entries(given ?? {})) {
+      if (value === undefined || value === null) continue;
+      const member = Object.hasOwn(members, snake(key)) ? snake(key) : "";
+      if (!member || hidden(member)) unknown(name, key);
+      this.#member(view, members, member, value, `${name}.${member}`, listener);
+    }
+    return address;
+  }
+
+  #member(view, members, member, value, name, listener) {
+    const [at, kind, type, count, group] = members[member];
+    if (kind === "scalar") {
+      WRITE[type](view, at, group ? constant(group, value, name) : number(type, value, name));
+    } else if (kind === "callback") {
+      const user = member === "log" ? "log_user_data" : "user_data";
+      view.setBigUint64(at, listener.hear(type, value), true);
+      view.setBigUint64(members[user][0], listener.id, true);
+    } else if (kind === "string") {
+      view.setBigUint64(at, this.string(value, name), true);
+    } else {
+      const pointer = kind === "strings" ? this.strings(value, name) : this.numbers(type, value, name);
+      const [counted] = members[count];
+      const before = READ.size_t(view, counted);
+      if (before !== 0 && before !== value.length) refuse(name, value.length, `as many as ${before}`);
+      view.setBigUint64(at, pointer ?? 0n, true);
+      view.setBigUint64(counted, BigInt(value.length), true);
+    }
+  }
+}
+
+function hidden(member) {
+  return member === "struct_size" || member.endsWith("user_data") || member.endsWith("_count");
+}
+
+function unknown(name, key) {
+  const known = Object.keys(STRUCTS[name].members).filter((each) => !hidden(each)).map(camel);
+  const details = { argument: `${name}.${key}`, value: key, accepted: known.join(", ") };
+  throw new CowMlxError("EINVAL", `${name} has no ${key}, but ${known.join(", ") || "nothing"}`,
+    "unknown_option", details);
+}
+
+/** The number of a constant by its text, such as "json_schema". */
+export function constant(group, value, name) {
+  const values = ENUMERATIONS[group];
+  if (typeof value === "string" && Object.hasOwn(values, value)) return values[value];
+  return refuse(name, value, Object.keys(values).map((each) => JSON.stringify(each)).join(", "));
+}
+
+/** Write a number where C reads it. */
+export const write = (view, at, type, value) => WRITE[type](view, at, value);
+/** Read a number that C has written. */
+export const read = (view, at, type) => READ[type](view, at);
+
+/** A struct that C has filled, as an object whose keys are in camel case. */
+export function readStruct(name, view) {
+  const { members } = STRUCTS[name];
+  const found = {};
+  for (const [member, [at, kind, type, , group]] of Object.entries(members)) {
+    if (member === "struct_size" || (kind === "scalar" && isLength(members, member))) continue;
+    if (kind === "string") {
+      const length = isLength(members, "length") && member === "text"
+        ? [READ.size_t(view, members.length[0])] : [];
+      found[camel(member)] = koffi.decode.string(view.getBigUint64(at, true), ...length);
+    } else {
+      const value = READ[type](view, at);
+      found[camel(member)] = group ? textOf(group, value) : value;
+    }
+  }
+  return found;
+}
+
+const isLength = (members, member) => member === "length" && "text" in members;
+
+function textOf(group, value) {
+  const found = Object.entries(ENUMERATIONS[group]).find(([, each]) => each === value);
+  return found ? found[0] : value;
+}

@@ -1,0 +1,57 @@
+// The library itself: where it is, and its functions as koffi declares them.
+import koffi from "koffi";
+import { ABI_VERSION, FUNCTIONS } from "./declarations.js";
+import { CowMlxError } from "./errors.js";
+
+let path = process.env.COWMLX_LIBRARY;
+let functions;
+
+/**
+ * Name the shared library, before the first call; otherwise the environment's COWMLX_LIBRARY does.
+ * `python -m cowmlx library` prints where it is.
+ * @param {string} file
+ */
+export function useLibrary(file) {
+  if (functions && file !== path) {
+    throw new CowMlxError("ESTATE", `another library is in use: ${path}`, "conflict");
+  }
+  path = file;
+}
+
+/** The library's file. */
+export function libraryPath() {
+  if (!path) {
+    throw new CowMlxError("ENOENT", "no library is named: call useLibrary() or set COWMLX_LIBRARY; "
+      + "python -m cowmlx library prints where it is", "missing");
+  }
+  return path;
+}
+
+/** Every function of the library by its name without "cow_mlx_". */
+export function native() {
+  if (!functions) {
+    const library = koffi.load(libraryPath());
+    const found = Object.entries(FUNCTIONS).map(([name, prototype]) => [name, library.func(prototype)]);
+    const loaded = Object.fromEntries(found);
+    if (loaded.abi_version() !== ABI_VERSION) {
+      throw new CowMlxError("EUNSUPPORTED", `${path} has the ABI ${loaded.abi_version()}, `
+        + `must have ${ABI_VERSION}`, "library_mismatch");
+    }
+    functions = loaded;
+  }
+  return functions;
+}
+
+/**
+ * Why the last call of this thread failed, in a form that other threads can be told.
+ * @param {number} status
+ */
+export function failure(status) {
+  const library = native();
+  const message = library.error_message();
+  const length = new BigUint64Array(1);
+  let json = Buffer.alloc(1024);
+  while (library.error_details(json, json.length, length) < 0) json = Buffer.alloc(Number(length[0]));
+  const { operation, reason, details } = JSON.parse(json.toString("utf8", 0, Number(length[0])));
+  return { status: library.status_name(status), message, reason, details, operation };
+}

@@ -1,0 +1,130 @@
+"""Writes the declarations of the Node.js binding: what its calls take and give, and where.
+
+They are data, which bindings/node/lib/calls.js reads: a call is lowered by the roles of its
+parameters, a struct is written by its layout.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from tools.bindings import hosts
+from tools.bindings.calls import PREFIX, Role
+from tools.bindings.header import Function, Header, Signature, Type
+
+# Every pointer is an address, which calls.js makes; what comes back as text is read at once.
+TEXT = Type("char", ("*",), True)
+
+
+def declarations(public: Header, generated: str) -> str:
+    """The text of bindings/node/lib/declarations.js."""
+    macros = {name.removeprefix(hosts.MACROS): value for name, value in public.macros.items()}
+    constants = [
+        f"export const {name} = {json.dumps(macros[name])};"
+        for name in ("VERSION", "ABI_VERSION", "MAX_RANK")
+    ]
+    groups = {
+        group: {name.lower(): value for name, value in values.items()}
+        for group, values in hosts.enumerations(public).items()
+    }
+    dtypes = {name.lower(): list(pair) for name, pair in public.dtypes.items()}
+    callbacks = {
+        alias.name.removeprefix(PREFIX): prototype(alias.name, alias.type.function, public)
+        for alias in hosts.callback_types(public)
+        if alias.type.function
+    }
+    functions = {
+        short(item): prototype(item.name, item.signature, public) for item in public.functions
+    }
+    calls = {
+        call.name: [role(each, public) for each in call.roles] for call in hosts.calls_of(public)
+    }
+    parameters = {
+        short(item): [name for name, _ in item.signature.params]
+        for item in public.functions
+        if short(item) in calls
+    }
+    return "\n".join(
+        [
+            f"// {generated}",
+            "",
+            *constants,
+            "",
+            *table("STATUSES", "By name.", public.statuses),
+            *table("REASONS", "The keys of the details of each.", public.reasons),
+            *table("DTYPES", "The value and the bytes of each.", dtypes),
+            *table("ENUMERATIONS", "Lists of constants, which are texts in JavaScript.", groups),
+            *table(
+                "STRUCTS", "Of members [offset, kind, type, count, enumeration].", structs(public)
+            ),
+            *table("CALLBACKS", "The prototypes of callbacks.", callbacks),
+            *table("FUNCTIONS", "The prototypes of functions.", functions),
+            *table("PARAMETERS", "Of each call, in their order.", parameters),
+            *table("ROLES", "What they are.", calls),
+        ]
+    )
+
+
+def table(name: str, about: str, entries: Mapping[str, object]) -> Iterable[str]:
+    """One exported object, an entry a line."""
+    yield f"/** {about} */"
+    yield f"export const {name} = {{"
+    for key, value in entries.items():
+        if isinstance(value, dict) and "members" in value:
+            yield f"  {key}: {{"
+            yield f"    size: {value['size']},"
+            yield "    members: {"
+            yield from (f"      {k}: {json.dumps(v)}," for k, v in value["members"].items())
+            yield "    },"
+            yield "  },"
+        else:
+            yield f"  {key}: {json.dumps(value)},"
+    yield "};"
+    yield ""
+
+
+def structs(public: Header) -> dict[str, object]:
+    """The layouts, by name."""
+    return {
+        layout.name: {
+            "size": layout.size,
+            "members": {
+                each.name: [each.offset, each.kind, each.type, each.count, each.enumeration]
+                for each in layout.members
+            },
+        }
+        for layout in hosts.layouts(public)
+    }
+
+
+def role(each: Role, public: Header) -> dict[str, object]:
+    """One role as an object."""
+    found: dict[str, object] = {"kind": each.kind, "names": list(each.names)}
+    if each.kind == "buffers_out":
+        found["types"] = [hosts.element(type_, public) for _, type_ in each.buffers]
+    elif each.kind in ("scalar", "value_out", "struct_out", "params", "callback"):
+        found["type"] = hosts.element(each.type, public)
+    if each.count:
+        found["names"] = [*each.names, each.count]
+    return found
+
+
+def prototype(name: str, signature: Signature, public: Header) -> str:
+    """A prototype that koffi reads."""
+    params = ", ".join(f"{spell(type_, public)} {name}" for name, type_ in signature.params)
+    result = "const char*" if signature.result == TEXT else spell(signature.result, public)
+    return f"{result} {name}({params})"
+
+
+def spell(type_: Type, public: Header) -> str:
+    """A type as koffi has it."""
+    name = hosts.resolved(type_.name, public)
+    if type_.pointers or name in {alias.name for alias in hosts.callback_types(public)}:
+        return "void*"
+    return name.replace("cow_mlx_status", "int32_t")
+
+
+def short(item: Function) -> str:
+    """A function's name without the library's prefix."""
+    return item.name.removeprefix(PREFIX)

@@ -1,0 +1,165 @@
+"""What bindings for managed languages need of the header: layouts, enumerations and calls.
+
+They write structs into plain memory, so they have to know where each member lies. All platforms of
+the library have 64 bits and align members to their size.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tools.bindings.calls import PREFIX, Call, Reader, nullable_params
+from tools.bindings.calls import read as read_calls
+from tools.bindings.header import Alias, Header, Struct, Type
+from tools.bindings.header_comments import read as read_comments
+
+SIZES = {"bool": 1, "_Bool": 1, "int32_t": 4, "uint32_t": 4, "float": 4}
+SIZES |= {"size_t": 8, "int64_t": 8, "uint64_t": 8, "double": 8}
+POINTER = 8
+
+# Calls that csrc has by hand, and whose parameters have the roles of all others.
+ALSO = ("runtime_start", "runtime_stop", "array_free")
+ALSO += ("context_cancel", "program_cancel", "training_cancel")
+
+MACROS = "COW_MLX_"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a struct.
+
+    Attributes:
+        type: of what it is or points at, aliases of numbers resolved; of a callback its own.
+        kind: "scalar"; "string"; "strings" and "array", with ``count``; "callback"; "pointer".
+        offset: in bytes.
+        count: the member that says how many there are.
+        enumeration: the list of constants that it is one of, or "".
+    """
+
+    name: str
+    type: str
+    kind: str
+    offset: int
+    count: str = ""
+    enumeration: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A struct as it lies in memory; ``name`` without "cow_mlx_"."""
+
+    name: str
+    size: int
+    members: tuple[Member, ...]
+
+
+def calls_of(public: Header) -> list[Call]:
+    """The calls whose parameters have roles, in the header's order."""
+    found = {call.name: call for call in read_calls(public)}
+    nullables = nullable_params(public)
+    structs = {d.name for d in public.declarations if isinstance(d, Struct)}
+    handles = set(handle_types(public))
+    for function in public.functions:
+        name = function.name.removeprefix(PREFIX)
+        if name in ALSO:
+            reader = Reader(structs, handles, set(), nullables[function.name])
+            found[name] = Call(name, function, tuple(reader.roles(function)))
+    return [
+        found[name]
+        for function in public.functions
+        if (name := function.name.removeprefix(PREFIX)) in found
+    ]
+
+
+def handle_types(public: Header) -> dict[str, str]:
+    """The types of handles, and what each is."""
+    return {
+        d.name: d.type.name
+        for d in public.declarations
+        if isinstance(d, Alias) and not d.type.function and not d.name.endswith("_status")
+    }
+
+
+def callback_types(public: Header) -> list[Alias]:
+    """The types of callbacks."""
+    return [d for d in public.declarations if isinstance(d, Alias) and d.type.function]
+
+
+def resolved(name: str, public: Header) -> str:
+    """A number's own type, where ``name`` is an alias of it."""
+    found = next((d for d in public.declarations if isinstance(d, Alias) and d.name == name), None)
+    return found.type.name if found and not found.type.function else name.replace("_Bool", "bool")
+
+
+def layouts(public: Header) -> list[Layout]:
+    """The structs of the header, each with its members' places."""
+    said = {
+        entry.names[0]: {name: text for name, _, text in entry.rows}
+        for section in read_comments(public.path).sections
+        for entry in section.entries
+        if entry.kind == "struct"
+    }
+    return [
+        layout_of(struct, said.get(struct.name, {}), public)
+        for struct in public.declarations
+        if isinstance(struct, Struct) and struct.members
+    ]
+
+
+def layout_of(struct: Struct, said: dict[str, str], public: Header) -> Layout:
+    """Where the members of one struct lie."""
+    callbacks = {alias.name for alias in callback_types(public)}
+    counts = [name for name, _ in struct.members or () if name.endswith("_count")]
+    groups = enumerations(public)
+    members, offset, alignment = [], 0, 1
+    for name, type_ in struct.members or ():
+        own = resolved(type_.name, public)
+        is_pointer = bool(type_.pointers) or own in callbacks
+        size = POINTER if is_pointer else SIZES[own]
+        offset = -(-offset // size) * size
+        kind, count = kind_of(name, type_, counts, own in callbacks)
+        one_of = re.search(rf"\bone of {MACROS}(\w+?)_(?=\W|$)", said.get(name, ""))
+        enumeration = one_of[1] if one_of and one_of[1] in groups else ""
+        members.append(Member(name, own, kind, offset, count, enumeration))
+        offset += size
+        alignment = max(alignment, size)
+    name = struct.name.removeprefix(PREFIX)
+    return Layout(name, -(-offset // alignment) * alignment, tuple(members))
+
+
+def kind_of(name: str, type_: Type, counts: list[str], is_callback: bool) -> tuple[str, str]:
+    """What a member is, and the member that counts it."""
+    if is_callback:
+        return "callback", ""
+    if not type_.pointers:
+        return "scalar", ""
+    count = next((c for c in counts if name.startswith(c.removesuffix("_count"))), "")
+    if type_.name == "char":
+        return ("strings", count) if len(type_.pointers) > 1 else ("string", "")
+    return ("array", count) if count else ("pointer", "")
+
+
+def enumerations(public: Header) -> dict[str, dict[str, int]]:
+    """The lists of constants by what their names begin with; "FLAGS" are those of no such name."""
+    known = {MACROS + name for name in (*public.statuses, *public.dtypes)}
+    found = {}
+    for enum in public.enums():
+        if not known.isdisjoint(enum.values):
+            continue
+        first, *others = enum.values
+        words = first.split("_")
+        shared = [
+            word
+            for at, word in enumerate(words)
+            if all(other.split("_")[: at + 1] == words[: at + 1] for other in others)
+        ]
+        prefix = "_".join(shared) + "_"
+        group = prefix.removeprefix(MACROS).rstrip("_") or "FLAGS"
+        found[group] = {name.removeprefix(prefix): value for name, value in enum.values.items()}
+    return found
+
+
+def element(type_: Type, public: Header) -> str:
+    """What a pointer points at: "char", a number's type, or a struct's name."""
+    return resolved(type_.name, public).removeprefix(PREFIX)
