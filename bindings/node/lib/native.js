@@ -1,14 +1,14 @@
 // The library itself: where it is, and its functions as koffi declares them.
 import koffi from "koffi";
+import { bundledLibrary } from "./bundled.js";
 import { ABI_VERSION, FUNCTIONS } from "./declarations.js";
 import { CowMlxError } from "./errors.js";
 
-let path = process.env.COWMLX_LIBRARY;
-let functions;
+let path, functions;
 
 /**
- * Name the shared library, before the first call; otherwise the environment's COWMLX_LIBRARY does.
- * `python -m cowmlx library` prints where it is.
+ * Name the shared library, before the first call. Otherwise it is that of the environment's
+ * COWMLX_LIBRARY, or the one that npm installed for this platform.
  * @param {string} file
  */
 export function useLibrary(file) {
@@ -18,11 +18,16 @@ export function useLibrary(file) {
   path = file;
 }
 
-/** The library's file. */
+/**
+ * The library's file.
+ * @returns {string}
+ */
 export function libraryPath() {
+  path ??= process.env.COWMLX_LIBRARY || bundledLibrary();
   if (!path) {
-    throw new CowMlxError("ENOENT", "no library is named: call useLibrary() or set COWMLX_LIBRARY; "
-      + "python -m cowmlx library prints where it is", "missing");
+    throw new CowMlxError("ENOENT", `no library: npm has no package cowmlx-${process.platform}-`
+      + `${process.arch}; call useLibrary() or set COWMLX_LIBRARY to what python -m cowmlx library `
+      + "prints", "missing");
   }
   return path;
 }

@@ -1,0 +1,177 @@
+// Contexts: sequences of tokens with their caches.
+import { call, handleOf, wait } from "./calls.js";
+import { chatEvents } from "./chat.js";
+import { STATUSES } from "./declarations.js";
+import { Handle } from "./handle.js";
+
+/** What a context held at one moment. */
+export class Checkpoint extends Handle {
+  constructor(handle) {
+    super("checkpoint", handle);
+  }
+}
+
+/**
+ * A context. Options of a generation are members of cow_mlx_generation_params in camel case, such as
+ * {temperature: 0.7, stop: ["\n"], grammar: schema, grammarKind: "json_schema"}, and a signal, which
+ * cancels it. One call at a time runs on a context.
+ */
+export class Context extends Handle {
+  constructor(handle) {
+    super("context", handle);
+  }
+
+  /** See cow_mlx_context_info(). */
+  info() {
+    return JSON.parse(call("context_info", { context: this }).buffer);
+  }
+
+  /** Process a prompt, and be ready to generate: see cow_mlx_context_begin(). */
+  async begin(tokens, { signal, ...params } = {}) {
+    await wait("context_begin", { context: this, tokens, params }, { signal });
+  }
+
+  /**
+   * The next piece: {text, token, logprob, finish}; undefined at the end, where `finish` tells why.
+   * @param {{signal?: AbortSignal}} [options]
+   */
+  async next({ signal } = {}) {
+    const found = await wait("context_next", { context: this }, { signal, capacity: 256 });
+    return this.#piece(found);
+  }
+
+  /** The same on this thread, which waits. */
+  nextSync() {
+    return this.#piece(call("context_next", { context: this }, { capacity: 256 }));
+  }
+
+  #piece({ status, text, piece }) {
+    this.finish = piece.finish;
+    return status === STATUSES.DONE ? undefined : { text, ...piece };
+  }
+
+  /** Why the last generation ended, such as "stop" or "length"; "none" before its end. */
+  finish = "none";
+
+  /**
+   * Process a prompt and generate: pieces, one after the other. A loop may be left early.
+   * @param {Int32Array | number[]} tokens
+   */
+  async *generate(tokens, { signal, ...params } = {}) {
+    await this.begin(tokens, { signal, ...params });
+    for (let piece; (piece = await this.next({ signal })); ) yield piece;
+    signal?.throwIfAborted();
+  }
+
+  /**
+   * Process a prompt and generate to the end in one call, which is quicker.
+   * @param {Int32Array | number[]} tokens
+   * @param {(text: string) => unknown} [onText]  false cancels
+   * @returns {Promise<object>}  sizes and times: members of cow_mlx_stats in camel case
+   */
+  async generateText(tokens, onText, { signal, ...params } = {}) {
+    const given = { context: this, tokens, params, on_text: onText };
+    return (await wait("context_generate", given, { signal })).stats;
+  }
+
+  /**
+   * Answer a conversation: events {kind: "text" | "reasoning" | "tool_call" | "end", text, name,
+   * finish}, one after the other. A loop that is left early cancels the answer.
+   * @param {object[]} messages
+   * @param {object} [options]  of the generation, and `chat`: options of the template, as
+   *     cow_mlx_model_chat_prompt() names them
+   */
+  chat(messages, { chat, signal, ...params } = {}) {
+    return chatEvents(this, { messages, chat, params, signal });
+  }
+
+  /** Wait until next() would not block. @returns {Promise<boolean>}  false: not within the time */
+  async poll(milliseconds = 2 ** 32 - 1) {
+    const accepts = [STATUSES.ETIMEDOUT];
+    const given = { context: this, timeout_ms: milliseconds };
+    return (await wait("context_poll", given, { accepts })).status === STATUSES.OK;
+  }
+
+  /** The same on this thread, which waits; with 0 it does not. */
+  pollSync(milliseconds = 0) {
+    const accepts = [STATUSES.ETIMEDOUT];
+    const given = { context: this, timeout_ms: milliseconds };
+    return call("context_poll", given, { accepts }).status === STATUSES.OK;
+  }
+
+  /** A file descriptor that is readable while next() would not block. */
+  wakeFd() {
+    return call("context_wake_fd", { context: this }).out;
+  }
+
+  /** End what the context is doing. It stays usable. */
+  cancel() {
+    call("context_cancel", { context: this });
+  }
+
+  /** Open a context that holds what this one holds. */
+  fork() {
+    return new Context(call("context_fork", { context: this }).out);
+  }
+
+  /** Forget every token. */
+  reset() {
+    call("context_reset", { context: this });
+  }
+
+  /** The tokens that the cache holds. */
+  tokens() {
+    return call("context_tokens", { context: this }).tokens;
+  }
+
+  /** Drop the last tokens. @returns {Promise<number>}  how many were dropped */
+  async trimEnd(count, { signal } = {}) {
+    return (await wait("context_trim_end", { context: this, count }, { signal })).trimmed;
+  }
+
+  /** Drop the first tokens. @returns {Promise<number>}  how many were dropped */
+  async trimFront(count, { signal } = {}) {
+    return (await wait("context_trim_front", { context: this, count }, { signal })).trimmed;
+  }
+
+  /** Keep what the context holds, to come back to it. */
+  checkpoint() {
+    return new Checkpoint(call("context_checkpoint", { context: this }).out);
+  }
+
+  /** Hold what was held at a checkpoint. */
+  rewind(checkpoint) {
+    call("context_rewind", { context: this, checkpoint });
+  }
+
+  /** Write what the context holds to a file. */
+  async save(path, { signal } = {}) {
+    await wait("context_save", { context: this, path }, { signal });
+  }
+
+  /** Hold what a context has saved. */
+  async load(path, { signal } = {}) {
+    await wait("context_load", { context: this, path }, { signal });
+  }
+
+  /** Use an adapter from now on, or none (null). */
+  setAdapter(adapter) {
+    call("context_set_adapter", { context: this, adapter: adapter ? handleOf(adapter) : 0 });
+  }
+
+  /** The most probable tokens where the last piece was chosen: {token, logprob}. */
+  logprobs() {
+    const { tokens, logprobs } = call("context_logprobs", { context: this }, { capacity: 32 });
+    return Array.from(tokens, (token, i) => ({ token, logprob: logprobs[i] }));
+  }
+
+  /** The model's logits behind the last token. @returns {Float32Array} */
+  logits() {
+    return call("context_logits", { context: this }, { capacity: 1 << 18 }).logits;
+  }
+
+  /** Sizes and times of the last generation, so far. */
+  stats() {
+    return call("context_stats", { context: this }).stats;
+  }
+}

@@ -1,0 +1,101 @@
+// Models: weights, tokenizer and chat template of one folder.
+import { call, wait } from "./calls.js";
+import { Adapter } from "./adapter.js";
+import { Context } from "./context.js";
+import { ENUMERATIONS } from "./declarations.js";
+import { Handle } from "./handle.js";
+
+const { add_special: ADD, parse_special: PARSE, skip_special: SKIP } = ENUMERATIONS.FLAGS;
+
+/** A loaded model. */
+export class Model extends Handle {
+  constructor(handle) {
+    super("model", handle);
+  }
+
+  /**
+   * Load a model's folder. Members of cow_mlx_model_params come in camel case.
+   * @param {string} path
+   * @param {{signal?: AbortSignal, progress?: (fraction: number, stage: string) => unknown}} [params]
+   */
+  static async load(path, { signal, progress, ...params } = {}) {
+    const stopped = signal && (() => !signal.aborted);
+    const watched = stopped && progress ? (...told) => progress(...told) !== false && stopped()
+      : progress ?? stopped;
+    const given = { path, params: { ...params, progress: watched } };
+    return new Model((await wait("model_load", given, { signal })).out);
+  }
+
+  /** The same on this thread, which waits. */
+  static loadSync(path, params) {
+    return new Model(call("model_load", { path, params }).out);
+  }
+
+  /** Tell what is in a folder without loading it: see cow_mlx_model_inspect(). */
+  static async inspect(path, { kvBits = 0 } = {}) {
+    return JSON.parse((await wait("model_inspect", { path, kv_bits: kvBits })).buffer);
+  }
+
+  /** See cow_mlx_model_info(). */
+  info() {
+    return JSON.parse(call("model_info", { model: this }, { capacity: 1 << 14 }).buffer);
+  }
+
+  /**
+   * Turn text into tokens.
+   * @param {string | Uint8Array} text
+   * @param {{addSpecial?: boolean, parseSpecial?: boolean}} [options]
+   * @returns {Int32Array}
+   */
+  tokenize(text, { addSpecial = false, parseSpecial = false } = {}) {
+    const flags = (addSpecial ? ADD : 0) | (parseSpecial ? PARSE : 0);
+    return call("model_tokenize", { model: this, text, flags }, { capacity: text.length + 16 }).tokens;
+  }
+
+  /**
+   * Turn tokens into text.
+   * @param {Int32Array | number[]} tokens
+   * @param {{skipSpecial?: boolean}} [options]
+   * @returns {string}
+   */
+  detokenize(tokens, { skipSpecial = false } = {}) {
+    return call("model_detokenize", { model: this, tokens, flags: skipSpecial ? SKIP : 0 }).buffer;
+  }
+
+  /** Whether a token ends a generation. */
+  isEnd(token) {
+    return call("model_is_end", { model: this, token }).out;
+  }
+
+  /**
+   * The tokens of a conversation, by the model's chat template.
+   * @param {object[]} messages  such as {role: "user", content: "Hello"}
+   * @param {object} [options]  as cow_mlx_model_chat_prompt() names them: tools, enable_thinking, ...
+   * @returns {Int32Array}
+   */
+  chatPrompt(messages, options) {
+    const given = { model: this, messages_json: JSON.stringify(messages), options_json: options };
+    return call("model_chat_prompt", given).tokens;
+  }
+
+  /**
+   * Turn texts into vectors. Members of cow_mlx_embed_params come in camel case.
+   * @param {string[]} texts
+   * @returns {Promise<Float32Array[]>}
+   */
+  async embed(texts, params) {
+    const given = { model: this, texts, params, rows: texts.length };
+    const { out, dims } = await wait("model_embed", given, { capacity: 4096 * texts.length });
+    return texts.map((_, i) => out.slice(i * dims, (i + 1) * dims));
+  }
+
+  /** Open a context. Members of cow_mlx_context_params come in camel case. */
+  context(params) {
+    return new Context(call("context_create", { model: this, params }).out);
+  }
+
+  /** Load a LoRA or DoRA adapter, which applies `scale` times. */
+  adapter(path, scale = 1) {
+    return new Adapter(call("adapter_load", { model: this, path, scale }).out);
+  }
+}

@@ -1,0 +1,95 @@
+// Programs: computations on arrays, checked once and run many times.
+import { NDArray } from "./array.js";
+import { call, wait } from "./calls.js";
+import { Handle } from "./handle.js";
+
+/** A program. */
+export class Program extends Handle {
+  #names;
+
+  constructor(handle) {
+    super("program", handle);
+  }
+
+  /** Make a program of its JSON, as an object or a text: see cow_mlx_program_create(). */
+  static create(json) {
+    const text = typeof json === "string" ? json : JSON.stringify(json);
+    return new Program(call("program_create", { json: text }).out);
+  }
+
+  /** See cow_mlx_program_info(). @param {Record<string, number>} [dimensions] */
+  info(dimensions) {
+    const given = { program: this, dimensions };
+    return JSON.parse(call("program_info", given, { capacity: 1 << 16 }).buffer);
+  }
+
+  /** Make another program of this one: see cow_mlx_program_derive(). */
+  derive(spec) {
+    return new Program(call("program_derive", { program: this, spec_json: JSON.stringify(spec) }).out);
+  }
+
+  /** The program of the gradients of an output; `value`: with the output itself in front. */
+  gradient(of, withRespectTo, { value = false } = {}) {
+    return this.derive({ gradient: { of, with_respect_to: withRespectTo, value } });
+  }
+
+  /** The program for many rows at a time: `axes` of inputs by their names. */
+  vectorize(axes, dimension) {
+    return this.derive({ vectorize: axes, ...(dimension === undefined ? {} : { dimension }) });
+  }
+
+  /** The program with inputs that are given once and for all. @param {Record<string, NDArray>} arrays */
+  bind(arrays) {
+    const handles = Object.entries(arrays).map(([name, array]) => [name, array.handle]);
+    return this.derive({ bind: Object.fromEntries(handles) });
+  }
+
+  /** The names of what a run takes, inputs and parameters, and of what it gives. */
+  get names() {
+    if (!this.#names) {
+      const { inputs, parameters, outputs } = this.info();
+      const named = (list) => list.map(({ name }) => name);
+      this.#names = { inputs: named([...inputs, ...parameters]), outputs: named(outputs) };
+    }
+    return this.#names;
+  }
+
+  /**
+   * Run the program. Inputs are arrays, typed arrays (used as they are, so leave them alone until
+   * the run has ended), numbers or {data, shape, dtype}; in a list, or by their names.
+   * @param {Array | Record<string, any>} inputs
+   * @param {{checkFinite?: boolean, donate?: number[], signal?: AbortSignal}} [options]
+   * @returns {Promise<any>}  arrays: in a list, or by their names, as the inputs were
+   */
+  async run(inputs, { signal, ...params } = {}) {
+    const { outputs } = await wait("program_run", this.#given(inputs, params), { signal });
+    return this.#results(inputs, outputs);
+  }
+
+  /** The same on this thread, which waits. */
+  runSync(inputs, params) {
+    return this.#results(inputs, call("program_run", this.#given(inputs, params)).outputs);
+  }
+
+  /** Begin a run, and return its arrays at once: `array.wait()` tells of its end. */
+  submit(inputs, params) {
+    return this.runSync(inputs, { ...params, submit: true });
+  }
+
+  #given(inputs, params) {
+    const { names } = this;
+    const list = Array.isArray(inputs) ? inputs : names.inputs.map((name) => inputs[name]);
+    return { program: this, inputs: list, outputs: names.outputs.length, params };
+  }
+
+  #results(inputs, handles) {
+    const arrays = handles.map((handle) => new NDArray(handle));
+    if (Array.isArray(inputs)) return arrays;
+    return Object.fromEntries(this.names.outputs.map((name, i) => [name, arrays[i]]));
+  }
+
+  /** End the runs that have begun or wait. */
+  cancel() {
+    call("program_cancel", { program: this });
+  }
+}

@@ -1,0 +1,46 @@
+// The runtime: it is started before all else, and stopped.
+import { call } from "./calls.js";
+import { native } from "./native.js";
+
+/** The runtime runs as long as one of these is open. */
+export class Runtime {
+  #isOpen = true;
+
+  /**
+   * Start the runtime, or count one start more.
+   * @param {object} [params]  members of cow_mlx_runtime_params in camel case: pythonHome, device,
+   *     memoryLimit, cacheLimit, log(level, message), logLevel, threads
+   */
+  constructor({ logLevel, ...params } = {}) {
+    const levels = { off: 0, warning: 1, info: 2 };
+    const given = { ...params, logLevel: levels[logLevel] ?? logLevel };
+    call("runtime_start", { params: Object.keys(params).length || logLevel ? given : undefined },
+      { keepsListener: true });
+  }
+
+  /** Undo the start. The last one frees all that is open. */
+  close() {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    call("runtime_stop");
+  }
+
+  [Symbol.dispose ?? Symbol.for("Symbol.dispose")]() {
+    this.close();
+  }
+}
+
+/** Versions, paths, the device, memory, open handles: see cow_mlx_runtime_info(). */
+export const runtimeInfo = () => JSON.parse(call("runtime_info").buffer);
+
+/** Give memory that is kept for reuse back to the system. */
+export const trimMemory = () => void call("memory_trim");
+
+/** The library's version. */
+export const version = () => native().version();
+
+/** The library's ABI; useLibrary() has compared it. */
+export const abiVersion = () => native().abi_version();
+
+/** All operations of programs: see cow_mlx_operations_info(). */
+export const operationsInfo = () => JSON.parse(call("operations_info", {}, { capacity: 1 << 18 }).buffer);

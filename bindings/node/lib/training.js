@@ -1,0 +1,92 @@
+// Trainings of programs and language models.
+import { Adapter } from "./adapter.js";
+import { NDArray } from "./array.js";
+import { call, wait } from "./calls.js";
+import { Handle } from "./handle.js";
+
+/**
+ * A training. Its params are members of cow_mlx_training_params in camel case, those of a fit of
+ * cow_mlx_fit_params; what is JSON there may be an object. Events are members of
+ * cow_mlx_training_event: {kind: "step", step: 10, loss: 0.5, ...}.
+ */
+export class Training extends Handle {
+  constructor(handle) {
+    super("training", handle);
+  }
+
+  /**
+   * Make a training of a program.
+   * @param {object} [params]  also `initial`: arrays by the names of parameters
+   */
+  static create(program, { initial, ...params } = {}) {
+    if (initial) {
+      params.initialNames = Object.keys(initial);
+      params.initialArrays = Object.values(initial);
+    }
+    return new Training(call("training_create", { program, params }).out);
+  }
+
+  /** Make a training of a language model: LoRA, DoRA or all weights, as `fineTune` says. */
+  static async forModel(model, params) {
+    return new Training((await wait("training_create_for_model", { model, params })).out);
+  }
+
+  /** Make a step on a batch: the program's inputs, in their order. @returns {Promise<object>} */
+  async step(inputs, { signal } = {}) {
+    return (await wait("training_step", { training: this, inputs }, { signal })).event;
+  }
+
+  /** The same on this thread, which waits. */
+  stepSync(inputs) {
+    return call("training_step", { training: this, inputs }).event;
+  }
+
+  /**
+   * Make steps until an end that params tell.
+   * @param {object} params  also `onEvent(event)`, which ends the fit by returning false; and
+   *     `nextBatch(step)`, which returns arrays, taken over by the training, or null for no more
+   */
+  async fit({ onEvent, signal, ...params }) {
+    await wait("training_fit", { training: this, params, on_event: onEvent }, { signal });
+  }
+
+  /** Loss, accuracy and perplexity on data. */
+  async evaluate({ signal, ...params }) {
+    return (await wait("training_evaluate", { training: this, params }, { signal })).event;
+  }
+
+  /** A parameter as it is now. */
+  parameter(name) {
+    return new NDArray(call("training_parameter", { training: this, name }).out);
+  }
+
+  /** See cow_mlx_training_info(). */
+  info() {
+    return JSON.parse(call("training_info", { training: this }, { capacity: 1 << 16 }).buffer);
+  }
+
+  /** Save the training, to go on later. */
+  async save(folder) {
+    await wait("training_save", { training: this, folder });
+  }
+
+  /** Go on where a training was saved. */
+  async load(folder) {
+    await wait("training_load", { training: this, folder });
+  }
+
+  /** What was trained of a language model so far, as an adapter. */
+  adapter() {
+    return new Adapter(call("training_adapter", { training: this }).out);
+  }
+
+  /** Write what was trained of a language model as mlx-lm reads it. */
+  async export(folder, options) {
+    await wait("training_export", { training: this, folder, options_json: options });
+  }
+
+  /** End the call that runs. */
+  cancel() {
+    call("training_cancel", { training: this });
+  }
+}

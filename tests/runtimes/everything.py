@@ -1,0 +1,97 @@
+"""What hosts/everything.* print in every language: the numbers that C gives for the same calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from support import signatures
+from support.library import Library
+
+PROMPT = "Once upon a time"
+MESSAGES = [{"role": "user", "content": "What is 3 + 4?"}]
+
+
+def expected(lib: Library, calf: int) -> dict[str, Any]:
+    """All that a host says, by its names for it."""
+    prompt = lib.tokenize(calf, PROMPT, flags=signatures.ADD_SPECIAL)
+    context = lib.context(calf, max_tokens=512)
+    greedy = lib.generate(context, prompt, max_tokens=24).text
+    answer = lib.chat(context, MESSAGES, max_tokens=40)
+    embedded = lib.embed(calf, ["fox", "frog"], pooling=signatures.POOLING_LAST, normalize=False)
+    return {
+        "versions": [True, 1, lib.info()["device"]],
+        "stages": True,
+        "inspected": True,
+        "tokens": prompt,
+        "text": PROMPT,
+        "ends": [False, True],
+        "embedded": [[len(row), rounded(row[0])] for row in embedded],
+        "candidates": 2,
+        **sampled(lib, context, prompt),
+        "logits": True,
+        "greedy": greedy,
+        "stats": [len(prompt), 24, 24],
+        "prompt": lib.chat_prompt(calf, MESSAGES),
+        "answer": answer.said(),
+        "end": "stop",
+        "polled": [True, True, True, True],
+        "trimmed": [2, 1, 2],
+        "held": [5, 5, 5],
+        **REFUSED,
+        **NUMBERS,
+        "adapted": True,
+        "logged": True,
+        "closed": "EHANDLE",
+        "stopped": "not_running",
+    }
+
+
+REFUSED = {
+    "refused": ["EINVAL", "out_of_range", "above 0 and at most 1", "context_begin"],
+    "unknown": "unknown_option",
+    "thrown": "mine",
+    "canceled": "AbortError",
+    "shape": "conflict",
+}
+
+# What arrays, programs and trainings give; of the gradient at w = (0.5, 0, -0.5) the errors are
+# (-2, 0), so that the loss is 4, and each slope -4 times the first row.
+NUMBERS = {
+    "arrays": ["float32", [2, 3], [2, 4, 6, 8, 10, 12], [1, 4, 2, 5, 3, 6], "int32"],
+    "file": ["sum", "turned"],
+    "viewed": [2, 4, 6, 8, 10, 12],
+    "operations": 293,
+    "gradient": [4, -4, -8, -12],
+    "bound": [True, 4],
+    "program": [],
+    "step": ["step", 1, 22.5],
+    "fit": [40, "end", True],
+    "resumed": 40,
+    "evaluated": True,
+}
+
+
+def sampled(lib: Library, context: int, prompt: Sequence[int]) -> dict[str, Any]:
+    """What the options of a generation make."""
+    lib.begin(
+        context,
+        prompt,
+        max_tokens=24,
+        temperature=0.8,
+        seed=7,
+        logprobs=2,
+        bias={prompt[1]: -1.0},
+        stop=["\n\n", "zebra"],
+    )
+    pieces = lib.drain(context)
+    return {
+        "generated": [piece.token for piece in pieces[:-1]],
+        "finish": "length",
+        "logprob": rounded(pieces[0].logprob),
+    }
+
+
+def rounded(number: float) -> float:
+    """To the digits that hosts print."""
+    return round(number * 1e4) / 1e4
