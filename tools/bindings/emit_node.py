@@ -7,6 +7,7 @@ parameters, a struct is written by its layout.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 
 from tools.bindings import hosts
@@ -15,6 +16,7 @@ from tools.bindings.header import Function, Header, Signature, Type
 
 # Every pointer is an address, which calls.js makes; what comes back as text is read at once.
 TEXT = Type("char", ("*",), True)
+GIVEN = ("piece", "stats", "training_event")  # structs that calls give
 
 
 def declarations(public: Header, generated: str) -> str:
@@ -64,6 +66,54 @@ def declarations(public: Header, generated: str) -> str:
             *table("ROLES", "What they are.", calls),
         ]
     )
+
+
+def types(public: Header, generated: str) -> str:
+    """The text of bindings/node/lib/types.js: objects that calls take and give, for TypeScript."""
+    groups, handles = hosts.enumerations(public), hosts.handle_members(public)
+    lines = [f"// {generated}", ""]
+    for layout in hosts.layouts(public):
+        members = [each for each in layout.members if is_shown(each, layout)]
+        takes = layout.name.endswith("_params")
+        if members and (takes or layout.name in GIVEN):
+            lines += ["/**", f" * @typedef {{object}} {camel(f'_{layout.name}')}"]
+            for each in members:
+                name = camel(each.name)
+                shown = f"[{name}]" if takes else name
+                kind = script_type(each, groups, takes)
+                own = ' | import("./handle.js").Handle' if each.name in handles else ""
+                lines.append(f" * @property {{{kind}{own}}} {shown}")
+            lines += [" */", ""]
+    return "\n".join([*lines, "export {};", ""])
+
+
+def is_shown(member: hosts.Member, layout: hosts.Layout) -> bool:
+    """Whether JavaScript has a member; others follow from what is given."""
+    counts = {each.count for each in layout.members}
+    return member.name not in {"struct_size", *counts} and member.kind != "pointer"
+
+
+def script_type(member: hosts.Member, groups: Mapping[str, Iterable[str]], takes: bool) -> str:
+    """The type of a member as TypeScript has it."""
+    if member.kind == "callback":
+        return "(...told: any[]) => any"
+    if member.kind == "string":  # an object stands for its JSON
+        return "string | object" if takes else "string"
+    if member.kind == "strings":
+        return "string[]"
+    if member.kind == "array":
+        return "ArrayLike<any>"
+    if member.enumeration:
+        values = " | ".join(f'"{value.lower()}"' for value in groups[member.enumeration])
+        return f"{values} | number" if takes else values
+    if member.type == "bool":
+        return "boolean"
+    return "number | bigint" if takes and member.type in ("size_t", "uint64_t") else "number"
+
+
+def camel(name: str) -> str:
+    """A name as JavaScript has it."""
+    return re.sub("_([a-z0-9])", lambda found: found[1].upper(), name)
 
 
 def table(name: str, about: str, entries: Mapping[str, object]) -> Iterable[str]:

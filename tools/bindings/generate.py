@@ -78,6 +78,7 @@ def generate() -> dict[Path, str]:
             public, from_public
         ),
         ROOT / "bindings/node/lib/declarations.js": emit_node.declarations(public, from_public),
+        ROOT / "bindings/node/lib/types.js": emit_node.types(public, from_public),
         ROOT / f"tools/abi/recorded/libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols": (
             "\n".join(symbols) + "\n"
         ),

@@ -18,13 +18,14 @@ function check(status) {
 export class NDArray extends Handle {
   #type;
 
+  /** @param {number} handle */
   constructor(handle) {
     super("array", handle);
   }
 
   /**
    * Make an array of elements, which are copied.
-   * @param {number | Array | ArrayBufferView | {data: object, shape?: number[], dtype?: string,
+   * @param {number | any[] | ArrayBufferView | {data: object, shape?: number[], dtype?: string,
    *     strides?: number[], offset?: number}} value  strides and offset are in elements
    * @param {{shape?: number[], dtype?: string}} [options]
    */
@@ -50,12 +51,18 @@ export class NDArray extends Handle {
     return this.#type;
   }
 
-  /** Such as "float32". */
+  /**
+   * Such as "float32".
+   * @returns {string}
+   */
   get dtype() {
     return this.#described().dtype;
   }
 
-  /** The size of each dimension. */
+  /**
+   * The size of each dimension.
+   * @returns {number[]}
+   */
   get shape() {
     return [...this.#described().shape];
   }
@@ -81,7 +88,10 @@ export class NDArray extends Handle {
     return tensor.data;
   }
 
-  /** The same, once they are there; this thread does not wait. */
+  /**
+   * The same, once they are there; this thread does not wait.
+   * @returns {Promise<any>}
+   */
   async values() {
     await this.wait();
     return this.read();
@@ -90,6 +100,9 @@ export class NDArray extends Handle {
   /**
    * Look at the elements where they are, without a copy: `look` is given a typed array, which is
    * empty afterwards. Not in Electron, whose memory is apart.
+   * @template T
+   * @param {(elements: any) => T} look
+   * @returns {T}
    */
   view(look) {
     const { dtype, shape } = this.#described();
@@ -108,7 +121,10 @@ export class NDArray extends Handle {
     }
   }
 
-  /** The element of an array that has one. */
+  /**
+   * The element of an array that has one.
+   * @returns {any}
+   */
   item() {
     if (sizeOf(this.shape) !== 1) refuse("item: shape", `[${this.shape}]`, "of one element");
     return this.read()[0];
@@ -129,20 +145,33 @@ export class NDArray extends Handle {
 
 const dataOf = (into) => (ArrayBuffer.isView(into) ? { data: into } : into);
 
-/** Load arrays of a safetensors file by their names, all of them if none are given. */
+/**
+ * Load arrays of a safetensors file by their names, all of them if none are given.
+ * @param {string} path
+ * @param {string[]} [names]
+ * @returns {Promise<Record<string, NDArray>>}
+ */
 export async function loadArrays(path, names) {
   const wanted = names ?? Object.keys((await arraysInfo(path)).tensors);
   const { arrays } = await wait("arrays_load", { path, names: wanted });
   return Object.fromEntries(wanted.map((name, i) => [name, new NDArray(arrays[i])]));
 }
 
-/** Save arrays by their names as a safetensors file. */
+/**
+ * Save arrays by their names as a safetensors file.
+ * @param {string} path
+ * @param {Record<string, NDArray>} arrays
+ */
 export async function saveArrays(path, arrays) {
   const names = Object.keys(arrays);
   await wait("arrays_save", { path, names, arrays: Object.values(arrays).map(handleOf) });
 }
 
-/** What a safetensors file holds: see cow_mlx_arrays_info(). */
+/**
+ * What a safetensors file holds: see cow_mlx_arrays_info().
+ * @param {string} path
+ * @returns {Promise<any>}
+ */
 export async function arraysInfo(path) {
   return JSON.parse((await wait("arrays_info", { path })).buffer);
 }

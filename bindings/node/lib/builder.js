@@ -8,6 +8,11 @@ export class Value {
   name;
   type;
 
+  /**
+   * @param {ProgramBuilder} builder
+   * @param {string} name
+   * @param {{dtype: string, shape: (number | string)[]}} [type]
+   */
   constructor(builder, name, type) {
     this.builder = builder;
     this.name = name;
@@ -45,19 +50,33 @@ export class ProgramBuilder {
   #unknown = [];
   #count = 0;
 
-  /** An input. @param {(number | string)[]} shape  sizes, and names of those that vary */
+  /**
+   * An input.
+   * @param {string} name
+   * @param {string} dtype
+   * @param {(number | string)[]} shape  sizes, and names of those that vary
+   */
   input(name, dtype, shape) {
     this.#inputs.push({ name: named(name, "input"), dtype, shape });
     return new Value(this, name, { dtype, shape });
   }
 
-  /** A parameter, which trainings train. @param {{init?: string | object}} [options] */
+  /**
+   * A parameter, which trainings train.
+   * @param {string} name
+   * @param {string} dtype
+   * @param {(number | string)[]} shape
+   * @param {{init?: string | object}} [options]
+   */
   parameter(name, dtype, shape, options) {
     this.#parameters.push({ name: named(name, "parameter"), dtype, shape, ...options });
     return new Value(this, name, { dtype, shape });
   }
 
-  /** Numbers that are part of the program: one, or lists of them. */
+  /**
+   * Numbers that are part of the program: one, or lists of them.
+   * @param {number | any[]} value
+   */
   constant(value, dtype = "float32") {
     const name = this.#fresh();
     this.#constants.push({ name, dtype, value });
@@ -78,7 +97,14 @@ export class ProgramBuilder {
     return this.nodes(operation, inputs, attributes, 1)[0];
   }
 
-  /** The same for an operation that has several results. @returns {Value[]} */
+  /**
+   * The same for an operation that has several results.
+   * @param {string} operation
+   * @param {(Value | number | null)[]} inputs
+   * @param {object} [attributes]
+   * @param {number} [results]
+   * @returns {Value[]}
+   */
   nodes(operation, inputs, attributes = {}, results = 1) {
     const beside = inputs.findLast?.((each) => each instanceof Value)
       ?? [...inputs].reverse().find((each) => each instanceof Value);
@@ -95,6 +121,7 @@ export class ProgramBuilder {
    * A function for operations that take one, such as while_loop: `write` is given a builder and a
    * value for each of `types`, and returns the results.
    * @param {{dtype: string, shape: (number | string)[]}[]} types
+   * @param {(builder: ProgramBuilder, ...values: Value[]) => Value | Value[]} write
    * @returns {string}  its name, for an attribute
    */
   function(types, write) {
@@ -108,7 +135,11 @@ export class ProgramBuilder {
     return name;
   }
 
-  /** Name a result of the program. */
+  /**
+   * Name a result of the program.
+   * @param {string} name
+   * @param {Value} value
+   */
   output(name, value) {
     named(name, "output");
     const own = this.#own.has(value.name) ? value : this.node("contiguous", [value]);
@@ -120,7 +151,10 @@ export class ProgramBuilder {
     this.#outputs.push(name);
   }
 
-  /** The program's JSON, as an object. */
+  /**
+   * The program's JSON, as an object.
+   * @returns {any}
+   */
   json() {
     return {
       inputs: this.#inputs, parameters: this.#parameters, constants: this.#constants,
@@ -136,7 +170,11 @@ export class ProgramBuilder {
     return Program.create(this.json());
   }
 
-  /** The dtype and shape of a value, as the library infers them. */
+  /**
+   * The dtype and shape of a value, as the library infers them.
+   * @param {Value} value
+   * @returns {{dtype: string, shape: (number | string)[]}}
+   */
   typeOf(value) {
     if (!value.type) {
       const unknown = this.#unknown.splice(0);

@@ -1,7 +1,20 @@
 // A conversation's answer, as events that come one after the other.
 import { call, wait } from "./calls.js";
 
-/** The events of one chat call on a context; see Context.chat(). */
+/**
+ * @typedef {object} ChatEvent
+ * @property {"text" | "reasoning" | "tool_call" | "end"} kind
+ * @property {string} text
+ * @property {string} name
+ * @property {string} finish
+ */
+
+/**
+ * The events of one chat call on a context; see Context.chat().
+ * @param {import("./handle.js").Handle} context
+ * @param {{messages: object[], chat?: object, params: object, signal?: AbortSignal}} given
+ * @returns {AsyncGenerator<ChatEvent, void, void>}
+ */
 export async function* chatEvents(context, { messages, chat, params, signal }) {
   const events = [];
   let wake = () => {};

@@ -4,8 +4,11 @@ import { chatEvents } from "./chat.js";
 import { STATUSES } from "./declarations.js";
 import { Handle } from "./handle.js";
 
+/** @typedef {{text: string} & import("./types.js").Piece} Piece */
+
 /** What a context held at one moment. */
 export class Checkpoint extends Handle {
+  /** @param {number} handle */
   constructor(handle) {
     super("checkpoint", handle);
   }
@@ -17,16 +20,24 @@ export class Checkpoint extends Handle {
  * cancels it. One call at a time runs on a context.
  */
 export class Context extends Handle {
+  /** @param {number} handle */
   constructor(handle) {
     super("context", handle);
   }
 
-  /** See cow_mlx_context_info(). */
+  /**
+   * See cow_mlx_context_info().
+   * @returns {any}
+   */
   info() {
     return JSON.parse(call("context_info", { context: this }).buffer);
   }
 
-  /** Process a prompt, and be ready to generate: see cow_mlx_context_begin(). */
+  /**
+   * Process a prompt, and be ready to generate: see cow_mlx_context_begin().
+   * @param {Int32Array | number[]} tokens
+   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal}} [options]
+   */
   async begin(tokens, { signal, ...params } = {}) {
     await wait("context_begin", { context: this, tokens, params }, { signal });
   }
@@ -34,13 +45,17 @@ export class Context extends Handle {
   /**
    * The next piece: {text, token, logprob, finish}; undefined at the end, where `finish` tells why.
    * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<Piece | undefined>}
    */
   async next({ signal } = {}) {
     const found = await wait("context_next", { context: this }, { signal, capacity: 256 });
     return this.#piece(found);
   }
 
-  /** The same on this thread, which waits. */
+  /**
+   * The same on this thread, which waits.
+   * @returns {Piece | undefined}
+   */
   nextSync() {
     return this.#piece(call("context_next", { context: this }, { capacity: 256 }));
   }
@@ -50,12 +65,17 @@ export class Context extends Handle {
     return status === STATUSES.DONE ? undefined : { text, ...piece };
   }
 
-  /** Why the last generation ended, such as "stop" or "length"; "none" before its end. */
+  /**
+   * Why the last generation ended, such as "stop" or "length"; "none" before its end.
+   * @type {string}
+   */
   finish = "none";
 
   /**
    * Process a prompt and generate: pieces, one after the other. A loop may be left early.
    * @param {Int32Array | number[]} tokens
+   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal}} [options]
+   * @returns {AsyncGenerator<Piece, void, void>}
    */
   async *generate(tokens, { signal, ...params } = {}) {
     await this.begin(tokens, { signal, ...params });
@@ -67,7 +87,8 @@ export class Context extends Handle {
    * Process a prompt and generate to the end in one call, which is quicker.
    * @param {Int32Array | number[]} tokens
    * @param {(text: string) => unknown} [onText]  false cancels
-   * @returns {Promise<object>}  sizes and times: members of cow_mlx_stats in camel case
+   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal}} [options]
+   * @returns {Promise<import("./types.js").Stats>}  sizes and times
    */
   async generateText(tokens, onText, { signal, ...params } = {}) {
     const given = { context: this, tokens, params, on_text: onText };
@@ -78,8 +99,9 @@ export class Context extends Handle {
    * Answer a conversation: events {kind: "text" | "reasoning" | "tool_call" | "end", text, name,
    * finish}, one after the other. A loop that is left early cancels the answer.
    * @param {object[]} messages
-   * @param {object} [options]  of the generation, and `chat`: options of the template, as
-   *     cow_mlx_model_chat_prompt() names them
+   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal, chat?: object}} [options]  of the
+   *     generation, and `chat`: options of the template, as cow_mlx_model_chat_prompt() names them
+   * @returns {AsyncGenerator<import("./chat.js").ChatEvent, void, void>}
    */
   chat(messages, { chat, signal, ...params } = {}) {
     return chatEvents(this, { messages, chat, params, signal });
@@ -99,7 +121,10 @@ export class Context extends Handle {
     return call("context_poll", given, { accepts }).status === STATUSES.OK;
   }
 
-  /** A file descriptor that is readable while next() would not block. */
+  /**
+   * A file descriptor that is readable while next() would not block.
+   * @returns {number}
+   */
   wakeFd() {
     return call("context_wake_fd", { context: this }).out;
   }
@@ -119,17 +144,30 @@ export class Context extends Handle {
     call("context_reset", { context: this });
   }
 
-  /** The tokens that the cache holds. */
+  /**
+   * The tokens that the cache holds.
+   * @returns {Int32Array}
+   */
   tokens() {
     return call("context_tokens", { context: this }).tokens;
   }
 
-  /** Drop the last tokens. @returns {Promise<number>}  how many were dropped */
+  /**
+   * Drop the last tokens.
+   * @param {number} count
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<number>}  how many were dropped
+   */
   async trimEnd(count, { signal } = {}) {
     return (await wait("context_trim_end", { context: this, count }, { signal })).trimmed;
   }
 
-  /** Drop the first tokens. @returns {Promise<number>}  how many were dropped */
+  /**
+   * Drop the first tokens.
+   * @param {number} count
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<number>}  how many were dropped
+   */
   async trimFront(count, { signal } = {}) {
     return (await wait("context_trim_front", { context: this, count }, { signal })).trimmed;
   }
@@ -139,27 +177,44 @@ export class Context extends Handle {
     return new Checkpoint(call("context_checkpoint", { context: this }).out);
   }
 
-  /** Hold what was held at a checkpoint. */
+  /**
+   * Hold what was held at a checkpoint.
+   * @param {Checkpoint} checkpoint
+   */
   rewind(checkpoint) {
     call("context_rewind", { context: this, checkpoint });
   }
 
-  /** Write what the context holds to a file. */
+  /**
+   * Write what the context holds to a file.
+   * @param {string} path
+   * @param {{signal?: AbortSignal}} [options]
+   */
   async save(path, { signal } = {}) {
     await wait("context_save", { context: this, path }, { signal });
   }
 
-  /** Hold what a context has saved. */
+  /**
+   * Hold what a context has saved.
+   * @param {string} path
+   * @param {{signal?: AbortSignal}} [options]
+   */
   async load(path, { signal } = {}) {
     await wait("context_load", { context: this, path }, { signal });
   }
 
-  /** Use an adapter from now on, or none (null). */
+  /**
+   * Use an adapter from now on, or none (null).
+   * @param {import("./adapter.js").Adapter | null} adapter
+   */
   setAdapter(adapter) {
     call("context_set_adapter", { context: this, adapter: adapter ? handleOf(adapter) : 0 });
   }
 
-  /** The most probable tokens where the last piece was chosen: {token, logprob}. */
+  /**
+   * The most probable tokens where the last piece was chosen.
+   * @returns {{token: number, logprob: number}[]}
+   */
   logprobs() {
     const { tokens, logprobs } = call("context_logprobs", { context: this }, { capacity: 32 });
     return Array.from(tokens, (token, i) => ({ token, logprob: logprobs[i] }));
@@ -170,7 +225,10 @@ export class Context extends Handle {
     return call("context_logits", { context: this }, { capacity: 1 << 18 }).logits;
   }
 
-  /** Sizes and times of the last generation, so far. */
+  /**
+   * Sizes and times of the last generation, so far.
+   * @returns {import("./types.js").Stats}
+   */
   stats() {
     return call("context_stats", { context: this }).stats;
   }

@@ -19,13 +19,20 @@ export class Handle {
   #kind;
   #handle;
 
+  /**
+   * @param {string} kind
+   * @param {number} handle
+   */
   constructor(kind, handle) {
     this.#kind = kind;
     this.#handle = handle;
     forgotten.register(this, [kind, handle], this);
   }
 
-  /** The number that the library knows it by. */
+  /**
+   * The number that the library knows it by.
+   * @returns {number}
+   */
   get handle() {
     if (this.#handle === 0) {
       throw new CowMlxError("EHANDLE", `this ${this.#kind} is closed`, "unknown_handle");

@@ -9,6 +9,7 @@ const { add_special: ADD, parse_special: PARSE, skip_special: SKIP } = ENUMERATI
 
 /** A loaded model. */
 export class Model extends Handle {
+  /** @param {number} handle */
   constructor(handle) {
     super("model", handle);
   }
@@ -16,7 +17,9 @@ export class Model extends Handle {
   /**
    * Load a model's folder. Members of cow_mlx_model_params come in camel case.
    * @param {string} path
-   * @param {{signal?: AbortSignal, progress?: (fraction: number, stage: string) => unknown}} [params]
+   * @param {import("./types.js").ModelParams & {signal?: AbortSignal}} [params]  `progress` is given the part that is done and the
+   *     stage, and returns false to end the loading
+   * @returns {Promise<Model>}
    */
   static async load(path, { signal, progress, ...params } = {}) {
     const stopped = signal && (() => !signal.aborted);
@@ -26,17 +29,29 @@ export class Model extends Handle {
     return new Model((await wait("model_load", given, { signal })).out);
   }
 
-  /** The same on this thread, which waits. */
+  /**
+   * The same on this thread, which waits.
+   * @param {string} path
+   * @param {import("./types.js").ModelParams} [params]
+   */
   static loadSync(path, params) {
     return new Model(call("model_load", { path, params }).out);
   }
 
-  /** Tell what is in a folder without loading it: see cow_mlx_model_inspect(). */
+  /**
+   * Tell what is in a folder without loading it: see cow_mlx_model_inspect().
+   * @param {string} path
+   * @param {{kvBits?: number}} [options]
+   * @returns {Promise<any>}
+   */
   static async inspect(path, { kvBits = 0 } = {}) {
     return JSON.parse((await wait("model_inspect", { path, kv_bits: kvBits })).buffer);
   }
 
-  /** See cow_mlx_model_info(). */
+  /**
+   * See cow_mlx_model_info().
+   * @returns {any}
+   */
   info() {
     return JSON.parse(call("model_info", { model: this }, { capacity: 1 << 14 }).buffer);
   }
@@ -62,7 +77,11 @@ export class Model extends Handle {
     return call("model_detokenize", { model: this, tokens, flags: skipSpecial ? SKIP : 0 }).buffer;
   }
 
-  /** Whether a token ends a generation. */
+  /**
+   * Whether a token ends a generation.
+   * @param {number} token
+   * @returns {boolean}
+   */
   isEnd(token) {
     return call("model_is_end", { model: this, token }).out;
   }
@@ -81,6 +100,7 @@ export class Model extends Handle {
   /**
    * Turn texts into vectors. Members of cow_mlx_embed_params come in camel case.
    * @param {string[]} texts
+   * @param {import("./types.js").EmbedParams} [params]
    * @returns {Promise<Float32Array[]>}
    */
   async embed(texts, params) {
@@ -89,12 +109,18 @@ export class Model extends Handle {
     return texts.map((_, i) => out.slice(i * dims, (i + 1) * dims));
   }
 
-  /** Open a context. Members of cow_mlx_context_params come in camel case. */
+  /**
+   * Open a context. Members of cow_mlx_context_params come in camel case.
+   * @param {import("./types.js").ContextParams} [params]
+   */
   context(params) {
     return new Context(call("context_create", { model: this, params }).out);
   }
 
-  /** Load a LoRA or DoRA adapter, which applies `scale` times. */
+  /**
+   * Load a LoRA or DoRA adapter, which applies `scale` times.
+   * @param {string} path
+   */
   adapter(path, scale = 1) {
     return new Adapter(call("adapter_load", { model: this, path, scale }).out);
   }

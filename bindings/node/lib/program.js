@@ -7,44 +7,69 @@ import { Handle } from "./handle.js";
 export class Program extends Handle {
   #names;
 
+  /** @param {number} handle */
   constructor(handle) {
     super("program", handle);
   }
 
-  /** Make a program of its JSON, as an object or a text: see cow_mlx_program_create(). */
+  /**
+   * Make a program of its JSON, as an object or a text: see cow_mlx_program_create().
+   * @param {string | object} json
+   */
   static create(json) {
     const text = typeof json === "string" ? json : JSON.stringify(json);
     return new Program(call("program_create", { json: text }).out);
   }
 
-  /** See cow_mlx_program_info(). @param {Record<string, number>} [dimensions] */
+  /**
+   * See cow_mlx_program_info().
+   * @param {Record<string, number>} [dimensions]
+   * @returns {any}
+   */
   info(dimensions) {
     const given = { program: this, dimensions };
     return JSON.parse(call("program_info", given, { capacity: 1 << 16 }).buffer);
   }
 
-  /** Make another program of this one: see cow_mlx_program_derive(). */
+  /**
+   * Make another program of this one: see cow_mlx_program_derive().
+   * @param {object} spec
+   */
   derive(spec) {
     return new Program(call("program_derive", { program: this, spec_json: JSON.stringify(spec) }).out);
   }
 
-  /** The program of the gradients of an output; `value`: with the output itself in front. */
+  /**
+   * The program of the gradients of an output; `value`: with the output itself in front.
+   * @param {string} of
+   * @param {string[]} withRespectTo
+   */
   gradient(of, withRespectTo, { value = false } = {}) {
     return this.derive({ gradient: { of, with_respect_to: withRespectTo, value } });
   }
 
-  /** The program for many rows at a time: `axes` of inputs by their names. */
+  /**
+   * The program for many rows at a time: `axes` of inputs by their names.
+   * @param {Record<string, number | null>} axes
+   * @param {string} [dimension]
+   */
   vectorize(axes, dimension) {
     return this.derive({ vectorize: axes, ...(dimension === undefined ? {} : { dimension }) });
   }
 
-  /** The program with inputs that are given once and for all. @param {Record<string, NDArray>} arrays */
+  /**
+   * The program with inputs that are given once and for all.
+   * @param {Record<string, NDArray>} arrays
+   */
   bind(arrays) {
     const handles = Object.entries(arrays).map(([name, array]) => [name, array.handle]);
     return this.derive({ bind: Object.fromEntries(handles) });
   }
 
-  /** The names of what a run takes, inputs and parameters, and of what it gives. */
+  /**
+   * The names of what a run takes, inputs and parameters, and of what it gives.
+   * @returns {{inputs: string[], outputs: string[]}}
+   */
   get names() {
     if (!this.#names) {
       const { inputs, parameters, outputs } = this.info();
@@ -57,8 +82,8 @@ export class Program extends Handle {
   /**
    * Run the program. Inputs are arrays, typed arrays (used as they are, so leave them alone until
    * the run has ended), numbers or {data, shape, dtype}; in a list, or by their names.
-   * @param {Array | Record<string, any>} inputs
-   * @param {{checkFinite?: boolean, donate?: number[], signal?: AbortSignal}} [options]
+   * @param {any[] | Record<string, any>} inputs
+   * @param {import("./types.js").RunParams & {signal?: AbortSignal}} [options]
    * @returns {Promise<any>}  arrays: in a list, or by their names, as the inputs were
    */
   async run(inputs, { signal, ...params } = {}) {
@@ -66,12 +91,22 @@ export class Program extends Handle {
     return this.#results(inputs, outputs);
   }
 
-  /** The same on this thread, which waits. */
+  /**
+   * The same on this thread, which waits.
+   * @param {any[] | Record<string, any>} inputs
+   * @param {import("./types.js").RunParams} [params]
+   * @returns {any}
+   */
   runSync(inputs, params) {
     return this.#results(inputs, call("program_run", this.#given(inputs, params)).outputs);
   }
 
-  /** Begin a run, and return its arrays at once: `array.wait()` tells of its end. */
+  /**
+   * Begin a run, and return its arrays at once: `array.wait()` tells of its end.
+   * @param {any[] | Record<string, any>} inputs
+   * @param {import("./types.js").RunParams} [params]
+   * @returns {any}
+   */
   submit(inputs, params) {
     return this.runSync(inputs, { ...params, submit: true });
   }

@@ -8,8 +8,8 @@ export class Runtime {
 
   /**
    * Start the runtime, or count one start more.
-   * @param {object} [params]  members of cow_mlx_runtime_params in camel case: pythonHome, device,
-   *     memoryLimit, cacheLimit, log(level, message), logLevel, threads
+   * @param {Omit<import("./types.js").RuntimeParams, "logLevel"> & {logLevel?: "off" | "warning" | "info" | number}}
+   *     [params]  members of cow_mlx_runtime_params in camel case; `log` is given level and message
    */
   constructor({ logLevel, ...params } = {}) {
     const levels = { off: 0, warning: 1, info: 2 };
@@ -30,17 +30,29 @@ export class Runtime {
   }
 }
 
-/** Versions, paths, the device, memory, open handles: see cow_mlx_runtime_info(). */
+/**
+ * Versions, paths, the device, memory, open handles: see cow_mlx_runtime_info().
+ * @returns {any}
+ */
 export const runtimeInfo = () => JSON.parse(call("runtime_info").buffer);
 
 /** Give memory that is kept for reuse back to the system. */
 export const trimMemory = () => void call("memory_trim");
 
-/** The library's version. */
+/**
+ * The library's version.
+ * @returns {string}
+ */
 export const version = () => native().version();
 
-/** The library's ABI; useLibrary() has compared it. */
+/**
+ * The library's ABI; useLibrary() has compared it.
+ * @returns {number}
+ */
 export const abiVersion = () => native().abi_version();
 
-/** All operations of programs: see cow_mlx_operations_info(). */
+/**
+ * All operations of programs: see cow_mlx_operations_info().
+ * @returns {any}
+ */
 export const operationsInfo = () => JSON.parse(call("operations_info", {}, { capacity: 1 << 18 }).buffer);

@@ -10,13 +10,16 @@ import { Handle } from "./handle.js";
  * cow_mlx_training_event: {kind: "step", step: 10, loss: 0.5, ...}.
  */
 export class Training extends Handle {
+  /** @param {number} handle */
   constructor(handle) {
     super("training", handle);
   }
 
   /**
    * Make a training of a program.
-   * @param {object} [params]  also `initial`: arrays by the names of parameters
+   * @param {import("./program.js").Program} program
+   * @param {import("./types.js").TrainingParams & {initial?: Record<string, NDArray>}} [params]  `initial`: arrays
+   *     by the names of parameters
    */
   static create(program, { initial, ...params } = {}) {
     if (initial) {
@@ -26,51 +29,81 @@ export class Training extends Handle {
     return new Training(call("training_create", { program, params }).out);
   }
 
-  /** Make a training of a language model: LoRA, DoRA or all weights, as `fineTune` says. */
+  /**
+   * Make a training of a language model: LoRA, DoRA or all weights, as `fineTune` says.
+   * @param {import("./model.js").Model} model
+   * @param {import("./types.js").TrainingParams} [params]
+   */
   static async forModel(model, params) {
     return new Training((await wait("training_create_for_model", { model, params })).out);
   }
 
-  /** Make a step on a batch: the program's inputs, in their order. @returns {Promise<object>} */
+  /**
+   * Make a step on a batch: the program's inputs, in their order.
+   * @param {any[]} inputs
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<import("./types.js").TrainingEvent>}
+   */
   async step(inputs, { signal } = {}) {
     return (await wait("training_step", { training: this, inputs }, { signal })).event;
   }
 
-  /** The same on this thread, which waits. */
+  /**
+   * The same on this thread, which waits.
+   * @param {any[]} inputs
+   * @returns {import("./types.js").TrainingEvent}
+   */
   stepSync(inputs) {
     return call("training_step", { training: this, inputs }).event;
   }
 
   /**
    * Make steps until an end that params tell.
-   * @param {object} params  also `onEvent(event)`, which ends the fit by returning false; and
+   * @param {import("./types.js").FitParams & {onEvent?: (event: import("./types.js").TrainingEvent) => unknown,
+   *     signal?: AbortSignal}} params  also `onEvent(event)`, which ends the fit by returning false; and
    *     `nextBatch(step)`, which returns arrays, taken over by the training, or null for no more
    */
   async fit({ onEvent, signal, ...params }) {
     await wait("training_fit", { training: this, params, on_event: onEvent }, { signal });
   }
 
-  /** Loss, accuracy and perplexity on data. */
+  /**
+   * Loss, accuracy and perplexity on data.
+   * @param {import("./types.js").FitParams & {signal?: AbortSignal}} params
+   * @returns {Promise<import("./types.js").TrainingEvent>}
+   */
   async evaluate({ signal, ...params }) {
     return (await wait("training_evaluate", { training: this, params }, { signal })).event;
   }
 
-  /** A parameter as it is now. */
+  /**
+   * A parameter as it is now.
+   * @param {string} name
+   */
   parameter(name) {
     return new NDArray(call("training_parameter", { training: this, name }).out);
   }
 
-  /** See cow_mlx_training_info(). */
+  /**
+   * See cow_mlx_training_info().
+   * @returns {any}
+   */
   info() {
     return JSON.parse(call("training_info", { training: this }, { capacity: 1 << 16 }).buffer);
   }
 
-  /** Save the training, to go on later. */
+  /**
+   * Save the training, to go on later.
+   * @param {string} folder
+   */
   async save(folder) {
     await wait("training_save", { training: this, folder });
   }
 
-  /** Go on where a training was saved. */
+  /**
+   * Go on where a training was saved.
+   * @param {string} folder
+   */
   async load(folder) {
     await wait("training_load", { training: this, folder });
   }
@@ -80,7 +113,11 @@ export class Training extends Handle {
     return new Adapter(call("training_adapter", { training: this }).out);
   }
 
-  /** Write what was trained of a language model as mlx-lm reads it. */
+  /**
+   * Write what was trained of a language model as mlx-lm reads it.
+   * @param {string} folder
+   * @param {object} [options]
+   */
   async export(folder, options) {
     await wait("training_export", { training: this, folder, options_json: options });
   }
