@@ -1,8 +1,9 @@
 """Training steps of a language model: training.py SIDE MODEL LINES KIND CHECKPOINT.
 
 SIDE is "library" or "mlx-lm", KIND "lora" or "full". Each line, a number of steps, is answered by
-tokens/s of the steps behind the first three, peak memory in bytes and the last loss. mlx-lm's
-trainer is used as it comes, but for the BLAS, which is the library's.
+tokens/s of the steps behind the first three, by the clock and by processor time of all threads,
+peak memory in bytes and the last loss. mlx-lm's trainer is used as it comes, but for the BLAS,
+which is the library's.
 """
 
 import contextlib
@@ -27,9 +28,18 @@ class Clock:
     def __init__(self):
         self.times, self.targets, self.losses, self.peak = [], [], [], 0
 
-    def rate(self):
-        """Tokens/s of the steps that count."""
-        return sum(self.targets[WARM:]) / (self.times[-1] - self.times[WARM - 1])
+    def note(self, targets, loss, peak):
+        """Note a step."""
+        self.times.append((time.perf_counter(), time.process_time()))
+        self.targets.append(targets)
+        self.losses.append(loss)
+        self.peak = peak
+
+    def rates(self):
+        """Tokens/s, and tokens in a second of processor time, of the steps that count."""
+        begun, ended = self.times[WARM - 1], self.times[-1]
+        took = [last - first for first, last in zip(begun, ended, strict=True)]
+        return [sum(self.targets[WARM:]) / each for each in took]
 
 
 def library(model, lines, kind, checkpoint):
@@ -55,10 +65,7 @@ def library(model, lines, kind, checkpoint):
         def hear(event, _):
             told = event.contents
             if told.kind == abi.TRAINING_STEP:
-                clock.times.append(time.perf_counter())
-                clock.targets.append(told.targets)
-                clock.losses.append(told.loss)
-                clock.peak = told.peak_memory
+                clock.note(told.targets, told.loss, told.peak_memory)
             return True
 
         params = lib.params(
@@ -117,10 +124,7 @@ def mlx_lm(model, lines, kind, checkpoint):
         class Told:
             def on_train_loss_report(self, info):
                 """Note a step."""
-                clock.times.append(time.perf_counter())
-                clock.targets.append(BATCH * (WINDOW - 1))
-                clock.losses.append(info["train_loss"])
-                clock.peak = mx.get_peak_memory()
+                clock.note(BATCH * (WINDOW - 1), info["train_loss"], mx.get_peak_memory())
 
         trainer.train(
             network,
@@ -150,4 +154,4 @@ with contextlib.redirect_stdout(sys.stderr):
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         clock = run(int(line))
-        print(clock.rate(), clock.peak, clock.losses[-1], file=answers, flush=True)
+        print(*clock.rates(), clock.peak, clock.losses[-1], file=answers, flush=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import mlx.core as mx
 
-from cowmlx.accelerate import angles, kernels
+from cowmlx.accelerate import angles, kernels, trained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ _scope = _Scope()
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """While a training issues operations, they are mlx's own.
+    """While a training issues operations, they are mlx's own, or those of ``trained``.
 
-    Kernels leave their gradients to these, so that each would be computed twice.
+    Kernels leave their gradients to mlx's, so that each would be computed twice.
     """
     before, _scope.plain = _scope.plain, True
     try:
@@ -50,6 +50,8 @@ def rms_norm(x: mx.array, weight: mx.array | None, eps: float, *, stream: Any = 
     if _takes(stream, x) and _is_vector(weight):
         made: mx.array = kernels.module().rms_norm(x, weight, eps)
         return made
+    if _is_trained(stream, x, weight):
+        return trained.rms_norm(x, weight, eps)
     return mx.fast.rms_norm(x, weight, eps, stream=stream)
 
 
@@ -81,7 +83,8 @@ def rope(
 ) -> mx.array:
     """As ``mlx.core.fast.rope``; layers that ask for the same angles share them."""
     fits = a.ndim >= 3 and 0 < dims <= a.shape[-1] and dims % 2 == 0
-    if _takes(stream, a) and fits and (base is None) != (freqs is None):
+    is_taken = _takes(stream, a) or _is_trained(stream, a)
+    if is_taken and fits and (base is None) != (freqs is None):
         turned = angles.shared(dims, base, freqs, scale).get(offset, a.shape[-2])
         if turned.shape[0] in (1, a.shape[0]):
             made: mx.array = kernels.module().rotate(a, turned, traditional=traditional)
@@ -107,6 +110,8 @@ def scaled_dot_product_attention(
     if not others and _takes(stream, q, k, v) and q.ndim == 4 and _is_mask(mask):
         made: mx.array = kernels.module().attention(q, k, v, scale=scale, mask=mask, sinks=sinks)
         return made
+    if sinks is None and not others and _is_trained(stream, q, k, v) and q.ndim == 4:
+        return trained.attention(q, k, v, scale, mask)
     return mx.fast.scaled_dot_product_attention(
         q, k, v, scale=scale, mask=mask, sinks=sinks, stream=stream, **others
     )
@@ -136,7 +141,11 @@ def packed_attention(
 
 def gated(gate: mx.array, up: mx.array, activation: str) -> mx.array | None:
     """Return activation(gate) * up, or None where kernels do not take them."""
-    if not _takes(None, gate, up) or gate.shape != up.shape or not gate.ndim:
+    if gate.shape != up.shape or not gate.ndim:
+        return None
+    if activation == "silu" and _is_trained(None, gate, up):
+        return trained.swiglu(gate, up)
+    if not _takes(None, gate, up):
         return None
     made: mx.array = kernels.module().gate(gate, up, activation=activation)
     return made
@@ -147,6 +156,13 @@ def _takes(stream: Any, *arrays: mx.array) -> bool:
     if _scope.plain or stream is not None or mx.default_device().type != mx.cpu:
         return False
     return all(array.dtype in _FLOATS and array.ndim for array in arrays)
+
+
+def _is_trained(stream: Any, *arrays: mx.array | None) -> bool:
+    """Whether there are gradients of our own for arrays of these types."""
+    if not _scope.plain or stream is not None:
+        return False
+    return trained.takes(*(array for array in arrays if array is not None))
 
 
 def _is_vector(array: mx.array | None) -> bool:

@@ -73,7 +73,7 @@ struct Recurrence {
   int64_t out_stride;
 };
 
-enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared };
+enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared, Sigmoid };
 
 struct Table {
   const char* name; /* "portable", "avx2", "avx512", "avx512vnni", "neon" */

@@ -35,6 +35,7 @@ ACTIVATIONS = {
     "gelu_tanh": lambda z: z / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))),
     "relu": lambda z: np.maximum(z, 0),
     "relu2": lambda z: np.maximum(z, 0) ** 2,
+    "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
 }
 
 
@@ -105,7 +106,8 @@ def test_activations_far_from_zero(activation):
     found = exact(MODULE.gate(x, activation=activation))
     assert np.allclose(found, wanted, rtol=1e-6 if activation != "gelu" else 5e-6, atol=2e-7)
     ends = MODULE.gate(mx.array([-1e4, 1e4, 0.0]), activation=activation).tolist()
-    assert ends == [0.0, 1e8 if activation == "relu2" else 1e4, 0.0]
+    wanted = {"relu2": [0.0, 1e8, 0.0], "sigmoid": [0.0, 1.0, 0.5]}
+    assert ends == wanted.get(activation, [0.0, 1e4, 0.0])
 
 
 def test_rows_are_the_same_alone_and_beside_others():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.accelerate import trained
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
@@ -33,6 +35,8 @@ def logits_of(network: Module, batch: TokenBatch) -> mx.array:
 
 def cross_entropy(logits: mx.array, batch: TokenBatch) -> mx.array:
     """Return (B, T - 1) float32: minus the log-probability of each token but the first."""
+    if trained.takes(logits):
+        return trained.cross_entropy(logits, batch.tokens[:, 1:])
     wanted = batch.tokens[:, 1:, None]
     chosen = mx.take_along_axis(logits, wanted, axis=-1).squeeze(-1)
     return mx.logsumexp(logits, axis=-1) - chosen

@@ -6,6 +6,7 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.utils import tree_flatten
 
+from cowmlx.accelerate import kernels, single
 from cowmlx.accelerate.device import take_out
 from cowmlx.accelerate.form import is_packed
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, OutOfRange, Unsupported
@@ -59,6 +60,8 @@ def make(model: Model, options: LanguageOptions) -> Any:
     if model.form.on_cpu:
         _widen(net)
         unpacked.replace(net)
+        if kernels.available():
+            single.replace(net)
     net.freeze()
     if options.kind == FULL:
         _unfreeze(net, options)

@@ -19,6 +19,7 @@ COWMLX_INLINE F tanh(F x) {
 
 /* x / (1 + e^-x) (arXiv 1702.03118) */
 COWMLX_INLINE F silu(F x) { return x / (set(1.0f) + exp(negative(x))); }
+COWMLX_INLINE F sigmoid(F x) { return set(1.0f) / (set(1.0f) + exp(negative(x))); }
 
 /* x times the normal distribution function of x (arXiv 1606.08415). For a >= 0 that function of -a
  * is e^(-a²/2) R(a); R is fitted, within 5e-8 of it, as a polynomial of t = 1 / (1 + a/4). So small

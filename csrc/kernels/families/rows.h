@@ -88,6 +88,8 @@ COWMLX_KERNEL void gate(Activation activation, const float* gate, const float* u
         F positive = max(zero(), x);
         return positive * positive;
       });
+    case Activation::Sigmoid:
+      return gate_with(gate, up, n, y, [](F x) { return sigmoid(x); });
   }
 }
 

@@ -118,6 +118,8 @@ mx::array plain_activation(Activation activation, const mx::array& x, mx::Stream
       return mx::maximum(x, number(0), stream);
     case Activation::ReluSquared:
       return mx::square(mx::maximum(x, number(0), stream), stream);
+    case Activation::Sigmoid:
+      return mx::sigmoid(x, stream);
   }
   return x;
 }
@@ -236,8 +238,9 @@ Activation activation_of(const std::string& name) {
   if (name == "gelu_tanh") return Activation::GeluTanh;
   if (name == "relu") return Activation::Relu;
   if (name == "relu2") return Activation::ReluSquared;
+  if (name == "sigmoid") return Activation::Sigmoid;
   throw std::invalid_argument("activation is \"" + name +
-                              "\"; it can be silu, gelu, gelu_tanh, relu or relu2");
+                              "\"; it can be silu, gelu, gelu_tanh, relu, relu2 or sigmoid");
 }
 
 mx::array gate(const mx::array& x, const std::optional<mx::array>& up,
@@ -302,7 +305,7 @@ Raises:
 Args:
     gate: (..., N) float32, float16 or bfloat16; computed as float32.
     up: of the same shape, or None for ones.
-    activation: silu, gelu, gelu_tanh (its approximation), relu or relu2 (its square).
+    activation: silu, gelu, gelu_tanh (its approximation), relu, relu2 (its square) or sigmoid.
     stream: of the CPU.
 
 Raises:
