@@ -9,6 +9,7 @@ from cowmlx.training.language import reading
 from cowmlx.training.language.data import DataOptions
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
+from cowmlx.training.language.token_inputs import TokenInputs
 from cowmlx.training.options import Flag, out_of_range, wrong_type
 from cowmlx.training.training import Settings, Training
 
@@ -58,7 +59,8 @@ def _made(
 ) -> Generator[None, None, Trainee]:
     model.read_weights()
     objective = yield from LanguageObjective.steps(model, wanted)
-    return Trainee.of(Training(objective, settings), None, params)
+    inputs = TokenInputs(model)
+    return Trainee.of(Training(objective, settings), inputs, params, takes_lines=True)
 
 
 def _with_own(given: object, place: str, own: dict[str, Any]) -> dict[str, Any]:
@@ -84,16 +86,15 @@ def require_lines(params: dict[str, Any]) -> None:
     """Check that data are lines.
 
     Raises:
-        InvalidArgument: there are arrays, no lines, or twice.
+        InvalidArgument: there are arrays to evaluate on, no lines, or twice.
     """
-    for name in ("inputs", "validation"):
-        if params[name]:
-            raise InvalidArgument(
-                f"{name} are arrays, but a language model is trained on lines or lines_file",
-                reason="conflict",
-                argument=name,
-                other="lines",
-            )
+    if params["validation"]:
+        raise InvalidArgument(
+            "validation are arrays, but there are none as inputs: use validation_lines",
+            reason="conflict",
+            argument="validation",
+            other="validation_lines",
+        )
     for one, other in (("lines", "lines_file"), ("validation_lines", "validation_file")):
         if params[one] is not None and params[other] is not None:
             raise InvalidArgument(
@@ -104,12 +105,14 @@ def require_lines(params: dict[str, Any]) -> None:
             )
     if params["lines"] is None and params["lines_file"] is None:
         raise InvalidArgument(
-            "there are no data: lines and lines_file are NULL", reason="missing", argument="lines"
+            "there are no data: lines and lines_file are NULL, and so are inputs and next_batch",
+            reason="missing",
+            argument="lines",
         )
 
 
 def require_no_lines(params: dict[str, Any]) -> None:
-    """Check that data of a program are no lines.
+    """Check that data that are arrays are no lines as well.
 
     Raises:
         InvalidArgument: there are lines.
@@ -117,7 +120,7 @@ def require_no_lines(params: dict[str, Any]) -> None:
     for name in _LINES:
         if params[name] is not None:
             raise InvalidArgument(
-                f"{name} is set, but a program is trained on inputs or next_batch",
+                f"{name} is set, but the data are arrays: of inputs or next_batch, as a program's",
                 reason="conflict",
                 argument=name,
                 other="inputs",

@@ -8,7 +8,6 @@ from time import perf_counter
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services.runs import is_computed
-from cowmlx.training.array_data import Pieces, Rows, rows_of
 from cowmlx.training.fit import Report
 
 TYPE_CHECKING = False
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from cowmlx.call import Call
     from cowmlx.scheduling.streams import StreamPool
     from cowmlx.services.arrays import Arrays
+    from cowmlx.training.array_data import Inputs, Rows
     from cowmlx.training.training import Training
 
 PRIORITY = -1
@@ -41,7 +41,8 @@ class Trainee:
 
     Args:
         training: the training.
-        inputs: the names of what a batch has; None of a language model.
+        inputs: what a batch of arrays has.
+        takes_lines: whether it is of a language model, which can be trained on lines.
         options: that were given, all of them; a saved training has the same.
 
     Attributes:
@@ -50,19 +51,27 @@ class Trainee:
     """
 
     def __init__(
-        self, training: Training, inputs: list[str] | None, options: Mapping[str, Any]
+        self, training: Training, inputs: Inputs, options: Mapping[str, Any], takes_lines: bool
     ) -> None:
         self.training = training
         self.inputs = inputs
+        self.takes_lines = takes_lines
         self.options = options
         self.run: TrainingRun | None = None
         self.data: dict[str, int] | None = None
 
     @classmethod
-    def of(cls, training: Training, inputs: list[str] | None, params: Mapping[str, Any]) -> Trainee:
+    def of(
+        cls,
+        training: Training,
+        inputs: Inputs,
+        params: Mapping[str, Any],
+        takes_lines: bool = False,
+    ) -> Trainee:
         """Return one of a training that was made with some params."""
         options = {name: params[name] for name in _OPTIONS}
-        return cls(training, inputs, {"optimizer": training.optimizer.described, **options})
+        options["optimizer"] = training.optimizer.described
+        return cls(training, inputs, options, takes_lines)
 
     def require_idle(self) -> None:
         """Check that no call runs on it.
@@ -248,11 +257,11 @@ class HostData:
     Args:
         call: asks for them.
         arrays: the host's arrays; those of a batch are closed once it is there.
-        inputs: the names of what a batch has.
+        inputs: what a batch has.
         micro_batch: rows that are computed at once; 0: all.
     """
 
-    def __init__(self, call: Call, arrays: Arrays, inputs: list[str], micro_batch: int) -> None:
+    def __init__(self, call: Call, arrays: Arrays, inputs: Inputs, micro_batch: int) -> None:
         self._call = call
         self._arrays = arrays
         self._inputs = inputs
@@ -261,7 +270,7 @@ class HostData:
 
     def request(self, step: int) -> Request:
         """Return what asks the host for the batch of a step."""
-        return Request(step, len(self._inputs))
+        return Request(step, len(self._inputs.names))
 
     def batch(self, step: int) -> Rows | None:
         """Return what the host has answered."""
@@ -270,9 +279,9 @@ class HostData:
             self._epoch, self._index = self._epoch + 1, 0
             return None
         values = taken(self._arrays, handles, f"the batch of step {step}")
-        rows_of(values, self._inputs, f"the batch of step {step}")
+        self._inputs.check(values, f"the batch of step {step}")
         self._index += 1
-        return Rows(Pieces(values, self._micro_batch))
+        return self._inputs.batch(values, self._micro_batch)
 
     def steps(self) -> None:
         """Return None: nobody knows how many there are."""

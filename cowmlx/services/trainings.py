@@ -10,13 +10,13 @@ import mlx.core as mx
 from cowmlx._constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.call import keeps_call
-from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsupported
+from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
 from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files
 from cowmlx.services.training_params import limits_of, require_unset, settings_of
 from cowmlx.services.training_runs import HostData, Making, Trainee, TrainingRun
-from cowmlx.training.array_data import ArrayData, Pieces, Rows, rows_of
+from cowmlx.training.array_data import ArrayData, Inputs
 from cowmlx.training.fit import Fit, Limits, of_evaluation, of_step
 from cowmlx.training.options import shown
 from cowmlx.training.program_objective import ProgramObjective
@@ -79,7 +79,7 @@ class Trainings:
             objective = yield from ProgramObjective.steps(
                 program, given, settings.seed, patterns, self._arrays.require_room
             )
-            return Trainee.of(Training(objective, settings), objective.inputs, params)
+            return Trainee.of(Training(objective, settings), Inputs(objective.inputs), params)
 
         making = Making(call, program, steps(), self._runtime.streams, self._open)
         self._runtime.scheduler.add(making)
@@ -120,8 +120,9 @@ class Trainings:
                     raise BadState("an array of inputs is still to be made by a run")
                 values.append(value)
         inputs.clear()
-        rows_of(values, _inputs(trainee))
-        batch = Rows(Pieces(values, trainee.options["micro_batch"]))
+        with mx.stream(self._arrays.stream):
+            trainee.inputs.check(values)
+        batch = trainee.inputs.batch(values, trainee.options["micro_batch"])
         began = perf_counter()
 
         def steps() -> Generator[Any, None, Report]:
@@ -137,8 +138,7 @@ class Trainings:
         trainee.require_idle()
         folder = params["folder"]
         save = (lambda: training_files.save(trainee, folder)) if folder else None
-        if trainee.inputs is None:
-            self._require_lines(call, params)
+        if self._is_on_lines(call, trainee, params):
             is_evaluated = not (params["validation_lines"] is params["validation_file"] is None)
             limits = limits_of(params, is_evaluated, False)
             self._run(call, handle, trainee, _on_lines(trainee, params, limits, save))
@@ -146,26 +146,25 @@ class Trainings:
         data = self._data(call, trainee, params)
         validation = None
         if params["validation"]:
-            values = self._values(params["validation"])
-            rows_of(values, trainee.inputs, "validation")
-            micro_batch = trainee.options["micro_batch"]
-            validation = ArrayData(values, params["batch_size"], micro_batch, None)
+            validation = self._array_data(trainee, params, "validation", None)
         limits = limits_of(params, validation is not None, isinstance(data, HostData))
         with mx.stream(self._arrays.stream):
             fit = Fit(trainee.training, data, validation, limits, save)
         self._run(call, handle, trainee, fit.run())
 
-    def _require_lines(self, call: Call, params: dict[str, Any]) -> None:
+    def _is_on_lines(self, call: Call, trainee: Trainee, params: dict[str, Any]) -> bool:
+        """Whether the data are lines.
+
+        Raises:
+            InvalidArgument: there are none, or arrays as well.
+        """
         from cowmlx.services import language_trainings as language
 
+        if not trainee.takes_lines or params["inputs"] or call.brings_batches:
+            language.require_no_lines(params)
+            return False
         language.require_lines(params)
-        if call.brings_batches:
-            raise InvalidArgument(
-                "next_batch is set, but a language model is trained on lines or lines_file",
-                reason="conflict",
-                argument="next_batch",
-                other="lines",
-            )
+        return True
 
     @keeps_call
     def training_evaluate(self, call: Call, handle: int, params: dict[str, Any]) -> None:
@@ -176,9 +175,7 @@ class Trainings:
         params = {**params, "shuffle": False}
         began = perf_counter()
         given: DataSource | None = None
-        if trainee.inputs is None:
-            self._require_lines(call, params)
-        else:
+        if not self._is_on_lines(call, trainee, params):
             given = self._data(call, trainee, params)
 
         def steps() -> Generator[Any, None, Report]:
@@ -226,14 +223,10 @@ class Trainings:
         return is_canceled
 
     def _data(self, call: Call, trainee: Trainee, params: dict[str, Any]) -> DataSource:
-        from cowmlx.services.language_trainings import require_no_lines
-
-        require_no_lines(params)
-        inputs = _inputs(trainee)
-        micro_batch = trainee.options["micro_batch"]
         if not params["inputs"]:
             if call.brings_batches:
-                return HostData(call, self._arrays, inputs, micro_batch)
+                micro_batch = trainee.options["micro_batch"]
+                return HostData(call, self._arrays, trainee.inputs, micro_batch)
             raise InvalidArgument(
                 "there are no data: inputs_count is 0 and next_batch is NULL",
                 reason="missing",
@@ -246,16 +239,18 @@ class Trainings:
                 argument="inputs",
                 other="next_batch",
             )
-        values = self._values(params["inputs"])
-        rows_of(values, inputs)
         seed = trainee.training.settings.seed if params["shuffle"] else None
-        return ArrayData(values, params["batch_size"], micro_batch, seed)
+        return self._array_data(trainee, params, "inputs", seed)
 
-    def _values(self, handles: list[int]) -> list[mx.array]:
+    def _array_data(
+        self, trainee: Trainee, params: dict[str, Any], name: str, seed: int | None
+    ) -> ArrayData:
         with mx.stream(self._arrays.stream):
-            values = [self._arrays.get(handle) for handle in handles]
+            values = [self._arrays.get(handle) for handle in params[name]]
             mx.eval(values)
-        return values
+            trainee.inputs.check(values, name)
+        micro_batch = trainee.options["micro_batch"]
+        return ArrayData(trainee.inputs, values, params["batch_size"], micro_batch, seed)
 
     # ----------------------------------------------------------- Questions
 
@@ -281,7 +276,7 @@ class Trainings:
             "epoch": (training.place or {}).get("epoch", 0),
             "learning_rate": None if math.isnan(rate) else rate,
             "optimizer": training.optimizer.described,
-            "inputs": trainee.inputs or [],
+            "inputs": trainee.inputs.names,
             "parameters": [
                 {
                     "name": name,
@@ -361,20 +356,6 @@ def _on_lines(
     assert data is not None
     trainee.data = data.info()
     yield from Fit(trainee.training, data, validation, limits, save).run()
-
-
-def _inputs(trainee: Trainee) -> list[str]:
-    """Return what a batch of arrays has.
-
-    Raises:
-        Unsupported: the training is of a language model.
-    """
-    if trainee.inputs is None:
-        raise Unsupported(
-            "inputs are arrays, but a language model is trained on lines: use training_fit",
-            argument="inputs",
-        )
-    return trainee.inputs
 
 
 def _parameters(objective: Objective) -> dict[str, mx.array]:

@@ -85,19 +85,49 @@ def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "input
     return arrays[0].shape[0]
 
 
+class Inputs:
+    """What a batch of arrays consists of.
+
+    Args:
+        names: of the arrays, in their order.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+
+    def check(self, arrays: Sequence[mx.array], what: str = "inputs") -> None:
+        """Check arrays of one or more rows.
+
+        Raises:
+            InvalidArgument: as :func:`rows_of`.
+        """
+        rows_of(arrays, self.names, what)
+
+    def batch(self, arrays: Sequence[mx.array], micro_batch: int) -> Rows:
+        """Return a batch of all rows, so many of which are computed at once; 0: all."""
+        return Rows(Pieces(arrays, micro_batch))
+
+
 class ArrayData:
     """Batches of the rows of arrays; the last of an epoch may be smaller.
 
     Args:
-        arrays: checked by :func:`rows_of`.
+        inputs: what they are.
+        arrays: that it has checked.
         batch_size: rows of a batch; 0: all.
         micro_batch: rows that are computed at once; 0: those of the batch.
         seed: of the order, in which every epoch has its own; None: as they are.
     """
 
     def __init__(
-        self, arrays: Sequence[mx.array], batch_size: int, micro_batch: int, seed: int | None
+        self,
+        inputs: Inputs,
+        arrays: Sequence[mx.array],
+        batch_size: int,
+        micro_batch: int,
+        seed: int | None,
     ) -> None:
+        self._inputs = inputs
         self._arrays = list(arrays)
         self._rows = arrays[0].shape[0]
         self._size = min(batch_size or self._rows, self._rows)
@@ -120,7 +150,7 @@ class ArrayData:
             rows = self._order_of(self._epoch)[begin:end]
             chosen = [mx.take(array, rows, axis=0) for array in self._arrays]
         mx.eval(chosen)
-        return Rows(Pieces(chosen, self._micro_batch))
+        return self._inputs.batch(chosen, self._micro_batch)
 
     @property
     def _steps(self) -> int:

@@ -271,5 +271,5 @@ def _count(targets: mx.array, what: str) -> int:
 
 def _no_target(what: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{what} has no target: there is nothing to predict", reason="missing", argument="targets"
+        f"{what} has no targets: there is nothing to predict", reason="missing", argument="targets"
     )

@@ -59,8 +59,8 @@ typedef struct cow_mlx_training_event {
 typedef bool (*cow_mlx_training_fn)(const cow_mlx_training_event* event, void* user_data);
 
 /** Asks for the batch of a step, from 0, while the one before is computed: the host fills count
- *  handles of arrays, one for each input of the program, whose first axis is that of the rows. The
- *  training takes them over and frees them.
+ *  handles of arrays, one for each input of the program, whose first axis is that of the rows; of a
+ *  language model two, as fit_params say. The training takes them over and frees them.
  *  @return false if there are no more; then no handle is read */
 typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t count, void* user_data);
 
@@ -110,6 +110,10 @@ COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* params, s
  * are any, which the model's chat template renders; with "prompt" and "completion"; or with "text".
  * All that is malformed is refused with the numbers of its lines. batch_size 0 is 4 rows; with
  * shuffle rows of similar length come together.
+ *
+ * Or it is trained on arrays, as a program is, given whole or by next_batch. These are two: tokens,
+ * int32 (rows, columns), of which what is behind the end of a row is any token; and targets, bool
+ * of the same shape, true where the token is to be learnt from those before it.
  *
  * lines_options is a JSON object with "max_seq_length" (the most tokens of a row; 2048, or the
  * model's context length if that is less), "long_rows" (cut or refuse; cut), "mask_prompt" (false;
@@ -172,7 +176,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_create(cow_mlx_program program,
  * Make a training of a loaded language model: LoRA, DoRA or all weights, as params.fine_tune says.
  *
  * What is trained is a copy that shares all other weights with the model; contexts go on with the
- * model as it is. Quantized weights can have LoRA. It is trained on lines.
+ * model as it is. Quantized weights can have LoRA.
  *
  * @param model  may be freed then
  * @param out    receives the handle
@@ -185,10 +189,10 @@ COW_MLX_API cow_mlx_status cow_mlx_training_create_for_model(cow_mlx_model model
                                                              cow_mlx_training* out);
 
 /**
- * Make a step on a batch. Of a language model it is refused: that is trained on lines.
+ * Make a step on a batch.
  *
  * @param inputs  count values: the program's inputs without its parameters, in their order, whose
- *                first axis is that of the rows
+ *                first axis is that of the rows; of a language model its tokens and targets
  * @param event   receives what the step was like; may be NULL
  * @retval COW_MLX_EINVAL     also: other dtypes or shapes, no target, an index out of range, a loss
  *                            that is not finite: nothing is changed
@@ -222,7 +226,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_fit(cow_mlx_training training,
 /**
  * Tell loss, accuracy and perplexity on data; nothing is changed.
  *
- * @param params  inputs, or next_batch, and batch_size; of the others none may be set
+ * @param params  inputs, next_batch or lines, and batch_size; of the others none may be set
  * @param event   receives what was found
  * @retval COW_MLX_EINVAL     also: no data, or none with a target
  * @retval COW_MLX_ESTATE     another call is running on the training

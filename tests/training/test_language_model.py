@@ -228,7 +228,7 @@ FITS = {
     "nothing": ({"steps": 1}, EINVAL, "lines and lines_file"),
     "no lines": ({"lines": b"", "steps": 1}, EINVAL, "empty"),
     "both": ({"lines": b"x", "lines_file": "/tmp/x", "steps": 1}, EINVAL, "exclude"),
-    "arrays": ({"inputs": data(), "steps": 1}, EINVAL, "lines"),
+    "arrays and lines": ({"inputs": data(), "lines": b"x", "steps": 1}, EINVAL, "arrays"),
     "no file": ({"lines_file": "/nowhere/x.jsonl", "steps": 1}, ENOENT, "/nowhere"),
     "a malformed line": (
         {"lines": text(LINES[:2]) + b'\n{"text": 3}\n{"text"', "steps": 1},
@@ -278,7 +278,7 @@ def test_a_fit_that_cannot_be_is_refused(trainings, model, case):
 def test_what_is_of_programs_and_what_is_of_models(trainings, model, tmp_path):
     language = trainings.create_for_model(model, **OPTIONS)
     program = trainings.create(network())
-    assert refused(trainings.step, language, data()).status == EUNSUPPORTED
+    assert refused(trainings.step, language, data()).status == EINVAL
     assert (
         refused(trainings.fit, language, None, lambda step: data(), lines=b"x", steps=1).status
         == EINVAL

@@ -106,6 +106,7 @@ class Run:
 
     def _make_trainee(self) -> Trainee:
         from cowmlx.services.training_runs import Trainee
+        from cowmlx.training.language.token_inputs import TokenInputs
         from cowmlx.training.training import Settings, Training
 
         given = self._arguments
@@ -114,7 +115,7 @@ class Run:
         training = Training(self._objective, settings)
         # The data tell themselves whether they are the same.
         options = {name: getattr(given, name) for name in _OWN}
-        return Trainee(training, [], options)
+        return Trainee(training, TokenInputs(self._model), options, takes_lines=True)
 
     def train(self) -> None:
         """Train, and write what came out of it; what is broken off can be gone on with."""

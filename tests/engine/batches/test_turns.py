@@ -15,6 +15,7 @@ from cowmlx.scheduling.scheduler import MOST_OWED, Scheduler
 from cowmlx.scheduling.streams import StreamPool
 from cowmlx.services import training_runs
 from cowmlx.services.training_runs import SHARE, Trainee, TrainingRun
+from cowmlx.training.array_data import Inputs
 
 
 class Clock:
@@ -134,7 +135,7 @@ class Micro:
         self.error: BaseException | None = None
         self.is_canceled = False
         self._clock, self._length, self._beside = clock, length, beside
-        trainee = Trainee(cast("Any", None), [], dict.fromkeys(training_runs._OPTIONS, 0))
+        trainee = Trainee(cast("Any", None), Inputs([]), {}, takes_lines=False)
         self.unit = TrainingRun(
             cast("Any", self),
             trainee,

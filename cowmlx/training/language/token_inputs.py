@@ -1,0 +1,81 @@
+"""Batches of tokens that a host brings as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.training.array_data import Inputs, Pieces, Rows
+from cowmlx.training.language.loss import TokenBatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cowmlx._reasons import Reason
+    from cowmlx.models.model import Model
+
+NAMES = ("tokens", "targets")
+
+
+class TokenPieces(Pieces):
+    """Rows of tokens and of which are to be learnt, in pieces."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a piece."""
+        return TokenBatch(*super().__getitem__(index))
+
+
+class TokenInputs(Inputs):
+    """Tokens, int32 (rows, columns), and which are to be learnt, bool of the same shape.
+
+    Args:
+        model: that has to know the tokens.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(NAMES)
+        self._most = model.context_length
+        self._vocabulary = model.vocabulary_size
+
+    def check(self, arrays: Sequence[mx.array], what: str = "inputs") -> None:
+        """Check arrays, which are computed for it.
+
+        Raises:
+            InvalidArgument: types or shapes do not fit, or a token is none of the model's.
+        """
+        super().check(arrays, what)
+        tokens, targets = arrays
+        for at, (array, dtype) in enumerate(((tokens, mx.int32), (targets, mx.bool_))):
+            if array.dtype != dtype:
+                found, wanted = (
+                    str(each).removeprefix("mlx.core.") for each in (array.dtype, dtype)
+                )
+                raise _unfit("dtype_mismatch", what, at, found, wanted)
+        shape = list(tokens.shape)
+        if len(shape) != 2 or not 2 <= shape[1] <= self._most:
+            raise _unfit("shape_mismatch", what, 0, shape, f"(rows, 2 to {self._most})")
+        if list(targets.shape) != shape:
+            raise _unfit("shape_mismatch", what, 1, list(targets.shape), shape)
+        for most in (tokens.min(), tokens.max()):
+            token: Any = most.item()
+            if not 0 <= token < self._vocabulary:
+                raise _unfit(
+                    "out_of_range", what, 0, f"a token {token}", f"0 to {self._vocabulary - 1}"
+                )
+
+    def batch(self, arrays: Sequence[mx.array], micro_batch: int) -> Rows:
+        """Return a batch of all rows, so many of which are computed at once; 0: all."""
+        return Rows(TokenPieces(arrays, micro_batch))
+
+
+def _unfit(reason: Reason, what: str, at: int, value: object, accepted: object) -> InvalidArgument:
+    return InvalidArgument(
+        f"{what}[{at}] ({NAMES[at]}) has {value}, must have {accepted}",
+        reason=reason,
+        argument=f"{what}[{at}]",
+        value=f"{value}",
+        accepted=f"{accepted}",
+    )
