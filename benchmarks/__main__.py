@@ -48,6 +48,7 @@ NAMES = (
     "beside",
     "beside_training",
     "gradients",
+    "networks",
     "training",
 )
 NAMED = ("peers",)  # not among all

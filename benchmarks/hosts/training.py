@@ -81,25 +81,10 @@ def library(model, lines, kind, checkpoint):
     return run
 
 
-def lend_blas():
-    """Do for mlx what the library does before it loads mlx."""
-    import ctypes
-
-    from cowmlx import blas
-
-    wanted = blas.wanted()
-    if wanted is None:
-        return
-    shim = str(ROOT / "cowmlx/lib" / blas.SHIM)
-    lender = ctypes.CDLL(shim)
-    lender.cow_blas_open.restype = ctypes.c_char_p
-    problem = lender.cow_blas_open(os.fsencode(wanted), blas.threads())
-    assert problem is None, problem
-    ctypes.CDLL(shim, ctypes.RTLD_GLOBAL)
-
-
 def mlx_lm(model, lines, kind, checkpoint):
     """Train as mlx-lm does."""
+    from lent_blas import lend_blas
+
     lend_blas()
     import mlx.core as mx
     import mlx.optimizers
