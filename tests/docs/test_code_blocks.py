@@ -15,6 +15,7 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,22 +24,38 @@ from support.code_blocks import blocks_of
 from support.compiler import require, run
 from support.paths import LIBRARY, ROOT
 
+RUST_CRATES = ROOT / "bindings/rust"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture(scope="session")
 def crates(tmp_path_factory) -> Path:
-    """The crates, compiled without Cargo: they need no others."""
+    """The crates with their streams, and the one that these need, compiled without Cargo."""
     folder = tmp_path_factory.mktemp("crates")
     if run([require("rustc"), *RUST, "--print=sysroot"]).returncode != 0:
         pytest.skip("rustc is older than 1.85")
-    sys_crate = ["--crate-name=cowmlx_sys", "-lcowmlx", f"-L{LIBRARY.parent}"]
-    safe_crate = ["--crate-name=cowmlx", f"--extern=cowmlx_sys={folder}/libcowmlx_sys.rlib"]
-    for name, options in (("cowmlx-sys", sys_crate), ("cowmlx", safe_crate)):
-        command = [require("rustc"), *RUST, "--crate-type=rlib", *options, f"--out-dir={folder}"]
-        done = run([*command, "--cap-lints=allow", ROOT / f"bindings/rust/{name}/src/lib.rs"])
+    extern = [f"--extern={name}={folder}/lib{name}.rlib" for name in ("cowmlx_sys", "futures_core")]
+    features = ["--cfg", 'feature="stream"']
+    for name, source, options in (
+        ("futures_core", futures_core(), []),
+        ("cowmlx_sys", RUST_CRATES / "cowmlx-sys/src/lib.rs", ["-lcowmlx", f"-L{LIBRARY.parent}"]),
+        ("cowmlx", RUST_CRATES / "cowmlx/src/lib.rs", [*extern, *features]),
+    ):
+        command = [require("rustc"), *RUST, "--crate-type=rlib", f"--crate-name={name}", *options]
+        done = run([*command, f"--out-dir={folder}", "--cap-lints=allow", source])
         assert done.returncode == 0, done.stderr
     return folder
+
+
+def futures_core() -> Path:
+    """The source of the crate of that name, at the version that ours are locked to."""
+    options = ["--locked", "--format-version=1", "--manifest-path", RUST_CRATES / "Cargo.toml"]
+    done = run([require("cargo"), "metadata", *options])
+    if done.returncode:
+        pytest.skip(f"cargo cannot fetch the crates: {done.stderr.strip().splitlines()[0]}")
+    packages = json.loads(done.stdout)["packages"]
+    [found] = [package for package in packages if package["name"] == "futures-core"]
+    return Path(found["manifest_path"]).parent / "src/lib.rs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -9,16 +9,24 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    if env::var_os("CARGO_FEATURE_DLOPEN").is_some() || env::var_os("DOCS_RS").is_some() {
+    let is_loaded_later = env::var_os("CARGO_FEATURE_DLOPEN").is_some();
+    if env::var_os("DOCS_RS").is_some() {
         return;
     }
     let mut tried = Vec::new();
-    let library = from_environment(&mut tried)
+    let found = from_environment(&mut tried)
         .or_else(|| from_pkg_config(&mut tried))
-        .or_else(|| from_python(&mut tried))
-        .unwrap_or_else(|| panic!("libcowmlx was not found:\n  {}\n", tried.join("\n  ")));
+        .or_else(|| from_python(&mut tried));
+    let Some(library) = found else {
+        assert!(is_loaded_later, "libcowmlx was not found:\n  {}\n", tried.join("\n  "));
+        return;
+    };
     let folder = library.parent().expect("a file has a folder");
     println!("cargo:rerun-if-changed={}", library.display());
+    if is_loaded_later {
+        println!("cargo:rustc-env=COWMLX_FOUND_LIB_DIR={}", folder.display());
+        return;
+    }
     println!("cargo:rustc-link-lib=dylib=cowmlx");
     println!("cargo:rustc-link-search=native={}", link_into_target(&library).display());
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", folder.display());
@@ -65,6 +73,9 @@ fn from_environment(tried: &mut Vec<String>) -> Option<PathBuf> {
         return None;
     };
     let found = library_in(Path::new(&folder), "COWMLX_LIB_DIR", tried);
+    if found.is_none() && env::var_os("CARGO_FEATURE_DLOPEN").is_some() {
+        return None; // it names one at run time, too
+    }
     // Who names a folder does not want the library of another one.
     Some(found.unwrap_or_else(|| panic!("no libcowmlx there: {}", tried.join("\n"))))
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub(crate) use libloading::os::unix::Library;
@@ -61,8 +61,8 @@ pub unsafe fn load(library: impl AsRef<OsStr>) -> Result<(), LoadError> {
     unsafe { open(library.as_ref()) }
 }
 
-/// Load the library unless it is: from the folder in `$COWMLX_LIB_DIR`, or as the system's loader
-/// finds it.
+/// Load the library unless it is: from the folder in `$COWMLX_LIB_DIR`; or else as the system's
+/// loader finds it, or from where the build script has found it.
 ///
 /// # Errors
 /// If it cannot be opened, or is of another version.
@@ -77,9 +77,18 @@ pub unsafe fn load_default() -> Result<(), LoadError> {
     if is_loaded() {
         return Ok(());
     }
-    let folder = env::var_os("COWMLX_LIB_DIR").map(PathBuf::from).unwrap_or_default();
+    if let Some(folder) = env::var_os("COWMLX_LIB_DIR").filter(|folder| !folder.is_empty()) {
+        // SAFETY: the caller's.
+        return unsafe { open(Path::new(&folder).join(SONAME).as_ref()) };
+    }
     // SAFETY: the caller's.
-    unsafe { open(folder.join(SONAME).as_ref()) }
+    match (unsafe { open(SONAME.as_ref()) }, option_env!("COWMLX_FOUND_LIB_DIR")) {
+        // SAFETY: the caller's.
+        (Err(LoadError::Open(_)), Some(folder)) => unsafe {
+            open(Path::new(folder).join(SONAME).as_ref())
+        },
+        (found, _) => found,
+    }
 }
 
 /// Whether the library is loaded.

@@ -19,7 +19,8 @@ pub(crate) fn ensure() -> Result<()> {
 /// Load the library from a path, such as one inside the application's bundle.
 ///
 /// Without it, [`Runtime::start`](crate::Runtime::start) loads it: from the folder in
-/// `$COWMLX_LIB_DIR`, or as the system's loader finds it.
+/// `$COWMLX_LIB_DIR`; or else as the system's loader finds it, or from where it was found when the
+/// program was built.
 ///
 /// # Errors
 /// If it cannot be opened, is of another version, or one has been loaded before.

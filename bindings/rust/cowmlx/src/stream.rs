@@ -7,6 +7,7 @@
 //! instead of dropped harms nobody.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -30,10 +31,10 @@ impl Context<'_> {
     /// begin is the first item.
     pub fn stream(
         &mut self,
-        tokens: impl Into<Vec<Token>>,
+        tokens: impl AsRef<[Token]>,
         params: &GenerationParams<'static>,
     ) -> PieceStream<'_> {
-        let (raw, tokens, params) = (self.as_raw(), tokens.into(), params.clone());
+        let (raw, tokens, params) = (self.as_raw(), tokens.as_ref().to_vec(), params.clone());
         let worker = Worker::spawn(self.cancel_handle(), move |shared| {
             if let Err(error) = generation::begin(raw, &tokens, &watched(params, shared)) {
                 shared.send(Err(error));
@@ -122,6 +123,14 @@ impl EventStream<'_> {
 macro_rules! streams {
     ($($name:ident: $item:ty,)*) => {
         $(
+            impl $name<'_> {
+                /// The next item; `None` at the end. As `next` of crates that extend streams has it,
+                /// for whoever uses none of them.
+                pub async fn next(&mut self) -> Option<Result<$item>> {
+                    poll_fn(|task| Pin::new(&mut *self).poll_next(task)).await
+                }
+            }
+
             impl Stream for $name<'_> {
                 type Item = Result<$item>;
 

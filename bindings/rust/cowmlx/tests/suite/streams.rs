@@ -58,7 +58,7 @@ fn a_stream_gives_the_pieces_of_the_iterator() {
     assert_eq!(found[3].alternatives.len(), 2);
     assert_eq!(stream.finish(), Some(Finish::Stop));
     assert!(stream.is_terminated());
-    assert!(block_on(next(&mut stream)).is_none(), "nothing comes behind the end");
+    assert!(block_on(stream.next()).is_none(), "nothing comes behind the end");
     drop(stream);
     assert!(context.stats().unwrap().generated_tokens >= expected.len());
 }

@@ -1,0 +1,97 @@
+"""The crates as cargo packages them: a program that uses them is found outside of cargo, too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.code_blocks import blocks_of
+from support.compiler import require, run
+from support.paths import CALF, LIBRARY, ROOT
+
+pytestmark = pytest.mark.xdist_group("cargo")
+
+PAGE = ROOT / "docs/getting-started/rust.md"
+MANIFEST = """
+[package]
+name = "outside"
+version = "0.0.0"
+edition = "2024"
+
+[features]
+dlopen = ["cowmlx/dlopen"]
+
+[dependencies]
+cowmlx = "{version}"
+
+[profile.dev]
+debug = "line-tables-only"
+
+[patch.crates-io]
+{patches}
+"""
+
+
+@pytest.fixture(scope="module")
+def crates(cargo, tmp_path_factory) -> dict[str, Path]:
+    """The crates, unpacked, by their names, in the order in which they are published."""
+    folder = tmp_path_factory.mktemp("crates")
+    done = run([sys.executable, ROOT / "tools/packaging/crates.py", folder])
+    if "or newer" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for name in done.stdout.split():
+        with tarfile.open(folder / name) as archive:
+            archive.extractall(folder, filter="data")
+        found[name.rsplit("-", 1)[0]] = folder / name.removesuffix(".crate")
+    return found
+
+
+@pytest.fixture(scope="module")
+def project(crates, tmp_path_factory) -> Path:
+    """A program with the page's first source and its build script."""
+    folder = tmp_path_factory.mktemp("outside")
+    patches = "\n".join(f"{name} = {{ path = {json.dumps(str(crates[name]))} }}" for name in crates)
+    version = crates["cowmlx"].name.rsplit("-", 1)[1]
+    (folder / "Cargo.toml").write_text(MANIFEST.format(version=version, patches=patches))
+    (folder / "src").mkdir()
+    blocks = [block for block in blocks_of(PAGE.read_text(), PAGE.name) if block.language == "rust"]
+    script, program = blocks[:2]
+    assert (script.title, program.title) == ("build.rs", "")
+    (folder / "build.rs").write_text(script.code)
+    (folder / "src/main.rs").write_text(program.code)
+    (folder / "models").symlink_to(CALF.parent)
+    shutil.copy(ROOT / "bindings/rust/Cargo.lock", folder)
+    return folder
+
+
+def test_the_crates_have_what_whoever_finds_them_looks_for(crates):
+    assert list(crates) == ["cowmlx-sys", "cowmlx"]
+    for name, folder in crates.items():
+        package = tomllib.loads((folder / "Cargo.toml").read_text())["package"]
+        assert package["name"] == name
+        assert set(package) >= {"description", "license", "readme", "keywords", "categories"}
+        assert set(package) >= {"documentation", "rust-version", "authors"}
+        assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+        assert (folder / "README.md").stat().st_size > 300
+        assert not (folder / "tests").exists()
+
+
+@pytest.mark.parametrize("features", ["", "dlopen"])
+def test_a_program_is_found_outside_of_cargo(cargo, project, features):
+    """It is linked with the folder's path, or knows it, and asks the environment for nothing."""
+    manifest = ["--manifest-path", project / "Cargo.toml"]
+    done = cargo("build", "--quiet", "--offline", *manifest, "--features", features)
+    assert done.returncode == 0, done.stderr
+    program = project / "program"
+    shutil.move(ROOT / "build/rust/debug/outside", program)
+    done = run([program], cwd=project, env={})
+    assert (done.stdout, done.returncode) == ("3 + 4 = 7.\n", 0), done.stderr
+    needed = run([require("readelf"), "-d", program]).stdout
+    assert (LIBRARY.name in needed) == (features == "")
