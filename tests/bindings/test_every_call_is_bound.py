@@ -17,7 +17,11 @@ from tools.bindings.header import read_headers
 PREFIX = "cow_mlx_"
 BINDINGS = ROOT / "bindings"
 NO_DLPACK = "no library of the language takes or gives DLPack tensors"
+NAMED = "the enum Status has the names"
 DLPACK = {"array_from_dlpack": NO_DLPACK, "array_to_dlpack": NO_DLPACK}
+# Generated files that declare all calls and make none.
+DECLARING = ("CowMlx.java", "declarations.js")
+JAVA = {"status_name": NAMED, **DLPACK}
 
 
 def calls() -> list[str]:
@@ -48,7 +52,7 @@ class Binding:
             path for glob in self.sources for path in sorted((BINDINGS / self.name).glob(glob))
         ]
         assert files, self.sources
-        text = "\n".join(path.read_text() for path in files if path.name != "declarations.js")
+        text = "\n".join(path.read_text() for path in files if path.name not in DECLARING)
         return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
 
 
@@ -88,6 +92,7 @@ ALL = [
     Binding("cpp", ("cow_mlx.hpp", "cow_mlx/*.hpp"), by_its_name),
     Binding("rust", ("cowmlx/src/*.rs",), by_its_name),
     Binding("swift", ("Sources/CCowMLX/shim.h",), through_the_module),
+    Binding("java", ("src/main/java/cowmlx/*.java",), by_its_name, JAVA),
     Binding("node", ("lib/*.js",), by_a_text, DLPACK),
 ]
 

@@ -21,6 +21,7 @@ from tools.bindings import (  # noqa: E402
     emit_calls,
     emit_cpp_operations,
     emit_cython,
+    emit_java,
     emit_node,
     emit_python,
     emit_rust,
@@ -77,6 +78,10 @@ def generate() -> dict[Path, str]:
         ROOT / "bindings/rust/cowmlx-sys/src/declarations.rs": emit_rust.declarations(
             public, from_public
         ),
+        **{
+            ROOT / "bindings/java/src/main/java/cowmlx" / name: text
+            for name, text in emit_java.files(public, from_public).items()
+        },
         ROOT / "bindings/node/lib/declarations.js": emit_node.declarations(public, from_public),
         ROOT / "bindings/node/lib/types.js": emit_node.types(public, from_public),
         ROOT / f"tools/abi/recorded/libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols": (

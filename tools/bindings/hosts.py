@@ -35,6 +35,8 @@ class Member:
         offset: in bytes.
         count: the member that says how many there are.
         enumeration: the list of constants that it is one of, or "".
+        noun: of a handle, or of handles, what they are; or "".
+        about: what the header says of it.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Member:
     offset: int
     count: str = ""
     enumeration: str = ""
+    noun: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ def layouts(public: Header) -> list[Layout]:
 def layout_of(struct: Struct, said: dict[str, str], public: Header) -> Layout:
     """Where the members of one struct lie."""
     callbacks = {alias.name for alias in callback_types(public)}
+    handles = handle_types(public)
     counts = [name for name, _ in struct.members or () if name.endswith("_count")]
     groups = enumerations(public)
     members, offset, alignment = [], 0, 1
@@ -129,7 +134,9 @@ def layout_of(struct: Struct, said: dict[str, str], public: Header) -> Layout:
         kind, count = kind_of(name, type_, counts, own in callbacks)
         one_of = re.search(rf"\bone of {MACROS}(\w+?)_(?=\W|$)", said.get(name, ""))
         enumeration = one_of[1] if one_of and one_of[1] in groups else ""
-        members.append(Member(name, own, kind, offset, count, enumeration))
+        noun = type_.name.removeprefix(PREFIX) if type_.name in handles else ""
+        about = said.get(name, "")
+        members.append(Member(name, own, kind, offset, count, enumeration, noun, about))
         offset += size
         alignment = max(alignment, size)
     name = struct.name.removeprefix(PREFIX)

@@ -1,0 +1,77 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import com.sun.jna.Pointer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** The memory that one call is given. */
+final class Arena implements AutoCloseable {
+  private final List<Memory> taken = new ArrayList<>();
+  private final List<Object> kept = new ArrayList<>();
+
+  /** Memory of zeros. */
+  Memory allocate(long bytes) {
+    Memory memory = new Memory(Math.max(bytes, 1));
+    memory.clear();
+    taken.add(memory);
+    return memory;
+  }
+
+  /** Lets an object live as long as the call. */
+  void keep(Object object) {
+    kept.add(object);
+  }
+
+  Memory bytes(byte[] value) {
+    Memory memory = allocate(value.length);
+    memory.write(0, value, 0, value.length);
+    return memory;
+  }
+
+  /** A text that ends at its NUL; null is NULL. */
+  Pointer string(String value, String name) {
+    if (value == null) return null;
+    if (value.indexOf('\0') >= 0) {
+      throw new CowMlxException(Status.EINVAL, name + " has a NUL character in it", "out_of_range");
+    }
+    return bytes((value + "\0").getBytes(StandardCharsets.UTF_8));
+  }
+
+  Pointer strings(List<String> values, String name) {
+    Memory memory = allocate(8L * values.size());
+    for (int i = 0; i < values.size(); i++) {
+      memory.setPointer(8L * i, string(values.get(i), name));
+    }
+    return memory;
+  }
+
+  Pointer numbers(int[] values) {
+    Memory memory = allocate(4L * values.length);
+    memory.write(0, values, 0, values.length);
+    return memory;
+  }
+
+  Pointer numbers(float[] values) {
+    Memory memory = allocate(4L * values.length);
+    memory.write(0, values, 0, values.length);
+    return memory;
+  }
+
+  Pointer numbers(long[] values) {
+    Memory memory = allocate(8L * values.length);
+    memory.write(0, values, 0, values.length);
+    return memory;
+  }
+
+  Pointer handles(List<NDArray> arrays) {
+    return numbers(arrays.stream().mapToLong(each -> each == null ? 0 : each.number()).toArray());
+  }
+
+  @Override
+  public void close() {
+    taken.forEach(Memory::close);
+    kept.clear();
+  }
+}

@@ -1,0 +1,229 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import com.sun.jna.Pointer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A context: one sequence of tokens and its cache. One call at a time runs on it. An interruption of
+ * the thread cancels what it waits for, which throws {@link CowMlxException.Canceled} and leaves the
+ * thread interrupted.
+ */
+public final class Context extends Handle {
+  private static final GenerationParams WATCHED =
+      new GenerationParams().promptProgress((processed, total) -> true);
+
+  /** A token and its log probability. */
+  public record Candidate(int token, float logprob) {}
+
+  private interface Opening {
+    int open(Pointer out);
+  }
+
+  Context(int handle) {
+    super("context", handle, number -> Api.get().cow_mlx_context_free((int) number));
+  }
+
+  /** See cow_mlx_context_info(). */
+  public Map<String, Object> info() {
+    return Json.object(Fill.text(4096, (buffer, room, length) ->
+        Api.get().cow_mlx_context_info(handle(), buffer, room, length)));
+  }
+
+  /** Processes a prompt, and is ready to generate. */
+  public void begin(int[] tokens, GenerationParams params) {
+    try (Arena arena = new Arena(); Listener listener = new Listener()) {
+      listener.check(Api.get().cow_mlx_context_begin(handle(), arena.numbers(tokens), tokens.length,
+          Params.lower(arena, listener, WATCHED, params)));
+    }
+  }
+
+  /** The next piece; at the end one without text, whose finish tells why. */
+  Piece next(boolean[] ended) {
+    try (Memory piece = new Memory(Piece.SIZE)) {
+      piece.setLong(0, Piece.SIZE);
+      String text = Fill.text(256, (buffer, room, length) -> {
+        int status = Api.get().cow_mlx_context_next(handle(), buffer, room, length, piece);
+        ended[0] = status == Status.DONE.value;
+        return status;
+      });
+      return Piece.read(piece, text);
+    }
+  }
+
+  /** Processes a prompt; the pieces are generated as they are asked for. */
+  public Pieces generate(int[] tokens, GenerationParams params) {
+    begin(tokens, params);
+    return new Pieces(this);
+  }
+
+  /** The pieces that are still to come after a begin. */
+  public Pieces pieces() {
+    return new Pieces(this);
+  }
+
+  /** Processes a prompt and generates to the end; {@code onText} may be null. */
+  public Stats generate(int[] tokens, GenerationParams params, Listener.Text onText) {
+    try (Arena arena = new Arena(); Listener listener = new Listener()) {
+      Memory stats = sized(arena, Stats.SIZE);
+      Listener.Text heard = onText != null ? onText : text -> true;
+      listener.check(Api.get().cow_mlx_context_generate(handle(), arena.numbers(tokens),
+          tokens.length, Params.lower(arena, listener, WATCHED, params),
+          listener.hear(Listener.Kind.TEXT, heard), listener.id(), stats));
+      return Stats.read(stats);
+    }
+  }
+
+  /** Answers a conversation. */
+  public Stats chat(List<Message> messages, GenerationParams params, Listener.Event onEvent) {
+    return chat(Message.json(messages), params, null, onEvent);
+  }
+
+  /** The same of JSON; options may be null: see cow_mlx_model_chat_prompt(). */
+  public Stats chat(String messagesJson, GenerationParams params, String optionsJson,
+      Listener.Event onEvent) {
+    byte[] utf8 = messagesJson.getBytes(StandardCharsets.UTF_8);
+    try (Arena arena = new Arena(); Listener listener = new Listener()) {
+      Memory stats = sized(arena, Stats.SIZE);
+      Listener.Event heard = onEvent != null ? onEvent : event -> true;
+      listener.check(Api.get().cow_mlx_context_chat(handle(), arena.bytes(utf8), utf8.length,
+          Params.lower(arena, listener, WATCHED, params),
+          arena.string(optionsJson, "options_json"),
+          listener.hear(Listener.Kind.EVENT, heard), listener.id(), stats));
+      return Stats.read(stats);
+    }
+  }
+
+  /** Waits until a piece would come at once; -1: as long as it takes. False: not yet. */
+  public boolean poll(int milliseconds) {
+    int status = Api.get().cow_mlx_context_poll(handle(), milliseconds);
+    if (status != Status.ETIMEDOUT.value) CowMlxException.check(status);
+    return status == Status.OK.value;
+  }
+
+  /** A file descriptor that is readable while a piece would come at once. */
+  public int wakeFd() {
+    return opened(out -> Api.get().cow_mlx_context_wake_fd(handle(), out));
+  }
+
+  /** Ends what the context is doing; for any thread. It stays usable. */
+  public void cancel() {
+    // It leaves the thread's message alone, also where it fails.
+    if (Api.get().cow_mlx_context_cancel(handle()) < 0) {
+      throw new CowMlxException(Status.EHANDLE, "context_cancel: no such context is open",
+          "unknown_handle");
+    }
+  }
+
+  /** Opens a context that holds what this one holds. */
+  public Context fork() {
+    return new Context(opened(out -> Api.get().cow_mlx_context_fork(handle(), out)));
+  }
+
+  /** Forgets every token. */
+  public void reset() {
+    CowMlxException.check(Api.get().cow_mlx_context_reset(handle()));
+  }
+
+  /** The tokens that the cache holds. */
+  public int[] tokens() {
+    return Fill.ints(1024, (tokens, room, count) ->
+        Api.get().cow_mlx_context_tokens(handle(), tokens, room, count));
+  }
+
+  /** Drops the last tokens, and tells how many. */
+  public long trimEnd(long count) {
+    return sizeOf(out -> Api.get().cow_mlx_context_trim_end(handle(), count, out));
+  }
+
+  /** Drops the first tokens, and tells how many. */
+  public long trimFront(long count) {
+    return sizeOf(out -> Api.get().cow_mlx_context_trim_front(handle(), count, out));
+  }
+
+  /** Keeps what the context holds, to come back to it. */
+  public Checkpoint checkpoint() {
+    return new Checkpoint(opened(out -> Api.get().cow_mlx_context_checkpoint(handle(), out)));
+  }
+
+  /** Holds what was held at a checkpoint. */
+  public void rewind(Checkpoint checkpoint) {
+    CowMlxException.check(Api.get().cow_mlx_context_rewind(handle(), checkpoint.handle()));
+  }
+
+  /** Writes what the context holds to a file. */
+  public void save(String path) {
+    try (Arena arena = new Arena()) {
+      CowMlxException.check(Api.get().cow_mlx_context_save(handle(), arena.string(path, "path")));
+    }
+  }
+
+  /** Holds what a context has saved. */
+  public void load(String path) {
+    try (Arena arena = new Arena()) {
+      CowMlxException.check(Api.get().cow_mlx_context_load(handle(), arena.string(path, "path")));
+    }
+  }
+
+  /** Uses an adapter from now on; null: none. */
+  public void setAdapter(Adapter adapter) {
+    int handle = adapter == null ? 0 : adapter.handle();
+    CowMlxException.check(Api.get().cow_mlx_context_set_adapter(handle(), handle));
+  }
+
+  /** The most probable tokens where the last piece was chosen. */
+  public List<Candidate> logprobs() {
+    try (Arena arena = new Arena()) {
+      Memory values = arena.allocate(4 * 64), count = arena.allocate(8), tokens = arena.allocate(4 * 64);
+      int status = Api.get().cow_mlx_context_logprobs(handle(), tokens, values, 64, count);
+      if (status == Status.EBUFFER.value) {
+        long needed = count.getLong(0);
+        values = arena.allocate(4 * needed);
+        tokens = arena.allocate(4 * needed);
+        status = Api.get().cow_mlx_context_logprobs(handle(), tokens, values, needed, count);
+      }
+      CowMlxException.check(status);
+      List<Candidate> found = new ArrayList<>();
+      for (int i = 0; i < count.getLong(0); i++) {
+        found.add(new Candidate(tokens.getInt(4L * i), values.getFloat(4L * i)));
+      }
+      return found;
+    }
+  }
+
+  /** The model's logits behind the last token. */
+  public float[] logits() {
+    return Fill.floats(1 << 18, 1, (logits, room, count) ->
+        Api.get().cow_mlx_context_logits(handle(), logits, room, count));
+  }
+
+  /** Sizes and times of the last generation, so far. */
+  public Stats stats() {
+    try (Arena arena = new Arena()) {
+      Memory stats = sized(arena, Stats.SIZE);
+      CowMlxException.check(Api.get().cow_mlx_context_stats(handle(), stats));
+      return Stats.read(stats);
+    }
+  }
+
+  private static int opened(Opening call) {
+    return (int) sizeOf(call);
+  }
+
+  private static long sizeOf(Opening call) {
+    try (Memory out = new Memory(8)) {
+      out.setLong(0, 0);
+      CowMlxException.check(call.open(out));
+      return out.getLong(0);
+    }
+  }
+
+  private static Memory sized(Arena arena, int size) {
+    Memory memory = arena.allocate(size);
+    memory.setLong(0, size);
+    return memory;
+  }
+}

@@ -1,0 +1,44 @@
+package cowmlx;
+
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.LongConsumer;
+
+/** An object of the library, which close() frees. */
+public abstract class Handle implements AutoCloseable {
+  private final String kind;
+  private final LongConsumer free;
+  private final AtomicLong number;
+
+  Handle(String kind, long number, LongConsumer free) {
+    this.kind = kind;
+    this.free = free;
+    this.number = new AtomicLong(number);
+  }
+
+  final long number() {
+    long found = number.get();
+    if (found == 0) {
+      throw new CowMlxException(Status.EHANDLE, "this " + kind + " is closed", "unknown_handle");
+    }
+    return found;
+  }
+
+  /** The number that the library knows it by. */
+  int handle() {
+    return (int) number();
+  }
+
+  /** Whoever takes it frees it. */
+  final long release() {
+    long found = number();
+    number.set(0);
+    return found;
+  }
+
+  /** Frees it; a second time does nothing, nor after the runtime was stopped. */
+  @Override
+  public void close() {
+    long found = number.getAndSet(0);
+    if (found != 0) free.accept(found);
+  }
+}

@@ -1,0 +1,126 @@
+package cowmlx;
+
+import com.sun.jna.Callback;
+import com.sun.jna.CallbackReference;
+import com.sun.jna.Pointer;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
+
+/**
+ * Hears the callbacks of one call. What a function throws cancels the call and is thrown again
+ * behind it; where the thread has been interrupted, the call is cancelled, too.
+ */
+public final class Listener implements AutoCloseable {
+  /** How a load advances; false cancels it. */
+  public interface Progress {
+    boolean advance(float fraction, String stage);
+  }
+
+  /** How a prompt advances; false cancels the call. */
+  public interface Prompt {
+    boolean advance(long processed, long total);
+  }
+
+  /** Hears text as it is generated; false cancels the call. */
+  public interface Text {
+    boolean hear(String text);
+  }
+
+  /** Hears the events of a chat; false cancels it. */
+  public interface Event {
+    boolean hear(cowmlx.Event event);
+  }
+
+  /** Hears how a training advances; false ends the fit. */
+  public interface Training {
+    boolean hear(TrainingEvent event);
+  }
+
+  /** Brings the batch of a step, which the training takes over; null if there are no more. */
+  public interface Batch {
+    List<NDArray> next(long step);
+  }
+
+  /** Hears the log. */
+  public interface Log {
+    void log(LogLevel level, String message);
+  }
+
+  enum Kind { LOG, PROGRESS, PROMPT, TEXT, EVENT, TRAINING, BATCH }
+
+  private static final Map<Long, Listener> LISTENERS = new ConcurrentHashMap<>();
+  private static final AtomicLong LAST = new AtomicLong();
+  private static final Map<Kind, Callback> TRAMPOLINES = new EnumMap<>(Map.of(
+      Kind.LOG, (CowMlx.LogFn) (level, message, user) -> answer(user, Kind.LOG, Log.class, log -> {
+        log.log(LogLevel.of(level), Memories.text(message, -1));
+        return true;
+      }),
+      Kind.PROGRESS, (CowMlx.ProgressFn) (fraction, stage, user) ->
+          answer(user, Kind.PROGRESS, Progress.class,
+              progress -> progress.advance(fraction, Memories.text(stage, -1))),
+      Kind.PROMPT, (CowMlx.PromptFn) (processed, total, user) ->
+          answer(user, Kind.PROMPT, Prompt.class, prompt -> prompt.advance(processed, total)),
+      Kind.TEXT, (CowMlx.TextFn) (text, length, user) ->
+          answer(user, Kind.TEXT, Text.class, on -> on.hear(Memories.text(text, (int) length))),
+      Kind.EVENT, (CowMlx.EventFn) (event, user) ->
+          answer(user, Kind.EVENT, Event.class, on -> on.hear(cowmlx.Event.read(event))),
+      Kind.TRAINING, (CowMlx.TrainingFn) (event, user) ->
+          answer(user, Kind.TRAINING, Training.class, on -> on.hear(TrainingEvent.read(event))),
+      Kind.BATCH, (CowMlx.BatchFn) (step, inputs, count, user) ->
+          answer(user, Kind.BATCH, Batch.class, batch -> give(batch.next(step), inputs, count))));
+
+  private final long id = LAST.incrementAndGet();
+  private final Map<Kind, Object> functions = new EnumMap<>(Kind.class);
+  private Throwable thrown;
+
+  Listener() {}
+
+  /** What C is given to call. */
+  Pointer hear(Kind kind, Object function) {
+    functions.put(kind, function);
+    LISTENERS.put(id, this);
+    return CallbackReference.getFunctionPointer(TRAMPOLINES.get(kind));
+  }
+
+  /** What C tells with each call. */
+  Pointer id() {
+    return Pointer.createConstant(id);
+  }
+
+  /** Throws what a callback has thrown, or why the call failed. */
+  void check(int status) {
+    if (thrown instanceof Error error) throw error;
+    if (thrown != null) throw (RuntimeException) thrown;
+    CowMlxException.check(status);
+  }
+
+  @Override
+  public void close() {
+    LISTENERS.remove(id);
+  }
+
+  private static <T> byte answer(Pointer user, Kind kind, Class<T> type, Function<T, Boolean> ask) {
+    Listener listener = LISTENERS.get(Pointer.nativeValue(user));
+    try {
+      boolean more = ask.apply(type.cast(listener.functions.get(kind)));
+      return (byte) (more && !Thread.currentThread().isInterrupted() ? 1 : 0);
+    } catch (Throwable problem) {
+      if (listener.thrown == null) listener.thrown = problem;
+      return 0;
+    }
+  }
+
+  private static boolean give(List<NDArray> batch, Pointer inputs, long count) {
+    if (batch == null) return false;
+    if (batch.size() != count) {
+      throw new CowMlxException(Status.EINVAL,
+          "the batch has " + batch.size() + " arrays, must have " + count, "out_of_range");
+    }
+    for (int i = 0; i < count; i++) inputs.setLong(8L * i, batch.get(i).release());
+    return true;
+  }
+}

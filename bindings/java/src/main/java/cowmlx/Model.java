@@ -1,0 +1,142 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+
+/** A model: weights, tokenizer and chat template of one folder. */
+public final class Model extends Handle {
+  private static final ModelParams WATCHED = new ModelParams().progress((fraction, stage) -> true);
+
+  private Model(int handle) {
+    super("model", handle, number -> Api.get().cow_mlx_model_free((int) number));
+  }
+
+  /** Loads a model's folder. */
+  public static Model load(String path) {
+    return load(path, null);
+  }
+
+  public static Model load(String path, ModelParams params) {
+    try (Arena arena = new Arena(); Listener listener = new Listener()) {
+      Memory out = arena.allocate(4);
+      listener.check(Api.get().cow_mlx_model_load(arena.string(path, "path"),
+          Params.lower(arena, listener, WATCHED, params), out));
+      return new Model(out.getInt(0));
+    }
+  }
+
+  /** Tells what is in a folder without loading it: see cow_mlx_model_inspect(). */
+  public static Map<String, Object> inspect(String path, int kvBits) {
+    try (Arena arena = new Arena()) {
+      Memory name = (Memory) arena.string(path, "path");
+      return Json.object(Fill.text(8192, (buffer, room, length) ->
+          Api.get().cow_mlx_model_inspect(name, kvBits, buffer, room, length)));
+    }
+  }
+
+  /** See cow_mlx_model_info(). */
+  public Map<String, Object> info() {
+    return Json.object(Fill.text(16384, (buffer, room, length) ->
+        Api.get().cow_mlx_model_info(handle(), buffer, room, length)));
+  }
+
+  /** Turns text into tokens, with those that open (and close) a text if {@code addSpecial}. */
+  public int[] tokenize(String text, boolean addSpecial) {
+    return tokenize(text, addSpecial, false);
+  }
+
+  /** The same; {@code parseSpecial}: also reads special tokens in the text, which is the host's. */
+  public int[] tokenize(String text, boolean addSpecial, boolean parseSpecial) {
+    byte[] utf8 = text.getBytes(StandardCharsets.UTF_8);
+    int flags = (addSpecial ? CowMlx.ADD_SPECIAL : 0) | (parseSpecial ? CowMlx.PARSE_SPECIAL : 0);
+    try (Arena arena = new Arena()) {
+      Memory bytes = arena.bytes(utf8);
+      return Fill.ints(utf8.length + 16, (tokens, room, count) -> Api.get()
+          .cow_mlx_model_tokenize(handle(), bytes, utf8.length, flags, tokens, room, count));
+    }
+  }
+
+  /** Turns tokens into text, without special ones if {@code skipSpecial}. */
+  public String detokenize(int[] tokens, boolean skipSpecial) {
+    int flags = skipSpecial ? CowMlx.SKIP_SPECIAL : 0;
+    try (Arena arena = new Arena()) {
+      var given = arena.numbers(tokens);
+      return Fill.text(8 * tokens.length + 16, (text, room, length) -> Api.get()
+          .cow_mlx_model_detokenize(handle(), given, tokens.length, flags, text, room, length));
+    }
+  }
+
+  /** Whether a token ends a generation. */
+  public boolean isEnd(int token) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(1);
+      CowMlxException.check(Api.get().cow_mlx_model_is_end(handle(), token, out));
+      return out.getByte(0) != 0;
+    }
+  }
+
+  /** The tokens of a conversation, by the model's chat template. */
+  public int[] chatPrompt(List<Message> messages) {
+    return chatPrompt(Message.json(messages), null);
+  }
+
+  /** The same of JSON; options may be null: see cow_mlx_model_chat_prompt(). */
+  public int[] chatPrompt(String messagesJson, String optionsJson) {
+    byte[] utf8 = messagesJson.getBytes(StandardCharsets.UTF_8);
+    try (Arena arena = new Arena()) {
+      Memory messages = arena.bytes(utf8);
+      var options = arena.string(optionsJson, "options_json");
+      return Fill.ints(utf8.length + 64, (tokens, room, count) -> Api.get().cow_mlx_model_chat_prompt(
+          handle(), messages, utf8.length, options, tokens, room, count));
+    }
+  }
+
+  /** Turns texts into vectors. */
+  public float[][] embed(List<String> texts, EmbedParams params) {
+    try (Arena arena = new Arena()) {
+      int rows = texts.size();
+      Memory given = arena.allocate((long) CowMlx.At.TEXT * rows);
+      for (int i = 0; i < rows; i++) {
+        byte[] utf8 = texts.get(i).getBytes(StandardCharsets.UTF_8);
+        long at = (long) CowMlx.At.TEXT * i;
+        given.setPointer(at + CowMlx.At.TEXT_DATA, arena.bytes(utf8));
+        given.setLong(at + CowMlx.At.TEXT_LENGTH, utf8.length);
+      }
+      var options = Params.lower(arena, null, null, params);
+      float[] all = Fill.floats(4096 * rows, rows, (out, room, dims) -> Api.get()
+          .cow_mlx_model_embed(handle(), given, rows, options, out, room, dims));
+      float[][] vectors = new float[rows][];
+      for (int i = 0; i < rows; i++) {
+        int dims = all.length / rows;
+        vectors[i] = java.util.Arrays.copyOfRange(all, i * dims, (i + 1) * dims);
+      }
+      return vectors;
+    }
+  }
+
+  /** Opens a context. */
+  public Context context() {
+    return context(null);
+  }
+
+  public Context context(ContextParams params) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(4);
+      CowMlxException.check(Api.get().cow_mlx_context_create(
+          handle(), Params.lower(arena, null, null, params), out));
+      return new Context(out.getInt(0));
+    }
+  }
+
+  /** Loads an adapter, which applies {@code scale} times. */
+  public Adapter adapter(String path, float scale) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(4);
+      CowMlxException.check(Api.get().cow_mlx_adapter_load(
+          handle(), arena.string(path, "path"), scale, out));
+      return new Adapter(out.getInt(0));
+    }
+  }
+}

@@ -1,0 +1,171 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import com.sun.jna.Pointer;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+
+/** An array of numbers, which lives in the library: a value, which nothing changes. */
+public final class NDArray extends Handle implements Value {
+  private Dtype dtype;
+  private long[] shape;
+
+  NDArray(long handle) {
+    super("array", handle, number -> Api.get().cow_mlx_array_free(number));
+  }
+
+  /** Makes an array of elements, which are copied. */
+  public static NDArray of(Tensor from) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(8);
+      CowMlxException.check(Api.get().cow_mlx_array_create(from.lower(arena), out));
+      return new NDArray(out.getLong(0));
+    }
+  }
+
+  public static NDArray of(float[] data, long... shape) {
+    return of(Tensor.of(data, shape));
+  }
+
+  public static NDArray of(int[] data, long... shape) {
+    return of(Tensor.of(data, shape));
+  }
+
+  public Dtype dtype() {
+    describe();
+    return dtype;
+  }
+
+  public long[] shape() {
+    describe();
+    return shape.clone();
+  }
+
+  /** The number of its elements. */
+  public int size() {
+    return (int) Arrays.stream(shape()).reduce(1, (a, b) -> a * b);
+  }
+
+  private void describe() {
+    if (shape != null) return;
+    try (Arena arena = new Arena()) {
+      Memory type = arena.allocate(4), sizes = arena.allocate(8 * CowMlx.MAX_RANK);
+      Memory rank = arena.allocate(8);
+      CowMlxException.check(
+          Api.get().cow_mlx_array_type(number(), type, sizes, CowMlx.MAX_RANK, rank));
+      dtype = Dtype.of(type.getInt(0));
+      int count = (int) rank.getLong(0);
+      shape = count == 0 ? new long[0] : sizes.getLongArray(0, count);
+    }
+  }
+
+  /** Waits until the elements are there; -1: as long as it takes. False: not yet. */
+  public boolean await(int milliseconds) {
+    int status = Api.get().cow_mlx_array_wait(number(), milliseconds);
+    if (status != Status.ETIMEDOUT.value) CowMlxException.check(status);
+    return status == Status.OK.value;
+  }
+
+  /** Copies the elements, once they are computed. */
+  public void read(Tensor to) {
+    try (Arena arena = new Arena()) {
+      Memory tensor = to.lower(arena);
+      CowMlxException.check(Api.get().cow_mlx_array_read(number(), tensor));
+      Pointer elements = tensor.getPointer(CowMlx.At.TENSOR_DATA);
+      if (elements != null) to.copyBack(elements);
+    }
+  }
+
+  /** The elements of a float32. */
+  public float[] floats() {
+    float[] found = new float[size()];
+    read(Tensor.of(found, shape()));
+    return found;
+  }
+
+  /** The elements of a float64. */
+  public double[] doubles() {
+    double[] found = new double[size()];
+    read(Tensor.of(found, shape()));
+    return found;
+  }
+
+  /** The elements of an int32; of a uint32 their bits. */
+  public int[] ints() {
+    int[] found = new int[size()];
+    read(Tensor.of(found, shape()).as(dtype() == Dtype.UINT32 ? Dtype.UINT32 : Dtype.INT32));
+    return found;
+  }
+
+  /** The elements of an int64; of a uint64 their bits. */
+  public long[] longs() {
+    long[] found = new long[size()];
+    read(Tensor.of(found, shape()).as(dtype() == Dtype.UINT64 ? Dtype.UINT64 : Dtype.INT64));
+    return found;
+  }
+
+  /** Looks at the elements where they are, without a copy; the buffer must not be kept. */
+  public <T> T view(Function<ByteBuffer, T> look) {
+    try (Arena arena = new Arena()) {
+      Memory data = arena.allocate(8);
+      CowMlxException.check(Api.get().cow_mlx_array_view(number(), data, null));
+      long bytes = (long) size() * dtype().bytes;
+      ByteBuffer seen = bytes == 0 ? ByteBuffer.allocate(0) : data.getPointer(0).getByteBuffer(0, bytes);
+      return look.apply(seen.asReadOnlyBuffer().order(java.nio.ByteOrder.nativeOrder()));
+    }
+  }
+
+  /** Applies an operation: see cow_mlx_array_apply(). Attributes are JSON, or null. */
+  public static List<NDArray> apply(String operation, List<NDArray> inputs, String attributes) {
+    try (Arena arena = new Arena()) {
+      Pointer name = arena.string(operation, "operation"), handles = arena.handles(inputs);
+      Pointer json = arena.string(attributes, "attributes_json");
+      return opened(Fill.longs(4, (outputs, room, length) -> Api.get().cow_mlx_array_apply(
+          name, handles, inputs.size(), json, outputs, room, length)));
+    }
+  }
+
+  static List<NDArray> opened(long[] handles) {
+    List<NDArray> arrays = new ArrayList<>();
+    for (long handle : handles) arrays.add(new NDArray(handle));
+    return arrays;
+  }
+
+  /** Loads arrays of a safetensors file by their names. */
+  public static Map<String, NDArray> load(String path, List<String> names) {
+    try (Arena arena = new Arena()) {
+      Memory handles = arena.allocate(8L * names.size());
+      CowMlxException.check(Api.get().cow_mlx_arrays_load(arena.string(path, "path"),
+          arena.strings(names, "names"), names.size(), handles));
+      Map<String, NDArray> found = new LinkedHashMap<>();
+      for (int i = 0; i < names.size(); i++) {
+        found.put(names.get(i), new NDArray(handles.getLong(8L * i)));
+      }
+      return found;
+    }
+  }
+
+  /** Saves arrays by their names as a safetensors file. */
+  public static void save(String path, Map<String, NDArray> arrays) {
+    List<String> names = List.copyOf(arrays.keySet());
+    try (Arena arena = new Arena()) {
+      Pointer handles = arena.handles(names.stream().map(arrays::get).toList());
+      CowMlxException.check(Api.get().cow_mlx_arrays_save(arena.string(path, "path"),
+          arena.strings(names, "names"), handles, names.size()));
+    }
+  }
+
+  /** What a safetensors file holds: see cow_mlx_arrays_info(). */
+  public static Map<String, Object> infoOf(String path) {
+    try (Arena arena = new Arena()) {
+      Pointer name = arena.string(path, "path");
+      return Json.object(Fill.text(4096, (buffer, room, length) ->
+          Api.get().cow_mlx_arrays_info(name, buffer, room, length)));
+    }
+  }
+}

@@ -1,0 +1,91 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import com.sun.jna.Pointer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Consumer;
+
+/** Parameters of a call, which begin with the defaults. They can be used for many calls. */
+public abstract class Params<T extends Params<T>> {
+  interface Init {
+    void init(CowMlx api, Pointer params, long size);
+  }
+
+  private interface Writer {
+    void write(Memory memory, Arena arena, Listener listener);
+  }
+
+  private final int size;
+  private final Init init;
+  private final List<Writer> writers = new ArrayList<>();
+
+  Params(int size, Init init) {
+    this.size = size;
+    this.init = init;
+  }
+
+  /** The struct; what `first` sets is set before, and may be null, as `given`. */
+  static <T extends Params<T>> Pointer lower(Arena arena, Listener listener, T first, T given) {
+    if (first == null && given == null) return null;
+    Params<T> shown = given != null ? given : first;
+    Memory memory = arena.allocate(shown.size);
+    shown.init.init(Api.get(), memory, shown.size);
+    for (Params<T> each : java.util.Arrays.asList(first, given)) {
+      if (each != null) each.writers.forEach(writer -> writer.write(memory, arena, listener));
+    }
+    return memory;
+  }
+
+  final T set(Consumer<Memory> member) {
+    return add((memory, arena, listener) -> member.accept(memory));
+  }
+
+  final T string(String name, int at, String value) {
+    return add((memory, arena, listener) -> memory.setPointer(at, arena.string(value, name)));
+  }
+
+  final T strings(String name, int at, int count, List<String> values) {
+    return add((memory, arena, listener) ->
+        counted(memory, at, count, arena.strings(values, name), values.size()));
+  }
+
+  final T numbers(int at, int count, int[] values) {
+    return add((memory, arena, listener) ->
+        counted(memory, at, count, arena.numbers(values), values.length));
+  }
+
+  final T numbers(int at, int count, float[] values) {
+    return add((memory, arena, listener) ->
+        counted(memory, at, count, arena.numbers(values), values.length));
+  }
+
+  final T handles(int at, int count, List<NDArray> values) {
+    return add((memory, arena, listener) ->
+        counted(memory, at, count, arena.handles(values), values.size()));
+  }
+
+  final T hear(int at, int user, Listener.Kind kind, Object function) {
+    return add((memory, arena, listener) -> {
+      memory.setPointer(at, listener.hear(kind, function));
+      memory.setPointer(user, listener.id());
+    });
+  }
+
+  /** Members that share a count have to have as many. */
+  private static void counted(Memory memory, int at, int count, Pointer values, long length) {
+    long before = memory.getLong(count);
+    if (before != 0 && before != length) {
+      throw new CowMlxException(Status.EINVAL,
+          length + " elements stand beside " + before + ", must be as many", "conflict");
+    }
+    memory.setPointer(at, values);
+    memory.setLong(count, length);
+  }
+
+  @SuppressWarnings("unchecked")
+  private T add(Writer writer) {
+    writers.add(writer);
+    return (T) this;
+  }
+}

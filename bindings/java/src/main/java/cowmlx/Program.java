@@ -1,0 +1,100 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import com.sun.jna.Pointer;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+
+/** A program: a computation on arrays, checked once and run many times, by any number of threads. */
+public final class Program extends Handle {
+  private int results = -1;
+
+  private Program(int handle) {
+    super("program", handle, number -> Api.get().cow_mlx_program_free((int) number));
+  }
+
+  /** Makes a program of its JSON: see cow_mlx_program_create(). */
+  public static Program of(String json) {
+    byte[] utf8 = json.getBytes(StandardCharsets.UTF_8);
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(4);
+      CowMlxException.check(Api.get().cow_mlx_program_create(arena.bytes(utf8), utf8.length,
+          Params.lower(arena, null, null, new ProgramParams()), out));
+      return new Program(out.getInt(0));
+    }
+  }
+
+  /** See cow_mlx_program_info(); dimensions may be empty. */
+  public Map<String, Object> info(Map<String, Long> dimensions) {
+    try (Arena arena = new Arena()) {
+      Pointer given = dimensions.isEmpty() ? null
+          : arena.string(Json.write(dimensions), "dimensions");
+      return Json.object(Fill.text(1 << 16, (buffer, room, length) ->
+          Api.get().cow_mlx_program_info(handle(), given, buffer, room, length)));
+    }
+  }
+
+  /** Makes another program of this one: see cow_mlx_program_derive(). */
+  public Program derive(Map<String, ?> spec) {
+    byte[] utf8 = Json.write(spec).getBytes(StandardCharsets.UTF_8);
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(4);
+      CowMlxException.check(
+          Api.get().cow_mlx_program_derive(handle(), arena.bytes(utf8), utf8.length, out));
+      return new Program(out.getInt(0));
+    }
+  }
+
+  /** The program of the gradients of an output; {@code value}: with the output itself in front. */
+  public Program gradient(String of, List<String> withRespectTo, boolean value) {
+    return derive(Map.of("gradient",
+        Map.of("of", of, "with_respect_to", withRespectTo, "value", value)));
+  }
+
+  /** The program for many rows at a time: axes of inputs by their names. */
+  public Program vectorize(Map<String, Integer> axes) {
+    return derive(Map.of("vectorize", axes));
+  }
+
+  /** The program with inputs that are given once and for all. */
+  public Program bind(Map<String, NDArray> arrays) {
+    return derive(Map.of("bind", arrays.entrySet().stream()
+        .collect(Collectors.toMap(Map.Entry::getKey, each -> each.getValue().number()))));
+  }
+
+  /** Runs the program on its inputs and parameters, in their order. */
+  public List<NDArray> run(List<? extends Value> inputs) {
+    return run(inputs, null);
+  }
+
+  /** The same; with {@link RunParams#submit} it returns at once, and arrays are awaited. */
+  public List<NDArray> run(List<? extends Value> inputs, RunParams params) {
+    int count = results();
+    try (Arena arena = new Arena()) {
+      Memory outputs = arena.allocate((long) CowMlx.At.VALUE * count);
+      CowMlxException.check(Api.get().cow_mlx_program_run(handle(), Value.lower(arena, inputs),
+          inputs.size(), outputs, count, Params.lower(arena, null, null, params)));
+      long[] handles = new long[count];
+      for (int i = 0; i < count; i++) {
+        handles[i] = outputs.getLong((long) CowMlx.At.VALUE * i + CowMlx.At.VALUE_ARRAY);
+      }
+      return NDArray.opened(handles);
+    }
+  }
+
+  private int results() {
+    if (results < 0) results = Json.objects(info(Map.of()).get("outputs")).size();
+    return results;
+  }
+
+  /** Ends the runs that have begun or wait; for any thread. */
+  public void cancel() {
+    // It leaves the thread's message alone, also where it fails.
+    if (Api.get().cow_mlx_program_cancel(handle()) < 0) {
+      throw new CowMlxException(Status.EHANDLE, "program_cancel: no such program is open",
+          "unknown_handle");
+    }
+  }
+}

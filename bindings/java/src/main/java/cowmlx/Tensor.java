@@ -1,0 +1,139 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import com.sun.jna.Native;
+import com.sun.jna.Pointer;
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+import java.nio.DoubleBuffer;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
+import java.nio.ShortBuffer;
+
+/**
+ * Elements in the host's memory, and a strided view of them. Those of a direct buffer, such as
+ * {@code MemorySegment.asByteBuffer()} gives, are used where they are; those of Java's arrays are
+ * copied for the call. Offset and strides are in elements.
+ */
+public final class Tensor implements Value {
+  private final Object data;
+  private final Dtype dtype;
+  private final long[] shape;
+  private final long[] strides;
+  private final long offset;
+
+  private Tensor(Object data, Dtype dtype, long[] shape, long[] strides, long offset) {
+    this.data = data;
+    this.dtype = dtype;
+    this.shape = shape;
+    this.strides = strides;
+    this.offset = offset;
+  }
+
+  public static Tensor of(float[] data, long... shape) {
+    return new Tensor(data, Dtype.FLOAT32, shape, null, 0);
+  }
+
+  public static Tensor of(double[] data, long... shape) {
+    return new Tensor(data, Dtype.FLOAT64, shape, null, 0);
+  }
+
+  public static Tensor of(int[] data, long... shape) {
+    return new Tensor(data, Dtype.INT32, shape, null, 0);
+  }
+
+  public static Tensor of(long[] data, long... shape) {
+    return new Tensor(data, Dtype.INT64, shape, null, 0);
+  }
+
+  public static Tensor of(short[] data, long... shape) {
+    return new Tensor(data, Dtype.INT16, shape, null, 0);
+  }
+
+  public static Tensor of(byte[] data, long... shape) {
+    return new Tensor(data, Dtype.INT8, shape, null, 0);
+  }
+
+  /** Elements of a direct buffer, from its position on, in the machine's order of bytes. */
+  public static Tensor of(Buffer direct, Dtype dtype, long... shape) {
+    if (!direct.isDirect()) {
+      throw new CowMlxException(Status.EINVAL, "the buffer is not direct, must be", "out_of_range");
+    }
+    return new Tensor(direct, dtype, shape, null, 0);
+  }
+
+  /** The same elements as a dtype of their size, such as the bits of 16-bit floats. */
+  public Tensor as(Dtype other) {
+    return new Tensor(data, other, shape, strides, offset);
+  }
+
+  /** Another view of the same memory. */
+  public Tensor strided(long first, long... steps) {
+    return new Tensor(data, dtype, shape, steps, first);
+  }
+
+  /** The struct. What C writes into copies, {@link #copyBack} brings to Java's arrays. */
+  Memory lower(Arena arena, Pointer elements, long bytes) {
+    Memory memory = arena.allocate(CowMlx.At.TENSOR);
+    memory.setLong(CowMlx.At.TENSOR_STRUCT_SIZE, CowMlx.At.TENSOR);
+    memory.setPointer(CowMlx.At.TENSOR_DATA, elements);
+    memory.setLong(CowMlx.At.TENSOR_BYTES, bytes);
+    memory.setLong(CowMlx.At.TENSOR_OFFSET, offset * dtype.bytes);
+    memory.setInt(CowMlx.At.TENSOR_DTYPE, dtype.value);
+    memory.setInt(CowMlx.At.TENSOR_RANK, shape.length);
+    memory.setPointer(CowMlx.At.TENSOR_SHAPE, arena.numbers(shape));
+    if (strides != null) memory.setPointer(CowMlx.At.TENSOR_STRIDES, arena.numbers(strides));
+    return memory;
+  }
+
+  Memory lower(Arena arena) {
+    long bytes = bytes();
+    return lower(arena, bytes == 0 ? null : elements(arena), bytes);
+  }
+
+  /** Where the elements are, or a copy of them. */
+  Pointer elements(Arena arena) {
+    if (data instanceof Buffer buffer) {
+      arena.keep(buffer);
+      return Native.getDirectBufferPointer(buffer).share((long) buffer.position() * width(buffer));
+    }
+    Memory memory = arena.allocate(bytes());
+    if (data instanceof float[] floats) memory.write(0, floats, 0, floats.length);
+    else if (data instanceof double[] doubles) memory.write(0, doubles, 0, doubles.length);
+    else if (data instanceof int[] ints) memory.write(0, ints, 0, ints.length);
+    else if (data instanceof long[] longs) memory.write(0, longs, 0, longs.length);
+    else if (data instanceof short[] shorts) memory.write(0, shorts, 0, shorts.length);
+    else if (data instanceof byte[] some) memory.write(0, some, 0, some.length);
+    return memory;
+  }
+
+  /** Brings what C has written to a copy into the array that was copied. */
+  void copyBack(Pointer memory) {
+    if (data instanceof float[] floats) memory.read(0, floats, 0, floats.length);
+    else if (data instanceof double[] doubles) memory.read(0, doubles, 0, doubles.length);
+    else if (data instanceof int[] ints) memory.read(0, ints, 0, ints.length);
+    else if (data instanceof long[] longs) memory.read(0, longs, 0, longs.length);
+    else if (data instanceof short[] shorts) memory.read(0, shorts, 0, shorts.length);
+    else if (data instanceof byte[] some) memory.read(0, some, 0, some.length);
+  }
+
+  private long bytes() {
+    if (data instanceof Buffer buffer) return (long) buffer.remaining() * width(buffer);
+    if (data instanceof float[] floats) return 4L * floats.length;
+    if (data instanceof double[] doubles) return 8L * doubles.length;
+    if (data instanceof int[] ints) return 4L * ints.length;
+    if (data instanceof long[] longs) return 8L * longs.length;
+    if (data instanceof short[] shorts) return 2L * shorts.length;
+    return ((byte[]) data).length;
+  }
+
+  private static int width(Buffer buffer) {
+    if (buffer instanceof ByteBuffer) return 1;
+    if (buffer instanceof ShortBuffer) return 2;
+    if (buffer instanceof FloatBuffer || buffer instanceof IntBuffer) return 4;
+    if (buffer instanceof DoubleBuffer || buffer instanceof LongBuffer) return 8;
+    throw new CowMlxException(Status.EINVAL, "a " + buffer.getClass().getSimpleName()
+        + " holds no elements, must be of bytes or numbers", "out_of_range");
+  }
+}

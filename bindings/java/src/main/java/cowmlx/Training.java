@@ -1,0 +1,126 @@
+package cowmlx;
+
+import com.sun.jna.Memory;
+import java.util.List;
+import java.util.Map;
+
+/** A training of a program or of a language model. One call at a time runs on it. */
+public final class Training extends Handle {
+  private Training(int handle) {
+    super("training", handle, number -> Api.get().cow_mlx_training_free((int) number));
+  }
+
+  /** Makes a training of a program. */
+  public static Training of(Program program, TrainingParams params) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(4);
+      CowMlxException.check(Api.get().cow_mlx_training_create(
+          program.handle(), Params.lower(arena, null, null, params), out));
+      return new Training(out.getInt(0));
+    }
+  }
+
+  /** Makes a training of a language model: LoRA, DoRA or all weights, as fineTune says. */
+  public static Training of(Model model, TrainingParams params) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(4);
+      CowMlxException.check(Api.get().cow_mlx_training_create_for_model(
+          model.handle(), Params.lower(arena, null, null, params), out));
+      return new Training(out.getInt(0));
+    }
+  }
+
+  /** Makes a step on a batch: the program's inputs without its parameters, in their order. */
+  public TrainingEvent step(List<? extends Value> inputs) {
+    try (Arena arena = new Arena()) {
+      Memory event = event(arena);
+      CowMlxException.check(Api.get().cow_mlx_training_step(
+          handle(), Value.lower(arena, inputs), inputs.size(), event));
+      return TrainingEvent.read(event);
+    }
+  }
+
+  /** Makes steps until an end that params tell; {@code onEvent} may be null. */
+  public void fit(FitParams params, Listener.Training onEvent) {
+    Listener.Training heard = onEvent != null ? onEvent : event -> true;
+    try (Arena arena = new Arena(); Listener listener = new Listener()) {
+      listener.check(Api.get().cow_mlx_training_fit(handle(),
+          Params.lower(arena, listener, null, params),
+          listener.hear(Listener.Kind.TRAINING, heard), listener.id()));
+    }
+  }
+
+  /** Loss, accuracy and perplexity on data. */
+  public TrainingEvent evaluate(FitParams params) {
+    try (Arena arena = new Arena(); Listener listener = new Listener()) {
+      Memory event = event(arena);
+      listener.check(Api.get().cow_mlx_training_evaluate(
+          handle(), Params.lower(arena, listener, null, params), event));
+      return TrainingEvent.read(event);
+    }
+  }
+
+  /** A parameter as it is now. */
+  public NDArray parameter(String name) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(8);
+      CowMlxException.check(
+          Api.get().cow_mlx_training_parameter(handle(), arena.string(name, "name"), out));
+      return new NDArray(out.getLong(0));
+    }
+  }
+
+  /** See cow_mlx_training_info(). */
+  public Map<String, Object> info() {
+    return Json.object(Fill.text(1 << 16, (buffer, room, length) ->
+        Api.get().cow_mlx_training_info(handle(), buffer, room, length)));
+  }
+
+  /** Saves the training, to go on later. */
+  public void save(String folder) {
+    try (Arena arena = new Arena()) {
+      CowMlxException.check(
+          Api.get().cow_mlx_training_save(handle(), arena.string(folder, "folder")));
+    }
+  }
+
+  /** Goes on where a training was saved. */
+  public void load(String folder) {
+    try (Arena arena = new Arena()) {
+      CowMlxException.check(
+          Api.get().cow_mlx_training_load(handle(), arena.string(folder, "folder")));
+    }
+  }
+
+  /** What was trained of a language model so far, as an adapter. */
+  public Adapter adapter() {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(4);
+      CowMlxException.check(Api.get().cow_mlx_training_adapter(handle(), out));
+      return new Adapter(out.getInt(0));
+    }
+  }
+
+  /** Writes what was trained of a language model as mlx-lm reads it; options are JSON, or null. */
+  public void export(String folder, String options) {
+    try (Arena arena = new Arena()) {
+      CowMlxException.check(Api.get().cow_mlx_training_export(handle(),
+          arena.string(folder, "folder"), arena.string(options, "options_json")));
+    }
+  }
+
+  /** Ends the call that runs; for any thread. */
+  public void cancel() {
+    // It leaves the thread's message alone, also where it fails.
+    if (Api.get().cow_mlx_training_cancel(handle()) < 0) {
+      throw new CowMlxException(Status.EHANDLE, "training_cancel: no such training is open",
+          "unknown_handle");
+    }
+  }
+
+  private static Memory event(Arena arena) {
+    Memory event = arena.allocate(TrainingEvent.SIZE);
+    event.setLong(0, TrainingEvent.SIZE);
+    return event;
+  }
+}

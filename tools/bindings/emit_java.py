@@ -1,0 +1,316 @@
+"""Writes what the Java binding repeats of the header: functions, constants, params and results.
+
+A struct of params is a class whose setters write into memory at the layout's places; one that C
+fills is a record.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from tools.bindings import hosts
+from tools.bindings.calls import PREFIX
+from tools.bindings.header import Header, Signature, Type
+from tools.bindings.hosts import Layout, Member
+
+TYPES = {
+    "bool": "boolean",
+    "_Bool": "boolean",
+    "char": "byte",
+    "void": "void",
+    "float": "float",
+    "double": "double",
+    "int32_t": "int",
+    "uint32_t": "int",
+    "int64_t": "long",
+    "uint64_t": "long",
+    "size_t": "long",
+}
+ACCESS = {"boolean": "Byte", "int": "Int", "long": "Long", "float": "Float", "double": "Double"}
+
+# What C fills, and what its record has besides, which comes from elsewhere.
+RECORDS = {"piece": ("String text",), "stats": (), "event": (), "training_event": ()}
+ENUMS = {
+    "LOG": "LogLevel",
+    "ACTIVATIONS": "Activations",
+    "OVERFLOW": "Overflow",
+    "GRAMMAR": "GrammarKind",
+    "FINISH": "Finish",
+    "EVENT": "EventKind",
+    "POOLING": "Pooling",
+    "TRAINING": "TrainingEventKind",
+    "FIT": "FitEnd",
+}
+NOUNS = {"array": "NDArray"}
+
+
+def files(public: Header, generated: str) -> dict[str, str]:
+    """The text of each file, by its name."""
+    head = f"// {generated}\npackage cowmlx;\n\n"
+    found = {"CowMlx": functions(public), "Status": statuses(public), "Dtype": dtypes(public)}
+    for group, values in hosts.enumerations(public).items():
+        if group != "FLAGS":
+            found[ENUMS[group]] = enumeration(ENUMS[group], group, values)
+    for layout in hosts.layouts(public):
+        if layout.name.endswith("_params"):
+            found[pascal(layout.name)] = params(layout)
+        elif layout.name in RECORDS:
+            found[pascal(layout.name)] = record(layout)
+    return {f"{name}.java": head + text for name, text in found.items()}
+
+
+# ------------------------------------------------------------------------------ Functions
+
+
+def functions(public: Header) -> str:
+    """The interface that JNA fills."""
+    lines = ["import com.sun.jna.Callback;", "import com.sun.jna.Library;"]
+    lines += ["import com.sun.jna.Pointer;", ""]
+    lines += [
+        "/** The functions of cow_mlx.h. A size is 64 bits wide wherever the library runs. */"
+    ]
+    lines += ["interface CowMlx extends Library {"]
+    for name in ("ABI_VERSION", "MAX_RANK"):
+        lines.append(f"  int {name} = {public.macros[hosts.MACROS + name]};")
+    lines.append(f'  String VERSION = "{public.macros[hosts.MACROS + "VERSION"]}";')
+    flags = hosts.enumerations(public)["FLAGS"]
+    lines += [f"  int {name} = {value};" for name, value in flags.items()]
+    for alias in hosts.callback_types(public):
+        name = pascal(alias.name.removeprefix(PREFIX))
+        assert alias.type.function
+        lines += ["", f"  interface {name} extends Callback {{"]
+        lines += [f"    {signature('invoke', alias.type.function, public, callback=True)};", "  }"]
+    for function in public.functions:
+        lines += ["", f"  {signature(function.name, function.signature, public)};"]
+    lines += [
+        "",
+        "  /** Where members of structs lie that are written by hand. */",
+        "  interface At {",
+    ]
+    for layout in hosts.layouts(public):
+        if layout.name in ("text", "tensor", "value"):
+            noun = layout.name.upper()
+            lines.append(f"    int {noun} = {layout.size};")
+            lines += [
+                f"    int {noun}_{each.name.upper()} = {each.offset};" for each in layout.members
+            ]
+    return "\n".join([*lines, "  }", "}", ""])
+
+
+def signature(name: str, of: Signature, public: Header, callback: bool = False) -> str:
+    """A method; a bool of a callback is a byte, as C's is."""
+    params = ", ".join(f"{plain(type_, public)} {camel(each)}" for each, type_ in of.params)
+    result = plain(of.result, public)
+    if of.result.pointers and of.result.name == "char":
+        result = "String"
+    if callback and result == "boolean":
+        result = "byte"
+    text = f"{result} {name}({params})"
+    return textwrap.fill(text, 94, subsequent_indent=" " * 6, break_long_words=False)
+
+
+def plain(type_: Type, public: Header) -> str:
+    """The type of a parameter: whatever is a pointer in C is one here."""
+    callbacks = {alias.name for alias in hosts.callback_types(public)}
+    if type_.pointers or type_.name in callbacks:
+        return "Pointer"
+    return TYPES[hosts.resolved(type_.name, public).replace("cow_mlx_status", "int32_t")]
+
+
+# ------------------------------------------------------------------------------ Constants
+
+
+def statuses(public: Header) -> str:
+    """The statuses as an enum."""
+    return enumeration("Status", "what a call returns", public.statuses)
+
+
+def dtypes(public: Header) -> str:
+    """The dtypes as an enum that knows their bytes."""
+    rows = [f"  {name}({value}, {size})" for name, (value, size) in public.dtypes.items()]
+    return "\n".join(
+        [
+            "/** Types of elements: 16-bit floats are their bits, complex numbers are pairs. */",
+            "public enum Dtype {",
+            ",\n".join(rows) + ";",
+            "",
+            "  final int value;",
+            "  /** Of an element. */",
+            "  public final int bytes;",
+            "",
+            "  Dtype(int value, int bytes) {",
+            "    this.value = value;",
+            "    this.bytes = bytes;",
+            "  }",
+            "",
+            "  static Dtype of(int value) {",
+            "    for (Dtype each : values()) if (each.value == value) return each;",
+            '    throw new IllegalStateException("dtype " + value);',
+            "  }",
+            "}",
+            "",
+        ]
+    )
+
+
+def enumeration(name: str, about: str, values: dict[str, int]) -> str:
+    """A list of constants as an enum."""
+    rows = [f"  {each}({value})" for each, value in values.items()]
+    what = f"{about[0].upper()}{about[1:]}." if " " in about else f"Constants of COW_MLX_{about}_."
+    return "\n".join(
+        [
+            f"/** {what} */",
+            f"public enum {name} {{",
+            ",\n".join(rows) + ";",
+            "",
+            "  final int value;",
+            "",
+            f"  {name}(int value) {{",
+            "    this.value = value;",
+            "  }",
+            "",
+            f"  static {name} of(int value) {{",
+            f"    for ({name} each : values()) if (each.value == value) return each;",
+            f'    throw new IllegalStateException("{name} " + value);',
+            "  }",
+            "}",
+            "",
+        ]
+    )
+
+
+# -------------------------------------------------------------------------------- Structs
+
+
+def params(layout: Layout) -> str:
+    """A class of a struct of params."""
+    name = pascal(layout.name)
+    members = [each for each in layout.members if is_set(each)]
+    lines = ["import java.util.List;", ""] if any(lists(each) for each in members) else []
+    lines += [f"/** Members of cow_mlx_{layout.name}; what is not set is the default. */"]
+    lines += [f"public final class {name} extends Params<{name}> {{", f"  public {name}() {{"]
+    lines += [f"    super({layout.size}, CowMlx::cow_mlx_{layout.name}_init);", "  }"]
+    places = {each.name: each.offset for each in layout.members}
+    for each in members:
+        lines += ["", *javadoc(each.about), *setter(name, each, places)]
+    return "\n".join([*lines, "}", ""])
+
+
+def setter(name: str, each: Member, places: dict[str, int]) -> list[str]:
+    """The method that sets a member."""
+    count = f", {places[each.count]}" if each.count else ""
+    user = places.get("log_user_data" if each.name == "log" else "user_data")
+    if each.kind == "callback":
+        kind = pascal(each.type.removeprefix(PREFIX)).removesuffix("Fn")
+        body = f"hear({each.offset}, {user}, Listener.Kind.{kind.upper()}, value)"
+        type_ = f"Listener.{kind}"
+    elif each.kind in ("string", "strings"):
+        type_ = "String" if each.kind == "string" else "List<String>"
+        body = f'{each.kind}("{each.name}", {each.offset}{count}, value)'
+    elif each.kind == "array":
+        type_ = f"List<{noun(each.noun)}>" if each.noun else f"{TYPES[each.type]}[]"
+        body = f"{'handles' if each.noun else 'numbers'}({each.offset}{count}, value)"
+    else:
+        type_ = noun(each.noun) if each.noun else ENUMS.get(each.enumeration, TYPES[each.type])
+        value = "value.handle()" if each.noun else "value.value" if each.enumeration else "value"
+        kind = TYPES[each.type]
+        value = "(byte) (value ? 1 : 0)" if kind == "boolean" else value
+        body = f"set(memory -> memory.set{ACCESS[kind]}({each.offset}, {value}))"
+    return [f"  public {name} {camel(each.name)}({type_} value) {{", f"    return {body};", "  }"]
+
+
+def is_set(each: Member) -> bool:
+    """Whether hosts set a member: not sizes, counts and what is a callback's."""
+    return not (each.name.endswith(("_count", "user_data")) or each.name == "struct_size")
+
+
+def lists(each: Member) -> bool:
+    """Whether a member is a list."""
+    return each.kind == "strings" or (each.kind == "array" and bool(each.noun))
+
+
+def record(layout: Layout) -> str:
+    """A record of a struct that C fills."""
+    name = pascal(layout.name)
+    told = [each for each in layout.members if each.name not in ("struct_size", "length")]
+    extra = RECORDS[layout.name]
+    parts = [*extra, *(f"{kind_of(each)} {camel(each.name)}" for each in told)]
+    given = "".join(f", {each}" for each in extra)
+    values = [each.split()[1] for each in extra] + [reading(each, layout) for each in told]
+    lines = [
+        "import com.sun.jna.Pointer;",
+        "",
+        "/**",
+        f" * What cow_mlx_{layout.name} tells.",
+        " *",
+    ]
+    for each in told:
+        lines += textwrap.wrap(
+            f"@param {camel(each.name)} {escaped(each.about)}",
+            96,
+            initial_indent=" * ",
+            subsequent_indent=" *     ",
+            break_long_words=False,
+        )
+    lines += [" */", f"public record {name}("]
+    lines += [
+        ",\n".join(f"    {part}" for part in parts) + ") {",
+        f"  static final int SIZE = {layout.size};",
+        "",
+    ]
+    lines += [f"  static {name} read(Pointer memory{given}) {{", f"    return new {name}("]
+    lines += [",\n".join(f"        {value}" for value in values) + ");", "  }", "}", ""]
+    return "\n".join(lines)
+
+
+def kind_of(each: Member) -> str:
+    """The type of a record's component."""
+    return "String" if each.kind == "string" else ENUMS.get(each.enumeration, TYPES[each.type])
+
+
+def reading(each: Member, layout: Layout) -> str:
+    """The expression that reads a component."""
+    if each.kind == "string":
+        sized = next((m for m in layout.members if m.name == "length"), None)
+        length = f"(int) memory.getLong({sized.offset})" if sized and each.name == "text" else "-1"
+        return f"Memories.text(memory.getPointer({each.offset}), {length})"
+    found = f"memory.get{ACCESS[TYPES[each.type]]}({each.offset})"
+    if each.enumeration:
+        return f"{ENUMS[each.enumeration]}.of({found})"
+    return f"{found} != 0" if each.type == "bool" else found
+
+
+# ---------------------------------------------------------------------------------- Names
+
+
+def javadoc(text: str) -> Iterable[str]:
+    """A comment above a method."""
+    if not text:
+        return []
+    lines: Sequence[str] = textwrap.wrap(escaped(text), 92, break_long_words=False)
+    if len(lines) == 1:
+        return [f"  /** {lines[0]} */"]
+    return ["  /**", *(f"   * {line}" for line in lines), "   */"]
+
+
+def escaped(text: str) -> str:
+    """A text that javadoc takes as it is."""
+    return html.escape(text, quote=False).replace("@", "{@literal @}")
+
+
+def noun(name: str) -> str:
+    """The class of a handle's noun."""
+    return NOUNS.get(name, pascal(name))
+
+
+def pascal(name: str) -> str:
+    """Write a name as classes are called: GenerationParams."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def camel(name: str) -> str:
+    """Write a name as methods are called: maxTokens."""
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
