@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from outside import NPM_CI, command, example, needs
 from support.compiler import require
-from support.paths import CALF, LIBRARY
+from support.paths import CALF, LIBRARY, ROOT
 from support.streamed import TEXT, story
 
 __all__ = ["story"]
+HOSTS = ROOT / "tests/runtimes/hosts"
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +25,22 @@ def node_folder(tmp_path_factory) -> Path:
     folder = example(tmp_path_factory.mktemp("node"), "node")
     command(*NPM_CI, cwd=folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def java_said(tmp_path_factory) -> tuple[str, str]:
+    """What the host of all calls says in Java, and what the example does behind it."""
+    needs("javac", (17,))
+    require("mvn")
+    scratch = tmp_path_factory.mktemp("java")
+    folder = example(scratch, "java")
+    shutil.copy(HOSTS / "Everything.java", folder / "src/main/java")
+    words = shlex.join(str(word) for word in (LIBRARY, CALF, scratch, TEXT))
+    options = ["-Dexec.mainClass=Everything", f"-Dexec.args={words}"]
+    done = command("mvn", "-q", "-B", "compile", "exec:java", *options, cwd=folder)
+    assert "JNA" not in done.stderr
+    said, _, streamed = done.stdout.replace("\x1b[0m", "").partition("\n")
+    return said, streamed
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import shutil
 
 import pytest
 from outside import command, example, needs
-from support.compiler import require, run
+from support.compiler import run
 from support.paths import ROOT
 from support.streamed import check_streamed
 
@@ -38,34 +36,8 @@ def test_go_with_purego(tmp_path, arguments, story):
     check_streamed(done.stdout, story)
 
 
-def test_java_with_jna(tmp_path, arguments, story):
-    needs("javac", (17,))
-    require("mvn")
-    folder = example(tmp_path, "java")
-    words = f"-Dexec.args={shlex.join(arguments)}"
-    done = command("mvn", "-q", "-B", "compile", "exec:java", words, cwd=folder)
-    colourless = done.stdout.replace("\x1b[0m", "")  # Maven's, even where no terminal is
-    check_streamed(colourless, story)
-
-
-def test_go_carries_a_panic_past_its_call(tmp_path, arguments):
-    needs("go", (1, 25), "version")
-    folder = example(tmp_path, "go")
-    shutil.copy(HOSTS / "panic_test.go", folder)
-    places = {"LIBRARY": arguments[0], "MODEL": arguments[1]}
-    command("go", "mod", "download", cwd=folder, **GO)
-    command("go", "test", ".", cwd=folder, **GO, **places)
-
-
-def test_java_carries_an_exception_past_its_call(tmp_path, arguments):
-    needs("javac", (17,))
-    require("mvn")
-    folder = example(tmp_path, "java")
-    shutil.copy(HOSTS / "Thrown.java", folder / "src/main/java")
-    options = ["-Dexec.mainClass=Thrown", f"-Dexec.args={shlex.join(arguments[:2])}"]
-    done = command("mvn", "-q", "-B", "compile", "exec:java", *options, cwd=folder)
-    assert done.stdout.replace("\x1b[0m", "") == "20 20 false\n"
-    assert "JNA" not in done.stderr
+def test_java_with_jna(java_said, story):
+    check_streamed(java_said[1], story)
 
 
 def test_node_reads_the_error_of_a_call_on_another_thread(node_folder, arguments, narrow):
