@@ -1,25 +1,23 @@
-"""Texts being embedded: a unit of the scheduler, so that others step meanwhile."""
+"""Texts being turned into numbers: a unit of the scheduler, so that others step meanwhile."""
 
 from __future__ import annotations
 
 import mlx.core as mx
 
 from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
-from cowmlx.models.embedding import HiddenStates, Pooling
+from cowmlx.models.embedding import Pooling
+from cowmlx.models.pooled import MAX_BATCH_TOKENS, rows_of
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.text.tokenizer import PART
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from cowmlx.call import Call
+    from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
-
-# Columns of a batch that are processed in one turn, as of a prompt.
-CHUNK = 512
-_MAX_BATCH_TOKENS = 1 << 20
 
 
 class EmbeddingParams:
@@ -35,19 +33,18 @@ class EmbeddingParams:
         self.add_special: bool = fields["add_special"]
         self.batch_tokens: int = fields["batch_tokens"]
         Pooling.check(self.pooling)
-        if not 1 <= self.batch_tokens <= _MAX_BATCH_TOKENS:
-            raise OutOfRange("batch_tokens", self.batch_tokens, f"1 to {_MAX_BATCH_TOKENS}")
+        if not 1 <= self.batch_tokens <= MAX_BATCH_TOKENS:
+            raise OutOfRange("batch_tokens", self.batch_tokens, f"1 to {MAX_BATCH_TOKENS}")
 
 
-class Embedding(SteppedCall):
-    """Embeds the texts of one call.
+class TextRows(SteppedCall):
+    """Makes a row of numbers of each text of one call.
 
     Args:
-        call: ends with the vectors (N, D) and D.
-        model: whose hidden states they are.
-        hidden: reaches them.
-        texts: N texts, at least one.
-        params: how.
+        call: ends with the rows (N, D) and D.
+        model: whose hidden states they are made of.
+        steps: makes the rows.
+        dims: D.
         stream: to compute on.
         on_end: told when the call ends.
     """
@@ -56,14 +53,13 @@ class Embedding(SteppedCall):
         self,
         call: Call,
         model: Model,
-        hidden: HiddenStates,
-        texts: list[str],
-        params: EmbeddingParams,
+        steps: Generator[None, None, mx.array],
+        dims: int,
         stream: mx.Stream,
         on_end: Callable[[], object],
     ) -> None:
-        super().__init__(call, _embed(model, hidden, texts, params), stream, model)
-        self._dims = hidden.dims
+        super().__init__(call, steps, stream, model)
+        self._dims = dims
         self._on_end = on_end
 
     def _release(self) -> None:
@@ -73,7 +69,7 @@ class Embedding(SteppedCall):
         self._call.succeed((result, self._dims))
 
 
-def _embed(
+def embed_steps(
     model: Model, hidden: HiddenStates, texts: list[str], params: EmbeddingParams
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order."""
@@ -86,63 +82,12 @@ def _embed(
         tokens.append((yield from _tokens(model, index, text, params.add_special)))
         characters += len(text) + 1
     yield
-    together = len(texts) > 1 and hidden.batches()
-    order: list[int] = []
-    rows: list[mx.array] = []
-    for batch in batches([len(ids) for ids in tokens], params.batch_tokens if together else 0):
-        yield
-        pooled = yield from _pool(hidden, [tokens[index] for index in batch], params)
-        order += batch
-        rows.append(pooled)
-    back = sorted(range(len(order)), key=order.__getitem__)
-    vectors = mx.contiguous(mx.concatenate(rows)[mx.array(back)])
-    mx.eval(vectors)
-    del rows
-    mx.clear_cache()
-    return vectors
 
+    def finish(pooling: Pooling) -> mx.array:
+        return pooling.result(params.normalize)
 
-def _pool(
-    hidden: HiddenStates, batch: list[list[int]], params: EmbeddingParams
-) -> Generator[None, None, mx.array]:
-    """Process one batch, a chunk between two yields; return its vectors, evaluated."""
-    lengths = [len(ids) for ids in batch]
-    length = max(lengths)
-    padded = mx.array([ids + [0] * (length - len(ids)) for ids in batch], mx.int32)
-    cache = hidden.make_cache()
-    pooling = Pooling(params.pooling, lengths, hidden.dims)
-    for start in range(0, length, CHUNK):
-        pooling.add(hidden(padded[:, start : start + CHUNK], cache))
-        last = start + CHUNK >= length
-        pending: list[Any] = [pooling.result(params.normalize) if last else pooling.total]
-        if not last:
-            pending.append([layer.state for layer in cache])
-        # Others start their steps while this is computed.
-        mx.async_eval(pending)
-        yield
-        mx.eval(pending)
-    result: mx.array = pending[0]
-    return result
-
-
-def batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Split texts into batches of similar length.
-
-    Args:
-        lengths: tokens of each text.
-        batch_tokens: the most that a batch has with its padding; a text with more is alone.
-
-    Yields:
-        indices of texts, the shortest first.
-    """
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and lengths[index] * (len(batch) + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
+    rows = rows_of(hidden, tokens, params.pooling, params.batch_tokens, finish)
+    return (yield from rows)
 
 
 def _tokens(

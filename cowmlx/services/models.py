@@ -19,7 +19,7 @@ from cowmlx.services.loading import Inspecting, Loading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
     from cowmlx.call import Call
@@ -179,11 +179,28 @@ class Models:
         self, call: Call, handle: int, texts: list[str], fields: dict[str, Any]
     ) -> None:
         """Start turning texts into vectors; the call ends with them."""
-        from cowmlx.services.embedding import Embedding, EmbeddingParams  # late: few hosts need it
+        from cowmlx.services.embedding import EmbeddingParams, embed_steps  # late: few need it
 
         model = self.get(handle)
         model.read_weights()
         params = EmbeddingParams(fields)
+
+        def steps(hidden: HiddenStates) -> Generator[None, None, mx.array]:
+            return embed_steps(model, hidden, texts, params)
+
+        self._make_rows(call, model, len(texts), None, steps)
+
+    def _make_rows(
+        self,
+        call: Call,
+        model: Model,
+        count: int,
+        dims: int | None,
+        steps: Callable[[HiddenStates], Generator[None, None, mx.array]],
+    ) -> None:
+        """Start making ``count`` rows of ``dims`` numbers, or of a hidden state's where None."""
+        from cowmlx.services.embedding import TextRows
+
         streams = self._runtime.streams
         stream = streams.take()
         try:
@@ -192,11 +209,12 @@ class Models:
         except BaseException:
             streams.give_back(stream)
             raise
-        if call.answer_size(len(texts) * hidden.dims, hidden.dims):
+        width = hidden.dims if dims is None else dims
+        if call.answer_size(count * width, width):
             streams.give_back(stream)
             return
-        unit = Embedding(
-            call, model, hidden, texts, params, stream, lambda: streams.give_back(stream)
+        unit = TextRows(
+            call, model, steps(hidden), width, stream, lambda: streams.give_back(stream)
         )
         self._runtime.scheduler.add(unit)
 

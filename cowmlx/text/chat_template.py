@@ -8,7 +8,8 @@ import re
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.folders import config as config_files
 from cowmlx.text import chat_messages, chat_options
-from cowmlx.text.tokenizer import PART, finished
+from cowmlx.text.marks import encode_marked, holds, marked, pattern_of
+from cowmlx.text.tokenizer import finished
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
     from cowmlx.text.template_engine import Program
     from cowmlx.text.tokenizer import Tokenizer
 
-# Around special-token text that is to stay text. Private use characters: no tokenizer has them
-# in a special token, and they are taken out of messages, as is what marks a continuation.
-_OPEN, _CLOSE = "\U000f0000", "\U000f0001"
-_MARKS = re.compile("[\U000f0000-\U000f0003]")
-_COST = 32  # characters that could be encoded while a piece is begun
 _OPTIONS = frozenset(
     ("tools", "documents", "add_generation_prompt", "continue_final_message", "parse_special")
 )
@@ -165,10 +161,10 @@ class ChatTemplate:
         pattern = None if options.get("parse_special") else self._control(tokenizer, options)
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
         foreign = [message for message in plain if message["role"] != "assistant"]
-        if pattern is not None and _holds([foreign, guarded], pattern):
-            marked = [_marked(m, pattern) if m["role"] != "assistant" else m for m in plain]
-            variables = {**options, **_marked(guarded, pattern)}
-            return (yield from _encode_marked(tokenizer, self._render(marked, variables)))
+        if pattern is not None and holds([foreign, guarded], pattern):
+            kept = [marked(m, pattern) if m["role"] != "assistant" else m for m in plain]
+            variables = {**options, **marked(guarded, pattern)}
+            return (yield from encode_marked(tokenizer, self._render(kept, variables)))
         text = self._render(plain, options)
         return (yield from tokenizer.encode_steps(text, add_special=False, parse_special=True))
 
@@ -272,53 +268,5 @@ class ChatTemplate:
             if source:
                 others = {text for text in added.values() if not text.isspace()}
                 texts += self._program(source).written(others.difference(texts))
-            texts.sort(key=len, reverse=True)
-            self._patterns[source] = re.compile("|".join(map(re.escape, texts))) if texts else None
+            self._patterns[source] = pattern_of(texts)
         return self._patterns[source]
-
-
-def _holds(value: Any, pattern: re.Pattern[str]) -> bool:
-    """Tell whether any string in a value has special-token text, marks left aside."""
-    if isinstance(value, str):
-        return pattern.search(_MARKS.sub("", value)) is not None
-    if isinstance(value, dict):
-        return any(_holds(item, pattern) for item in value.values())
-    return isinstance(value, list) and any(_holds(item, pattern) for item in value)
-
-
-def _marked(value: Any, pattern: re.Pattern[str]) -> Any:
-    """Enclose the special-token text in strings by marks."""
-    if isinstance(value, str):
-        return pattern.sub(_enclosed, _MARKS.sub("", value))
-    if isinstance(value, dict):
-        return {key: _marked(item, pattern) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_marked(item, pattern) for item in value]
-    return value
-
-
-def _enclosed(found: re.Match[str]) -> str:
-    return f"{_OPEN}{found.group()}{_CLOSE}"
-
-
-def _encode_marked(tokenizer: Tokenizer, text: str) -> Generator[None, None, list[int]]:
-    """Encode a rendered chat, what the marks enclose as plain text."""
-    tokens: list[int] = []
-    done = 0
-    for index, piece in enumerate(re.split(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})", text)):
-        enclosed = piece.startswith(_OPEN) and piece.endswith(_CLOSE) and len(piece) > 1
-        # A template may cut through the marks: lone ones only separate.
-        for part in filter(None, _MARKS.split(piece)):
-            if done > PART:
-                yield
-                done = 0
-            done += len(part) + _COST
-            if enclosed:
-                tokens += tokenizer.encode_plain(part)
-            elif index == 0 and not tokens:
-                tokens += yield from tokenizer.encode_steps(
-                    part, add_special=False, parse_special=True
-                )
-            else:
-                tokens += yield from tokenizer.encode_inner_steps(part)
-    return tokens

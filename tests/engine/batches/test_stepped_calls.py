@@ -14,7 +14,7 @@ from support.signatures import ECANCELED, OK
 from cowmlx.cache import disk, disk_reader
 from cowmlx.call import keeps_call
 from cowmlx.scheduling import stepped
-from cowmlx.services.embedding import Embedding
+from cowmlx.services.embedding import TextRows
 from cowmlx.services.generations import Generations
 
 START = prompt(20)
@@ -105,7 +105,7 @@ def test_a_result_that_cannot_be_handed_over_ends_its_call_alone(lib, tiny, monk
     def fail(self, result):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(Embedding, "_succeed", fail)
+    monkeypatch.setattr(TextRows, "_succeed", fail)
     with pytest.raises(StatusError, match="ENOMEM"):
         lib.embed(tiny("llama"), ["Hello"])
     monkeypatch.undo()
