@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -281,6 +282,18 @@ def test_a_wrong_option_is_told(piped, options, problem):
     done = piped([FOX], *options)
     assert problem in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_mirostat_takes_the_place_of_recommended_filters(piped, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(CALF, folder)
+    recommended = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "top_k": 20}
+    (folder / "generation_config.json").write_text(json.dumps(recommended))
+    options = ["--temperature", "0.7", "--mirostat", "2", "--dry-multiplier", "0.8"]
+    done = piped([FOX], *options, folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "exclude" not in done.stdout
+    assert len(done.stdout) > 20
 
 
 def test_no_model_is_told(piped, tmp_path):
