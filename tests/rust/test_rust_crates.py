@@ -9,7 +9,7 @@ from support.paths import ROOT
 
 pytestmark = pytest.mark.xdist_group("cargo")
 
-LINKED, LOADED = "stream", "stream,dlopen"
+LINKED, LOADED = "stream,serde", "stream,dlopen"
 
 
 def test_crates_are_formatted(cargo, component):

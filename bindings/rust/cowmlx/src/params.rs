@@ -26,7 +26,8 @@ impl<T> Filled<T> {
 }
 
 /// Declares a builder: plain members, which are `None` while they have the library's default, and
-/// members of its own kind, which come with their own setters.
+/// members of its own kind, which come with their own setters. One that is `saved` is read and
+/// written with the feature `serde`: its members, and its texts, which come with their own setters.
 macro_rules! params {
     (
         $(#[$meta:meta])*
@@ -43,6 +44,51 @@ macro_rules! params {
             $($own: $own_type,)*
         }
 
+        $crate::params::params! {
+            @builder $name $(<$life>)? for $raw by $init {
+                $($(#[$member_meta])* $member: $type,)*
+            }
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        saved $name:ident $(<$life:lifetime>)? for $raw:ident by $init:ident {
+            $($(#[$member_meta:meta])* $member:ident: $type:ty,)*
+        }
+        texts { $($text:ident: $text_type:ty,)* }
+        also { $($own:ident: $own_type:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Default)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+        #[must_use]
+        pub struct $name $(<$life>)? {
+            $(
+                #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+                $member: Option<$type>,
+            )*
+            $(
+                #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+                $text: Option<$text_type>,
+            )*
+            $(
+                #[cfg_attr(feature = "serde", serde(skip))]
+                $own: $own_type,
+            )*
+        }
+
+        $crate::params::params! {
+            @builder $name $(<$life>)? for $raw by $init {
+                $($(#[$member_meta])* $member: $type,)*
+            }
+        }
+    };
+    (
+        @builder $name:ident $(<$life:lifetime>)? for $raw:ident by $init:ident {
+            $($(#[$member_meta:meta])* $member:ident: $type:ty,)*
+        }
+    ) => {
         impl $(<$life>)? $name $(<$life>)? {
             /// The library's defaults.
             pub fn new() -> Self {

@@ -142,3 +142,41 @@ fn a_model_is_trained_and_a_context_takes_it() {
     assert!(folder.join("adapters.safetensors").exists() && calf().exists());
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn options_are_read_and_written() {
+    let text = r#"{"seed":3,"clip_norm":1.5,"optimizer":"{\"name\": \"sgd\"}","train":["w*"]}"#;
+    let read: TrainingParams = serde_json::from_str(text).unwrap();
+    let built =
+        TrainingParams::new().seed(3).clip_norm(1.5).optimizer(r#"{"name": "sgd"}"#).train(["w*"]);
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    assert_eq!(serde_json::to_string(&built).unwrap(), text);
+    let text = r#"{"steps":2,"shuffle":false,"folder":"run","lines":"{}"}"#;
+    let read: FitParams = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    assert_eq!(serde_json::to_string(&FitParams::new()).unwrap(), "{}");
+    let unknown = serde_json::from_str::<FitParams>(r#"{"step":2}"#).unwrap_err();
+    assert!(unknown.to_string().contains("unknown field `step`"));
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn options_that_were_read_are_used_and_events_written() {
+    let program = Program::new(runtime(), SLOPE).unwrap();
+    let given = r#"{"optimizer": "{\"name\": \"sgd\", \"learning_rate\": 0.2}", "train": ["w"]}"#;
+    let training = Training::of_program(&program, &serde_json::from_str(given).unwrap()).unwrap();
+    let mut events = Vec::new();
+    training
+        .fit_batches(
+            &serde_json::from_str(r#"{"steps": 1}"#).unwrap(),
+            |step| Some(batch(step)),
+            |event| {
+                events.push(serde_json::to_string(event).unwrap());
+                true
+            },
+        )
+        .unwrap();
+    assert!(events[0].starts_with(r#"{"kind":"Step","finish":"None","step":1,"steps":1,"#));
+    assert!(events[0].contains(r#""validation_loss":null"#));
+}
