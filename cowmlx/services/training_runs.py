@@ -279,7 +279,7 @@ class HostData:
             self._epoch, self._index = self._epoch + 1, 0
             return None
         values = taken(self._arrays, handles, f"the batch of step {step}")
-        self._inputs.check(values, f"the batch of step {step}")
+        self._inputs.check(values, f"the batch of step {step}: inputs")
         self._index += 1
         return self._inputs.batch(values, self._micro_batch)
 

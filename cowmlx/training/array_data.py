@@ -43,13 +43,18 @@ class Rows:
     micro_batches: Pieces
 
 
+def argument_of(what: str, at: int) -> str:
+    """Return the name of an argument, an array of a list, as details of an error have it."""
+    return f"{what.rpartition(': ')[2]}[{at}]"
+
+
 def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "inputs") -> int:
     """Return how many rows arrays have.
 
     Args:
         arrays: one for each name.
         names: what they are.
-        what: the list is, for messages.
+        what: the list is, for messages; the argument is what is behind its last ": ".
 
     Raises:
         InvalidArgument: there are more or fewer, one has no rows, or another number of them.
@@ -58,18 +63,20 @@ def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "input
         raise InvalidArgument(
             f"{what} has {len(arrays)} arrays, must have {len(names)}: {', '.join(names[:16])}",
             reason="missing" if len(arrays) < len(names) else "out_of_range",
-            argument=what,
+            argument=what.rpartition(": ")[2],
             value=len(arrays),
             accepted=f"{len(names)}",
         )
     if not arrays:
-        raise InvalidArgument(f"{what} has no array", reason="missing", argument=what)
+        raise InvalidArgument(
+            f"{what} has no array", reason="missing", argument=what.rpartition(": ")[2]
+        )
     for at, (array, name) in enumerate(zip(arrays, names, strict=True)):
         if not array.ndim or not array.shape[0]:
             raise InvalidArgument(
                 f"{what}[{at}] ({name}) has the shape {list(array.shape)}, must have rows",
                 reason="shape_mismatch",
-                argument=f"{what}[{at}]",
+                argument=argument_of(what, at),
                 value=f"{list(array.shape)}",
                 accepted="1 row or more",
             )
@@ -78,7 +85,7 @@ def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "input
                 f"{what}[{at}] ({name}) has {array.shape[0]} rows, but {names[0]} has "
                 f"{arrays[0].shape[0]}",
                 reason="shape_mismatch",
-                argument=f"{what}[{at}]",
+                argument=argument_of(what, at),
                 value=array.shape[0],
                 accepted=f"{arrays[0].shape[0]} rows",
             )

@@ -228,7 +228,7 @@ def _rate(
         if is_own:
             return None
         raise InvalidArgument(
-            f"{place} needs 'learning_rate'", reason="missing", argument=f"{place}.learning_rate"
+            f"{place}.learning_rate is missing", reason="missing", argument=f"{place}.learning_rate"
         )
     if is_own:
         raise InvalidArgument(

@@ -186,7 +186,7 @@ def read(
             found[key] = option.read(value[key], f"{place}.{key}")
         elif option.default is REQUIRED:
             raise InvalidArgument(
-                f"{place} needs {key!r}", reason="missing", argument=f"{place}.{key}"
+                f"{place}.{key} is missing", reason="missing", argument=f"{place}.{key}"
             )
         elif isinstance(option, Pair):
             found[key] = list(option.default)

@@ -211,6 +211,8 @@ CREATED = {
     "fine_tune": ({"fine_tune": {"ranks": 4}}, EINVAL, "fine_tune.ranks"),
     "a seed twice": ({"fine_tune": {"seed": 4}}, EINVAL, "fine_tune.seed"),
     "a list": ({"fine_tune": [4]}, EINVAL, "fine_tune"),
+    "no learning rate": ({"optimizer": {"name": "adam"}}, EINVAL, "optimizer.learning_rate is"),
+    "an adapter's option": ({"fine_tune": {"type": "full", "rank": 4}}, EINVAL, "fine_tune.rank"),
     "a huge seed": ({"seed": 2**63}, EINVAL, "seed"),
     "no such keys": ({"fine_tune": {"keys": ["nothing"]}}, None, "nothing"),
 }

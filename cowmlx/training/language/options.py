@@ -70,7 +70,7 @@ class LanguageOptions:
         for name in _ADAPTERS_ONLY:
             if name in given:
                 raise InvalidArgument(
-                    f'{place}.{name} is an option of adapters, and type "{FULL}" makes none',
+                    f"{place}.{name} is an option of adapters, and {place}.type {FULL} makes none",
                     reason="conflict",
                     argument=f"{place}.{name}",
                     other=f"{place}.type",

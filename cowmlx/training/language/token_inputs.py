@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.training.array_data import Inputs, Pieces, Rows
+from cowmlx.training.array_data import Inputs, Pieces, Rows, argument_of
 from cowmlx.training.language.loss import TokenBatch
 
 TYPE_CHECKING = False
@@ -75,7 +75,7 @@ def _unfit(reason: Reason, what: str, at: int, value: object, accepted: object) 
     return InvalidArgument(
         f"{what}[{at}] ({NAMES[at]}) has {value}, must have {accepted}",
         reason=reason,
-        argument=f"{what}[{at}]",
+        argument=argument_of(what, at),
         value=f"{value}",
         accepted=f"{accepted}",
     )
