@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from benchmarks.support.first_answer_table import first_answer_table
 from benchmarks.support.paths import RESULTS, ROOT
 from benchmarks.support.peers_table import peers_table
 from benchmarks.support.roofline_table import roofline_table
@@ -13,6 +14,8 @@ from benchmarks.support.roofline_table import roofline_table
 BEGIN, END = "<!-- benchmarks:begin -->\n", "<!-- benchmarks:end -->"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->"
 KERNELS_BEGIN, KERNELS_END = "<!-- kernels:begin -->\n", "<!-- kernels:end -->"
+FIRST_BEGIN, FIRST_END = "<!-- first-answer:begin -->\n", "<!-- first-answer:end -->"
+INSTALLING = ROOT / "docs/getting-started/install.md"
 PAGE = ROOT / "docs/guides/performance.md"
 START = "process start to first token, ms"
 
@@ -26,6 +29,8 @@ def pages() -> dict[Any, str]:
     fresh[PAGE] = _replaced(fresh[PAGE], PEERS_BEGIN, PEERS_END, peers_table(_rows("peers")))
     table = roofline_table(_rows("roofline"))
     fresh[PAGE] = _replaced(fresh[PAGE], KERNELS_BEGIN, KERNELS_END, table)
+    answers = first_answer_table(_report("first_answer"))
+    fresh[INSTALLING] = _replaced(INSTALLING.read_text(), FIRST_BEGIN, FIRST_END, answers)
     return fresh
 
 

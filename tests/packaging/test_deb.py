@@ -17,7 +17,7 @@ from support.paths import LIBRARY, ROOT
 
 from tools.packaging.headers import headers
 
-pytestmark = pytest.mark.xdist_group("packages")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("packages")]
 HOST = ROOT / "tests/packaging/projects/c/host.c"
 WHO = {"DEBFULLNAME": "A Publisher", "DEBEMAIL": "publisher@libcowmlx.invalid"}
 

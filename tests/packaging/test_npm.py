@@ -18,7 +18,7 @@ from support.paths import LIBRARY
 from tools.packaging import npm
 from tools.packaging.registry import serving
 
-pytestmark = pytest.mark.xdist_group("packages")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("packages")]
 TOOLS = ["node", "npm", "sh"]
 UNREACHABLE = r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH"
 HOST = """

@@ -20,6 +20,7 @@ from tools.packaging.headers import headers
 from tools.packaging.targets import MACOS_MINIMUM
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.xdist_group("packages"),
     pytest.mark.skipif(sys.platform != "linux", reason="wheels for two systems are made on Linux"),
 ]

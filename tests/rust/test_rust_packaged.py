@@ -83,6 +83,7 @@ def test_the_crates_have_what_whoever_finds_them_looks_for(crates):
         assert not (folder / "tests").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("features", ["", "dlopen"])
 def test_a_program_is_found_outside_of_cargo(cargo, project, features):
     """It is linked with the folder's path, or knows it, and asks the environment for nothing."""
