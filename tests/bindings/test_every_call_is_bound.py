@@ -11,6 +11,7 @@ import pytest
 from support.compiler import require, run
 from support.paths import ROOT
 
+from tools.bindings.emit_go import field_name, pascal
 from tools.bindings.generate import COMPAT, PUBLIC
 from tools.bindings.header import read_headers
 
@@ -20,10 +21,11 @@ NO_DLPACK = "no library of the language takes or gives DLPack tensors"
 NAMED = "the enum Status has the names"
 DLPACK = {"array_from_dlpack": NO_DLPACK, "array_to_dlpack": NO_DLPACK}
 # Generated files that declare all calls and make none.
-DECLARING = ("CowMlx.java", "declarations.js")
+DECLARING = ("CowMlx.java", "declarations.js", "functions.go")
 JAVA = {"status_name": NAMED, **DLPACK}
 
 
+@cache
 def calls() -> list[str]:
     """The calls of cow_mlx.h without the prefix; those of cow_mlx_compat.h are for older hosts."""
     public, *_ = read_headers([PUBLIC, COMPAT])
@@ -88,10 +90,18 @@ def by_a_text(call: str, code: str) -> bool:
     )
 
 
+def by_its_field(call: str, code: str) -> bool:
+    """In Go a call is a field of api; defaults are those that the header tells, written in Go."""
+    if call.endswith("_params_init"):
+        return f"func New{pascal(call.removesuffix('_init'))}()" in code
+    return re.search(rf"\bapi\.{field_name(call)}\b", code) is not None
+
+
 ALL = [
     Binding("cpp", ("cow_mlx.hpp", "cow_mlx/*.hpp"), by_its_name),
     Binding("rust", ("cowmlx/src/*.rs",), by_its_name),
     Binding("swift", ("Sources/CCowMLX/shim.h",), through_the_module),
+    Binding("go", ("*.go",), by_its_field, DLPACK),
     Binding("java", ("src/main/java/cowmlx/*.java",), by_its_name, JAVA),
     Binding("node", ("lib/*.js",), by_a_text, DLPACK),
 ]

@@ -21,6 +21,7 @@ from tools.bindings import (  # noqa: E402
     emit_calls,
     emit_cpp_operations,
     emit_cython,
+    emit_go,
     emit_java,
     emit_node,
     emit_python,
@@ -78,6 +79,10 @@ def generate() -> dict[Path, str]:
         ROOT / "bindings/rust/cowmlx-sys/src/declarations.rs": emit_rust.declarations(
             public, from_public
         ),
+        **{
+            ROOT / "bindings/go" / name: text
+            for name, text in emit_go.files(public, params, from_public).items()
+        },
         **{
             ROOT / "bindings/java/src/main/java/cowmlx" / name: text
             for name, text in emit_java.files(public, from_public).items()

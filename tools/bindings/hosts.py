@@ -133,7 +133,8 @@ def layout_of(struct: Struct, said: dict[str, str], public: Header) -> Layout:
         offset = -(-offset // size) * size
         kind, count = kind_of(name, type_, counts, own in callbacks)
         one_of = re.search(rf"\bone of {MACROS}(\w+?)_(?=\W|$)", said.get(name, ""))
-        enumeration = one_of[1] if one_of and one_of[1] in groups else ""
+        group = one_of[1] if one_of else name.removesuffix("_level").upper()
+        enumeration = group if group in groups and not is_pointer else ""
         noun = type_.name.removeprefix(PREFIX) if type_.name in handles else ""
         about = said.get(name, "")
         members.append(Member(name, own, kind, offset, count, enumeration, noun, about))

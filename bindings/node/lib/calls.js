@@ -56,7 +56,8 @@ const LOWER = {
     call.raw[count] = call.given[name].length;
   },
   params: (call, { names: [name], type }) => {
-    call.raw[name] = call.arena.struct(type, call.given[name], call.listener);
+    const params = call.given[name];
+    call.raw[name] = params === undefined ? null : call.arena.struct(type, params, call.listener);
   },
   callback: (call, { names: [name, user], type }) => {
     const listen = call.given[name];

@@ -139,7 +139,7 @@ export const STRUCTS = {
       cache_limit: [32, "scalar", "uint64_t", "", ""],
       log: [40, "callback", "cow_mlx_log_fn", "", ""],
       log_user_data: [48, "pointer", "void", "", ""],
-      log_level: [56, "scalar", "int32_t", "", ""],
+      log_level: [56, "scalar", "int32_t", "", "LOG"],
       threads: [64, "scalar", "int64_t", "", ""],
     },
   },

@@ -152,6 +152,7 @@ function unknown(name, key) {
 export function constant(group, value, name) {
   const values = ENUMERATIONS[group];
   if (typeof value === "string" && Object.hasOwn(values, value)) return values[value];
+  if (Object.values(values).includes(value)) return value;
   return refuse(name, value, Object.keys(values).map((each) => JSON.stringify(each)).join(", "));
 }
 

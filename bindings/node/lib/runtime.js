@@ -8,14 +8,11 @@ export class Runtime {
 
   /**
    * Start the runtime, or count one start more.
-   * @param {Omit<import("./types.js").RuntimeParams, "logLevel"> & {logLevel?: "off" | "warning" | "info" | number}}
-   *     [params]  members of cow_mlx_runtime_params in camel case; `log` is given level and message
+   * @param {import("./types.js").RuntimeParams} [params]  members of cow_mlx_runtime_params in camel
+   *     case; `log` is given level and message
    */
-  constructor({ logLevel, ...params } = {}) {
-    const levels = { off: 0, warning: 1, info: 2 };
-    const given = { ...params, logLevel: levels[logLevel] ?? logLevel };
-    call("runtime_start", { params: Object.keys(params).length || logLevel ? given : undefined },
-      { keepsListener: true });
+  constructor(params) {
+    call("runtime_start", { params }, { keepsListener: true });
   }
 
   /** Undo the start. The last one frees all that is open. */

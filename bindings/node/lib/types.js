@@ -7,7 +7,7 @@
  * @property {number | bigint} [memoryLimit]
  * @property {number | bigint} [cacheLimit]
  * @property {(...told: any[]) => any} [log]
- * @property {number} [logLevel]
+ * @property {"off" | "warning" | "info" | number} [logLevel]
  * @property {number} [threads]
  */
 

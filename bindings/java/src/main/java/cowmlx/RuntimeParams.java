@@ -39,8 +39,8 @@ public final class RuntimeParams extends Params<RuntimeParams> {
   }
 
   /** messages up to this level are delivered; default INFO */
-  public RuntimeParams logLevel(int value) {
-    return set(memory -> memory.setInt(56, value));
+  public RuntimeParams logLevel(LogLevel value) {
+    return set(memory -> memory.setInt(56, value.value));
   }
 
   /**

@@ -1,0 +1,182 @@
+package cowmlx
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+)
+
+// An Array is an array of numbers, which lives in the library: a value, which nothing changes.
+type Array struct {
+	object
+	dtype Dtype
+	shape []int64
+}
+
+func newArray(handle int64) *Array {
+	array := &Array{}
+	array.number.Store(handle)
+	array.free = api.arrayFree
+	return array
+}
+
+func newArrays(handles []int64) []*Array {
+	found := make([]*Array, len(handles))
+	for i, handle := range handles {
+		found[i] = newArray(handle)
+	}
+	return found
+}
+
+// NewArray makes an array of a slice, which is copied; without a shape it has one dimension.
+func NewArray[T Element](data []T, shape ...int64) (*Array, error) {
+	return FromTensor(TensorOf(data, shape...))
+}
+
+// FromTensor makes an array of a view, whose elements are copied.
+func FromTensor(from Tensor) (*Array, error) {
+	l := &lowering{}
+	given, handle := from.lower(l), int64(0)
+	if err := l.call(func() int32 { return api.arrayCreate(unsafe.Pointer(given), &handle) }); err != nil {
+		return nil, err
+	}
+	return newArray(handle), nil
+}
+
+// Type is an array's dtype and shape.
+func (a *Array) Type() (Dtype, []int64, error) {
+	if a.shape == nil {
+		var dtype int32
+		sizes, rank := make([]int64, MaxRank), uintptr(0)
+		err := try(func() int32 {
+			return api.arrayType(a.number.Load(), &dtype, pointer(sizes), MaxRank, &rank)
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		a.dtype, a.shape = Dtype(dtype), sizes[:rank:rank]
+	}
+	return a.dtype, a.shape, nil
+}
+
+// Len is the number of an array's elements.
+func (a *Array) Len() (int, error) {
+	_, shape, err := a.Type()
+	size := 1
+	for _, each := range shape {
+		size *= int(each)
+	}
+	return size, err
+}
+
+// Values copies the elements, once they are computed, to a slice of the array's dtype.
+func Values[T Element](a *Array) ([]T, error) {
+	size, err := a.Len()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]T, size)
+	tensor := TensorOf(data)
+	tensor.shape = a.shape
+	if a.dtype == Float16 || a.dtype == Bfloat16 {
+		if DtypeOf[T]() == Uint16 {
+			tensor.dtype = a.dtype // their bits
+		}
+	}
+	return data, a.Read(tensor)
+}
+
+// Item is the element of an array that has one.
+func Item[T Element](a *Array) (element T, err error) {
+	found, err := Values[T](a)
+	if err == nil && len(found) != 1 {
+		err = refused(StatusEInval, "shape_mismatch", fmt.Sprintf("the array has %d elements, must have 1", len(found)))
+	}
+	if err == nil {
+		element = found[0]
+	}
+	return element, err
+}
+
+// Read copies the elements, once they are computed, to a view of the array's dtype and shape.
+func (a *Array) Read(to Tensor) error {
+	l := &lowering{}
+	given := to.lower(l)
+	return l.call(func() int32 { return api.arrayRead(a.number.Load(), unsafe.Pointer(given)) })
+}
+
+// View lets look at the elements where they are, as bytes that must not be kept or changed.
+func (a *Array) View(look func(elements []byte)) error {
+	size, err := a.Len()
+	if err != nil {
+		return err
+	}
+	data := new(unsafe.Pointer)
+	if err := try(func() int32 { return api.arrayView(a.number.Load(), unsafe.Pointer(data), nil) }); err != nil {
+		return err
+	}
+	look(unsafe.Slice((*byte)(*data), size*int(dtypeBytes[a.dtype])))
+	return nil
+}
+
+// Wait waits until the elements are there, so many milliseconds at most; false: not yet.
+func (a *Array) Wait(milliseconds uint32) (bool, error) {
+	err := try(func() int32 { return api.arrayWait(a.number.Load(), milliseconds) })
+	if errors.Is(err, StatusETimedout) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Apply applies an operation to arrays: cow_mlx_array_apply(). Attributes are what encoding/json makes
+// an object of, or nil.
+func Apply(operation string, attributes any, inputs ...*Array) ([]*Array, error) {
+	l := &lowering{}
+	name, given, options := l.text("operation", operation), l.arrays("", inputs), l.json("attributes_json", attributes)
+	if l.err != nil {
+		return nil, l.err
+	}
+	handles, err := fill[int64](4, 1, func(outputs unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+		return api.arrayApply(name, given, uintptr(len(inputs)), options, outputs, capacity, length)
+	})
+	return newArrays(handles), err
+}
+
+// LoadArrays loads arrays of a safetensors file by their names.
+func LoadArrays(path string, names ...string) (map[string]*Array, error) {
+	l, handles := &lowering{}, make([]int64, len(names))
+	file, list := l.text("path", path), l.strings("names", names)
+	err := l.call(func() int32 { return api.arraysLoad(file, list, uintptr(len(names)), pointer(handles)) })
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]*Array, len(names))
+	for i, array := range newArrays(handles) {
+		found[names[i]] = array
+	}
+	return found, nil
+}
+
+// SaveArrays saves arrays by their names as a safetensors file.
+func SaveArrays(path string, arrays map[string]*Array) error {
+	var names []string
+	var list []*Array
+	for name, array := range arrays {
+		names, list = append(names, name), append(list, array)
+	}
+	l := &lowering{}
+	file, given, handles := l.text("path", path), l.strings("names", names), l.arrays("", list)
+	return l.call(func() int32 { return api.arraysSave(file, given, handles, uintptr(len(list))) })
+}
+
+// ArraysInfo tells what a safetensors file holds: cow_mlx_arrays_info().
+func ArraysInfo(path string) (map[string]any, error) {
+	l := &lowering{}
+	file := l.text("path", path)
+	if l.err != nil {
+		return nil, l.err
+	}
+	return described(4096, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+		return api.arraysInfo(file, buffer, capacity, length)
+	})
+}

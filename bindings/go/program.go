@@ -1,0 +1,120 @@
+package cowmlx
+
+import (
+	"context"
+	"encoding/json"
+	"unsafe"
+)
+
+// A Program is a computation on arrays, checked once and run many times, by any number of goroutines.
+type Program struct {
+	object
+	results int
+}
+
+// NewProgram makes a program of its JSON, as a text or as what encoding/json makes it of:
+// cow_mlx_program_create().
+func NewProgram(source any) (*Program, error) {
+	text, err := jsonOf(source)
+	if err != nil {
+		return nil, err
+	}
+	l, program := &lowering{}, &Program{results: -1}
+	given := NewProgramParams().lower(l)
+	return program, opened(&program.object, api.programFree, func(out *int32) error {
+		return l.call(func() int32 { return api.programCreate(pointer(text), uintptr(len(text)), given, out) })
+	})
+}
+
+func jsonOf(source any) ([]byte, error) {
+	if text, ok := source.(string); ok {
+		return []byte(text), nil
+	}
+	return json.Marshal(source)
+}
+
+// Info describes the program: cow_mlx_program_info(); dimensions may be nil.
+func (p *Program) Info(dimensions map[string]int64) (map[string]any, error) {
+	l := &lowering{}
+	var given unsafe.Pointer
+	if dimensions != nil {
+		given = l.json("dimensions", dimensions)
+	}
+	return described(1<<16, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+		return api.programInfo(p.handle(), given, buffer, capacity, length)
+	})
+}
+
+// Derive makes another program of this one: cow_mlx_program_derive().
+func (p *Program) Derive(spec any) (*Program, error) {
+	text, err := jsonOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	derived := &Program{results: -1}
+	return derived, opened(&derived.object, api.programFree, func(out *int32) error {
+		return try(func() int32 {
+			return api.programDerive(p.handle(), pointer(text), uintptr(len(text)), out)
+		})
+	})
+}
+
+// Gradient makes the program of the gradients of an output; value: with the output itself in front.
+func (p *Program) Gradient(of string, value bool, withRespectTo ...string) (*Program, error) {
+	return p.Derive(map[string]any{"gradient": map[string]any{
+		"of": of, "with_respect_to": withRespectTo, "value": value}})
+}
+
+// Vectorize makes the program for many rows at a time: axes of inputs by their names.
+func (p *Program) Vectorize(axes map[string]int) (*Program, error) {
+	return p.Derive(map[string]any{"vectorize": axes})
+}
+
+// Bind makes the program with inputs that are given once and for all.
+func (p *Program) Bind(arrays map[string]*Array) (*Program, error) {
+	handles := make(map[string]int64, len(arrays))
+	for name, array := range arrays {
+		handles[name] = array.number.Load()
+	}
+	return p.Derive(map[string]any{"bind": handles})
+}
+
+// Run runs the program on its inputs and parameters, in their order. Leave slices alone until it ends.
+// With params.Submit it returns at once, and Array.Wait tells of the end.
+func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) ([]*Array, error) {
+	count, err := p.outputs()
+	if err != nil {
+		return nil, err
+	}
+	l, results := &lowering{}, make([]cValue, count)
+	given, options := values(l, inputs), params.lower(l)
+	err = canceling(ctx, p.cancel, func() error {
+		return l.call(func() int32 {
+			return api.programRun(p.handle(), given, uintptr(len(inputs)), pointer(results), uintptr(count), options)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*Array, count)
+	for i, result := range results {
+		found[i] = newArray(result.array)
+	}
+	return found, nil
+}
+
+func (p *Program) outputs() (int, error) {
+	if p.results < 0 {
+		info, err := p.Info(nil)
+		if err != nil {
+			return 0, err
+		}
+		p.results = len(info["outputs"].([]any))
+	}
+	return p.results, nil
+}
+
+// Cancel ends the runs that have begun or wait; for any goroutine.
+func (p *Program) Cancel() error { return canceled(p.cancel(), "program_cancel") }
+
+func (p *Program) cancel() int32 { return api.programCancel(p.handle()) }

@@ -1,0 +1,372 @@
+"""Writes what the Go binding repeats of the header: functions, constants, structs and params.
+
+C's structs are structs of Go with the same layout. Params that hosts fill are other ones, with
+slices, strings and functions, which lower to them.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable
+
+from tools.bindings import hosts
+from tools.bindings.calls import PREFIX, Field
+from tools.bindings.header import Header, Signature, Type
+from tools.bindings.hosts import Layout, Member
+
+TYPES = {
+    "bool": "bool",
+    "_Bool": "bool",
+    "float": "float32",
+    "double": "float64",
+    "int32_t": "int32",
+    "uint32_t": "uint32",
+    "int64_t": "int64",
+    "uint64_t": "uint64",
+    "size_t": "uintptr",
+}
+# Parameters that receive one number; others are buffers.
+ONE = ("out", "length", "count", "trimmed", "dims", "dtype", "rank")
+# What hosts are given of structs that C fills; of a piece also its text.
+RECORDS = {"piece": ("Text string // whole UTF-8 characters",), "stats": (), "training_event": ()}
+RECORDS |= {"event": ()}
+ENUMS = {
+    "LOG": "LogLevel",
+    "ACTIVATIONS": "Activations",
+    "OVERFLOW": "Overflow",
+    "GRAMMAR": "Grammar",
+    "FINISH": "Finish",
+    "EVENT": "EventKind",
+    "POOLING": "Pooling",
+    "TRAINING": "TrainingEventKind",
+    "FIT": "FitEnd",
+    "FLAGS": "Flags",
+}
+# What constants begin with, where their type's name would be too long.
+PREFIXES = {"EVENT": "Event", "TRAINING": "Training", "FIT": "Fit", "LOG": "Log", "FLAGS": ""}
+INITIALS = {"json": "JSON", "gbnf": "GBNF", "cls": "CLS", "kv": "KV", "xtc": "XTC", "int8": "Int8"}
+
+
+def files(public: Header, params: dict[str, list[Field]], generated: str) -> dict[str, str]:
+    """The text of each file, by its name."""
+    head = (
+        f"// Code g{generated[1:].replace('; do not edit.', '. DO NOT EDIT.')}\n\npackage cowmlx\n"
+    )
+    return {
+        "functions.go": head + functions(public),
+        "constants.go": head + constants(public),
+        "structs.go": head + structs(public),
+        "params.go": head + all_params(public, params),
+    }
+
+
+def functions(public: Header) -> str:
+    """The functions of the library, which load() fills."""
+    lines = [
+        "",
+        'import "unsafe"',
+        "",
+        "// api has the functions of cow_mlx.h.",
+        "var api struct {",
+    ]
+    lines += [
+        f"\t{local(each.name)} {signature(each.signature, public)}" for each in public.functions
+    ]
+    lines += [
+        "}",
+        "",
+        "// symbols are their names in the library.",
+        "var symbols = map[string]any{",
+    ]
+    lines += [f'\t"{each.name}": &api.{local(each.name)},' for each in public.functions]
+    return "\n".join([*aligned(lines), "}", ""])
+
+
+def signature(of: Signature, public: Header) -> str:
+    """The type of a function."""
+    params = ", ".join(f"{word(name)} {plain(type_, public, name)}" for name, type_ in of.params)
+    if of.result == Type("char", ("*",), True):
+        return f"func({params}) string"
+    result = "" if of.result == Type("void") else f" {plain(of.result, public)}"
+    return f"func({params}){result}"
+
+
+def plain(type_: Type, public: Header, param: str = "") -> str:
+    """The type of a parameter: a pointer to one number is that, all others are just pointers."""
+    callbacks = {alias.name for alias in hosts.callback_types(public)}
+    if type_.name in callbacks or param == "user_data":
+        return "uintptr"
+    name = TYPES.get(hosts.resolved(type_.name, public).replace("cow_mlx_status", "int32_t"))
+    if type_.pointers:
+        is_one = param in ONE and len(type_.pointers) == 1 and type_.name != "float"
+        return f"*{name}" if name and is_one else "unsafe.Pointer"
+    assert name, type_
+    return name
+
+
+# ------------------------------------------------------------------------------ Constants
+
+
+def constants(public: Header) -> str:
+    """Statuses, dtypes and the lists of constants, each a type."""
+    macros = public.macros
+    lines = ["", "// The header that this was generated from.", "const ("]
+    lines += [f'\tVersion = "{macros[hosts.MACROS + "VERSION"]}"']
+    lines += [f"\tABIVersion = {macros[hosts.MACROS + 'ABI_VERSION']}"]
+    lines += [f"\tMaxRank = {macros[hosts.MACROS + 'MAX_RANK']}", ")", ""]
+    lines += ["// A Status is what a call returns.", "type Status int32", "", "const ("]
+    for name, value in public.statuses.items():
+        said = name[0] + name[1:].lower() if name[0] != "E" else f"E{name[1:].capitalize()}"
+        lines.append(f"\tStatus{said} Status = {value}")
+    lines += [")", "", "// A Dtype is a type of elements: 16-bit floats are their bits."]
+    lines += ["type Dtype int32", "", "const ("]
+    lines += [f"\t{pascal(n)} Dtype = {value}" for n, (value, _) in public.dtypes.items()]
+    lines += [")", "", "var dtypeNames = map[Dtype]string{"]
+    lines += [f'\t{pascal(name)}: "{name.lower()}",' for name in public.dtypes]
+    lines += ["}", "", "var dtypeBytes = map[Dtype]int64{"]
+    lines += [f"\t{pascal(name)}: {size}," for name, (_, size) in public.dtypes.items()]
+    lines += ["}"]
+    for group, values in hosts.enumerations(public).items():
+        type_ = ENUMS[group]
+        prefix = PREFIXES.get(group, type_)
+        lines += [
+            "",
+            f"// {type_} is of COW_MLX_{group}_."
+            if group != "FLAGS"
+            else "// Flags are of tokenizing and detokenizing; they can be combined.",
+        ]
+        lines += [f"type {type_} int32", "", "const ("]
+        lines += [f"\t{prefix}{pascal(name)} {type_} = {value}" for name, value in values.items()]
+        lines += [")"]
+        if group != "FLAGS":
+            lines += ["", f"var names{type_} = map[{type_}]string{{"]
+            lines += [f'\t{prefix}{pascal(name)}: "{name.lower()}",' for name in values]
+            lines += [
+                "}",
+                "",
+                f"func (value {type_}) String() string {{ return names{type_}[value] }}",
+            ]
+    return "\n".join([*aligned(lines), ""])
+
+
+# -------------------------------------------------------------------------------- Structs
+
+
+def structs(public: Header) -> str:
+    """C's structs, and what hosts are given of those that C fills."""
+    lines = ["", 'import "unsafe"']
+    for layout in hosts.layouts(public):
+        lines += ["", f"type {c_name(layout)} struct {{"]
+        lines += [f"\t{field_name(each.name)} {c_type(each)}" for each in layout.members]
+        lines += ["}"]
+        if layout.name in RECORDS:
+            lines += record(layout)
+    return "\n".join([*aligned(lines), ""])
+
+
+def record(layout: Layout) -> Iterable[str]:
+    """The exported struct, and how it is read."""
+    name = pascal(layout.name)
+    told = [each for each in layout.members if each.name not in ("struct_size", "length")]
+    yield ""
+    yield f"// {name} is what cow_mlx_{layout.name} tells."
+    yield f"type {name} struct {{"
+    for extra in RECORDS[layout.name]:
+        yield f"\t{extra}"
+    for each in told:
+        yield from comment(each.about)
+        yield f"\t{pascal(each.name)} {go_type(each)}"
+    yield "}"
+    yield ""
+    yield f"func (c *{c_name(layout)}) told() {name} {{"
+    yield f"\treturn {name}{{"
+    yield from (f"\t\t{pascal(each.name)}: {reading(each, layout)}," for each in told)
+    yield "\t}"
+    yield "}"
+
+
+def reading(each: Member, layout: Layout) -> str:
+    """The expression that reads a member of a struct that C has filled."""
+    place = f"c.{field_name(each.name)}"
+    if each.kind == "string":
+        counted = each.name == "text" and any(m.name == "length" for m in layout.members)
+        return f"textAt({place}, {'int(c.length)' if counted else '-1'})"
+    return f"{go_type(each)}({place})"
+
+
+def c_type(each: Member) -> str:
+    """A member's type in C's struct."""
+    if each.kind == "callback" or each.name.endswith("user_data"):
+        return "uintptr"
+    return TYPES[each.type] if each.kind == "scalar" else "unsafe.Pointer"
+
+
+def go_type(each: Member) -> str:
+    """A member's type for hosts."""
+    if each.kind == "callback":
+        return f"{pascal(each.type.removeprefix(PREFIX).removesuffix('_fn'))}Func"
+    if each.kind in ("string", "strings"):
+        return "string" if each.kind == "string" else "[]string"
+    if each.noun:
+        noun = "*Array" if each.noun == "array" else f"*{pascal(each.noun)}"
+        return f"[]{noun}" if each.kind == "array" else noun
+    if each.kind == "array":
+        return f"[]{TYPES[each.type]}"
+    return ENUMS.get(each.enumeration, TYPES[each.type].replace("uintptr", "uint64"))
+
+
+# --------------------------------------------------------------------------------- Params
+
+
+def all_params(public: Header, params: dict[str, list[Field]]) -> str:
+    """The params that hosts fill, with their defaults."""
+    lines = ["", 'import "unsafe"']
+    enumerators = {
+        f"{hosts.MACROS}{group}_{name}": f"{PREFIXES.get(group, ENUMS[group])}{pascal(name)}"
+        for group, values in hosts.enumerations(public).items()
+        for name in values
+    }
+    for layout in hosts.layouts(public):
+        if layout.name.endswith("_params"):
+            fields = {each.name: each for each in params[layout.name.removesuffix("_params")]}
+            lines += one_params(layout, fields, enumerators)
+    return "\n".join([*aligned(lines), ""])
+
+
+def one_params(
+    layout: Layout, fields: dict[str, Field], enumerators: dict[str, str]
+) -> Iterable[str]:
+    """One struct of params."""
+    name = pascal(layout.name)
+    members = [
+        each
+        for each in layout.members
+        if not each.name.endswith(("_count", "user_data")) and each.name != "struct_size"
+    ]
+    yield ""
+    yield f"// {name} are made by New{name}, with the defaults; nil stands for these."
+    yield f"type {name} struct {{"
+    for each in members:
+        yield from comment(each.about)
+        yield f"\t{pascal(each.name)} {go_type(each)}"
+    yield "}"
+    yield ""
+    yield f"// New{name} gives the defaults."
+    yield f"func New{name}() *{name} {{"
+    given = [
+        f"{pascal(each.name)}: {enumerators.get(default, default)}"
+        for each in members
+        if (default := fields[each.name].default if each.name in fields else "")
+    ]
+    yield f"\treturn &{name}{{{', '.join(given)}}}"
+    yield "}"
+    yield ""
+    yield f"func (p *{name}) lower(l *lowering) unsafe.Pointer {{"
+    yield "\tif p == nil {"
+    yield "\t\treturn nil"
+    yield "\t}"
+    yield f"\tc := &{c_name(layout)}{{structSize: unsafe.Sizeof({c_name(layout)}{{}})}}"
+    places = {each.name for each in layout.members}
+    for each in members:
+        yield from (f"\t{line}" for line in lowered(each, layout, places))
+    yield "\tl.keep(c)"
+    yield "\treturn unsafe.Pointer(c)"
+    yield "}"
+
+
+def lowered(each: Member, layout: Layout, places: set[str]) -> Iterable[str]:
+    """The statements that write a member."""
+    to, given = f"c.{field_name(each.name)}", f"p.{pascal(each.name)}"
+    place = f'"{layout.name}.{each.name}"'
+    if each.kind == "callback":
+        user = "log_user_data" if "log_user_data" in places else "user_data"
+        kind = each.type.removeprefix(PREFIX).removesuffix("_fn")
+        yield f"if {given} != nil {{"
+        yield f"\tl.on.{kind} = {given}"
+        yield f"\t{to}, c.{field_name(user)} = trampolines.{kind}, l.id()"
+        yield "}"
+    elif each.kind == "string":
+        yield f"{to} = l.optional({place}, {given})"
+    elif each.kind in ("strings", "array"):
+        how = "strings" if each.kind == "strings" else "arrays" if each.noun else "numbers"
+        of = f"{how}(l, {given})" if how == "numbers" else f"l.{how}({place}, {given})"
+        yield f"{to} = {of}"
+        yield f"l.count({place}, &c.{field_name(each.count)}, len({given}))"
+    elif each.noun:
+        yield f"if {given} != nil {{"
+        yield f"\t{to} = {given}.handle()"
+        yield "}"
+    else:
+        yield f"{to} = {TYPES[each.type]}({given})"
+
+
+# ---------------------------------------------------------------------------------- Names
+
+
+def comment(text: str) -> list[str]:
+    """A comment above a member."""
+    return [f"\t// {line}" for line in textwrap.wrap(text, 92, break_long_words=False)]
+
+
+def aligned(lines: Iterable[str]) -> list[str]:
+    """Lines as gofmt has them: neighbours of a block have their columns below each other."""
+    found: list[str] = []
+    block: list[list[str]] = []
+
+    def close() -> None:
+        widths = [max(len(row[at]) for row in block) for at in range(2)] if block else []
+        for first, second, rest in block:
+            text = first.ljust(widths[0] + 1) + second
+            found.append((text.ljust(widths[0] + 2 + widths[1]) + rest).rstrip() if rest else text)
+        block.clear()
+
+    for line in lines:
+        row = columns(line)
+        if row is None or (block and bool(block[0][2]) != bool(row[2])):
+            close()
+        if row is None:
+            found.append(line)
+        else:
+            block.append(row)
+    close()
+    return found
+
+
+def columns(line: str) -> list[str] | None:
+    """The columns of a line of a struct, a list of constants or a map."""
+    if constant := re.fullmatch(r"(\t\w+)( \w+)? (= \S+)", line):
+        type_ = (constant[2] or "").strip()
+        return [constant[1], type_, constant[3]] if type_ else [constant[1], constant[3], ""]
+    if pair := re.fullmatch(r"(\t+\"?\w+\"?:) (\S.*,)", line):
+        return [pair[1], pair[2], ""]
+    field = re.fullmatch(r"(\t\w+) ((?!=|:)[\w*\[\].]+|func\(.*)( // .*)?", line)
+    if field is None or field[1].strip() in ("return", "if", "l"):
+        return None
+    return [field[1], field[2] + (field[3] or ""), ""]
+
+
+def c_name(layout: Layout) -> str:
+    """The name of C's struct."""
+    return f"c{pascal(layout.name)}"
+
+
+def pascal(name: str) -> str:
+    """Write a name as exported ones are: MaxTokens."""
+    return "".join(INITIALS.get(part, part.capitalize()) for part in name.lower().split("_"))
+
+
+def field_name(name: str) -> str:
+    """Write a name as others are: maxTokens."""
+    first, *others = name.split("_")
+    return first + "".join(INITIALS.get(part, part.capitalize()) for part in others)
+
+
+def local(name: str) -> str:
+    """The name of a function."""
+    return field_name(name.removeprefix(PREFIX))
+
+
+def word(name: str) -> str:
+    """The name of a parameter, which must be no keyword."""
+    return {"range": "within", "type": "kind"}.get(field_name(name), field_name(name))
