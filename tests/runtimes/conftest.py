@@ -43,6 +43,19 @@ def java_said(tmp_path_factory) -> tuple[str, str]:
     return said, streamed
 
 
+@pytest.fixture(scope="session")
+def go_programs(tmp_path_factory) -> Path:
+    """The folder of the example for Go and of the host of all calls, built without a C compiler."""
+    needs("go", (1, 25), "version")
+    folder = example(tmp_path_factory.mktemp("go"), "go")
+    (folder / "everything").mkdir()
+    shutil.copy(HOSTS / "everything.go", folder / "everything/main.go")
+    options = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+    command("go", "mod", "download", cwd=folder, **options)
+    command("go", "build", "-o", "built/", "./...", cwd=folder, **options)
+    return folder / "built"
+
+
 @pytest.fixture
 def arguments() -> list[str]:
     """What every example is given: the library, a model, a text."""

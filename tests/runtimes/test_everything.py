@@ -37,3 +37,9 @@ def test_node(node_folder, told, tmp_path):
 
 def test_java(java_said, told_where_types_are_checked):
     assert json.loads(java_said[0]) == told_where_types_are_checked
+
+
+def test_go(go_programs, told_where_types_are_checked, tmp_path):
+    done = command(go_programs / "everything", *PLACES, tmp_path, cwd=tmp_path)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == told_where_types_are_checked

@@ -6,15 +6,12 @@ import json
 import re
 
 import pytest
-from outside import command, example, needs
+from outside import command
 from support.compiler import run
 from support.paths import ROOT
 from support.streamed import check_streamed
 
 from cowmlx._constants import VERSION
-
-HOSTS = ROOT / "tests/runtimes/hosts"
-GO = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
 
 pytestmark = pytest.mark.xdist_group("runtimes")
 
@@ -25,13 +22,8 @@ def test_node_with_koffi(node_folder, arguments, story):
     check_streamed(done.stdout, story)
 
 
-def test_go_with_purego(tmp_path, arguments, story):
-    """Without a C compiler."""
-    needs("go", (1, 25), "version")
-    folder = example(tmp_path, "go")
-    command("go", "mod", "download", cwd=folder, **GO)
-    command("go", "build", "-o", "stream", ".", cwd=folder, **GO)
-    done = run([folder / "stream", *arguments])
+def test_go_with_purego(go_programs, arguments, story):
+    done = run([go_programs / "go", *arguments])
     assert (done.returncode, done.stderr) == (0, "")
     check_streamed(done.stdout, story)
 
