@@ -77,6 +77,17 @@ EMBED: dict[str, Any] = {
     "batch_tokens": 2048,
 }
 
+RANK: dict[str, Any] = {
+    "prompt": None,
+    "instruction": None,
+    "yes": None,
+    "no": None,
+    "normalize": True,
+    "truncate": False,
+    "max_tokens": 0,
+    "batch_tokens": 2048,
+}
+
 PROGRAM: dict[str, Any] = {}
 
 RUN: dict[str, Any] = {

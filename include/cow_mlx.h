@@ -91,6 +91,7 @@
  *   cow_mlx/generation.h  Processing prompts and generating tokens.
  *   cow_mlx/chat.h        Answering conversations.
  *   cow_mlx/embedding.h   Turning texts into vectors.
+ *   cow_mlx/ranking.h     How well documents fit a query.
  *   cow_mlx/array.h       Arrays of numbers, to and from the host's memory.
  *   cow_mlx/program.h     Programs: computations on arrays, checked once and run many times.
  *   cow_mlx/training.h    Training programs and language models.
@@ -114,6 +115,7 @@
 #include "cow_mlx/generation.h"
 #include "cow_mlx/chat.h"
 #include "cow_mlx/embedding.h"
+#include "cow_mlx/ranking.h"
 #include "cow_mlx/array.h"
 #include "cow_mlx/program.h"
 #include "cow_mlx/training.h"

@@ -34,7 +34,7 @@
  *   cow_mlx/base.hpp             Versions, errors, handles.
  *   cow_mlx/callbacks.hpp        What is called while a call lasts.
  *   cow_mlx/runtime.hpp          The runtime: its start and its end.
- *   cow_mlx/model.hpp            Models: loading, tokenizing, embedding.
+ *   cow_mlx/model.hpp            Models: loading, tokenizing, embedding, ranking.
  *   cow_mlx/adapter.hpp          Adapters of models.
  *   cow_mlx/generation.hpp       Generations: how they are asked for, and their pieces.
  *   cow_mlx/context.hpp          Contexts: sequences of tokens with their caches.

@@ -55,6 +55,8 @@ var api struct {
 	contextChat            func(context int32, messagesJSON unsafe.Pointer, length uintptr, params unsafe.Pointer, optionsJSON unsafe.Pointer, onEvent uintptr, userData uintptr, stats unsafe.Pointer) int32
 	embedParamsInit        func(params unsafe.Pointer, size uintptr)
 	modelEmbed             func(model int32, texts unsafe.Pointer, count uintptr, params unsafe.Pointer, out unsafe.Pointer, capacity uintptr, dims *uintptr) int32
+	rankParamsInit         func(params unsafe.Pointer, size uintptr)
+	modelRank              func(model int32, query unsafe.Pointer, documents unsafe.Pointer, count uintptr, params unsafe.Pointer, scores unsafe.Pointer, capacity uintptr, labels unsafe.Pointer) int32
 	arrayCreate            func(from unsafe.Pointer, out *int64) int32
 	arrayRead              func(array int64, to unsafe.Pointer) int32
 	arrayType              func(array int64, dtype *int32, shape unsafe.Pointer, capacity uintptr, rank *uintptr) int32
@@ -144,6 +146,8 @@ var symbols = map[string]any{
 	"cow_mlx_context_chat":              &api.contextChat,
 	"cow_mlx_embed_params_init":         &api.embedParamsInit,
 	"cow_mlx_model_embed":               &api.modelEmbed,
+	"cow_mlx_rank_params_init":          &api.rankParamsInit,
+	"cow_mlx_model_rank":                &api.modelRank,
 	"cow_mlx_array_create":              &api.arrayCreate,
 	"cow_mlx_array_read":                &api.arrayRead,
 	"cow_mlx_array_type":                &api.arrayType,

@@ -86,6 +86,19 @@ cdef dict to_embed_params(const cow_mlx_embed_params* p):
     }
 
 
+cdef dict to_rank_params(const cow_mlx_rank_params* p):
+    return {
+        "prompt": to_string(p.prompt, "prompt"),
+        "instruction": to_string(p.instruction, "instruction"),
+        "yes": to_string(p.yes, "yes"),
+        "no": to_string(p.no, "no"),
+        "normalize": p.normalize,
+        "truncate": p.truncate,
+        "max_tokens": p.max_tokens,
+        "batch_tokens": p.batch_tokens,
+    }
+
+
 cdef dict to_program_params(const cow_mlx_program_params* p):
     return {
     }
@@ -652,6 +665,22 @@ cdef int write_model_embed(cow_request* r, object value) except -1:
     return 0
 
 
+cdef tuple read_model_rank(cow_request* r):
+    cdef const cow_model_rank_args* a = <const cow_model_rank_args*> r.args
+    return (
+        a.model,
+        to_string(a.query, "query"),
+        to_texts(a.documents),
+        to_rank_params(a.params),
+    )
+
+
+cdef int write_model_rank(cow_request* r, object value) except -1:
+    cdef const cow_model_rank_args* a = <const cow_model_rank_args*> r.args
+    put_floats(a.scores, value)
+    return 0
+
+
 cdef tuple read_array_wait(cow_request* r):
     cdef const cow_array_wait_args* a = <const cow_array_wait_args*> r.args
     return (
@@ -1071,6 +1100,9 @@ METHODS[<int> COW_OP_CONTEXT_CHAT] = "context_chat"
 READERS[<int> COW_OP_MODEL_EMBED] = read_model_embed
 WRITERS[<int> COW_OP_MODEL_EMBED] = write_model_embed
 METHODS[<int> COW_OP_MODEL_EMBED] = "model_embed"
+READERS[<int> COW_OP_MODEL_RANK] = read_model_rank
+WRITERS[<int> COW_OP_MODEL_RANK] = write_model_rank
+METHODS[<int> COW_OP_MODEL_RANK] = "model_rank"
 READERS[<int> COW_OP_ARRAY_WAIT] = read_array_wait
 WRITERS[<int> COW_OP_ARRAY_WAIT] = write_array_wait
 METHODS[<int> COW_OP_ARRAY_WAIT] = "array_wait"

@@ -223,6 +223,17 @@ cdef extern from "bridge.h" nogil:
         cbool add_special
         size_t batch_tokens
 
+    ctypedef struct cow_mlx_rank_params:
+        size_t struct_size
+        const char* prompt
+        const char* instruction
+        const char* yes
+        const char* no
+        cbool normalize
+        cbool truncate
+        size_t max_tokens
+        size_t batch_tokens
+
     enum:
         COW_MLX_BOOL
         COW_MLX_UINT8
@@ -442,6 +453,7 @@ cdef extern from "bridge.h" nogil:
         COW_OP_CONTEXT_STATS
         COW_OP_CONTEXT_CHAT
         COW_OP_MODEL_EMBED
+        COW_OP_MODEL_RANK
         COW_OP_ARRAY_WAIT
         COW_OP_ARRAY_APPLY
         COW_OP_ARRAYS_LOAD
@@ -624,6 +636,13 @@ cdef extern from "bridge.h" nogil:
         cow_texts texts
         const cow_mlx_embed_params* params
         cow_floats_out out
+
+    ctypedef struct cow_model_rank_args:
+        cow_mlx_model model
+        const char* query
+        cow_texts documents
+        const cow_mlx_rank_params* params
+        cow_floats_out scores
 
     ctypedef struct cow_array_wait_args:
         cow_mlx_array array

@@ -354,6 +354,22 @@ class cow_mlx_embed_params(Structure):
     ]
 
 
+class cow_mlx_rank_params(Structure):
+    """As in the header."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("prompt", c_char_p),
+        ("instruction", c_char_p),
+        ("yes", c_char_p),
+        ("no", c_char_p),
+        ("normalize", c_bool),
+        ("truncate", c_bool),
+        ("max_tokens", c_size_t),
+        ("batch_tokens", c_size_t),
+    ]
+
+
 class cow_mlx_tensor(Structure):
     """As in the header."""
 
@@ -486,6 +502,7 @@ STRUCTS = {
     "cow_mlx_stats": cow_mlx_stats,
     "cow_mlx_event": cow_mlx_event,
     "cow_mlx_embed_params": cow_mlx_embed_params,
+    "cow_mlx_rank_params": cow_mlx_rank_params,
     "cow_mlx_tensor": cow_mlx_tensor,
     "cow_mlx_value": cow_mlx_value,
     "cow_mlx_program_params": cow_mlx_program_params,
@@ -865,6 +882,26 @@ FUNCTIONS = {
             ("out", POINTER(c_float)),
             ("capacity", c_size_t),
             ("dims", POINTER(c_size_t)),
+        ),
+    ),
+    "cow_mlx_rank_params_init": (
+        None,
+        (
+            ("params", POINTER(cow_mlx_rank_params)),
+            ("size", c_size_t),
+        ),
+    ),
+    "cow_mlx_model_rank": (
+        cow_mlx_status,
+        (
+            ("model", cow_mlx_model),
+            ("query", c_char_p),
+            ("documents", POINTER(cow_mlx_text)),
+            ("count", c_size_t),
+            ("params", POINTER(cow_mlx_rank_params)),
+            ("scores", POINTER(c_float)),
+            ("capacity", c_size_t),
+            ("labels", POINTER(c_size_t)),
         ),
     ),
     "cow_mlx_array_create": (

@@ -62,7 +62,7 @@ class HiddenStates:
                 "that makes its logits was found",
                 value=model.architecture,
             )
-        self._place, self.dims = found
+        self._place, self.dims, self._dtype = found
         self._batches: bool | None = None
 
     def __call__(self, ids: mx.array, cache: list[Any]) -> mx.array:
@@ -75,6 +75,17 @@ class HiddenStates:
         with _listening([self._place]) as calls:
             self._network(ids, cache=cache)
         return calls[-1].value
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return the logits (B, V), lazily, that the network makes of hidden states (B, D).
+
+        It is run on any tokens, and these states take the place of theirs; only what it does with
+        them is computed.
+        """
+        ids = mx.broadcast_to(self._ids[:, :1], (hidden.shape[0], 1))
+        with _listening([self._place], instead=hidden[:, None].astype(self._dtype)):
+            logits: mx.array = self._network(ids, cache=self.make_cache())
+        return logits[:, -1]
 
     def make_cache(self) -> list[Any]:
         """Return a fresh cache, for any number of sequences."""
@@ -115,7 +126,7 @@ class HiddenStates:
             logits: mx.array = self._network(self._ids, cache=self.make_cache())
         return logits
 
-    def _head(self, width: int) -> tuple[_Place, int] | None:
+    def _head(self, width: int) -> tuple[_Place, int, mx.Dtype] | None:
         places = [place for place in _places(self._network) if place.rows >= width]
         with _listening(places) as calls:
             self._network(self._ids, cache=self.make_cache())
@@ -128,9 +139,9 @@ class HiddenStates:
         flat = self._trace((last.place,), zero=True)
         if not (flat == flat[..., :1]).all().item():
             return None
-        return last.place, int(last.value.shape[-1])
+        return last.place, int(last.value.shape[-1]), last.value.dtype
 
-    def _module_before_product(self, width: int) -> tuple[_Place, int] | None:
+    def _module_before_product(self, width: int) -> tuple[_Place, int, mx.Dtype] | None:
         """Find the module that returns h where the logits are h times the embedding's weight."""
         for place in _places(self._network):
             if not place.is_embedding or place.rows < width or place.owner is None:
@@ -143,7 +154,7 @@ class HiddenStates:
                 continue
             product = place.module.as_linear(hidden)
             if product.shape == logits.shape and _alike(product, logits):
-                return around, int(hidden.shape[-1])
+                return around, int(hidden.shape[-1]), hidden.dtype
         return None
 
 
@@ -256,14 +267,22 @@ class _Call:
 
 
 @contextmanager
-def _listening(places: Any, zero: bool = False) -> Iterator[list[_Call]]:
-    """Note the calls of layers; with ``zero``, their results are replaced by zeros."""
+def _listening(
+    places: Any, zero: bool = False, instead: mx.array | None = None
+) -> Iterator[list[_Call]]:
+    """Note the calls of layers.
+
+    With ``zero``, their results are replaced by zeros; ``instead`` takes the place of a head's
+    argument, or of any other module's result.
+    """
     calls: list[_Call] = []
 
     def listener(place: _Place) -> Callable[..., Any]:
         original = place.module.as_linear if place.is_embedding else place.module
 
         def listen(x: Any, *args: Any, **kwargs: Any) -> Any:
+            if instead is not None:
+                return original(instead, *args, **kwargs) if place.rows else instead
             result = original(x, *args, **kwargs)
             calls.append(_Call(place, x if place.rows else result))
             return mx.zeros_like(result) if zero else result

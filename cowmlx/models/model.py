@@ -8,7 +8,7 @@ from itertools import count
 
 from cowmlx.accelerate.device import fuse_layers
 from cowmlx.folders import weights
-from cowmlx.models import chat_format
+from cowmlx.models import chat_format, classifier
 from cowmlx.networks import light_route
 from cowmlx.remembered import Remembered
 
@@ -49,6 +49,7 @@ class Model:
         name: what it is called: its repository's name, or its folder's.
         unread: its weights, if they were left on disk.
         form: what computes it.
+        labels: what its classification head tells apart, or None where it has none.
         weights_version: a number that no other set of weights in this process has.
         remembered: what was found out with these weights.
     """
@@ -89,6 +90,7 @@ class Model:
         self.path = path
         self.name = name
         self.form = form
+        self.labels = classifier.names_of(network, config)
         self.weights_version = next(_versions)
         self.remembered = Remembered()
         self._settings = settings
@@ -164,6 +166,7 @@ class Model:
             "parameters": self.parameters,
             "bytes": self.nbytes,
             "quantization": self.quantization,
+            "labels": self.labels,
             "context_length": self.context_length,
             "vocabulary_size": self.vocabulary_size,
             "tokenizer_size": tokenizer.vocabulary_size,

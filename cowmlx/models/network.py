@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
-from cowmlx.models import config_values, quantization
+from cowmlx.models import classifier, config_values, quantization
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
@@ -48,8 +48,10 @@ def build(
         check_sizes(part)
     if architecture not in architectures.OWN:  # ours tell themselves, and name the block
         config_values.check_numbers(config, module.ModelArgs)
+    labelled = classifier.is_classifier(config)
     try:
-        arguments = module.ModelArgs.from_dict(config)
+        made_of = classifier.without_token_head(config, arrays) if labelled else config
+        arguments = module.ModelArgs.from_dict(made_of)
         network: Module = module.Model(arguments)
         # Initial values, never computed, have split mlx's key again and again.
         mx.eval(mx.random.state)
@@ -71,6 +73,8 @@ def build(
             reason="weights_mismatch",
             file=path,
         ) from exc
+    if labelled:
+        classifier.add_head(network, config, stored, path)
     quantization.apply(network, config, stored)
     weights.assign(network, stored, path)
     network.eval()

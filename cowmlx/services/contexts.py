@@ -5,7 +5,7 @@ from __future__ import annotations
 from cowmlx import _constants as constants
 from cowmlx import _status as statuses
 from cowmlx.call import keeps_call
-from cowmlx.errors import Canceled, InvalidArgument
+from cowmlx.errors import Canceled, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context
 from cowmlx.generation.context_params import ContextParams
 from cowmlx.generation.waiters import TrimWaiter
@@ -61,6 +61,12 @@ class Contexts:
     def context_create(self, model_handle: int, fields: dict[str, Any]) -> int:
         """Open a context and return its handle."""
         model = self._models.get(model_handle)
+        if model.labels is not None:
+            raise Unsupported(
+                "this model is a classifier: it has a head for labels and none for tokens, so it "
+                "generates nothing; model_rank and model_embed take it",
+                argument="model",
+            )
         params = ContextParams(fields, model)
         return self._open_context(model, params, self._models.prefixes(model))
 

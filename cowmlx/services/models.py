@@ -190,6 +190,23 @@ class Models:
 
         self._make_rows(call, model, len(texts), None, steps)
 
+    @keeps_call
+    def model_rank(
+        self, call: Call, handle: int, query: str, documents: list[str], fields: dict[str, Any]
+    ) -> None:
+        """Start scoring documents by a query; the call ends with the scores."""
+        from cowmlx.services.ranking import RankParams, rank_steps  # late: few hosts need it
+
+        model = self.get(handle)
+        model.read_weights()
+        params = RankParams(fields, model, query)
+
+        def steps(hidden: HiddenStates) -> Generator[None, None, mx.array]:
+            return rank_steps(model, hidden, documents, params)
+
+        labels = len(model.labels) if model.labels is not None else 1
+        self._make_rows(call, model, len(documents), labels, steps)
+
     def _make_rows(
         self,
         call: Call,

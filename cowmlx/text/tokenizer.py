@@ -331,6 +331,22 @@ class Tokenizer:
                 return ids[: places[0]], ids[places[-1] + 1 :]
         return None
 
+    @cached_property
+    def pair_frame(self) -> tuple[list[int], list[int], list[int]] | None:
+        """What the tokenizer puts before, between and behind a pair of texts; None: not known."""
+        if model(self.backend) is None:
+            return None
+        for probe in ("a", "0", "."):
+            with _told("a pair"):
+                encoding = self.backend.encode(probe, probe, add_special_tokens=True)
+            sides, ids = encoding.sequence_ids, self._known(encoding.ids)
+            inner = self._encode(probe, False, special=False)
+            if inner and sides.count(0) == sides.count(1) == len(inner):
+                first, second = sides.index(0), sides.index(1)
+                between = ids[first + len(inner) : second]
+                return ids[:first], between, ids[second + len(inner) :]
+        return None
+
     def _framed(self, text: str, inner: list[int], *, special: bool) -> list[int]:
         """Put around the tokens of a text what the tokenizer puts there."""
         if self._frame is not None:

@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 188927237
+#define COW_BRIDGE_ABI 1752652034
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {
@@ -48,6 +48,7 @@ typedef enum cow_op {
   COW_OP_CONTEXT_STATS,
   COW_OP_CONTEXT_CHAT,
   COW_OP_MODEL_EMBED,
+  COW_OP_MODEL_RANK,
   COW_OP_ARRAY_WAIT,
   COW_OP_ARRAY_APPLY,
   COW_OP_ARRAYS_LOAD,
@@ -267,6 +268,14 @@ typedef struct cow_model_embed_args {
   const cow_mlx_embed_params* params;
   cow_floats_out out;
 } cow_model_embed_args;
+
+typedef struct cow_model_rank_args {
+  cow_mlx_model model;
+  const char* query;
+  cow_texts documents;
+  const cow_mlx_rank_params* params;
+  cow_floats_out scores;
+} cow_model_rank_args;
 
 typedef struct cow_array_wait_args {
   cow_mlx_array array;

@@ -629,6 +629,30 @@ cow_mlx_status cow_mlx_model_embed(cow_mlx_model model, const cow_mlx_text* text
   return CALL(r);
 }
 
+cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* query, const cow_mlx_text* documents, size_t count, const cow_mlx_rank_params* params, float* scores, size_t capacity, size_t* labels) {
+  BEGIN_CALL;
+  REQUIRE(query);
+  REQUIRE_TEXTS(documents, count);
+  REQUIRE_BUFFER(scores, capacity);
+  REQUIRE(labels);
+  cow_mlx_rank_params effective;
+  TRY(COW_READ_PARAMS(rank, OPERATION, params, &effective));
+  cow_model_rank_args args = {
+      .model = model,
+      .query = query,
+      .documents = {documents, count},
+      .params = &effective,
+      .scores = {scores, capacity, labels},
+  };
+  cow_request r = {
+      .op = COW_OP_MODEL_RANK,
+      .deliver = cow_deliver,
+      .args = &args,
+      .floats = &args.scores,
+  };
+  return CALL(r);
+}
+
 cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t timeout_ms) {
   BEGIN_CALL;
   cow_array_wait_args args = {

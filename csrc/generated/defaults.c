@@ -59,6 +59,16 @@ void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t size) {
   cow_params_init(params, size, &defaults, sizeof defaults);
 }
 
+void cow_mlx_rank_params_init(cow_mlx_rank_params* params, size_t size) {
+  static const cow_mlx_rank_params defaults = {
+      .struct_size = sizeof defaults,
+      .normalize = true,
+      .truncate = false,
+      .batch_tokens = 2048,
+  };
+  cow_params_init(params, size, &defaults, sizeof defaults);
+}
+
 void cow_mlx_program_params_init(cow_mlx_program_params* params, size_t size) {
   static const cow_mlx_program_params defaults = {
       .struct_size = sizeof defaults,

@@ -57,11 +57,13 @@ INVALID = {
         "keep_tokens": [1, 2**64 - 1],
     },
     "embed": {"pooling": [-1, 3, 2**31 - 1], "batch_tokens": [0, 2**64 - 1]},
+    "rank": {"max_tokens": [513, 2**64 - 1], "batch_tokens": [0, 2**64 - 1]},
 }
 OPERATIONS = {
     "generation": "context_begin",
     "context": "context_create",
     "embed": "model_embed",
+    "rank": "model_rank",
 }
 # Where a test shows the effect of a field: a file of this folder, or a folder of tests. That it
 # gives the field a value is checked; words and comments do not count.
@@ -143,6 +145,13 @@ SHOWN = {
         "add_special": "test_embedding",
         "batch_tokens": "test_embedding",
     },
+    "rank": dict.fromkeys(
+        (
+            *("prompt", "instruction", "yes", "no", "normalize", "truncate", "max_tokens"),
+            "batch_tokens",
+        ),
+        "test_ranking",
+    ),
     "program": {},
     "run": {
         "submit": "tests/c_programs",
@@ -230,9 +239,14 @@ def call_with(lib, model, noun, **values):
         assert (status == OK) == (out.value != -77)
         lib.c.cow_mlx_context_free(out)
         return status, message
+    texts, dims = (signatures.cow_mlx_text * 1)((b"fox", 3)), c_size_t()
     if noun == "embed":
-        texts, dims = (signatures.cow_mlx_text * 1)((b"fox", 3)), c_size_t()
         status = lib.c.cow_mlx_model_embed(model, texts, 1, params, None, 0, dims)
+        return status, lib.message()
+    if noun == "rank":
+        given = {"prompt": "{query}{document}", "yes": "a", "no": "b"}
+        params = lib.params(noun, **given, **values)
+        status = lib.c.cow_mlx_model_rank(model, b"fox", texts, 1, params, None, 0, dims)
         return status, lib.message()
     context = lib.context(model)
     status = lib.c.cow_mlx_context_begin(context, (c_int32 * 3)(11, 12, 13), 3, params)

@@ -76,8 +76,9 @@ TEXTS = {
     "dimensions": b"{}",
     "operation": b"negative",
     "attributes_json": b"{}",
+    "query": b"Hello",
 }
-OUTPUTS = {"out", "trimmed", "length", "count", "dims", "piece", "stats"}
+OUTPUTS = {"out", "trimmed", "length", "count", "dims", "labels", "piece", "stats"}
 OUTPUTS |= {"dtype", "rank", "data", "layout", "arrays", "event"}
 HANDLES = ("model", "context", "adapter", "checkpoint", "array", "program", "training")
 
@@ -205,7 +206,7 @@ class Call:
             return self._output(name, poisoned(kind._type_ * CAPACITY))
         if name in self.texts:
             return self.texts[name]
-        if name == "texts":
+        if name in ("texts", "documents"):
             return (signatures.cow_mlx_text * 1)((b"Hello", 5))
         if name == "tokens":
             return (c_int32 * len(PROMPT))(*PROMPT)
@@ -238,7 +239,7 @@ class Call:
             before = names[names.index(name) - 1]
             return (
                 1
-                if before in ("context", "texts", "names", "arrays", "inputs")
+                if before in ("context", "texts", "documents", "names", "arrays", "inputs")
                 else len(TEXTS.get(before, PROMPT))
             )
         raise AssertionError(f"{self.function}: give {name} a value in {__file__}")
@@ -251,6 +252,8 @@ class Call:
         params = struct()
         noun = struct.__name__.removeprefix("cow_mlx_")
         getattr(self.lib.c, f"cow_mlx_{noun}_init")(byref(params), sizeof(params))
+        if noun == "rank_params":
+            params.prompt, params.yes, params.no = b"{query}{document}", b"a", b"b"
         if noun == "fit_params":
             params.inputs, params.inputs_count = (c_int64 * 1)(self.handles["array"]), 1
             params.steps = 1 if self.function == "cow_mlx_training_fit" else 0

@@ -248,6 +248,21 @@ class Library:
         out.check(dims * len(data))
         return [list(out.data[row * dims : (row + 1) * dims]) for row in range(len(data))]
 
+    def rank(
+        self, model: int, query: str, documents: Sequence[str], **params: Any
+    ) -> list[list[float]]:
+        """The scores of documents."""
+        data = [text.encode() for text in documents]
+        array = (signatures.cow_mlx_text * len(data))(*((text, len(text)) for text in data))
+        call = [model, query.encode(), array, len(data), self.params("rank", **params)]
+        asked = Buffer(c_float, 0)
+        self.check(self.c.cow_mlx_model_rank(*call, *asked.arguments()), asked)
+        labels = asked.length.value
+        out = Buffer(c_float, labels * len(data))
+        self.check(self.c.cow_mlx_model_rank(*call, *out.arguments()), out)
+        out.check(labels * len(data))
+        return [list(out.data[row * labels : (row + 1) * labels]) for row in range(len(data))]
+
     # Adapters.
 
     def load_adapter(self, model: int, path: str | os.PathLike[str], scale: float = 1.0) -> int:

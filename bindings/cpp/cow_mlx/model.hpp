@@ -1,4 +1,4 @@
-/* Models: loading, tokenizing, embedding. See cow_mlx.hpp. */
+/* Models: loading, tokenizing, embedding, ranking. See cow_mlx.hpp. */
 #ifndef COW_MLX_MODEL_HPP
 #define COW_MLX_MODEL_HPP
 
@@ -46,6 +46,30 @@ struct ModelParams : private cow_mlx_model_params {
 
 struct EmbedParams : cow_mlx_embed_params {
   EmbedParams() { cow_mlx_embed_params_init(this, sizeof(cow_mlx_embed_params)); }
+};
+
+/** They begin with the defaults. What is not named here has its meaning in cow_mlx.h. */
+struct RankParams : private cow_mlx_rank_params {
+  using cow_mlx_rank_params::batch_tokens;
+  using cow_mlx_rank_params::max_tokens;
+  using cow_mlx_rank_params::normalize;
+  using cow_mlx_rank_params::truncate;
+
+  std::string prompt, instruction, yes, no; /**< the model's own where empty */
+
+  RankParams() { cow_mlx_rank_params_init(this, sizeof(cow_mlx_rank_params)); }
+
+ private:
+  friend class Model;
+
+  cow_mlx_rank_params raw() const {
+    cow_mlx_rank_params raw = *this;
+    raw.prompt = detail::optional(prompt, "rank_params.prompt");
+    raw.instruction = detail::optional(instruction, "rank_params.instruction");
+    raw.yes = detail::optional(yes, "rank_params.yes");
+    raw.no = detail::optional(no, "rank_params.no");
+    return raw;
+  }
 };
 
 /** A model: weights, tokenizer and chat template of one folder. */
@@ -118,23 +142,42 @@ class Model {
   /** Turn texts into vectors, one for each. */
   std::vector<std::vector<float>> embed(const std::vector<std::string>& texts,
                                         const EmbedParams& params = {}) const {
-    std::vector<cow_mlx_text> views;
-    for (const std::string& text : texts) views.push_back({text.data(), text.size()});
-    std::size_t dims = 0;
-    detail::check(
-        cow_mlx_model_embed(handle(), views.data(), views.size(), &params, nullptr, 0, &dims));
-    std::vector<float> values(texts.size() * dims);
-    detail::check(cow_mlx_model_embed(handle(), views.data(), views.size(), &params, values.data(),
-                                      values.size(), &dims));
-    std::vector<std::vector<float>> rows;
-    for (std::size_t row = 0; row < texts.size(); row++) {
-      const float* first = values.data() + row * dims;
-      rows.emplace_back(first, first + dims);
-    }
-    return rows;
+    return rows(
+        texts, [&](const cow_mlx_text* views, float* out, std::size_t size, std::size_t* dims) {
+          return cow_mlx_model_embed(handle(), views, texts.size(), &params, out, size, dims);
+        });
+  }
+
+  /** Tell how well each document fits a query: a score for each, or one for each label. */
+  std::vector<std::vector<float>> rank(const std::string& query,
+                                       const std::vector<std::string>& documents,
+                                       const RankParams& params = {}) const {
+    const cow_mlx_rank_params raw = params.raw();
+    const char* asked = detail::c_string(query, "query");
+    return rows(documents, [&](const cow_mlx_text* views, float* out, std::size_t size,
+                               std::size_t* labels) {
+      return cow_mlx_model_rank(handle(), asked, views, documents.size(), &raw, out, size, labels);
+    });
   }
 
  private:
+  /* A row of numbers for each text, from a call that first tells how many that are. */
+  template <class Call>
+  static std::vector<std::vector<float>> rows(const std::vector<std::string>& texts, Call call) {
+    std::vector<cow_mlx_text> views;
+    for (const std::string& text : texts) views.push_back({text.data(), text.size()});
+    std::size_t width = 0;
+    detail::check(call(views.data(), nullptr, std::size_t{0}, &width));
+    std::vector<float> values(texts.size() * width);
+    detail::check(call(views.data(), values.data(), values.size(), &width));
+    std::vector<std::vector<float>> found;
+    for (std::size_t row = 0; row < texts.size(); row++) {
+      const float* first = values.data() + row * width;
+      found.emplace_back(first, first + width);
+    }
+    return found;
+  }
+
   static cow_mlx_model load(const std::string& path, const ModelParams& params) {
     detail::Callbacks callbacks;
     cow_mlx_model_params lowered = params.lowered(callbacks);

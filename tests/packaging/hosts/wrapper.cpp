@@ -266,6 +266,12 @@ static void a_model_tells_and_translates(Host& host) {
   params.pooling = COW_MLX_POOLING_LAST;
   auto rows = host.model.embed({"a cow", "a fox", "a cow"}, params);
   EXPECT(rows.size() == 3 && rows[0] != rows[1] && std::abs(rows[0][5] - rows[2][5]) < 1e-4f);
+  RankParams asked;
+  asked.prompt = "{query} {document}";
+  asked.yes = "a", asked.no = "b";
+  rows = host.model.rank("a red cow", {"a cow", "a fox", "a cow"}, asked);
+  EXPECT(rows.size() == 3 && rows[0].size() == 1 && std::abs(rows[0][0] - rows[2][0]) < 1e-4f);
+  EXPECT(rows[0][0] > 0 && rows[0][0] < 1 && rows[0] != rows[1]);
 }
 
 static void a_context_is_kept_cut_and_copied(Host& host) {

@@ -240,6 +240,17 @@ structs! {
         add_special: bool,
         batch_tokens: usize,
     }
+    struct cow_mlx_rank_params {
+        struct_size: usize,
+        prompt: *const c_char,
+        instruction: *const c_char,
+        yes: *const c_char,
+        no: *const c_char,
+        normalize: bool,
+        truncate: bool,
+        max_tokens: usize,
+        batch_tokens: usize,
+    }
     struct cow_mlx_tensor {
         struct_size: usize,
         data: *mut c_void,
@@ -578,6 +589,19 @@ functions! {
         out: *mut f32,
         capacity: usize,
         dims: *mut usize,
+    ) -> cow_mlx_status;
+    /// Fill *params, which is sizeof *params large, with the defaults.
+    fn cow_mlx_rank_params_init(params: *mut cow_mlx_rank_params, size: usize);
+    /// Tell how well each document fits a query, as rerankers do.
+    fn cow_mlx_model_rank(
+        model: cow_mlx_model,
+        query: *const c_char,
+        documents: *const cow_mlx_text,
+        count: usize,
+        params: *const cow_mlx_rank_params,
+        scores: *mut f32,
+        capacity: usize,
+        labels: *mut usize,
     ) -> cow_mlx_status;
     /// Make an array of the host's memory, which is copied.
     fn cow_mlx_array_create(

@@ -24,6 +24,7 @@ pub mod ops;
 mod owner;
 mod params;
 mod program;
+mod ranking;
 mod runtime;
 #[cfg(feature = "stream")]
 mod stream;
@@ -52,6 +53,7 @@ pub use model::{Activations, Model, ModelParams, Special, Token};
 pub use number::Number;
 pub use owner::Owner;
 pub use program::{Input, Output, Program, RunParams};
+pub use ranking::{RankParams, Scores};
 pub use runtime::{LogLevel, Runtime, RuntimeParams};
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};

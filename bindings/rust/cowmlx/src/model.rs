@@ -11,6 +11,7 @@ use crate::embedding::{EmbedParams, Embeddings};
 use crate::error::{Result, check, opened};
 use crate::owner::Owner;
 use crate::params::params;
+use crate::ranking::{RankParams, Scores};
 use crate::runtime::Runtime;
 use crate::text::{c_path, c_text};
 use crate::{buffer, callback, sys};
@@ -239,22 +240,56 @@ impl<'r> Model<'r> {
     /// # Errors
     /// As the manual says; the message gives the index of a text that cannot be embedded.
     pub fn embed(&self, texts: &[impl AsRef<str>], params: &EmbedParams) -> Result<Embeddings> {
-        let view =
-            |text: &str| sys::cow_mlx_text { data: text.as_ptr().cast(), length: text.len() };
-        let texts: Vec<_> = texts.iter().map(|text| view(text.as_ref())).collect();
         let filled = params.filled();
-        // SAFETY: the texts live until the call returns, and `out` has room for that many.
-        let embed = |out: *mut f32, capacity, dims: &mut usize| unsafe {
-            let (data, count) = (texts.as_ptr(), texts.len());
-            let (raw, params) = (self.raw, filled.as_ptr());
-            check(sys::cow_mlx_model_embed(raw, data, count, params, out, capacity, dims))
-        };
-        let mut dims = 0;
-        embed(std::ptr::null_mut(), 0, &mut dims)?;
-        let mut values = vec![0.0; texts.len() * dims];
-        embed(values.as_mut_ptr(), values.len(), &mut dims)?;
+        let (dims, values) = rows(texts, |data, count, out, capacity, dims| {
+            // SAFETY: the texts live until the call returns, and `out` has room for that many.
+            unsafe {
+                let (raw, params) = (self.raw, filled.as_ptr());
+                check(sys::cow_mlx_model_embed(raw, data, count, params, out, capacity, dims))
+            }
+        })?;
         Ok(Embeddings::new(dims, values))
     }
+
+    /// Tell how well each document fits a query: the higher a score, the better.
+    ///
+    /// # Errors
+    ///
+    /// As the manual says; the message gives the index of a document that cannot be ranked.
+    pub fn rank(
+        &self,
+        query: &str,
+        documents: &[impl AsRef<str>],
+        params: &RankParams,
+    ) -> Result<Scores> {
+        let query = c_text("model_rank: query", query)?;
+        let (labels, values) = params.with_raw(|params| {
+            rows(documents, |data, count, out, capacity, labels| {
+                // SAFETY: the texts live until the call returns, and `out` has room for that many.
+                unsafe {
+                    let (raw, query) = (self.raw, query.as_ptr());
+                    check(sys::cow_mlx_model_rank(
+                        raw, query, data, count, params, out, capacity, labels,
+                    ))
+                }
+            })
+        })??;
+        Ok(Scores::new(labels, values))
+    }
+}
+
+/// A row of numbers for each text, and how many that are, from a call that first tells how many.
+fn rows(
+    texts: &[impl AsRef<str>],
+    call: impl Fn(*const sys::cow_mlx_text, usize, *mut f32, usize, &mut usize) -> Result<()>,
+) -> Result<(usize, Vec<f32>)> {
+    let view = |text: &str| sys::cow_mlx_text { data: text.as_ptr().cast(), length: text.len() };
+    let texts: Vec<_> = texts.iter().map(|text| view(text.as_ref())).collect();
+    let mut width = 0;
+    call(texts.as_ptr(), texts.len(), std::ptr::null_mut(), 0, &mut width)?;
+    let mut values = vec![0.0; texts.len() * width];
+    call(texts.as_ptr(), texts.len(), values.as_mut_ptr(), values.len(), &mut width)?;
+    Ok((width, values))
 }
 
 impl Drop for Model<'_> {

@@ -14,6 +14,7 @@ mod generations;
 mod models;
 mod ownership;
 mod programs;
+mod rankings;
 #[cfg(feature = "stream")]
 mod streams;
 mod support;
