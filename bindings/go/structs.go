@@ -202,6 +202,18 @@ type cEmbedParams struct {
 	batchTokens uintptr
 }
 
+type cRankParams struct {
+	structSize  uintptr
+	prompt      unsafe.Pointer
+	instruction unsafe.Pointer
+	yes         unsafe.Pointer
+	no          unsafe.Pointer
+	normalize   bool
+	truncate    bool
+	maxTokens   uintptr
+	batchTokens uintptr
+}
+
 type cTensor struct {
 	structSize uintptr
 	data       unsafe.Pointer
