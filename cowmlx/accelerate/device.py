@@ -30,7 +30,7 @@ def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEF
     Raises:
         Unsupported: activations of eight bits are asked for, and nothing computes with them.
     """
-    form = _form(net, activations)
+    form = form_for(net, activations)
     put_into(net, form)
     return form
 
@@ -71,7 +71,12 @@ def take_out(net: Module) -> None:
             form.restore(module)
 
 
-def _form(net: Module, activations: int) -> Form:
+def form_for(net: Module, activations: int) -> Form:
+    """Return the form that the current device computes a network in.
+
+    Raises:
+        Unsupported: activations of eight bits are asked for, and nothing computes with them.
+    """
     import mlx.core as mx
 
     from cowmlx.accelerate import kernels

@@ -21,6 +21,15 @@ MAX_PADDING = 4  # times what its sequences hold that a batch may take up
 ROOM = 1024  # columns that any row may have
 
 
+def has_place(lengths: list[int], length: int) -> bool:
+    """Whether a sequence of so many tokens is like enough to others in length.
+
+    Every row has as many columns as the longest needs.
+    """
+    lengths = [*lengths, length]
+    return max(lengths) * len(lengths) <= MAX_PADDING * sum(lengths) + ROOM * len(lengths)
+
+
 class Batch:
     """Several sequences' layers, for a network to step at once.
 
@@ -41,12 +50,8 @@ class Batch:
         ]
 
     def has_place(self, length: int) -> bool:
-        """Whether a sequence of so many tokens is like enough to the others in length.
-
-        Every row has as many columns as the longest needs.
-        """
-        lengths = [row.length for row in self.rows.all] + [length]
-        return max(lengths) * len(lengths) <= MAX_PADDING * sum(lengths) + ROOM * len(lengths)
+        """Whether a sequence of so many tokens is like enough to the others in length."""
+        return has_place([row.length for row in self.rows.all], length)
 
     def join(self, layers: list[Any], length: int) -> Row:
         """Copy a sequence of ``length`` tokens into a new row.

@@ -63,3 +63,16 @@ def shorten(layer: Any) -> None:
         if keys.shape[2] >= 2 * part.offset:
             part.keys = mx.contiguous(keys[..., : part.offset, :])
             part.values = mx.contiguous(part.values[..., : part.offset, :])
+
+
+def trims_of(layers: list[Any]) -> dict[str, Any]:
+    """Tell whether empty layers can drop tokens ("trims"), and until they hold how many ("window").
+
+    None there: however many they hold.
+    """
+    parts = [part for layer in layers for part in getattr(layer, "caches", (layer,))]
+    limits = [
+        getattr(part, "max_size", None) or getattr(part, "chunk_size", None) for part in parts
+    ]
+    window = min((limit for limit in limits if limit), default=None)
+    return {"trims": can_trim_all(layers), "window": window}

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
 
 
-def feed(model: Model, batch: Batch, rows: list[Any], tokens: list[list[int]]) -> mx.array:
+NO_KV_BITS = (0, 0)  # the key of caches in the model's own type
+
+
+def feed(network: Any, batch: Batch, rows: list[Any], tokens: list[list[int]]) -> mx.array:
     """Feed rows of a batch so many tokens each; returns logits (B, S, V), lazily."""
     fed = [(row, ids) for row, ids in zip(rows, tokens, strict=True) if ids]
     batch.begin_step([row for row, _ in fed], [len(ids) for _, ids in fed])
@@ -25,7 +28,7 @@ def feed(model: Model, batch: Batch, rows: list[Any], tokens: list[list[int]]) -
     ids = [[0] * width for _ in batch.rows.all]
     for row, own in fed:
         ids[row.index][: len(own)] = own
-    logits = model.network(mx.array(ids, mx.int32), cache=batch.layers)
+    logits: mx.array = network(mx.array(ids, mx.int32), cache=batch.layers)
     batch.end_step()
     return logits
 
@@ -50,23 +53,42 @@ def _found_out(
     model: Model,
     kv: KVQuantization,
     what: str,
-    prove: Callable[[Model, Callable[[], list[Any]]], str | None],
+    prove: Callable[[Any, Callable[[], list[Any]]], str | None],
 ) -> str | None:
     """Return why something cannot be batched, or None; found out once."""
 
     def find() -> str | None:
-        try:
-            return prove(model, kv.maker(model))
-        except Exception as error:  # what an architecture makes of a batch it does not expect
-            failures.reraise_shortage(error)
-            reason = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}"
-            return f"its network does not take batches: {reason}"
+        return _tried(prove, model.network, kv.maker(model))
 
     why: str | None = model.remembered.once(("batched", kv.key, what), find)
     return why
 
 
-def _prove_steps(model: Model, make_layers: Callable[[], list[Any]]) -> str | None:
+def note_why_not(model: Model, steps: str | None, prompts: str | None) -> None:
+    """Keep what was found out elsewhere, by whoever has the network."""
+    model.remembered.keep(("batched", NO_KV_BITS, "steps"), steps)
+    model.remembered.keep(("batched", NO_KV_BITS, "prompts"), prompts)
+
+
+def why_not_steps(network: Any, make_layers: Callable[[], list[Any]]) -> str | None:
+    """Return why a network cannot be batched, or None; nothing is kept."""
+    return _tried(_prove_steps, network, make_layers)
+
+
+def _tried(
+    prove: Callable[[Any, Callable[[], list[Any]]], str | None],
+    network: Any,
+    make_layers: Callable[[], list[Any]],
+) -> str | None:
+    try:
+        return prove(network, make_layers)
+    except Exception as error:  # what an architecture makes of a batch it does not expect
+        failures.reraise_shortage(error)
+        reason = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}"
+        return f"its network does not take batches: {reason}"
+
+
+def _prove_steps(network: Any, make_layers: Callable[[], list[Any]]) -> str | None:
     """Step two rows of different length together and alone, and compare their logits."""
     prompts = [[0, 1, 2], [1, 0]]
     steps = [[3, 1], [2, 0]]
@@ -74,16 +96,16 @@ def _prove_steps(model: Model, make_layers: Callable[[], list[Any]]) -> str | No
     alone = []
     for prompt in prompts:
         layers = make_layers()
-        model.network(mx.array([prompt]), cache=layers)
+        network(mx.array([prompt]), cache=layers)
         batch.join(layers, len(prompt))
         alone.append(layers)
     for tokens in zip(*steps, strict=True):
         batch.begin_step(batch.rows.all)
-        together = model.network(mx.array(tokens)[:, None], cache=batch.layers)[:, -1, :]
+        together = network(mx.array(tokens)[:, None], cache=batch.layers)[:, -1, :]
         batch.end_step()
         apart = mx.concatenate(
             [
-                model.network(mx.array([[token]]), cache=layers)[:, -1, :]
+                network(mx.array([[token]]), cache=layers)[:, -1, :]
                 for token, layers in zip(tokens, alone, strict=True)
             ]
         )
@@ -95,7 +117,7 @@ def _prove_steps(model: Model, make_layers: Callable[[], list[Any]]) -> str | No
     return None
 
 
-def _prove_prompts(model: Model, make_layers: Callable[[], list[Any]]) -> str | None:
+def _prove_prompts(network: Any, make_layers: Callable[[], list[Any]]) -> str | None:
     """Process two prompts of different length together and alone, behind tokens and behind none.
 
     Returns:
@@ -107,13 +129,13 @@ def _prove_prompts(model: Model, make_layers: Callable[[], list[Any]]) -> str | 
     for before in held:
         layers = make_layers()
         if before:
-            model.network(mx.array([before]), cache=layers)
+            network(mx.array([before]), cache=layers)
         batch.join(layers, len(before))
         alone.append(layers)
     for tokens in (prompts, steps):
-        together = feed(model, batch, batch.rows.all, tokens)
+        together = feed(network, batch, batch.rows.all, tokens)
         for row, (layers, ids) in enumerate(zip(alone, tokens, strict=True)):
-            apart = model.network(mx.array([ids]), cache=layers)[0, -1].astype(mx.float32)
+            apart = network(mx.array([ids]), cache=layers)[0, -1].astype(mx.float32)
             own = together[row, len(ids) - 1].astype(mx.float32)
             scale = mx.maximum(mx.max(mx.abs(apart)), 1e-6)
             if not (mx.max(mx.abs(own - apart)) / scale).item() < 0.02:  # type: ignore[operator]

@@ -107,6 +107,7 @@ class Generation:
         self._chunk_began = 0.0
         self._chunk_starting = 0.0  # seconds: mlx lets a few operations wait, and waits for others
         self._pending: Draw | None = None  # the next token
+        self._held: Step | None = None  # under way, its token in the sequence
 
     # ---------------------------------------------------------------- Prompt
 
@@ -153,31 +154,48 @@ class Generation:
         All but the last token go through in chunks whose logits nobody computes;
         the last one is the first step.
         """
+        chunk = self.next_chunk(size)
+        if not chunk:
+            return
+        logits = self._sequence.forward(mx.array(chunk, mx.int32))[:, -1, :]
+        self.hold_chunk(chunk)
+        wanted = None if self._rest else self.follow_prompt(RowLogits(logits))
+        if wanted is None:
+            mx.async_eval(self._sequence.state)
+        else:
+            self._draw(wanted, logits)
+        self._chunk_starting = perf_counter() - self._chunk_began
+
+    # The parts of that, for those who do something in between.
+
+    def next_chunk(self, size: int) -> list[int]:
+        """Return the tokens to process next, ``size`` at most; none if something else was done."""
         self._chunk_began = perf_counter()
         if self._unplaced is not None:
             self._roll(self._unplaced)
         if self._drafter is not None and self._drafter.prefill(self._prompt, size):
-            return
-        last = len(self._rest) == 1
-        chunk = self._rest[:size]
-        if len(chunk) == len(self._rest) > 1:
-            chunk = chunk[:-1]
-        if last and self._on_prompt is not None and not self._rolling:
+            return []
+        if len(self._rest) == 1 and self._on_prompt is not None and not self._rolling:
             self._on_prompt()
-        ids = mx.array(chunk, mx.int32)
-        logits = self._sequence.forward(ids)
-        if last:
-            logits = logits[:, -1, :]
-            self.logits = RowLogits(logits)
-        if last and self.params.max_tokens > 0:
-            allowed = self._allowed(logits)
-            self._draw(self._input(self._sequence.tokens, chunk[-1], allowed), logits)
-        else:
-            mx.async_eval(self._sequence.state)
+        return self._rest[: max(1, min(size, len(self._rest) - 1))]
+
+    def hold_chunk(self, chunk: list[int]) -> None:
+        """Note tokens that the layers process, or have processed."""
         self._sequence.append(chunk)
         del self._rest[: len(chunk)]
-        self._chunk = len(chunk)
-        self._chunk_starting = perf_counter() - self._chunk_began
+        self._chunk += len(chunk)
+
+    def follow_prompt(self, logits: RowLogits) -> DrawInput | None:
+        """Say what the first token is drawn from; None if there is to be none.
+
+        Args:
+            logits: behind the prompt's last token.
+        """
+        self.logits = logits
+        if self.params.max_tokens == 0:
+            return None
+        *history, last = self._sequence.tokens
+        return self._input(history, last, self._allowed(logits.array()))
 
     # The same for a short prompt, together with others.
 
@@ -196,27 +214,10 @@ class Generation:
 
     def feed_last(self) -> int:
         """Return the last token of the prompt: all before it is fed."""
-        fed = self._rest[:-1]
-        self._sequence.append(fed)
-        self._chunk = len(fed)
-        del self._rest[:-1]
+        self.hold_chunk(self._rest[:-1])
         if self._on_prompt is not None:
             self._on_prompt()
         return self._rest[0]
-
-    def follow_prompt(self, logits: RowLogits) -> DrawInput:
-        """Say what the first token is drawn from.
-
-        Args:
-            logits: behind the prompt's last token.
-        """
-        self.logits = logits
-        (last,) = self._rest
-        wanted = self._input(list(self._sequence.tokens), last, self._allowed(logits.array()))
-        self._sequence.append(self._rest)
-        self._chunk += 1
-        self._rest = []
-        return wanted
 
     def _end_prompt(self) -> None:
         if self._pending is None:
@@ -245,6 +246,15 @@ class Generation:
     def drafts(self) -> bool:
         """Whether it checks guesses."""
         return self._drafter is not None
+
+    def next_guesses(self) -> list[int]:
+        """Return the pending token with guesses, to be held and checked; none: a plain step."""
+        return [] if self._drafter is None else self.guess(self._drafter)
+
+    @property
+    def left(self) -> int:
+        """Tokens of the prompt, or of what rolls, that are still to be processed."""
+        return len(self._rest)
 
     @property
     def decoding(self) -> bool:
@@ -299,6 +309,18 @@ class Generation:
             finish = constants.FINISH_CONTEXT
         return Step(pending, before, finish, full)
 
+    def hold(self, step: Step) -> int:
+        """Note a step's token, which is known, as one that the layers process; returns it."""
+        token = step.pending.value()
+        self._sequence.append([token])
+        self._held = step
+        return token
+
+    def _before(self, step: Step) -> list[int]:
+        """Return the tokens before a step's."""
+        tokens = self._sequence.tokens
+        return tokens[:-1] if step is self._held else tokens
+
     def follow(self, step: Step, logits: RowLogits) -> DrawInput | None:
         """Say what the successor of a step's token is drawn from; None: not known before it is.
 
@@ -309,7 +331,7 @@ class Generation:
         step.following = logits
         if self._waits:  # the mask, DRY and mirostat need the token first
             return None
-        return self._input(self._sequence.tokens, step.pending)
+        return self._input(self._before(step), step.pending)
 
     def match(self, step: Step) -> DrawInput | None:
         """Take note of the token of a step; returns what its successor is drawn from.
@@ -325,7 +347,7 @@ class Generation:
             step.finish = constants.FINISH_STOP
         elif step.feeds:
             allowed = self._allowed(step.following.array())
-            return self._input(self._sequence.tokens, token, allowed)
+            return self._input(self._before(step), token, allowed)
         return None
 
     def _adapt(self, surprise: float) -> None:
@@ -343,7 +365,9 @@ class Generation:
         """Read a step's token into the outbox."""
         finish = step.finish
         token = step.pending.value()
-        if step.feeds:
+        if step is self._held:
+            self._held = None
+        elif step.feeds:
             self._sequence.append([token])
         if self._count % CLEAR_INTERVAL == 0:
             mx.clear_cache()
@@ -358,28 +382,49 @@ class Generation:
         what is generated (arXiv 2211.17192 without its correction: the draws are coupled by
         their keys instead).
         """
-        tokens = self._sequence.tokens
-        base = len(tokens)
-        left = self.params.max_tokens - self._count - 2  # the last token is not processed
-        room = min(self.params.draft_tokens, left, self._window - base - 1)
-        if room < 1 or not self._sequence.can_take_back(room + 1):
+        ids = self.guess(drafter)
+        if not ids:
             return False
-        pending = self._pending
-        assert pending is not None
-        token = pending.value()
-        guesses = [] if token in self._ends else drafter.guess([*tokens, token], room, self._draws)
-        if not guesses:
-            return False
-        ids = [token, *guesses]
         logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
-        history = tokens + ids
+        self.hold_guesses(ids)
+        self.check_guesses(ids, logits)
+        return True
+
+    def guess(self, drafter: Drafter) -> list[int]:
+        """Return the pending token with guesses of what follows; none if there are no guesses."""
+        tokens = self._sequence.tokens
+        left = self.params.max_tokens - self._count - 2  # the last token is not processed
+        room = min(self.params.draft_tokens, left, self._window - len(tokens) - 1)
+        if room < 1 or not self._sequence.can_take_back(room + 1):
+            return []
+        assert self._pending is not None
+        token = self._pending.value()
+        guesses = [] if token in self._ends else drafter.guess([*tokens, token], room, self._draws)
+        return [token, *guesses] if guesses else []
+
+    def hold_guesses(self, ids: list[int]) -> None:
+        """Note a token and guesses that the layers process, or have processed."""
+        assert self._pending is not None
+        self._held = Step(self._pending, len(self._sequence.tokens), constants.FINISH_NONE, False)
+        self._sequence.append(ids)
+
+    def check_guesses(self, ids: list[int], logits: mx.array) -> None:
+        """Read all of the guesses that are right.
+
+        Args:
+            ids: that are held.
+            logits: (S, V) behind each of them.
+        """
+        held, self._held = self._held, None
+        assert held is not None
+        base, pending, guesses = held.before, held.pending, ids[1:]
+        history = self._sequence.tokens
         inputs = [self._input(history[: base + i], ids[i], ahead=i) for i in range(len(ids))]
         draws = self._drawer.draw(inputs, logits)
         mx.eval(draws[0].rows.arrays)
         right = 0
         while right < len(guesses) and draws[right].value() == guesses[right]:
             right += 1
-        self._sequence.append(ids)
         self._sequence.trim_to(base + 1 + right)
         self._draws += right + 1
         self._pending = draws[right]
@@ -392,7 +437,6 @@ class Generation:
             if self.ended:
                 self._sequence.trim_to(base + i + 1)
                 break
-        return True
 
     def _draw(self, wanted: DrawInput, logits: mx.array) -> None:
         """Start computing the next token."""
@@ -488,9 +532,8 @@ class Generation:
     @property
     def unseen(self) -> int:
         """Tokens in the sequence that the host has not been given."""
-        if not self.outbox:
-            return 0
-        return max(0, len(self._sequence.tokens) - self.outbox[0].before)
+        unseen = self.outbox[0] if self.outbox else self._held
+        return 0 if unseen is None else max(0, len(self._sequence.tokens) - unseen.before)
 
     @property
     def recomputed(self) -> int:
@@ -508,6 +551,9 @@ class Generation:
         self._end(finish)
         if self._sequence.trim_to(seen):
             self.outbox.clear()
+            self._held = None
+        elif self._held is not None:
+            self.read(self._held)
 
     def forget(self) -> None:
         """End, and drop what the host was not given and whatever was computed for it."""
@@ -533,6 +579,7 @@ class Generation:
 
     def fail(self, error: BaseException) -> None:
         """End with an error; the sequence is emptied, since its layers may differ."""
+        self._held = None
         self.error = error
         self.outbox.clear()
         self.logits = None

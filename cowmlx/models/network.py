@@ -138,12 +138,17 @@ def prove(network: Module, package: str) -> int:
     Raises:
         Exception: whatever the network raises.
     """
+    return int(traced(network, package).shape[-1])
+
+
+def traced(network: Module, package: str) -> mx.array:
+    """Return logits as a generation gets them, not evaluated; see :func:`prove`."""
     import mlx.core as mx
 
     cache = light_route.cache_module(package).make_prompt_cache(network)
     for tokens in ([[0, 0]], [[0]]):
-        logits = network(mx.array(tokens), cache=cache)
-    return int(logits.shape[-1])
+        logits: mx.array = network(mx.array(tokens), cache=cache)
+    return logits
 
 
 def check_sizes(config: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cowmlx import _constants as constants
 from cowmlx import failures
 from cowmlx.accelerate.device import prepare_for_device
@@ -65,16 +67,35 @@ def load(
         raise weights.failure(exc, path) from exc
 
 
-def _load(
-    path: str, adapter_path: str | None, lazy: bool, trust: bool, activations: int
-) -> Generator[tuple[float, str], None, Model]:
+class Folder(NamedTuple):
+    """What a model's folder has, its weights still on disk."""
+
+    path: str
+    name: str
+    files: list[str]
+    config: dict[str, Any]
+    tokenizer: Tokenizer
+    sources: dict[str, str]
+    settings: dict[str, Any]
+    end_tokens: list[int] | None
+    network: Module
+    width: int
+    package: str
+    route: str
+
+
+def read_folder(path: str, trust: bool) -> Generator[tuple[float, str], None, Folder]:
+    """Read a folder, step by step, up to its weights.
+
+    Raises:
+        NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
+    """
     yield 0.0, "config"
     path, name = places.find(path)
     config_files.check_folder(path)
     places.refuse_other_formats(path)
     config = config_files.read_config(path)
     architecture = "" if config.get("model_file") else architectures.name(config)
-    adapter = None if adapter_path is None else adapters.check(adapter_path)
     files = weights.shards(path)
     weights.start_readers(files)
     end_tokens = config_files.end_tokens(config)
@@ -84,48 +105,60 @@ def _load(
     tokenizer, sources, tokenizer_is_light = _load_tokenizer(path, settings, config, trust)
 
     yield 0.0, "network"
-    known = bool(architecture) and architectures.is_light(architecture)
-    light = known and quantization.is_light(config)
-    net: Module
-    if light:
-        package = light_route.ALIAS
-        net = network.build(config, architecture, weights.read(files), path)
-    else:
-        architectures.require_in_mlx_lm(architecture, config)
-        package = full_route.PACKAGE
-        net, config = full_route.load_network(path, config, trust_remote_code=trust)
+    net, config, package = read_network(path, config, architecture, files, trust)
     width = _prove(net, config, package)
-    form = prepare_for_device(net, activations)
-    if adapter is not None and adapter_path is not None:
-        adapters.apply(net, adapter_path, adapter, package, form)
-        net.eval()
-        adapters.prove(net, adapter_path, package)
-
-    unread = weights.Unread(net, files, path) if lazy else None
-    if not lazy:
-        for fraction in weights.evaluate(net, path):
-            if fraction < 1.0:
-                yield fraction, "weights"
-    route = "light" if light and tokenizer_is_light else "mlx-lm"
-    model = _assemble(
+    light = tokenizer_is_light and package == light_route.ALIAS
+    return Folder(
         path,
         name,
-        net,
-        width,
+        files,
         config,
         tokenizer,
         sources,
         settings,
         end_tokens,
+        net,
+        width,
         package,
-        route,
-        form,
-        unread,
+        "light" if light else "mlx-lm",
     )
+
+
+def _load(
+    path: str, adapter_path: str | None, lazy: bool, trust: bool, activations: int
+) -> Generator[tuple[float, str], None, Model]:
+    adapter = None if adapter_path is None else adapters.check(adapter_path)
+    folder = yield from read_folder(path, trust)
+    net, path = folder.network, folder.path
+    form = prepare_for_device(net, activations)
+    if adapter is not None and adapter_path is not None:
+        adapters.apply(net, adapter_path, adapter, folder.package, form)
+        net.eval()
+        adapters.prove(net, adapter_path, folder.package)
+
+    unread = weights.Unread(net, folder.files, path) if lazy else None
+    if not lazy:
+        for fraction in weights.evaluate(net, path):
+            if fraction < 1.0:
+                yield fraction, "weights"
+    model = assemble(folder, form, unread)
     if not lazy:
         model.fuse_layers()
     yield 1.0, "done"
     return model
+
+
+def read_network(
+    path: str, config: dict[str, Any], architecture: str, files: list[str], trust: bool
+) -> tuple[Module, dict[str, Any], str]:
+    """Return a folder's network, its weights lazily, its config, and the package it is of."""
+    known = bool(architecture) and architectures.is_light(architecture)
+    if known and quantization.is_light(config):
+        net: Module = network.build(config, architecture, weights.read(files), path)
+        return net, config, light_route.ALIAS
+    architectures.require_in_mlx_lm(architecture, config)
+    net, config = full_route.load_network(path, config, trust_remote_code=trust)
+    return net, config, full_route.PACKAGE
 
 
 def _load_tokenizer(
@@ -173,44 +206,39 @@ def _prove(net: Module, config: dict[str, Any], package: str) -> int:
         ) from exc
 
 
-def _assemble(
-    path: str,
-    name: str,
-    net: Module,
-    width: int,
-    config: dict[str, Any],
-    tokenizer: Tokenizer,
-    sources: dict[str, str],
-    settings: dict[str, Any],
-    end_tokens: list[int] | None,
-    package: str,
-    route: str,
-    form: Form,
-    unread: weights.Unread | None,
-) -> Model:
+def assemble(folder: Folder, form: Form, unread: weights.Unread | None = None) -> Model:
+    """Return the model of a folder.
+
+    Args:
+        folder: with the network that computes.
+        form: of it.
+        unread: its weights, if they are left on disk.
+    """
+    net, config, tokenizer = folder.network, folder.config, folder.tokenizer
     defaults = _defaults(net)
+    end_tokens = folder.end_tokens
     if end_tokens is None:
         named_ends = defaults.get("eos_token_ids")
         end_tokens = [named_ends] if isinstance(named_ends, int) else list(named_ends or ())
     ends = set(end_tokens)
     if tokenizer.eos_token_id is not None:
         ends.add(tokenizer.eos_token_id)
-    tokenizer.limit = max(tokenizer.vocabulary_size, width)
+    tokenizer.limit = max(tokenizer.vocabulary_size, folder.width)
     return Model(
         network=net,
         config=config,
-        route=route,
-        package=package,
+        route=folder.route,
+        package=folder.package,
         tokenizer=tokenizer,
-        chat_template=_chat_template(tokenizer, sources, settings, defaults),
-        settings={**defaults, **settings},
-        context_length=config_files.context_length(config, settings),
-        vocabulary_size=width or tokenizer.vocabulary_size,
+        chat_template=_chat_template(tokenizer, folder.sources, folder.settings, defaults),
+        settings={**defaults, **folder.settings},
+        context_length=config_files.context_length(config, folder.settings),
+        vocabulary_size=folder.width or tokenizer.vocabulary_size,
         end_tokens=frozenset(ends),
         parameters=weights.count(net),
         nbytes=weights.nbytes(net),
-        path=path,
-        name=name,
+        path=folder.path,
+        name=folder.name,
         form=form,
         unread=unread,
     )

@@ -18,6 +18,8 @@ from cowmlx.scheduling.row_draws import RowDraws
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
     from cowmlx.generation.drawn import Draw, Step
@@ -60,7 +62,7 @@ class Lane:
         self.kv = kv
         self.priority = priority
         self.contexts: list[Context] = []
-        self._batch: Batch | None = None
+        self._batch: Any = None
         self._draws = RowDraws()
 
     # ------------------------------------------------------------------ Turns
@@ -92,8 +94,7 @@ class Lane:
                 return served
             together = self._step_together(context)
             if not together:
-                undisturbed = len(self.contexts) == 1
-                context.step_alone(undisturbed=undisturbed, most=self._most(context))
+                self._step_alone(context)
         except BaseException as error:  # ends this generation, and nothing else
             context.fail(error)
             together = []
@@ -110,7 +111,11 @@ class Lane:
             return self.step(context)
         return self.begin(context) if context.short_prompt else []
 
-    def _most(self, context: Context) -> int:
+    def _step_alone(self, context: Context) -> None:
+        """Process a chunk of a context's prompt, or generate a token."""
+        context.step_alone(undisturbed=len(self.contexts) == 1, most=self.most(context))
+
+    def most(self, context: Context) -> int:
         """Return how many tokens of a prompt to process in a turn at most."""
         if context.alone is not None:  # the same whatever else runs
             return PREFILL_CHUNK
@@ -151,7 +156,7 @@ class Lane:
         Returns:
             whose prompts these were; none if the context has to process its own alone.
         """
-        limit = min(self._most(context), pace_of(self.model).size(0))
+        limit = min(self.most(context), pace_of(self.model).size(0))
         chosen = short_prompts.others_for(self, context, limit)
         if len(chosen) < 2:
             return []
@@ -180,7 +185,7 @@ class Lane:
         if context.sequence.row is not None:
             return True
         if self._batch is None or not self._batch.rows.all:
-            self._batch = Batch(context.sequence.make_layers(), self.stream)
+            self._batch = self._new_batch(context)
         if not self._batch.has_place(len(context.sequence.tokens)):
             return False
         try:
@@ -191,6 +196,10 @@ class Lane:
             failures.reraise_shortage(error)
             context.alone = f"its cache does not take batches: {type(error).__name__}"
         return context.alone is None
+
+    def _new_batch(self, context: Context) -> Any:
+        """Return an empty batch for contexts of one's kind."""
+        return Batch(context.sequence.make_layers(), self.stream)
 
     def _step(self, contexts: list[Context]) -> None:
         """Start the steps after the pending tokens, then read these."""
@@ -213,6 +222,10 @@ class Lane:
                 fed, taken = [], [each for each in taken if not each[1].feeds]
             else:
                 self._draws.follow(fed, rows, logits)
+        self._read(taken)
+
+    def _read(self, taken: list[tuple[Context, Step]]) -> None:
+        """Read the tokens of steps, whose successors are computing."""
         self._draws.match(taken)
         for context, step in taken:
             try:

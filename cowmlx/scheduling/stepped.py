@@ -76,7 +76,7 @@ class SteppedCall:
             self._end()
             self._succeed(stop.value)
         else:
-            self._tell(told)
+            return self._tell(told) is not False
         return True
 
     def block(self) -> bool:
@@ -127,8 +127,9 @@ class SteppedCall:
         """Return why the work ends here, or None."""
         return None
 
-    def _tell(self, told: Any) -> None:
-        """Let the host know what a step yielded."""
+    def _tell(self, told: Any) -> bool | None:
+        """Let the host know what a step yielded; false if the step has done nothing."""
+        return None
 
     def _release(self) -> None:
         """Give up what the work held; the call ends right after."""

@@ -51,6 +51,17 @@ class KVRows:
         never = self.rows.longest + n + 1
         return self.rows.mask(never, min(window_size or never, never))
 
+    # What pipelines use, for the order of what they send.
+
+    @property
+    def keys(self) -> mx.array:
+        """The first part of the buffers."""
+        return self.buffers[0]
+
+    @keys.setter
+    def keys(self, keys: mx.array) -> None:
+        self.buffers[0] = keys
+
     # What fused layers use.
 
     @property
