@@ -309,6 +309,51 @@ func (p *EmbedParams) lower(l *lowering) unsafe.Pointer {
 	return unsafe.Pointer(c)
 }
 
+// RankParams are made by NewRankParams, with the defaults; nil stands for these.
+type RankParams struct {
+	// what a model reads, where {query}, {document} and {instruction} stand for these, and special
+	// tokens are parsed, but not in these. NULL (default): that of Qwen3-Reranker where the
+	// tokenizer has its special tokens; with a head the pair as the tokenizer makes it
+	Prompt string
+	// what a document has to do for the query; NULL (default): "Given a web search query, retrieve
+	// relevant passages that answer the query"
+	Instruction string
+	// the token whose logit speaks for a document; NULL (default): yes
+	Yes string
+	// the one that speaks against it; NULL (default): no
+	No string
+	// to probabilities: the sigmoid of a single score, the softmax of several; default true
+	Normalize bool
+	// cut what is too long at the end of its document; default false: it is refused
+	Truncate bool
+	// of a prompt; 0 (default): the model's context length
+	MaxTokens uint64
+	// tokens processed at a time, padding included; default 2048
+	BatchTokens uint64
+}
+
+// NewRankParams gives the defaults.
+func NewRankParams() *RankParams {
+	return &RankParams{Normalize: true, Truncate: false, BatchTokens: 2048}
+}
+
+func (p *RankParams) lower(l *lowering) unsafe.Pointer {
+	if p == nil {
+		return nil
+	}
+	c := &cRankParams{structSize: unsafe.Sizeof(cRankParams{})}
+	c.prompt = l.optional("rank_params.prompt", p.Prompt)
+	c.instruction = l.optional("rank_params.instruction", p.Instruction)
+	c.yes = l.optional("rank_params.yes", p.Yes)
+	c.no = l.optional("rank_params.no", p.No)
+	c.normalize = bool(p.Normalize)
+	c.truncate = bool(p.Truncate)
+	c.maxTokens = uintptr(p.MaxTokens)
+	c.batchTokens = uintptr(p.BatchTokens)
+	l.keep(c)
+	return unsafe.Pointer(c)
+}
+
 // ProgramParams are made by NewProgramParams, with the defaults; nil stands for these.
 type ProgramParams struct {
 }

@@ -102,6 +102,18 @@
  */
 
 /**
+ * @typedef {object} RankParams
+ * @property {string | object} [prompt]
+ * @property {string | object} [instruction]
+ * @property {string | object} [yes]
+ * @property {string | object} [no]
+ * @property {boolean} [normalize]
+ * @property {boolean} [truncate]
+ * @property {number | bigint} [maxTokens]
+ * @property {number | bigint} [batchTokens]
+ */
+
+/**
  * @typedef {object} RunParams
  * @property {boolean} [submit]
  * @property {boolean} [checkFinite]

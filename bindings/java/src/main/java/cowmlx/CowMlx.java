@@ -149,6 +149,11 @@ interface CowMlx extends Library {
   int cow_mlx_model_embed(int model, Pointer texts, long count, Pointer params, Pointer out,
       long capacity, Pointer dims);
 
+  void cow_mlx_rank_params_init(Pointer params, long size);
+
+  int cow_mlx_model_rank(int model, Pointer query, Pointer documents, long count, Pointer
+      params, Pointer scores, long capacity, Pointer labels);
+
   int cow_mlx_array_create(Pointer from, Pointer out);
 
   int cow_mlx_array_read(long array, Pointer to);
