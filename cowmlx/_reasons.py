@@ -62,5 +62,10 @@ Reason = Literal[
     "dtype_mismatch",
     "overlapping",
     "not_finite",
+    "machine_lost",
+    "unreachable",
+    "wrong_secret",
+    "version_mismatch",
+    "machine_busy",
     "internal",
 ]

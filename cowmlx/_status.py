@@ -15,6 +15,7 @@ ENOMEM = -10
 EIO = -11
 ETIMEDOUT = -12
 EFORK = -13
+ELOST = -14
 EINTERNAL = -127
 
 NAMES = {
@@ -33,5 +34,6 @@ NAMES = {
     -11: "EIO",
     -12: "ETIMEDOUT",
     -13: "EFORK",
+    -14: "ELOST",
     -127: "EINTERNAL",
 }

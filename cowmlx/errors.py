@@ -124,6 +124,13 @@ class Canceled(CowMlxError):
     reason = "canceled"
 
 
+class Lost(CowMlxError):
+    """A machine that a model runs on is gone, or was never there."""
+
+    status = status.ELOST
+    reason = "machine_lost"
+
+
 class OutOfMemory(CowMlxError):
     """An allocation failed or a limit would be passed."""
 

@@ -28,6 +28,7 @@ const (
 	StatusEIo          Status = -11
 	StatusETimedout    Status = -12
 	StatusEFork        Status = -13
+	StatusELost        Status = -14
 	StatusEInternal    Status = -127
 )
 

@@ -34,6 +34,7 @@ cdef extern from "bridge.h" nogil:
         COW_MLX_EIO
         COW_MLX_ETIMEDOUT
         COW_MLX_EFORK
+        COW_MLX_ELOST
         COW_MLX_EINTERNAL
 
     ctypedef int32_t cow_mlx_model

@@ -34,6 +34,7 @@ ENOMEM = -10
 EIO = -11
 ETIMEDOUT = -12
 EFORK = -13
+ELOST = -14
 EINTERNAL = -127
 
 LOG_OFF = 0
@@ -171,6 +172,11 @@ REASONS = {
     "dtype_mismatch": ["argument", "value", "accepted"],
     "overlapping": ["argument"],
     "not_finite": ["argument", "value"],
+    "machine_lost": ["machine", "rank"],
+    "unreachable": ["machine", "rank"],
+    "wrong_secret": ["machine", "rank"],
+    "version_mismatch": ["machine", "rank"],
+    "machine_busy": ["machine", "rank"],
     "internal": [],
 }
 

@@ -37,6 +37,7 @@ extern "C" {
   X(EIO, -11, "input or output failed")                            \
   X(ETIMEDOUT, -12, "timed out")                                   \
   X(EFORK, -13, "called in a forked child")                        \
+  X(ELOST, -14, "a machine that the model runs on is lost")        \
   X(EINTERNAL, -127, "internal error")
 
 /**
@@ -106,6 +107,11 @@ extern "C" {
   X(dtype_mismatch, "argument, value, accepted", "another dtype than is needed")               \
   X(overlapping, "argument", "two elements of a destination share memory")                     \
   X(not_finite, "argument, value", "a loss or a gradient that is not finite")                  \
+  X(machine_lost, "machine, rank", "a machine that runs a part of the model is gone")          \
+  X(unreachable, "machine, rank", "no worker has answered in time")                            \
+  X(wrong_secret, "machine, rank", "a worker has another secret")                              \
+  X(version_mismatch, "machine, rank", "a worker has other versions")                          \
+  X(machine_busy, "machine, rank", "a worker runs as many models as it may")                   \
   X(internal, "", "a bug of ours")
 
 typedef int32_t cow_mlx_status;

@@ -202,7 +202,7 @@ def test_macro_may_not_change(after):
 
 def test_status_may_come(after):
     old = "  X(EFORK, "
-    assert_passed(after((HEADER, old, f'  X(EMORE, -14, "more") \\\n{old}')), "COW_MLX_EMORE")
+    assert_passed(after((HEADER, old, f'  X(EMORE, -15, "more") \\\n{old}')), "COW_MLX_EMORE")
 
 
 def test_another_soname_is_stopped(after):

@@ -21,6 +21,7 @@ export const STATUSES = {
   EIO: -11,
   ETIMEDOUT: -12,
   EFORK: -13,
+  ELOST: -14,
   EINTERNAL: -127,
 };
 
@@ -85,6 +86,11 @@ export const REASONS = {
   dtype_mismatch: ["argument", "value", "accepted"],
   overlapping: ["argument"],
   not_finite: ["argument", "value"],
+  machine_lost: ["machine", "rank"],
+  unreachable: ["machine", "rank"],
+  wrong_secret: ["machine", "rank"],
+  version_mismatch: ["machine", "rank"],
+  machine_busy: ["machine", "rank"],
   internal: [],
 };
 

@@ -27,6 +27,7 @@ statuses! {
     COW_MLX_EIO "EIO" = -11;
     COW_MLX_ETIMEDOUT "ETIMEDOUT" = -12;
     COW_MLX_EFORK "EFORK" = -13;
+    COW_MLX_ELOST "ELOST" = -14;
     COW_MLX_EINTERNAL "EINTERNAL" = -127;
 }
 

@@ -35,6 +35,8 @@ pub enum Status {
     TimedOut,
     /// `EFORK`: called in a forked child.
     Forked,
+    /// `ELOST`: a machine that the model runs on is lost.
+    Lost,
     /// `EINTERNAL`: a bug of the library's; the message says where.
     Internal,
     /// A status that this crate does not know.
@@ -42,7 +44,7 @@ pub enum Status {
 }
 
 impl Status {
-    const KNOWN: [(sys::cow_mlx_status, Status); 14] = [
+    const KNOWN: [(sys::cow_mlx_status, Status); 15] = [
         (sys::COW_MLX_EINVAL, Self::InvalidArgument),
         (sys::COW_MLX_EHANDLE, Self::InvalidHandle),
         (sys::COW_MLX_ESTATE, Self::InvalidState),
@@ -56,6 +58,7 @@ impl Status {
         (sys::COW_MLX_EIO, Self::Io),
         (sys::COW_MLX_ETIMEDOUT, Self::TimedOut),
         (sys::COW_MLX_EFORK, Self::Forked),
+        (sys::COW_MLX_ELOST, Self::Lost),
         (sys::COW_MLX_EINTERNAL, Self::Internal),
     ];
 

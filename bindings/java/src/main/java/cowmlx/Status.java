@@ -18,6 +18,7 @@ public enum Status {
   EIO(-11),
   ETIMEDOUT(-12),
   EFORK(-13),
+  ELOST(-14),
   EINTERNAL(-127);
 
   final int value;

@@ -1,0 +1,203 @@
+"""How the ranks of a model come to be: started, reached, joined in a ring, and loaded."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import NamedTuple
+
+from cowmlx.errors import Lost
+from cowmlx.machines import addresses, handshake
+from cowmlx.machines.child import Child
+from cowmlx.machines.dialling import Dialling
+from cowmlx.machines.group import Entry, Group, Peer
+from cowmlx.machines.handshake import Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    Steps = Generator[tuple[float, str] | Callable[[float], object], None, Any]
+
+LOCAL = "local"  # the address of the first rank
+
+
+class Workers(NamedTuple):
+    """Where the other ranks run, and how long to wait for them.
+
+    Attributes:
+        addresses: of workers.
+        secret_path: of the file with the secret that they have, too.
+        connect_seconds: until all of them are there.
+        silence_seconds: without a sign of life, until one is lost.
+    """
+
+    addresses: list[str]
+    secret_path: str
+    connect_seconds: float
+    silence_seconds: float
+
+
+class Opening:
+    """Opens a group of ranks, in steps that never block.
+
+    Args:
+        workers: the other machines; none: one rank, here.
+        wanted: what every rank is to run: "model", "print", "split", "activations".
+        path: the model's folder here.
+        threads: that the first rank computes with; 0: as many as there are processors.
+    """
+
+    def __init__(
+        self, workers: Workers, wanted: dict[str, Any], path: str, threads: int = 0
+    ) -> None:
+        self._workers = workers
+        self._size = len(workers.addresses) + 1
+        self._session = secrets.token_hex(8)
+        self._wanted = {**wanted, "session": self._session, "size": self._size}
+        given = workers.addresses
+        secret = handshake.read_secret(workers.secret_path) if given else handshake.random_key()
+        self._key = handshake.ring_key(secret, self._session)
+        self._diallings = [
+            Dialling(address, secret, Place(rank, self._size), {**self._wanted, "rank": rank})
+            for rank, address in enumerate(given, 1)
+        ]
+        self._local = {**self._wanted, "rank": 0, "path": path, "key": self._key}
+        self._local["threads"] = threads
+        self.group = Group(workers.silence_seconds)
+        self._first: Peer | None = None
+
+    # ------------------------------------------------------------------- Steps
+
+    def steps(self) -> Steps:
+        """Yield how far it is, or what waits for news; returns what ranks have told of the model.
+
+        Closed early it ends all that was begun.
+
+        Raises:
+            CowMlxError: it cannot be; the message names the machine.
+        """
+        opened = False
+        try:
+            yield 0.0, "connect"
+            yield from self._connect()
+            yield 0.0, "shard"
+            told = yield from self._load()
+            opened = True
+            return told
+        finally:
+            if not opened:
+                self.close()
+
+    def close(self) -> None:
+        """End all that was begun."""
+        self.group.close()
+        for dialling in self._diallings:
+            dialling.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for news of ranks, at most so long."""
+        if self._first is None:
+            time.sleep(seconds)
+        else:
+            self.group.poll(seconds)
+
+    def _connect(self) -> Steps:
+        until = time.monotonic() + self._workers.connect_seconds
+        yield from self._find(until)
+        while late := [each for each in self._diallings if each.accepted is None]:
+            now = time.monotonic()
+            for dialling in late:
+                dialling.step(now)
+                if now >= until and dialling.accepted is None:
+                    raise dialling.late(self._workers.connect_seconds)
+            self._poll()
+            yield self.wait
+        self._start_first()
+        for dialling in self._diallings:
+            assert dialling.connection is not None
+            self.group.add(dialling.address, dialling.connection)
+        yield from self._until(lambda: all(peer.ready for peer in self.group.peers), until)
+        if self._size > 1:
+            yield from self._join(until)
+
+    def _start_first(self) -> None:
+        """Start the rank of this machine: late, since what a worker refuses needs none."""
+        if self._first is None:
+            child = Child(self._local)
+            self._first = self.group.add(LOCAL, child.connection, child)
+
+    def _find(self, until: float) -> Steps:
+        """Find out where workers are: looking a name up blocks, so the first rank does it."""
+        where = [addresses.parse(each.address, "workers") for each in self._diallings]
+        names = sorted({host for host, _ in where if not addresses.is_numeric(host)})
+        found: dict[str, str] = {}
+        if names:
+            self._start_first()
+            self.group.post({"op": "find", "names": names})
+            yield from self._until(lambda: "found" in self._told, until)
+            found = self._told["found"]
+        for dialling, (host, port) in zip(self._diallings, where, strict=True):
+            numeric = found.get(host, host) if isinstance(found, dict) else host
+            if isinstance(numeric, str) and addresses.is_numeric(numeric):
+                dialling.found_at(numeric, port)
+
+    def _join(self, until: float) -> Steps:
+        """Let ranks join a ring."""
+        own = self._diallings[0].local
+        self.group.post({"op": "listen", "address": own})
+        yield from self._until(lambda: all("ring" in peer.told for peer in self.group.peers), until)
+        ring = [peer.told["ring"] for peer in self.group.peers]
+        entry = self.group.post({"op": "ring", "addresses": ring}, size=0)
+        yield from self._done(entry)
+
+    def _load(self) -> Steps:
+        entry = self.group.post({"op": "load"}, size=0)
+        peers, shown = self.group.peers, 0.0
+        while len(entry.answers) < len(peers):
+            self._poll()
+            fraction = min(peer.fraction for peer in peers)
+            yield (fraction, "shard") if fraction > shown else self.wait
+            shown = max(shown, fraction)
+        for peer in peers:
+            told = entry.answers[peer.rank]
+            peer.bytes, peer.layers = _size(told.get("bytes")), _size(told.get("layers"))
+            peer.state = "ready"
+        return [entry.answers[peer.rank] for peer in peers]
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        assert self._first is not None
+        return self._first.told
+
+    # ----------------------------------------------------------------- Waiting
+
+    def _poll(self) -> None:
+        """Hear ranks.
+
+        Raises:
+            CowMlxError: one has failed, or is lost.
+        """
+        self.group.poll()
+        if self.group.lost is not None:
+            raise self.group.failure or self.group.lost
+
+    def _until(self, there: Callable[[], bool], until: float) -> Steps:
+        while not there():
+            self._poll()
+            if time.monotonic() >= until:
+                seconds = self._workers.connect_seconds
+                raise Lost(
+                    f"the ranks were not ready within {seconds:g} seconds", reason="unreachable"
+                )
+            yield self.wait
+
+    def _done(self, entry: Entry) -> Steps:
+        while len(entry.answers) < len(self.group.peers):
+            self._poll()
+            yield self.wait
+
+
+def _size(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 62 else 0

@@ -1,0 +1,208 @@
+"""Messages between a host, workers and ranks: a JSON object and bytes, of bounded sizes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+
+from cowmlx import json_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Message = tuple[dict[str, Any], bytes]
+
+MAX_HEAD = 1 << 16
+MAX_TOKENS = 1 << 24  # bytes of a prompt's chunk, or of a step's tokens
+_SIZES = struct.Struct("<II")
+_PIECE = 1 << 20
+# An end that has gone is an error of the send, and no signal.
+_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
+_SO_NOSIGPIPE = 0x1022  # macOS
+_KEEPALIVE = (("TCP_KEEPIDLE", 2), ("TCP_KEEPALIVE", 2), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3))
+
+
+class Gone(Exception):
+    """The other end has closed, or the connection broke; the text says which."""
+
+
+class Garbage(Exception):
+    """What came is no message, or a larger one than can come; the text says what."""
+
+
+def pack(head: dict[str, Any], body: bytes = b"") -> bytes:
+    """Return a message as it is sent."""
+    text = json.dumps(head, separators=(",", ":")).encode()
+    return _SIZES.pack(len(text), len(body)) + text + body
+
+
+def tune(sock: socket.socket) -> None:
+    """Send small messages at once, raise no signals, and notice a machine that is gone."""
+    if sys.platform == "darwin":
+        sock.setsockopt(socket.SOL_SOCKET, _SO_NOSIGPIPE, 1)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _sizes(data: bytes | bytearray, most: int) -> tuple[int, int]:
+    """Return the sizes that a message begins with.
+
+    Raises:
+        Garbage: they are larger than a message can be.
+    """
+    head, body = _SIZES.unpack_from(data)
+    if head > MAX_HEAD or body > most:
+        raise Garbage(f"a message of {head} and {body} bytes; at most {MAX_HEAD} and {most} can be")
+    return head, body
+
+
+def _head(text: bytes) -> dict[str, Any]:
+    try:
+        head = json_text.parse(text)
+    except json_text.Malformed as error:
+        raise Garbage(f"a message that is no JSON ({error})") from None
+    if not isinstance(head, dict):
+        raise Garbage("a message that is no object")
+    return head
+
+
+class Connection:
+    """One end, which never blocks: what cannot be sent yet waits, what is half there too.
+
+    Args:
+        sock: connected, or connecting; owned from now on.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        tune(sock)
+        self._sock = sock
+        self._in = bytearray()
+        self._out = bytearray()
+        self._ended = ""  # why no more comes
+
+    def fileno(self) -> int:
+        """Return the descriptor; -1 once closed."""
+        return self._sock.fileno()
+
+    @property
+    def waits_to_send(self) -> bool:
+        """Whether something could not be sent yet."""
+        return bool(self._out)
+
+    def send(self, head: dict[str, Any], body: bytes = b"") -> None:
+        """Send a message, now or with a later :meth:`flush`.
+
+        Raises:
+            Gone: the other end has.
+        """
+        self._out += pack(head, body)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as that goes.
+
+        Raises:
+            Gone: the other end has.
+        """
+        while self._out:
+            try:
+                sent = self._sock.send(self._out, _NO_SIGNAL)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise Gone(error.strerror or str(error)) from None
+            del self._out[:sent]
+
+    def receive(self, most: int = 0) -> list[Message]:
+        """Return the messages that are there.
+
+        Args:
+            most: bytes that the body of one may have.
+
+        Raises:
+            Gone: the other end has, and nothing that it sent is left.
+            Garbage: what it sent is none.
+        """
+        self._read(most + MAX_HEAD)
+        messages = []
+        while (message := self._take(most)) is not None:
+            messages.append(message)
+        if self._ended and not messages:
+            raise Gone(self._ended)
+        return messages
+
+    def _read(self, enough: int) -> None:
+        while not self._ended and len(self._in) <= enough:
+            try:
+                piece = self._sock.recv(_PIECE)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._ended = error.strerror or str(error)
+                return
+            if not piece:
+                self._ended = "it has closed the connection"
+            self._in += piece
+
+    def _take(self, most: int) -> Message | None:
+        if len(self._in) < _SIZES.size:
+            return None
+        head, body = _sizes(self._in, most)
+        end = _SIZES.size + head
+        if len(self._in) < end + body:
+            return None
+        message = _head(bytes(self._in[_SIZES.size : end])), bytes(self._in[end : end + body])
+        del self._in[: end + body]
+        return message
+
+    def detach(self) -> socket.socket:
+        """Return the socket, which is its taker's now."""
+        return self._sock
+
+    def close(self) -> None:
+        """Close; nothing if it is."""
+        self._sock.close()
+
+
+def read(sock: socket.socket, most: int) -> Message:
+    """Wait for a message on a socket that blocks.
+
+    Raises:
+        Gone: the other end has.
+        Garbage: what it sent is none.
+    """
+    head, body = _sizes(_exactly(sock, _SIZES.size), most)
+    return _head(_exactly(sock, head)), _exactly(sock, body)
+
+
+def write(sock: socket.socket, head: dict[str, Any], body: bytes = b"") -> None:
+    """Send a message on a socket that blocks.
+
+    Raises:
+        Gone: the other end has.
+    """
+    try:
+        sock.sendall(pack(head, body), _NO_SIGNAL)
+    except OSError as error:
+        raise Gone(error.strerror or str(error)) from None
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        try:
+            piece = sock.recv(min(count - len(parts), _PIECE))
+        except OSError as error:
+            raise Gone(error.strerror or str(error)) from None
+        if not piece:
+            raise Gone("it has closed the connection")
+        parts += piece
+    return bytes(parts)
