@@ -11,8 +11,21 @@ from cowmlx.commands.bundle import command as bundle
 from cowmlx.commands.chat import command as chat
 from cowmlx.commands.doctor import command as doctor
 from cowmlx.commands.train import command as train
+from cowmlx.commands.worker import command as worker
 
-COMMANDS = (installation, info, models, chat, wiring, program, train, doctor, bundle, uninstall)
+COMMANDS = (
+    installation,
+    info,
+    models,
+    chat,
+    wiring,
+    program,
+    train,
+    worker,
+    doctor,
+    bundle,
+    uninstall,
+)
 
 
 def main() -> int:

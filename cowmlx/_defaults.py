@@ -19,6 +19,11 @@ MODEL: dict[str, Any] = {
     "trust_remote_code": False,
     "prefix_cache_bytes": 268435456,
     "activations": 0,
+    "workers": [],
+    "secret_path": None,
+    "split": 0,
+    "connect_timeout_ms": 60000,
+    "silence_timeout_ms": 5000,
 }
 
 CONTEXT: dict[str, Any] = {

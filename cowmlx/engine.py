@@ -156,6 +156,7 @@ class Engine:
         for kind in (*kinds, constants.KIND_TRAINING, constants.KIND_PROGRAM):
             for handle in handles.handles(kind):
                 handles.remove(kind, handle)
+        self.models.end_ranks()
         self.runtime.scheduler.clear()
         self.arrays.free_all()
         mx.clear_cache()

@@ -18,6 +18,11 @@ cdef dict to_model_params(const cow_mlx_model_params* p):
         "trust_remote_code": p.trust_remote_code,
         "prefix_cache_bytes": p.prefix_cache_bytes,
         "activations": p.activations,
+        "workers": to_strings(p.workers, p.worker_count, "workers", "worker_count"),
+        "secret_path": to_string(p.secret_path, "secret_path"),
+        "split": p.split,
+        "connect_timeout_ms": p.connect_timeout_ms,
+        "silence_timeout_ms": p.silence_timeout_ms,
     }
 
 

@@ -82,6 +82,11 @@ cdef extern from "bridge.h" nogil:
         COW_MLX_ACTIVATIONS_EXACT
         COW_MLX_ACTIVATIONS_INT8
 
+    enum:
+        COW_MLX_SPLIT_AUTO
+        COW_MLX_SPLIT_TENSOR
+        COW_MLX_SPLIT_PIPELINE
+
     ctypedef struct cow_mlx_model_params:
         size_t struct_size
         const char* adapter_path
@@ -91,6 +96,12 @@ cdef extern from "bridge.h" nogil:
         cbool trust_remote_code
         uint64_t prefix_cache_bytes
         int32_t activations
+        const char* const* workers
+        size_t worker_count
+        const char* secret_path
+        int32_t split
+        uint32_t connect_timeout_ms
+        uint32_t silence_timeout_ms
 
     enum:
         COW_MLX_ADD_SPECIAL

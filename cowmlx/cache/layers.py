@@ -44,6 +44,7 @@ class KVQuantization:
         self.group_size = group_size
         if not bits:
             return
+        model.require_one_machine(f"kv_bits is {bits}")
         reasons = []
         for size in (group_size,) if group_size else (64, 32):
             self.group_size = size

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cowmlx.cache.batch import Batch
     from cowmlx.cache.rows.positions import Row
+    from cowmlx.machines.group import Entry
 
 
 def common_prefix(a: list[int], b: list[int]) -> int:
@@ -207,6 +208,23 @@ class Sequence:
     def append(self, tokens: list[int]) -> None:
         """Note the tokens that the last forward pass has processed."""
         self.tokens.extend(tokens)
+
+    def remote_forward(self, tokens: list[int], rows: int) -> Entry:
+        """Let ranks process tokens that follow those held; its network must be a remote one.
+
+        Args:
+            tokens: these.
+            rows: of the last of them, whose logits are wanted.
+        """
+        network: Any = self._network
+        entry: Entry = network.forward(self._layers or self._new_layers(), tokens, rows)
+        return entry
+
+    def forget_last(self, count: int) -> None:
+        """Hold fewer tokens, of layers that are lost: nothing can be done with them again."""
+        del self.tokens[len(self.tokens) - count :]
+        self._own = []
+        self._give_up_row()
 
     @property
     def state(self) -> list[Any]:

@@ -229,6 +229,7 @@ class Context:
                 )
         if draft is None:
             return PromptLookup()
+        draft.require_one_machine("draft")
         if draft.vocabulary_size != self.model.vocabulary_size:
             raise InvalidArgument(
                 f"the draft model's vocabulary has {draft.vocabulary_size} tokens, this one's "

@@ -11,6 +11,7 @@ from time import perf_counter
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx.errors import Lost
 from cowmlx.generation.drawer import Drawer
 from cowmlx.generation.drawn import Draw, DrawInput, RowLogits, Step
 from cowmlx.generation.pace import PREFILL_CHUNK
@@ -578,12 +579,18 @@ class Generation:
             piece.logits = RowLogits(row)
 
     def fail(self, error: BaseException) -> None:
-        """End with an error; the sequence is emptied, since its layers may differ."""
-        self._held = None
+        """End with an error; the sequence is emptied, since its layers may differ.
+
+        Where these are lost with the machines that they were on, it goes on telling its tokens.
+        """
+        unseen, self._held = self.unseen, None
         self.error = error
         self.outbox.clear()
         self.logits = None
         self._end(constants.FINISH_CANCELED)
+        if isinstance(error, Lost):
+            self._sequence.forget_last(unseen)
+            return
         with suppress(BaseException):  # what its batch makes of that says less than the error
             self._sequence.reset()
 

@@ -43,6 +43,9 @@ LOG_INFO = 2
 ACTIVATIONS_DEFAULT = 0
 ACTIVATIONS_EXACT = 1
 ACTIVATIONS_INT8 = 2
+SPLIT_AUTO = 0
+SPLIT_TENSOR = 1
+SPLIT_PIPELINE = 2
 ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
 SKIP_SPECIAL = 4
@@ -233,6 +236,12 @@ class cow_mlx_model_params(Structure):
         ("trust_remote_code", c_bool),
         ("prefix_cache_bytes", c_uint64),
         ("activations", c_int32),
+        ("workers", POINTER(c_char_p)),
+        ("worker_count", c_size_t),
+        ("secret_path", c_char_p),
+        ("split", c_int32),
+        ("connect_timeout_ms", c_uint32),
+        ("silence_timeout_ms", c_uint32),
     ]
 
 

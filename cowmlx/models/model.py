@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from functools import cached_property
 from itertools import count
 
 from cowmlx.accelerate.device import fuse_layers
+from cowmlx.errors import Unsupported
 from cowmlx.folders import weights
 from cowmlx.models import chat_format, classifier
 from cowmlx.networks import light_route
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
     from cowmlx.accelerate.form import Form
+    from cowmlx.machines.network import RemoteNetwork
     from cowmlx.text.chat_template import ChatTemplate
     from cowmlx.text.tokenizer import Tokenizer
 
@@ -50,6 +53,7 @@ class Model:
         unread: its weights, if they were left on disk.
         form: what computes it.
         labels: what its classification head tells apart, or None where it has none.
+        split: how it is split between machines: "tensor" or "pipeline"; None: it is not.
         weights_version: a number that no other set of weights in this process has.
         remembered: what was found out with these weights.
     """
@@ -93,9 +97,36 @@ class Model:
         self.labels = classifier.names_of(network, config)
         self.weights_version = next(_versions)
         self.remembered = Remembered()
+        self.split: str | None = None
         self._settings = settings
         self._unread = unread
         self._kernels: dict[str, Any] | None = None
+
+    def run_on(self, network: RemoteNetwork, split: str, kernels: dict[str, Any] | None) -> None:
+        """Let ranks compute from now on; the weights here are let go.
+
+        Args:
+            network: theirs.
+            split: how they share it.
+            kernels: what the first of them computes with.
+        """
+        self.network = network  # type: ignore[assignment]
+        self.split = split
+        self._kernels = kernels
+        # They go as soon as no context is left.
+        weakref.finalize(network, network.group.close)
+
+    def require_one_machine(self, what: str) -> None:
+        """Refuse what ranks cannot do.
+
+        Raises:
+            Unsupported: the model runs on several machines.
+        """
+        if self.split is not None:
+            raise Unsupported(
+                f"{what}: not yet with a model on several machines; load it without workers",
+                argument="workers",
+            )
 
     def with_network(self, network: Module) -> Model:
         """Return this model with another network of the same shape, such as one with an adapter."""
@@ -125,7 +156,7 @@ class Model:
     def fuse_layers(self) -> None:
         """Let kernels compute the layers, once the weights are read; nothing if it was done."""
         read = self._unread is None or not self._unread.pending
-        if self._kernels is None and read:
+        if self._kernels is None and read and self.split is None:
             self._kernels = fuse_layers(self.network, self.make_cache, self.form)
 
     def make_cache(self) -> list[Any]:
@@ -180,6 +211,8 @@ class Model:
             ],
             "activations": self.form.activations,
             "kernels": self._kernels,
+            "split": self.split,
+            "ranks": self._ranks(),
             "chat_template": self.chat_template is not None,
             "tools": self.chat_template is not None and self.chat_template.takes_tools,
             "tool_parser": parser,
@@ -187,6 +220,13 @@ class Model:
             "thinking": thinking is not None,
             "thinking_markers": thinking,
         }
+
+    def _ranks(self) -> list[dict[str, Any]] | None:
+        if self.split is None:
+            return None
+        network: Any = self.network
+        network.group.poll()
+        return [peer.info() for peer in network.group.peers]
 
     def _token(self, name: str) -> dict[str, Any] | None:
         text = self.tokenizer.special_tokens.get(name)

@@ -291,7 +291,8 @@ class Lanes:
         try:
             key = _key(context.model, context.params.kv, context)
             if key not in self._lanes:
-                self._lanes[key] = Lane(
+                kind = _kind(context.model)
+                self._lanes[key] = kind(
                     context.model, context.params.kv, context.priority, self._streams.take()
                 )
         except BaseException:
@@ -316,6 +317,15 @@ class Lanes:
     def lane_of(self, context: Context) -> Lane | None:
         """Return where a context works; None for an idle one."""
         return self._of.get(context)
+
+
+def _kind(model: Model) -> type[Lane]:
+    """Return the kind of lanes that a model has."""
+    if model.split is None:
+        return Lane
+    from cowmlx.scheduling.remote_lane import RemoteLane  # late: few hosts need it
+
+    return RemoteLane
 
 
 def _key(model: Model, kv: KVQuantization, context: Context) -> Key:

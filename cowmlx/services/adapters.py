@@ -53,6 +53,7 @@ class Adapters:
         from cowmlx.models import adapters  # late: few hosts need it
 
         model = self._models.get(model_handle)
+        model.require_one_machine("adapter_load")
         stream = self._runtime.streams.take()
         try:
             with mx.stream(stream):

@@ -117,6 +117,7 @@ class Contexts:
         from cowmlx.services import saving  # late: few hosts need it
 
         context = self.idle(handle)
+        context.model.require_one_machine("context_save")
         self._transfer(call, context, saving.save(context, path))
 
     @keeps_call
@@ -125,6 +126,7 @@ class Contexts:
         from cowmlx.services import saving
 
         context = self.idle(handle)
+        context.model.require_one_machine("context_load")
         self._transfer(call, context, saving.load(context, path))
 
     def _transfer(self, call: Call, context: Context, steps: Generator[None, None, None]) -> None:

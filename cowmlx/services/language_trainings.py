@@ -57,6 +57,7 @@ def make(
 def _made(
     model: Model, wanted: LanguageOptions, settings: Settings, params: dict[str, Any]
 ) -> Generator[None, None, Trainee]:
+    model.require_one_machine("training_create_for_model")
     model.read_weights()
     objective = yield from LanguageObjective.steps(model, wanted)
     inputs = TokenInputs(model)

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
 
 
+WAIT_SECONDS = 0.002  # for machines, at most, before requests of hosts are looked for
+
+
 class Loading(SteppedCall):
     """Runs a loader, one weight group a turn, and tells its host how far it is.
 
     Args:
         call: ends with the model's handle.
-        loader: yields how far it is, and returns the model.
+        loader: yields how far it is, or what waits for something to go on, given the seconds to
+            wait at most; returns the model.
         stream: to compute on.
         on_end: told of the end, before the call is.
         open_model: returns a handle.
@@ -31,12 +35,13 @@ class Loading(SteppedCall):
     def __init__(
         self,
         call: Call,
-        loader: Generator[tuple[float, str], None, Model],
+        loader: Generator[tuple[float, str] | Callable[[float], object], None, Model],
         stream: mx.Stream,
         on_end: Callable[[], object],
         open_model: Callable[[Model], int],
     ) -> None:
         super().__init__(call, loader, stream)
+        self._wait: Callable[[float], object] | None = None
         self._on_end = on_end
         self._open_model = open_model
 
@@ -50,9 +55,20 @@ class Loading(SteppedCall):
         refused = "the progress callback returned false; nothing was loaded"
         return Canceled(refused, reason="callback_refused")
 
-    def _tell(self, told: Any) -> None:
+    def _tell(self, told: Any) -> bool:
+        self._wait = told if callable(told) else None
+        if self._wait is not None:
+            return False
         fraction, stage = told
         self._call.post_progress(fraction, stage)
+        return True
+
+    def block(self) -> bool:
+        """Wait a little for machines, where a loader waits for some; false if it does not."""
+        if self._wait is None or self.finished:
+            return False
+        self._wait(WAIT_SECONDS)
+        return self.turn() or True
 
     def _release(self) -> None:
         self._on_end()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import mlx.core as mx
 
 from cowmlx import _constants as constants
 from cowmlx import resources
+from cowmlx._defaults import MODEL
 from cowmlx.accelerate import angles
 from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
 from cowmlx.errors import Canceled, InvalidArgument, OutOfRange
+from cowmlx.generation.batched import note_why_not
 from cowmlx.services.conversations import read_conversation
 from cowmlx.services.loading import Inspecting, Loading
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from cowmlx.call import Call
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
+    from cowmlx.models.remote import Loaded
     from cowmlx.services.runtime import Runtime
 
 ACTIVATIONS = {
@@ -32,6 +35,10 @@ ACTIVATIONS = {
     constants.ACTIVATIONS_EXACT: "exact",
     constants.ACTIVATIONS_INT8: "int8",
 }
+
+
+# Options of a model on several machines.
+_OF_MACHINES = ("workers", "secret_path", "split", "connect_timeout_ms", "silence_timeout_ms")
 
 
 class Models:
@@ -44,6 +51,7 @@ class Models:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._prefixes: WeakKeyDictionary[Model, SharedPrefixes] = WeakKeyDictionary()
+        self._on_ranks: WeakSet[Model] = WeakSet()
 
     def get(self, handle: int) -> Model:
         """Return the model of an open handle.
@@ -75,7 +83,7 @@ class Models:
         if activations not in ACTIVATIONS:
             known = ", ".join(f"{value} ({name})" for value, name in ACTIVATIONS.items())
             raise OutOfRange("activations", activations, known)
-        loader = registry.load(
+        loader = self._on_machines(path, params) or registry.load(
             path,
             adapter_path=params["adapter_path"],
             lazy=params["lazy"],
@@ -91,6 +99,33 @@ class Models:
 
         loading = Loading(call, loader, stream, lambda: streams.give_back(stream), open_model)
         self._runtime.scheduler.add(loading)
+
+    def _on_machines(self, path: str, params: dict[str, Any]) -> Generator[Any, None, Model] | None:
+        """Return what loads a model on several machines; None if it is on this one alone."""
+        if all(params[name] == MODEL[name] for name in _OF_MACHINES):
+            return None
+        from cowmlx.models import remote  # late: few hosts need it
+
+        workers = remote.check(params)
+        if workers is None:
+            return None
+        threads = self._runtime.threads
+        return self._load_remote(
+            remote.load(path, workers, params["split"], params["activations"], threads)
+        )
+
+    def _load_remote(self, steps: Generator[Any, None, Loaded]) -> Generator[Any, None, Model]:
+        loaded = yield from steps
+        self._on_ranks.add(loaded.model)
+        alone = "prompts are processed one after the other on several machines"
+        note_why_not(loaded.model, loaded.alone, alone)
+        return loaded.model
+
+    def end_ranks(self) -> None:
+        """End the ranks of all models, whoever still has one."""
+        for model in list(self._on_ranks):
+            network: Any = model.network
+            network.group.close()
 
     def model_free(self, handle: int) -> None:
         """Close a model's handle; its contexts keep the model."""
@@ -182,6 +217,7 @@ class Models:
         from cowmlx.services.embedding import EmbeddingParams, embed_steps  # late: few need it
 
         model = self.get(handle)
+        model.require_one_machine("model_embed")
         model.read_weights()
         params = EmbeddingParams(fields)
 

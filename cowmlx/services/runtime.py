@@ -58,6 +58,7 @@ class Runtime:
         self._blas = blas
         self._blas_problem = blas_problem
         self._libpython = libpython
+        self.threads = 0  # that kernels compute with; 0: as many as there are processors
         self._python_home = ""
         self._limits: tuple[int, int] | None = None  # mlx's own, restored at stop
 
@@ -86,7 +87,8 @@ class Runtime:
                 mx.set_cache_limit(self._limits[1])
             if memory_limit:
                 mx.set_memory_limit(memory_limit)
-        kernels.set_threads(params["threads"])
+        self.threads = params["threads"]
+        kernels.set_threads(self.threads)
         started = f"runtime started: mlx {MLX_VERSION} on {self._device_name}, BLAS {self._blas}"
         if self._blas_problem:
             started += f" ({self._blas_problem})"

@@ -15,6 +15,9 @@ void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t size) {
       .struct_size = sizeof defaults,
       .prefix_cache_bytes = 268435456,
       .activations = COW_MLX_ACTIVATIONS_DEFAULT,
+      .split = COW_MLX_SPLIT_AUTO,
+      .connect_timeout_ms = 60000,
+      .silence_timeout_ms = 5000,
   };
   cow_params_init(params, size, &defaults, sizeof defaults);
 }

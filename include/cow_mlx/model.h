@@ -29,6 +29,13 @@ enum {
                                         that is small beside that of 4-bit weights */
 };
 
+/** How a model is split between machines. */
+enum {
+  COW_MLX_SPLIT_AUTO = 0,    /**< as a pipeline if its architecture has one, else as tensors */
+  COW_MLX_SPLIT_TENSOR = 1,  /**< every machine has a part of each layer */
+  COW_MLX_SPLIT_PIPELINE = 2 /**< every machine has some of the layers */
+};
+
 typedef struct cow_mlx_model_params {
   size_t struct_size;
   const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
@@ -39,6 +46,15 @@ typedef struct cow_mlx_model_params {
   uint64_t prefix_cache_bytes; /**< of processed prompts kept for the model's other contexts;
                                     default 256 MiB, 0: none */
   int32_t activations;         /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
+  const char* const* workers;  /**< the other machines that run a part of the model, "HOST:PORT"
+                                    where `python -m cowmlx worker` listens; see
+                                    cow_mlx_model_load() */
+  size_t worker_count;         /**< 0 (default): none */
+  const char* secret_path;     /**< file with the secret that the workers have, too; with workers */
+  int32_t split;               /**< one of COW_MLX_SPLIT_; default AUTO */
+  uint32_t connect_timeout_ms; /**< until all workers are there; above 0, default 60000 */
+  uint32_t silence_timeout_ms; /**< after which a machine that gives no sign of life is lost; at
+                                    least 100, default 5000 */
 } cow_mlx_model_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -59,14 +75,26 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
  * 16384 added tokens, and none of more than 4096 characters. Its settings of truncation and
  * padding are not used.
  *
+ * With workers, the model is split between this machine and theirs, each of which has a folder of
+ * the same name and content under the one that its worker was started with. The stages are
+ * "connect" and "shard" then. This process holds no weights and computes nothing but the draws of
+ * tokens; its machine's part runs in a process that it starts. Where a machine is gone, or silent
+ * for silence_timeout_ms, calls on the model's contexts end with COW_MLX_ELOST: the contexts still
+ * tell their tokens, and go on once the model is loaded again and they are begun with on a new
+ * context. Such models have no adapters, embeddings, kv_bits, trainings and saved contexts.
+ *
  * @param out  receives the handle
- * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_
+ * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; a worker has
+ *                               another secret; the model cannot be split between so many
+ * @retval COW_MLX_ELOST         a worker was not there within connect_timeout_ms, or was lost
+ * @retval COW_MLX_ESTATE        a worker runs another model
  * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
  * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ; tokenizer.json
  *                               passes a bound (the message names the component and the number)
  * @retval COW_MLX_EUNSUPPORTED  unknown architecture, or the folder brings code
  *                               and trust_remote_code is off, or activations is INT8 where
- *                               weights are not packed or no kernels compute
+ *                               weights are not packed or no kernels compute; a worker has other
+ *                               versions, or the architecture cannot be split
  * @retval COW_MLX_ECANCELED     the progress callback returned false
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* params,
@@ -122,6 +150,10 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  * - "labels": the names of what a classification head tells apart, or null; a model with one
  *   generates nothing, see cow_mlx_model_rank().
  * - "license" and "sampling": as in cow_mlx_model_inspect().
+ * - "split": "tensor" or "pipeline" of a model on several machines, else null; "ranks": a list of
+ *   these machines, or null: "rank", "address" ("local" for this one), "bytes" and "layers" that it
+ *   holds, "state" ("ready", "lost", or "ended" since another one is lost), "error" (null, or why
+ *   it is lost).
  * - "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
  *   "draft": "in_place", "recomputed" or "no". With a sliding window "in_place" holds until the
  *   window is full: then trim_end recomputes, and nothing is guessed.

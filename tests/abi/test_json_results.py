@@ -13,7 +13,10 @@ from support.library import Library
 # What stands in quotes in an entry and is a value, or the key of something else.
 VALUES = {
     "cow_mlx_runtime_info": {"booted", "joined", "openblas", "reference", "accelerate"},
-    "cow_mlx_model_info": {"light", "mlx-lm", "in_place", "recomputed", "no"},
+    "cow_mlx_model_info": {
+        *("light", "mlx-lm", "in_place", "recomputed", "no"),
+        *("tensor", "pipeline", "local", "ready", "lost", "ended"),
+    },
     "cow_mlx_model_inspect": {"status", "message", "reason", "details"},  # of a problem
     "cow_mlx_context_info": {"ECANCELED", "canceled"},
 }
@@ -44,7 +47,10 @@ def keys_of(function: str, value: dict) -> set[str]:
 
 
 # Keys of values that calf, or a context without a failure, has none of.
-ABSENT = {"cow_mlx_context_info": {"status", "message", "reason", "details"}}
+ABSENT = {
+    "cow_mlx_context_info": {"status", "message", "reason", "details"},
+    "cow_mlx_model_info": {"rank", "address", "state", "error"},
+}
 
 
 @pytest.mark.parametrize("function", sorted(VALUES))

@@ -80,7 +80,8 @@ FLOORS = {
 # Floors whose parts may import each other: files without an order among them.
 TOGETHER = {"_status", "*"}
 # Modules that no part of the engine imports: the package itself and its command line.
-OUTSIDE = ["__init__", "__main__", "commands", "host"]
+OUTSIDE = ["__init__", "__main__", "commands", "host", "ranks"]
+# The one that may have a second thread: it answers the host while mlx computes.
 SPEAKS = "cowmlx.ranks.voice"
 
 BELOW_CONTEXTS = {"models", "machines", "text", "networks", "accelerate", "folders"}

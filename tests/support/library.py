@@ -153,9 +153,9 @@ class Library:
             kind = kinds[name]
             if isinstance(value, str | os.PathLike):
                 value = os.fsencode(value)
-            elif name in ("stop", "dry_sequence_breakers"):
-                count = "stop_count" if name == "stop" else "dry_sequence_breaker_count"
-                setattr(params, count, len(value))
+            elif name in ("stop", "workers", "dry_sequence_breakers"):
+                count = name if name == "stop" else name.removesuffix("s")
+                setattr(params, f"{count}_count", len(value))
                 value = (c_char_p * len(value))(*(text.encode() for text in value))
             elif callbacks and (value is None or callable(value)):
                 value = callbacks.wrap(kind, value)

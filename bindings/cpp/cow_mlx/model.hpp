@@ -20,11 +20,16 @@ using Tokens = std::vector<std::int32_t>;
 /** They begin with the defaults. What is not named here has its meaning in cow_mlx.h. */
 struct ModelParams : private cow_mlx_model_params {
   using cow_mlx_model_params::activations;
+  using cow_mlx_model_params::connect_timeout_ms;
   using cow_mlx_model_params::lazy;
   using cow_mlx_model_params::prefix_cache_bytes;
+  using cow_mlx_model_params::silence_timeout_ms;
+  using cow_mlx_model_params::split;
   using cow_mlx_model_params::trust_remote_code;
 
-  std::string adapter_path; /**< folder of a LoRA adapter to apply, or empty */
+  std::string adapter_path;         /**< folder of a LoRA adapter to apply, or empty */
+  std::vector<std::string> workers; /**< the other machines that run it, "HOST:PORT" */
+  std::string secret_path; /**< file with the secret that the workers have, too, or empty */
   ProgressFn progress;
 
   ModelParams() { cow_mlx_model_params_init(this, sizeof(cow_mlx_model_params)); }
@@ -32,9 +37,16 @@ struct ModelParams : private cow_mlx_model_params {
  private:
   friend class Model;
 
-  cow_mlx_model_params lowered(detail::Callbacks& callbacks) const {
+  cow_mlx_model_params lowered(detail::Callbacks& callbacks,
+                               std::vector<const char*>& addresses) const {
     cow_mlx_model_params params = *this;
     params.adapter_path = detail::optional(adapter_path, "model_load: adapter_path");
+    for (const std::string& worker : workers) {
+      addresses.push_back(detail::c_string(worker, "model_load: workers"));
+    }
+    params.workers = addresses.data();
+    params.worker_count = addresses.size();
+    params.secret_path = detail::optional(secret_path, "model_load: secret_path");
     if (progress) {
       callbacks.on_progress = &progress;
       params.progress = detail::Callbacks::progress;
@@ -180,7 +192,8 @@ class Model {
 
   static cow_mlx_model load(const std::string& path, const ModelParams& params) {
     detail::Callbacks callbacks;
-    cow_mlx_model_params lowered = params.lowered(callbacks);
+    std::vector<const char*> addresses;
+    cow_mlx_model_params lowered = params.lowered(callbacks, addresses);
     cow_mlx_model model = 0;
     callbacks.check(
         cow_mlx_model_load(detail::c_string(path, "model_load: path"), &lowered, &model));

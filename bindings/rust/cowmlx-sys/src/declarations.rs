@@ -42,6 +42,9 @@ constants! {
     COW_MLX_ACTIVATIONS_DEFAULT: i32 = 0;
     COW_MLX_ACTIVATIONS_EXACT: i32 = 1;
     COW_MLX_ACTIVATIONS_INT8: i32 = 2;
+    COW_MLX_SPLIT_AUTO: i32 = 0;
+    COW_MLX_SPLIT_TENSOR: i32 = 1;
+    COW_MLX_SPLIT_PIPELINE: i32 = 2;
     COW_MLX_ADD_SPECIAL: i32 = 1;
     COW_MLX_PARSE_SPECIAL: i32 = 2;
     COW_MLX_SKIP_SPECIAL: i32 = 4;
@@ -153,6 +156,12 @@ structs! {
         trust_remote_code: bool,
         prefix_cache_bytes: u64,
         activations: i32,
+        workers: *const *const c_char,
+        worker_count: usize,
+        secret_path: *const c_char,
+        split: i32,
+        connect_timeout_ms: u32,
+        silence_timeout_ms: u32,
     }
     struct cow_mlx_context_params {
         struct_size: usize,

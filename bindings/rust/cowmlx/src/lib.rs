@@ -49,7 +49,7 @@ pub use generation_params::{GenerationParams, Grammar};
 #[cfg(feature = "dlopen")]
 pub use library::load_library;
 pub use library::version;
-pub use model::{Activations, Model, ModelParams, Special, Token};
+pub use model::{Activations, Model, ModelParams, Special, Split, Token};
 pub use number::Number;
 pub use owner::Owner;
 pub use program::{Input, Output, Program, RunParams};

@@ -40,6 +40,25 @@ impl From<Activations> for i32 {
     }
 }
 
+/// How a model is split between machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Split {
+    /// As a pipeline if its architecture has one, else as tensors.
+    Auto = sys::COW_MLX_SPLIT_AUTO,
+    /// Every machine has a part of each layer.
+    Tensor = sys::COW_MLX_SPLIT_TENSOR,
+    /// Every machine has some of the layers.
+    Pipeline = sys::COW_MLX_SPLIT_PIPELINE,
+}
+
+impl From<Split> for i32 {
+    fn from(split: Split) -> i32 {
+        split as i32
+    }
+}
+
 params! {
     /// How a model is loaded.
     ModelParams<'a> for cow_mlx_model_params by cow_mlx_model_params_init {
@@ -52,9 +71,18 @@ params! {
         prefix_cache_bytes: u64,
         /// What packed weights are multiplied with.
         activations: Activations,
+        /// How it is split between machines.
+        split: Split,
+        /// Milliseconds until all workers are there; above 0, default 60000.
+        connect_timeout_ms: u32,
+        /// Milliseconds after which a machine that gives no sign of life is lost; at least 100,
+        /// default 5000.
+        silence_timeout_ms: u32,
     }
     also {
         adapter_path: Option<PathBuf>,
+        workers: Vec<String>,
+        secret_path: Option<PathBuf>,
         progress: Option<Arc<LoadProgress<'a>>>,
     }
 }
@@ -63,6 +91,18 @@ impl<'a> ModelParams<'a> {
     /// The folder of a LoRA adapter to apply.
     pub fn adapter_path(mut self, folder: impl Into<PathBuf>) -> Self {
         self.adapter_path = Some(folder.into());
+        self
+    }
+
+    /// The other machines that run a part of the model, `"HOST:PORT"` where `python -m cowmlx
+    /// worker` listens, and the file with the secret that they have, too.
+    pub fn workers(
+        mut self,
+        addresses: impl IntoIterator<Item = impl Into<String>>,
+        secret_path: impl Into<PathBuf>,
+    ) -> Self {
+        self.workers = addresses.into_iter().map(Into::into).collect();
+        self.secret_path = Some(secret_path.into());
         self
     }
 
@@ -134,9 +174,16 @@ impl<'r> Model<'r> {
         let adapter = params.adapter_path.as_deref();
         let adapter =
             adapter.map(|folder| c_path("model_load: adapter_path", folder)).transpose()?;
+        let secret = params.secret_path.as_deref();
+        let secret = secret.map(|file| c_path("model_load: secret_path", file)).transpose()?;
+        let c_address = |address: &String| c_text("model_load: workers", address);
+        let workers = params.workers.iter().map(c_address).collect::<Result<Vec<_>>>()?;
+        let addresses: Vec<_> = workers.iter().map(|address| address.as_ptr()).collect();
         let progress = params.progress.as_deref();
 
         let mut filled = params.filled();
+        (filled.raw.workers, filled.raw.worker_count) = (addresses.as_ptr(), addresses.len());
+        filled.raw.secret_path = secret.as_deref().map_or(null(), CStr::as_ptr);
         filled.raw.adapter_path = adapter.as_deref().map_or(null(), CStr::as_ptr);
         if let Some(progress) = &progress {
             filled.raw.progress = Some(callback::on_load);

@@ -1,0 +1,1 @@
+"""``python -m cowmlx worker``: runs a part of other machines' models on this one."""

@@ -1,0 +1,188 @@
+"""One host that has connected: its proof, and the rank that runs for it. Never blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+from cowmlx.errors import BadState, InvalidArgument
+from cowmlx.machines import failures, handshake
+from cowmlx.machines.handshake import Place
+from cowmlx.machines.wire import Connection, Garbage, Gone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+HANDSHAKE_SECONDS = 10.0
+MAX_RANKS = 64
+_CLOSED: int = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class Guest:
+    """A connection, from its greeting to the end of its rank.
+
+    Args:
+        sock: accepted.
+        address: of its other end.
+        secret: that it has to know.
+        begin: returns what a rank is started with, given what the host wants; raises what is wrong.
+        log: is told what people want to know.
+
+    Attributes:
+        ended: whether nothing is left of it.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: str,
+        secret: bytes,
+        begin: Callable[[dict[str, Any]], dict[str, Any]],
+        log: Callable[[str], None],
+    ) -> None:
+        self.address = address
+        self.ended = False
+        self._begin = begin
+        self._log = log
+        self._secret = secret
+        self._sock = sock
+        self._own_address = str(sock.getsockname()[0])
+        self._connection = Connection(sock)
+        self._until = time.monotonic() + HANDSHAKE_SECONDS
+        self._nonce = handshake.nonce()
+        self._place: Place | None = None
+        self._rank: subprocess.Popen[bytes] | None = None
+        self._send({"cowmlx": handshake.PROTOCOL, "nonce": self._nonce})
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on; -1 where its rank reads what comes."""
+        return -1 if self._rank is not None or self.ended else self._sock.fileno()
+
+    @property
+    def runs(self) -> bool:
+        """Whether a rank runs for it."""
+        return self._rank is not None and not self.ended
+
+    def step(self) -> None:
+        """See to what has come, what has ended, and what takes too long."""
+        if self.ended:
+            return
+        try:
+            if self._rank is None:
+                self._talk()
+            elif self._rank.poll() is not None:
+                self._end(f"its rank has ended ({_told(self._rank.returncode)})")
+            elif self._is_gone():
+                self._end("it is gone")
+        except (Gone, Garbage) as error:
+            self._end(str(error))
+        except Exception as error:
+            self._refuse(error)
+
+    def _is_gone(self) -> bool:
+        """Whether the host has closed: the rank reads, so nothing is read here."""
+        poll = select.poll()
+        poll.register(self._sock, _CLOSED)
+        return bool(poll.poll(0))
+
+    def _talk(self) -> None:
+        self._connection.flush()
+        for head, _ in self._connection.receive():
+            self._hear(head)
+            if self.ended or self._rank is not None:
+                return
+        if time.monotonic() > self._until:
+            self._end(f"it has said nothing of use within {HANDSHAKE_SECONDS:g} seconds")
+
+    def _hear(self, head: dict[str, Any]) -> None:
+        if self._place is None:
+            self._place = self._proved(head)
+            proof = handshake.proof(self._secret, "worker", head["nonce"], self._nonce, self._place)
+            self._send({"proof": proof, "versions": handshake.versions()})
+        else:
+            self._start(head)
+
+    def _proved(self, head: dict[str, Any]) -> Place:
+        rank, size, nonce = head.get("rank"), head.get("size"), head.get("nonce")
+        if not (isinstance(rank, int) and isinstance(size, int) and 0 <= rank < size <= MAX_RANKS):
+            raise Garbage("no rank of a group was asked for")
+        place = Place(rank, size)
+        if not handshake.is_nonce(nonce):
+            raise Garbage("no nonce")
+        expected = handshake.proof(self._secret, "host", str(nonce), self._nonce, place)
+        if not handshake.is_proof(head.get("proof"), expected):
+            raise InvalidArgument("its secret is another one", reason="wrong_secret")
+        return place
+
+    def _start(self, wanted: dict[str, Any]) -> None:
+        assert self._place is not None
+        config = self._begin(wanted)
+        config |= {
+            "rank": self._place.rank,
+            "size": self._place.size,
+            "address": self._own_address,
+            "key": handshake.ring_key(self._secret, str(wanted.get("session"))),
+            "session": wanted.get("session"),
+            "parent": os.getpid(),
+        }
+        self._send({"accepted": True})
+        self._rank = _spawn(self._sock, config)
+        self._log(f"rank {self._place.rank} of {self._place.size} of {config['model']} begins")
+
+    def _send(self, head: dict[str, Any]) -> None:
+        try:
+            self._connection.send(head)
+        except Gone as error:
+            self._end(str(error))
+
+    def _refuse(self, error: Exception) -> None:
+        with suppress(Gone):
+            self._connection.send({"refused": failures.described(error)})
+        self._end(f"refused: {failures.printable(str(error))}")
+
+    def _end(self, why: str) -> None:
+        self.ended = True
+        self._log(why)
+        self.close()
+
+    def close(self) -> None:
+        """End its rank and its connection."""
+        self.ended = True
+        self._connection.close()
+        if self._rank is not None:
+            self._rank.kill()
+            self._rank.wait()
+
+
+def busy(most: int) -> BadState:
+    """Return what a host is told that comes when others are served."""
+    return BadState(f"it runs {most} of {most} models", reason="machine_busy")
+
+
+def _told(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _spawn(sock: socket.socket, config: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Start a rank, whose connection this is from now on."""
+    sock.setblocking(True)
+    # The program moves the descriptor to where a rank expects it.
+    program = "import os; from cowmlx.ranks import start; "
+    program += f"os.dup2({sock.fileno()}, {3}); start.main()"
+    rank = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        pass_fds=(sock.fileno(),),
+    )
+    assert rank.stdin is not None
+    with rank.stdin as given:
+        given.write(json.dumps(config).encode() + b"\n")
+    return rank

@@ -1,0 +1,200 @@
+"""A part of a network, as one of several ranks holds it: which parts there are, and loading one."""
+
+from __future__ import annotations
+
+from cowmlx import _constants as constants
+from cowmlx import failures
+from cowmlx.accelerate.device import fuse_layers, prepare_for_device
+from cowmlx.accelerate.fused.decode import logits_behind
+from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.folders import config as config_files
+from cowmlx.folders import weights
+from cowmlx.models import network, registry
+from cowmlx.networks import architectures, light_route
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    import mlx.core as mx
+    from mlx.nn.layers.base import Module
+
+TENSOR, PIPELINE = "tensor", "pipeline"
+SPLITS = {
+    constants.SPLIT_AUTO: "auto",
+    constants.SPLIT_TENSOR: TENSOR,
+    constants.SPLIT_PIPELINE: PIPELINE,
+}
+# What every rank has as many of, in a config.
+_HEADS = (
+    "num_attention_heads",
+    "num_key_value_heads",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+)
+
+
+class Rank:
+    """A rank of a group that is not there yet, for a split that is only tried out."""
+
+    def __init__(self, size: int, rank: int = 0) -> None:
+        self._size, self._rank = size, rank
+
+    def size(self) -> int:
+        """Return how many there are."""
+        return self._size
+
+    def rank(self) -> int:
+        """Return which it is."""
+        return self._rank
+
+
+def choose(net: Module, config: dict[str, Any], split: str, size: int) -> str:
+    """Return how a network is split between ranks: by itself, where that is not said.
+
+    Raises:
+        Unsupported: its architecture cannot be, or not so.
+        InvalidArgument: not between so many ranks.
+    """
+    can = {TENSOR: hasattr(net, "shard"), PIPELINE: _pipelined(net) is not None}
+    kinds = [kind for kind in (PIPELINE, TENSOR) if can[kind]]
+    architecture = config["model_type"]
+    if not kinds:
+        raise Unsupported(
+            f"workers are given, but a {architecture} model cannot be split between machines: its "
+            "architecture has neither a tensor split nor a pipeline",
+            argument="workers",
+            value=architecture,
+        )
+    if split == "auto":
+        problems = [_why_not(net, config, kind, size) for kind in kinds]
+        if "" in problems:
+            return kinds[problems.index("")]
+        kind, problem = kinds[0], problems[0]
+    elif split in kinds:
+        kind, problem = split, _why_not(net, config, split, size)
+    else:
+        raise Unsupported(
+            f"split is {split}, but a {architecture} model can be split as a {kinds[0]} alone",
+            argument="split",
+            value=split,
+        )
+    if problem:
+        raise InvalidArgument(
+            f"worker_count is {size - 1}, but a {architecture} model cannot be split as a {kind} "
+            f"between {size} ranks: {problem}",
+            argument="worker_count",
+            value=size - 1,
+        )
+    return kind
+
+
+def _pipelined(net: Any) -> Any | None:
+    """Return the module of a network that has a pipeline, or None."""
+    places = (net, getattr(net, "model", None), getattr(net, "language_model", None))
+    inner = getattr(places[2], "model", None)
+    return next((part for part in (*places, inner) if hasattr(part, "pipeline")), None)
+
+
+def _why_not(net: Module, config: dict[str, Any], kind: str, size: int) -> str:
+    """Say why a network cannot be split so; "" if it can."""
+    if kind == PIPELINE:
+        part: Any = _pipelined(net)
+        count = len(part.layers)
+        return "" if count >= size else f"it has {count} layers"
+    for part in (config, config.get("text_config")):
+        for name in _HEADS if isinstance(part, dict) else ():
+            heads = part.get(name)
+            if isinstance(heads, int) and heads % size:
+                return f"its {name} is {heads}"
+    return ""
+
+
+def split(net: Any, kind: str, group: Any) -> None:
+    """Leave a rank's own part of a network, in place and lazily.
+
+    Raises:
+        Unsupported: its weights cannot be split so.
+    """
+    try:
+        if kind == PIPELINE:
+            part: Any = _pipelined(net)
+            part.pipeline(group)
+        else:
+            net.shard(group)
+    except Exception as exc:
+        failures.reraise_shortage(exc)
+        reason = str(exc).partition("\n")[0]
+        raise Unsupported(
+            f"the weights of this {type(net).__module__.rpartition('.')[2]} model cannot be split "
+            f"as a {kind} between {group.size()} ranks ({reason})",
+            argument="split",
+            value=kind,
+        ) from exc
+
+
+class Shard:
+    """A rank's part of a model.
+
+    Attributes:
+        network: takes and gives what the whole one does.
+        nbytes: of its weights.
+        layers: how many it has.
+        vocabulary, dtype: of the logits.
+        kernels: what ``model_info`` tells of what computes, of one rank alone.
+    """
+
+    def __init__(self, net: Module, package: str, vocabulary: int, dtype: str) -> None:
+        self.network = net
+        self.vocabulary = vocabulary
+        self.dtype = dtype
+        self.package = package
+        self.nbytes = weights.nbytes(net)
+        self.layers = len(self.make_cache())
+        self.kernels: dict[str, Any] | None = None
+
+    def make_cache(self) -> list[Any]:
+        """Return fresh caches of its layers."""
+        made: list[Any] = light_route.cache_module(self.package).make_prompt_cache(self.network)
+        return made
+
+    def decode(self, ids: mx.array, layers: list[Any]) -> mx.array:
+        """Return logits (1, V) behind a token (1,)."""
+        return logits_behind(self.network, ids, layers)
+
+
+def load(wanted: dict[str, Any], group: Any) -> Generator[float, None, Shard]:
+    """Load a rank's part of a model; yields the fraction that is read.
+
+    Args:
+        wanted: "path", "print", "split" and "activations".
+        group: of all ranks; None for one rank.
+
+    Raises:
+        BadFormat: the folder is another model's.
+        CowMlxError: as for a model on one machine.
+    """
+    from cowmlx.folders import fingerprint
+
+    path = wanted["path"]
+    fingerprint.require(path, wanted["print"])
+    yield 0.0
+    config = config_files.read_config(path)
+    architecture = "" if config.get("model_file") else architectures.name(config)
+    files = weights.shards(path)
+    weights.start_readers(files)
+    net, _, package = registry.read_network(path, config, architecture, files, trust=False)
+    if group is not None:
+        split(net, wanted["split"], group)
+    form = prepare_for_device(net, wanted["activations"])
+    logits = network.traced(net, package)  # by all ranks, and computed by none
+    for fraction in weights.evaluate(net, path):
+        import mlx.core as mx
+
+        mx.clear_cache()  # of what the other ranks hold
+        yield fraction
+    shard = Shard(net, package, logits.shape[-1], str(logits.dtype).rpartition(".")[2])
+    if group is None:
+        shard.kernels = fuse_layers(net, shard.make_cache, form)
+    return shard

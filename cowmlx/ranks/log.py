@@ -1,0 +1,181 @@
+"""The host's log, carried out: what every rank does, in the same order, on one stream."""
+
+from __future__ import annotations
+
+import copy
+import time
+from array import array
+
+import mlx.core as mx
+
+from cowmlx.cache import trimming
+from cowmlx.cache.batch import Batch
+from cowmlx.errors import Lost
+from cowmlx.generation import batched
+from cowmlx.models import shards
+from cowmlx.ranks import ring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from cowmlx.models.shards import Shard
+    from cowmlx.ranks.voice import Voice
+
+_SENT = {2: mx.uint16, 4: mx.uint32}
+CLEAR_INTERVAL = 256  # entries between returns of mlx's unused buffers
+
+
+class Log:
+    """Holds a shard, and the sequences and batches that the host has begun.
+
+    Args:
+        voice: tells the host what was done.
+        config: what this rank was started with.
+    """
+
+    def __init__(self, voice: Voice, config: dict[str, Any]) -> None:
+        self._voice = voice
+        self._config = config
+        self._rank: int = config["rank"]
+        self._group: Any = None
+        self._shard: Shard | None = None
+        self._sequences: dict[int, list[Any]] = {}
+        self._batches: dict[int, Batch] = {}
+        self._rows: dict[int, Any] = {}
+        self._operations = {
+            "listen": self._listen,
+            "ring": self._join,
+            "load": self._load,
+            "forward": self._forward,
+            "trim": self._trim,
+            "copy": self._copy,
+            "batch": self._batch,
+            "join": self._join_batch,
+            "take": self._take,
+            "leave": self._leave,
+            "step": self._step,
+        }
+
+    def carry_out(self, head: dict[str, Any], body: bytes) -> None:
+        """Do what an entry says; raises where it cannot, which ends the rank."""
+        for sequence in head.get("drop", ()):
+            self._sequences.pop(sequence, None)
+            self._batches.pop(sequence, None)
+        operation = self._operations.get(head.get("op", ""))
+        if operation is None:
+            raise Lost("the host asks for what this version does not know")
+        operation(head, body)
+
+    # ------------------------------------------------------------- Coming up
+
+    def _listen(self, head: dict[str, Any], body: bytes) -> None:
+        address = self._config.get("address") or head["address"]
+        self._voice.say({"ring": ring.place_to_listen(address)})
+
+    def _join(self, head: dict[str, Any], body: bytes) -> None:
+        self._group = ring.join(self._rank, head["addresses"], self._config["key"])
+        self._voice.say({"done": head["number"]})
+
+    def _load(self, head: dict[str, Any], body: bytes) -> None:
+        steps = shards.load(self._config, self._group)
+        shard = self._shard = self._told(steps)
+        told: dict[str, Any] = {
+            "bytes": shard.nbytes,
+            "layers": shard.layers,
+            "kernels": shard.kernels,
+        }
+        told |= {"vocabulary": shard.vocabulary, "dtype": shard.dtype}
+        told |= trimming.trims_of(shard.make_cache())
+        told |= {"alone": batched.why_not_steps(self._pass, shard.make_cache)}
+        self._voice.say({"done": head["number"], **told})
+
+    def _pass(self, ids: mx.array, cache: list[Any]) -> mx.array:
+        """Run the network, and wait: ranks that compute several passes at once mix them up."""
+        logits: mx.array = self._network(ids, cache=cache)
+        mx.eval(logits, [getattr(layer, "arrays", None) or layer.state for layer in cache])
+        return logits
+
+    def _told(self, steps: Generator[float, None, Shard]) -> Shard:
+        """Do all steps of a load, and tell how far it is."""
+        while True:
+            try:
+                fraction = next(steps)
+            except StopIteration as stop:
+                shard: Shard = stop.value
+                return shard
+            self._voice.say({"fraction": fraction})
+
+    # ------------------------------------------------------------- Sequences
+
+    @property
+    def _network(self) -> Any:
+        assert self._shard is not None
+        return self._shard.network
+
+    def _new_layers(self) -> list[Any]:
+        assert self._shard is not None
+        return self._shard.make_cache()
+
+    def _forward(self, head: dict[str, Any], body: bytes) -> None:
+        began = time.perf_counter()
+        layers = self._sequences.setdefault(head["id"], [])
+        if not layers:
+            layers.extend(self._new_layers())
+        ids = mx.array(array("i", body).tolist(), mx.int32)
+        rows = head["rows"]
+        if len(ids) == 1 and rows:
+            assert self._shard is not None
+            logits = self._shard.decode(ids, layers)
+        else:
+            logits = self._network(ids[None], cache=layers)[0, len(ids) - rows :]
+        self._answer(head, logits if rows else None, [layer.state for layer in layers], began)
+
+    def _answer(self, head: dict[str, Any], logits: Any, state: Any, began: float) -> None:
+        """Evaluate, on all ranks the same, and tell the host."""
+        mx.eval(state if logits is None else [logits, state])
+        body = b""
+        if logits is not None and self._rank == 0:
+            sent: Any = mx.contiguous(logits).view(_SENT[logits.itemsize])
+            body = bytes(memoryview(sent))
+        held = sum(layer.nbytes for layer in self._sequences.get(head.get("id", 0), ()))
+        seconds = time.perf_counter() - began
+        self._voice.say({"done": head["number"], "bytes": held, "seconds": seconds}, body)
+        if head["number"] % CLEAR_INTERVAL == 0:
+            mx.clear_cache()
+
+    def _trim(self, head: dict[str, Any], body: bytes) -> None:
+        for layer in self._sequences[head["id"]]:
+            if layer.trim(head["count"]) != head["count"]:
+                raise Lost("a layer has dropped another number of tokens than was asked for")
+
+    def _copy(self, head: dict[str, Any], body: bytes) -> None:
+        self._sequences[head["to"]] = copy.deepcopy(self._sequences[head["id"]])
+
+    # --------------------------------------------------------------- Batches
+
+    def _batch(self, head: dict[str, Any], body: bytes) -> None:
+        stream = mx.default_stream(mx.default_device())
+        self._batches[head["id"]] = Batch(self._new_layers(), stream)
+
+    def _join_batch(self, head: dict[str, Any], body: bytes) -> None:
+        layers = self._sequences.pop(head["id"], None) or self._new_layers()
+        row = self._batches[head["batch"]].join(layers, head["length"])
+        self._rows[head["row"]] = row
+
+    def _take(self, head: dict[str, Any], body: bytes) -> None:
+        layers = self._batches[head["batch"]].take(self._rows[head["row"]])
+        self._sequences[head["id"]] = layers
+
+    def _leave(self, head: dict[str, Any], body: bytes) -> None:
+        self._batches[head["batch"]].leave(self._rows.pop(head["row"]))
+
+    def _step(self, head: dict[str, Any], body: bytes) -> None:
+        began = time.perf_counter()
+        batch = self._batches[head["batch"]]
+        rows = [self._rows[row] for row in head["rows"]]
+        tokens = [[token] for token in array("i", body)]
+        logits = batched.feed(self._network, batch, rows, tokens)[:, -1, :]
+        logits = mx.take(logits, mx.array([row.index for row in rows]), axis=0)
+        self._answer(head, logits, batch.arrays, began)

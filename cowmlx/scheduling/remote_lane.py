@@ -1,0 +1,216 @@
+"""Contexts of a model on several machines: a step is posted in one turn, and read in another.
+
+Nothing here waits for a machine while anybody else has something to do, so that one that hangs
+holds up no other model.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import mlx.core as mx
+
+from cowmlx.cache.remote_batch import RemoteBatch
+from cowmlx.generation.pace import pace_of
+from cowmlx.scheduling.lane import Lane
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cowmlx.generation.context import Context
+    from cowmlx.generation.drawn import Step
+    from cowmlx.generation.generation import Generation
+    from cowmlx.machines.group import Entry
+    from cowmlx.machines.network import RemoteNetwork
+
+WAIT_SECONDS = 0.002  # for ranks, at most, before requests of hosts are looked for
+
+
+class Flight:
+    """A step that ranks are taking.
+
+    Args:
+        entry: of their log.
+        contexts: whose step it is.
+        arrive: reads it, given itself and its logits (rows, V), or None where it has none.
+    """
+
+    def __init__(
+        self,
+        entry: Entry,
+        contexts: list[Context],
+        arrive: Callable[[Flight, mx.array | None], None],
+    ) -> None:
+        self.entry = entry
+        self.arrive = arrive
+        self._steps: list[tuple[Context, Generation | None]] = [
+            (context, context.generation) for context in contexts
+        ]
+
+    def flies(self, context: Context) -> bool:
+        """Whether a context still waits for it: its generation may have ended."""
+        generation = context.generation
+        if generation is None or generation.ended:
+            return False
+        return any(each is context and of is generation for each, of in self._steps)
+
+    @property
+    def contexts(self) -> list[Context]:
+        """Those that still wait for it."""
+        return [context for context, _ in self._steps if self.flies(context)]
+
+
+class RemoteLane(Lane):
+    """A lane whose steps ranks take, one at a time."""
+
+    _flight: Flight | None = None
+
+    @property
+    def _network(self) -> RemoteNetwork:
+        network: Any = self.model.network
+        return network
+
+    # ------------------------------------------------------------------ Turns
+
+    def turn(self) -> bool:
+        """Read a step that has been taken, or let a context begin one."""
+        if self._flight is None:
+            return super().turn()
+        self._network.group.poll()
+        if self._land():
+            return True
+        served = [context.attend() for context in list(self.contexts)]
+        return any(served)
+
+    def block(self) -> bool:
+        """Wait a little for the step that ranks are taking; false if there is none."""
+        if self._flight is None:
+            return False
+        self._network.group.poll(WAIT_SECONDS)
+        return self.turn() or True
+
+    def _land(self) -> bool:
+        """Read the step under way, if it is taken or lost; false if it is neither."""
+        flight, network = self._flight, self._network
+        assert flight is not None
+        taken, lost = 0 in flight.entry.answers, network.group.lost
+        if not taken and lost is None:
+            return False
+        self._flight = None
+        contexts = flight.contexts
+        try:
+            if taken:
+                logits = network.logits(flight.entry) if flight.entry.size else None
+                with mx.stream(self.stream):
+                    flight.arrive(flight, logits)
+            else:
+                raise lost  # type: ignore[misc]
+        except BaseException as error:  # ends these generations, and nothing else
+            for context in contexts:
+                context.fail(error)
+        for context in contexts:
+            context.attend()
+        return True
+
+    # ------------------------------------------------------------------ Steps
+
+    def _new_batch(self, context: Context) -> RemoteBatch:
+        return RemoteBatch(self._network)
+
+    def _step_alone(self, context: Context) -> None:
+        generation = context.generation
+        assert generation is not None
+        with mx.stream(self.stream):
+            if generation.prefilling:
+                self._post_chunk(context, generation)
+            elif guesses := generation.next_guesses():
+                self._post_guesses(context, generation, guesses)
+            else:
+                self._post_steps([context], lambda tokens: self._feed(context, tokens))
+
+    def _step(self, contexts: list[Context]) -> None:
+        batch = self._batch
+        self._post_steps(
+            contexts,
+            lambda tokens: batch.step([each.sequence.row for each in tokens], [*tokens.values()]),
+        )
+
+    @staticmethod
+    def _feed(context: Context, tokens: dict[Context, int]) -> Entry:
+        return context.sequence.remote_forward([tokens[context]], 1)
+
+    def _post_steps(
+        self, contexts: list[Context], feed: Callable[[dict[Context, int]], Entry]
+    ) -> None:
+        """Begin decode steps.
+
+        Args:
+            contexts: whose.
+            feed: posts tokens, in their order.
+        """
+        taken: list[tuple[Context, Step]] = []
+        for context in contexts:
+            assert context.generation is not None
+            taken.append((context, context.generation.prepare()))
+            context.generation.batched += len(contexts) > 1
+        self._read([each for each in taken if not each[1].feeds])
+        fed = [each for each in taken if each[1].feeds]
+        tokens = {context: step.pending.value() for context, step in fed}
+        if not fed:
+            return
+        try:
+            entry = feed(tokens)
+        except BaseException as error:
+            for context, _ in fed:
+                context.fail(error)
+            return
+        for context, step in fed:
+            context.generation.hold(step)  # type: ignore[union-attr]
+        self._flight = Flight(entry, [*tokens], partial(self._arrive, fed))
+
+    def _arrive(
+        self, fed: list[tuple[Context, Step]], flight: Flight, logits: mx.array | None
+    ) -> None:
+        """Read decode steps, of those that have not ended meanwhile."""
+        assert logits is not None
+        rows = [row for row, (context, _) in enumerate(fed) if flight.flies(context)]
+        still = [fed[row] for row in rows]
+        if still:
+            self._draws.follow(still, rows, logits)
+            self._read(still)
+
+    def _post_chunk(self, context: Context, generation: Generation) -> None:
+        """Begin a chunk of a prompt."""
+        pace = pace_of(self.model)
+        position = generation.position
+        chunk = generation.next_chunk(min(self.most(context), pace.size(position)))
+        if not chunk:
+            return
+        last = len(chunk) == generation.left
+        entry = context.sequence.remote_forward(chunk, int(last))
+        generation.hold_chunk(chunk)
+
+        def arrive(flight: Flight, logits: mx.array | None) -> None:
+            if not flight.flies(context):
+                return
+            if logits is not None:
+                self._draws.follow([(context, None)], [0], logits)
+            generation.finish_chunk()
+            seconds = entry.answers[0].get("seconds")
+            if isinstance(seconds, float) and seconds > 0:
+                pace.observe(len(chunk), position, seconds)
+
+        self._flight = Flight(entry, [context], arrive)
+
+    def _post_guesses(self, context: Context, generation: Generation, ids: list[int]) -> None:
+        """Begin to check guesses."""
+        entry = context.sequence.remote_forward(ids, len(ids))
+        generation.hold_guesses(ids)
+
+        def arrive(flight: Flight, logits: mx.array | None) -> None:
+            if flight.flies(context) and logits is not None:
+                generation.check_guesses(ids, logits)
+
+        self._flight = Flight(entry, [context], arrive)

@@ -1,0 +1,180 @@
+"""A model on two ranks does what the same model does in one process."""
+
+from __future__ import annotations
+
+import pytest
+from driver import Oracle, delivered, generate_at_once, greedy, prompt
+from support.library import StatusError
+from support.signatures import DONE, EUNSUPPORTED, GRAMMAR_REGEX
+from support.workers import local_ranks
+
+START = prompt(40)
+MAX_STEPS = 6
+kinds = pytest.mark.parametrize("kind", ["tensor", "pipeline"])
+
+
+@pytest.fixture
+def oracle(lib, whole):
+    """What a fresh context of the whole model gives."""
+    return lambda kind: Oracle(lib, whole(kind))
+
+
+def drawn(lib, context, tokens, **params):
+    lib.begin(context, tokens, **params)
+    return [(piece.token, piece.logprob) for piece in lib.drain(context) if piece.status != DONE]
+
+
+def test_its_machines_are_told(lib, split, worker):
+    info = lib.info(split("tensor"))
+    assert info["split"] == "tensor"
+    assert [rank["address"] for rank in info["ranks"]] == ["local", worker.address]
+    assert {rank["state"] for rank in info["ranks"]} == {"ready"}
+    assert all(0.4 < rank["bytes"] / info["bytes"] < 0.7 for rank in info["ranks"])
+    assert lib.info(split("pipeline"))["ranks"][1]["layers"] == 2
+
+
+def test_a_model_on_one_machine_has_no_ranks(lib, whole):
+    info = lib.info(whole("tensor"))
+    assert (info["split"], info["ranks"]) == (None, None)
+
+
+@kinds
+def test_greedy_tokens_are_those_of_one_process(lib, split, oracle, open_context, kind):
+    context = open_context(split(kind))
+    assert greedy(lib, context, START, 24) == oracle(kind).after(START, 24)
+    assert lib.tokens(context)[:40] == START
+
+
+@kinds
+def test_seeded_tokens_and_log_probabilities_are(lib, split, whole, open_context, kind):
+    options = {"temperature": 0.8, "top_p": 0.9, "seed": 7, "max_tokens": 12, "logprobs": 1}
+    options |= {"repetition_penalty": 1.2, "frequency_penalty": 0.3}
+    made = drawn(lib, open_context(split(kind)), START, **options)
+    expected = drawn(lib, open_context(whole(kind)), START, **options)
+    assert [token for token, _ in made] == [token for token, _ in expected]
+    assert [value for _, value in made] == pytest.approx([value for _, value in expected], abs=1e-4)
+
+
+@kinds
+def test_forks_trims_and_checkpoints_go_on_as_fresh_contexts(
+    lib, split, oracle, open_context, kind
+):
+    context, expected = open_context(split(kind)), oracle(kind)
+    greedy(lib, context, START, 6)
+    held = lib.tokens(context)
+    checkpoint, fork = lib.checkpoint(context), lib.fork(context)
+    other = [*held, 77, 78]
+    assert greedy(lib, fork, other, 6) == expected.after(other, 6)
+    assert lib.info(fork)["reused"] == len(held)
+    assert lib.trim_end(context, 10) == 10
+    shorter = [*held[:-10], 99]
+    assert greedy(lib, context, shorter, 6) == expected.after(shorter, 6)
+    assert lib.info(context)["reused"] == len(held) - 10
+    lib.rewind(context, checkpoint)
+    assert lib.tokens(context) == held
+    assert greedy(lib, context, [*held, 5], 6) == expected.after([*held, 5], 6)
+    assert lib.trim_front(context, 8) == 8
+    assert lib.tokens(context)[:4] == START[8:12]
+    lib.free(fork)
+
+
+@kinds
+def test_contexts_are_batched_and_none_notices(lib, split, oracle, open_context, kind):
+    contexts = [open_context(split(kind)) for _ in range(4)]
+    prompts = [prompt(12 + 5 * number, seed=number) for number in range(4)]
+    made = generate_at_once(lib, contexts, prompts, max_tokens=24)
+    assert made == [oracle(kind).after(each, 24) for each in prompts]
+    assert max(lib.info(context)["batched"] for context in contexts) > 0
+    assert lib.info(contexts[0])["alone"] is None
+
+
+def test_prompts_are_shared(lib, split, oracle, open_context):
+    first, second = (open_context(split("tensor"), share_prefix=True) for _ in range(2))
+    begun = prompt(60, seed=3)
+    greedy(lib, first, [*begun, 11], 2)
+    assert greedy(lib, second, [*begun, 12], 6) == oracle("tensor").after([*begun, 12], 6)
+    assert lib.info(second)["shared"] == len(begun)
+
+
+@kinds
+def test_guesses_change_nothing(lib, split, whole, oracle, open_context, kind):
+    repeated = prompt(8) * 4
+    for options in ({"draft_tokens": 3}, {"draft": whole(kind), "draft_tokens": 3}):
+        context = open_context(split(kind))
+        lib.begin(context, repeated, max_tokens=16, **options)
+        assert delivered(lib.drain(context)) == oracle(kind).after(repeated, 16)
+    assert lib.stats(context).accepted_tokens > 0
+
+
+def test_a_grammar_holds(lib, split, whole, open_context):
+    options = {"grammar": "[a-z]{1,6}", "grammar_kind": GRAMMAR_REGEX, "max_tokens": 12}
+    texts = []
+    for model in (split("tensor"), whole("tensor")):
+        context = open_context(model)
+        lib.begin(context, START, **options)
+        texts.append("".join(piece.text for piece in lib.drain(context)))
+    assert texts[0] == texts[1]
+    assert texts[0].isalpha()
+
+
+def test_both_models_and_one_of_this_process_generate_at_once(
+    lib, split, whole, oracle, open_context
+):
+    models = [split("tensor"), whole("tensor"), split("pipeline")]
+    contexts = [open_context(model) for model in models]
+    made = generate_at_once(lib, contexts, [START] * 3, max_tokens=20)
+    expected = [oracle(kind).after(START, 20) for kind in ("tensor", "tensor", "pipeline")]
+    assert made == expected
+
+
+def test_cancelled_contexts_hold_what_they_were_given_and_go_on(lib, split, oracle, open_context):
+    context = open_context(split("pipeline"))
+    lib.begin(context, START, max_tokens=400)
+    given = [lib.next(context).token for _ in range(5)]
+    lib.cancel(context)
+    rest = delivered(lib.drain(context))
+    held = lib.tokens(context)
+    assert held == (START + given + rest)[: len(held)]
+    assert len(held) >= len(START) + len(given) - 1
+    after = [*held, 44]
+    assert greedy(lib, context, after, 8) == oracle("pipeline").after(after, 8)
+
+
+def test_logits_are_those_of_one_process(lib, split, whole, open_context):
+    found = []
+    for model in (split("tensor"), whole("tensor")):
+        context = open_context(model)
+        lib.begin(context, START, max_tokens=0)
+        found.append(lib.logits(context))
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
+
+
+def test_what_ranks_cannot_do_is_refused_by_name(lib, split, open_context, tmp_path):
+    model = split("tensor")
+    context = open_context(model)
+    refused = {
+        "kv_bits": lambda: lib.context(model, kv_bits=8),
+        "adapter_load": lambda: lib.load_adapter(model, tmp_path),
+        "model_embed": lambda: lib.embed(model, ["text"]),
+        "context_save": lambda: lib.save(context, tmp_path / "saved"),
+        "context_load": lambda: lib.restore(context, tmp_path / "saved"),
+    }
+    for name, call in refused.items():
+        with pytest.raises(StatusError, match=name) as caught:
+            call()
+        assert caught.value.status == EUNSUPPORTED
+        assert "several machines" in caught.value.message
+    assert lib.info(model)["cache"]["quantise"] == "no"
+
+
+def test_a_model_that_is_freed_leaves_no_process(lib, place, worker, secret):
+    before, ours = worker.ranks(), local_ranks()
+    model = lib.load(place / "models/tensor", workers=[worker.address], secret_path=secret)
+    context = lib.context(model)
+    lib.free_model(model)
+    assert len(greedy(lib, context, START, 3)) == 3  # it keeps the model
+    assert len(local_ranks()) == len(ours) + 1
+    lib.free(context)
+    assert local_ranks() == ours
+    worker.says("its rank has ended|it is gone")
+    assert worker.ranks() == before
