@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cowmlx.machines.child import Child
 
 PINGS = 4  # in the time after which silence means that a rank is lost
+# While ranks load, libraries that are being imported let no other thread of theirs speak.
+LOADING_TIMES = 4
 
 
 class Entry:
@@ -77,7 +79,7 @@ class Group:
     """Sends entries, hears answers, and ends all ranks when one is lost. Never blocks.
 
     Args:
-        silence: seconds without a sign of life after which a rank is lost.
+        silence: seconds without a sign of life after which a rank is lost; longer while it loads.
 
     Attributes:
         peers: by rank.
@@ -88,13 +90,19 @@ class Group:
         self.peers: list[Peer] = []
         self.lost: Lost | None = None
         self.failure: BaseException | None = None  # what a rank said itself
-        self._silence = silence
+        self._silence = LOADING_TIMES * silence
         self._child: Child | None = None
         self._number = 0
         self._open: dict[int, Entry] = {}  # entries that some rank has not carried out
         self._dropped: list[int] = []
         self._looked = self._pinged = time.monotonic()
         self._poll = select.poll()
+
+    def is_ready(self) -> None:
+        """Note that all ranks have loaded: from now on they are expected to speak."""
+        self._silence /= LOADING_TIMES
+        for peer in self.peers:
+            peer.state = "ready"
 
     def add(self, address: str, connection: Connection, child: Child | None = None) -> Peer:
         """Take in the next rank; ``child`` if it is a process of this machine."""

@@ -6,8 +6,6 @@ holds up no other model.
 
 from __future__ import annotations
 
-from functools import partial
-
 import mlx.core as mx
 
 from cowmlx.cache.remote_batch import RemoteBatch
@@ -34,14 +32,15 @@ class Flight:
     Args:
         entry: of their log.
         contexts: whose step it is.
-        arrive: reads it, given itself and its logits (rows, V), or None where it has none.
+        arrive: reads it, given the lane, itself and its logits (rows, V), or None where it has
+            none. It must not refer to the lane, which would live with it until a collection.
     """
 
     def __init__(
         self,
         entry: Entry,
         contexts: list[Context],
-        arrive: Callable[[Flight, mx.array | None], None],
+        arrive: Callable[[RemoteLane, Flight, mx.array | None], None],
     ) -> None:
         self.entry = entry
         self.arrive = arrive
@@ -104,7 +103,7 @@ class RemoteLane(Lane):
             if taken:
                 logits = network.logits(flight.entry) if flight.entry.size else None
                 with mx.stream(self.stream):
-                    flight.arrive(flight, logits)
+                    flight.arrive(self, flight, logits)
             else:
                 raise lost  # type: ignore[misc]
         except BaseException as error:  # ends these generations, and nothing else
@@ -168,18 +167,16 @@ class RemoteLane(Lane):
             return
         for context, step in fed:
             context.generation.hold(step)  # type: ignore[union-attr]
-        self._flight = Flight(entry, [*tokens], partial(self._arrive, fed))
 
-    def _arrive(
-        self, fed: list[tuple[Context, Step]], flight: Flight, logits: mx.array | None
-    ) -> None:
-        """Read decode steps, of those that have not ended meanwhile."""
-        assert logits is not None
-        rows = [row for row, (context, _) in enumerate(fed) if flight.flies(context)]
-        still = [fed[row] for row in rows]
-        if still:
-            self._draws.follow(still, rows, logits)
-            self._read(still)
+        def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
+            assert logits is not None
+            rows = [row for row, (context, _) in enumerate(fed) if flight.flies(context)]
+            still = [fed[row] for row in rows]
+            if still:
+                lane._draws.follow(still, rows, logits)
+                lane._read(still)
+
+        self._flight = Flight(entry, [*tokens], arrive)
 
     def _post_chunk(self, context: Context, generation: Generation) -> None:
         """Begin a chunk of a prompt."""
@@ -192,11 +189,11 @@ class RemoteLane(Lane):
         entry = context.sequence.remote_forward(chunk, int(last))
         generation.hold_chunk(chunk)
 
-        def arrive(flight: Flight, logits: mx.array | None) -> None:
+        def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
             if not flight.flies(context):
                 return
             if logits is not None:
-                self._draws.follow([(context, None)], [0], logits)
+                lane._draws.follow([(context, None)], [0], logits)
             generation.finish_chunk()
             seconds = entry.answers[0].get("seconds")
             if isinstance(seconds, float) and seconds > 0:
@@ -209,7 +206,7 @@ class RemoteLane(Lane):
         entry = context.sequence.remote_forward(ids, len(ids))
         generation.hold_guesses(ids)
 
-        def arrive(flight: Flight, logits: mx.array | None) -> None:
+        def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
             if flight.flies(context) and logits is not None:
                 generation.check_guesses(ids, logits)
 

@@ -53,8 +53,8 @@ typedef struct cow_mlx_model_params {
   const char* secret_path;     /**< file with the secret that the workers have, too; with workers */
   int32_t split;               /**< one of COW_MLX_SPLIT_; default AUTO */
   uint32_t connect_timeout_ms; /**< until all workers are there; above 0, default 60000 */
-  uint32_t silence_timeout_ms; /**< after which a machine that gives no sign of life is lost; at
-                                    least 100, default 5000 */
+  uint32_t silence_timeout_ms; /**< after which a machine that gives no sign of life is lost, and
+                                    four times that while it loads; at least 100, default 5000 */
 } cow_mlx_model_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */

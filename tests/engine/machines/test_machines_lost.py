@@ -1,0 +1,191 @@
+"""A machine that is gone ends calls with ELOST, and nothing else: no hang, no other model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from time import monotonic
+
+import pytest
+from driver import ENDLESS, Oracle, greedy, prompt
+from support.library import StatusError
+from support.signatures import ECANCELED, ELOST, FINISH_TIMEOUT, SPLIT_PIPELINE
+from support.threads import Working
+from support.workers import local_ranks, on
+
+START = prompt(40)
+SILENCE_MS = 1500
+BOUND = SILENCE_MS / 1000 + 8  # a second, and what a machine that does much else takes
+
+
+@pytest.fixture
+def load(lib, place, worker, secret):
+    """Loads a model on two ranks; their processes are returned with it."""
+    models = []
+
+    def load(name="tensor", **params):
+        before = {*worker.ranks(), *local_ranks()}
+        params = {"silence_timeout_ms": SILENCE_MS, **params}
+        models.append(lib.load(place / "models" / name, **on([worker], secret, **params)))
+        (remote,) = {*worker.ranks()} - before
+        (local,) = {*local_ranks()} - before
+        return models[-1], local, remote
+
+    yield load
+    for model in models:
+        lib.c.cow_mlx_model_free(model)
+
+
+def lost(call, *args, **kwargs):
+    """Fail unless a call ends with ELOST, and before long."""
+    began = monotonic()
+    with pytest.raises(StatusError) as caught:
+        call(*args, **kwargs)
+    assert caught.value.status == ELOST
+    assert caught.value.reason == "machine_lost"
+    assert monotonic() - began < BOUND
+    return caught.value
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+
+
+def continued(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("harm", [kill, stop])
+@pytest.mark.parametrize("whom", ["local", "remote"])
+def test_a_rank_is_lost_while_two_models_generate(
+    lib, load, whole, worker, open_context, harm, whom
+):
+    model, local, remote = load("pipeline" if harm is stop else "tensor")
+    victim = local if whom == "local" else remote
+    context, other = open_context(model), open_context(whole("tensor"))
+    lib.begin(context, START, max_tokens=ENDLESS)
+    given = [lib.next(context).token for _ in range(3)]
+    expected = Oracle(lib, whole("tensor")).after(START, 60)
+    given_beside: list[int] = []
+    beside = Working(lambda: given_beside.extend(greedy(lib, other, START, 60)))
+    harm(victim)
+
+    def drain():
+        while True:
+            given.append(lib.next(context).token)
+
+    failure = lost(drain)
+    assert beside.ended() == 0
+    assert given_beside == expected
+    continued(victim)
+    rank = {"local": 0, "remote": 1}[whom]
+    # The tokens are still told, and it is said what is to be done.
+    assert "load the model again" in failure.message
+    held = lib.tokens(context)
+    assert held == (START + given)[: len(held)]
+    assert len(held) >= len(START)
+    info = lib.info(model)["ranks"]
+    assert [each["state"] for each in info].count("lost") == 1
+    assert info[rank]["state"] in ("lost", "ended")
+    lost(lib.begin, context, [*held, 5])
+    assert local not in local_ranks()
+    worker.says("it is gone|its rank has ended")
+    assert remote not in worker.ranks()
+
+
+@pytest.mark.parametrize("name", ["tensor", "pipeline"])
+def test_a_lost_model_is_loaded_again_and_goes_on(lib, load, whole, open_context, name):
+    model, _, remote = load(name)
+    context = open_context(model)
+    greedy(lib, context, START, 6)
+    kill(remote)
+    lost(greedy, lib, context, [*lib.tokens(context), 9], 30)
+    held = lib.tokens(context)
+    lib.free_model(model)
+    again, _, _ = load(name)
+    after = [*held, 9]
+    made = greedy(lib, open_context(again), after, 8)
+    assert made == Oracle(lib, whole(name)).after(after, 8)
+
+
+def test_a_rank_is_killed_in_the_prompt_of_a_batch_and_between_steps(lib, load, open_context):
+    model, local, _ = load("pipeline")
+    contexts = [open_context(model) for _ in range(3)]
+    for number, context in enumerate(contexts):
+        lib.begin(context, prompt(20, seed=number), max_tokens=ENDLESS)
+        lib.next(context)
+    waiting = [Working(lost, lambda each: lib.drain(each), context) for context in contexts[:2]]
+    kill(local)
+    assert [each.ended() for each in waiting] == [0, 0]
+    lost(lib.begin, contexts[2], prompt(300))
+    fork = lib.fork(contexts[0])  # the tokens alone
+    assert lib.tokens(fork) == lib.tokens(contexts[0])
+    lost(lib.begin, fork, START)
+    lib.free(fork)
+
+
+def test_a_context_is_cancelled_and_has_its_deadline_while_a_rank_is_stopped(
+    lib, load, open_context
+):
+    model, _, remote = load("pipeline")
+    first, second = open_context(model), open_context(model)
+    lib.begin(first, START, max_tokens=ENDLESS)
+    lib.begin(second, START, max_tokens=ENDLESS, timeout=0.4)
+    lib.next(first)
+    stop(remote)
+    timer = threading.Timer(0.2, lib.cancel, (first,))
+    timer.start()
+    began = monotonic()
+    with contextlib.suppress(StatusError):
+        pieces = lib.drain(first)
+        assert len(pieces) < 10
+    ended = [piece.finish for piece in lib.drain(second)][-1]
+    assert ended == FINISH_TIMEOUT
+    assert monotonic() - began < BOUND
+    timer.join()
+    continued(remote)
+
+
+def test_a_context_is_freed_and_a_model_too_while_a_rank_is_stopped(lib, load, open_context):
+    model, local, remote = load("pipeline")
+    context = lib.context(model)
+    lib.begin(context, START, max_tokens=ENDLESS)
+    stop(remote)
+    call = Working(lib.drain, context)
+    lib.c.cow_mlx_context_free(context)
+    lib.free_model(model)
+    assert call.ended() in (0, ECANCELED, -2)
+    assert local not in local_ranks()
+    continued(remote)
+
+
+def test_a_worker_that_ends_takes_its_ranks_along(lib, start_worker, place, secret, open_context):
+    own = start_worker()
+    model = lib.load(place / "models/tensor", **on([own], secret))
+    context = open_context(model)
+    greedy(lib, context, START, 2)
+    own.end()
+    lost(greedy, lib, context, START, 20)
+    lib.free_model(model)
+
+
+def test_a_rank_is_killed_while_it_loads(lib, place, worker, secret):
+    before = {*worker.ranks()}
+
+    def progress(fraction, stage):
+        if stage == "shard":
+            for pid in {*worker.ranks()} - before:
+                kill(pid)
+        return True
+
+    params = on([worker], secret, silence_timeout_ms=SILENCE_MS, split=SPLIT_PIPELINE)
+    failure = lost(lib.load, place / "models/pipeline", progress, **params)
+    assert worker.address in failure.message
+    assert local_ranks() == []
