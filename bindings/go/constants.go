@@ -120,6 +120,23 @@ var namesActivations = map[Activations]string{
 
 func (value Activations) String() string { return namesActivations[value] }
 
+// Split is of COW_MLX_SPLIT_.
+type Split int32
+
+const (
+	SplitAuto     Split = 0
+	SplitTensor   Split = 1
+	SplitPipeline Split = 2
+)
+
+var namesSplit = map[Split]string{
+	SplitAuto:     "auto",
+	SplitTensor:   "tensor",
+	SplitPipeline: "pipeline",
+}
+
+func (value Split) String() string { return namesSplit[value] }
+
 // Flags are of tokenizing and detokenizing; they can be combined.
 type Flags int32
 

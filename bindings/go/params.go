@@ -63,11 +63,23 @@ type ModelParams struct {
 	PrefixCacheBytes uint64
 	// one of COW_MLX_ACTIVATIONS_; default DEFAULT
 	Activations Activations
+	// the other machines that run a part of the model, "HOST:PORT" where `python -m cowmlx worker`
+	// listens; see cow_mlx_model_load()
+	Workers []string
+	// file with the secret that the workers have, too; with workers
+	SecretPath string
+	// one of COW_MLX_SPLIT_; default AUTO
+	Split Split
+	// until all workers are there; above 0, default 60000
+	ConnectTimeoutMs uint32
+	// after which a machine that gives no sign of life is lost, and four times that while it
+	// loads; at least 100, default 5000
+	SilenceTimeoutMs uint32
 }
 
 // NewModelParams gives the defaults.
 func NewModelParams() *ModelParams {
-	return &ModelParams{PrefixCacheBytes: 268435456, Activations: ActivationsDefault}
+	return &ModelParams{PrefixCacheBytes: 268435456, Activations: ActivationsDefault, Split: SplitAuto, ConnectTimeoutMs: 60000, SilenceTimeoutMs: 5000}
 }
 
 func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
@@ -84,6 +96,12 @@ func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
 	c.trustRemoteCode = bool(p.TrustRemoteCode)
 	c.prefixCacheBytes = uint64(p.PrefixCacheBytes)
 	c.activations = int32(p.Activations)
+	c.workers = l.strings("model_params.workers", p.Workers)
+	l.count("model_params.workers", &c.workerCount, len(p.Workers))
+	c.secretPath = l.optional("model_params.secret_path", p.SecretPath)
+	c.split = int32(p.Split)
+	c.connectTimeoutMs = uint32(p.ConnectTimeoutMs)
+	c.silenceTimeoutMs = uint32(p.SilenceTimeoutMs)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }

@@ -30,6 +30,12 @@ type cModelParams struct {
 	trustRemoteCode  bool
 	prefixCacheBytes uint64
 	activations      int32
+	workers          unsafe.Pointer
+	workerCount      uintptr
+	secretPath       unsafe.Pointer
+	split            int32
+	connectTimeoutMs uint32
+	silenceTimeoutMs uint32
 }
 
 type cContextParams struct {

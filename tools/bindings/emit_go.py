@@ -42,6 +42,7 @@ ENUMS = {
     "TRAINING": "TrainingEventKind",
     "FIT": "FitEnd",
     "FLAGS": "Flags",
+    "SPLIT": "Split",
 }
 # What constants begin with, where their type's name would be too long.
 PREFIXES = {"EVENT": "Event", "TRAINING": "Training", "FIT": "Fit", "LOG": "Log", "FLAGS": ""}

@@ -42,6 +42,7 @@ ENUMS = {
     "POOLING": "Pooling",
     "TRAINING": "TrainingEventKind",
     "FIT": "FitEnd",
+    "SPLIT": "Split",
 }
 NOUNS = {"array": "NDArray"}
 

@@ -116,6 +116,7 @@ export const DTYPES = {
 export const ENUMERATIONS = {
   LOG: {"off": 0, "warning": 1, "info": 2},
   ACTIVATIONS: {"default": 0, "exact": 1, "int8": 2},
+  SPLIT: {"auto": 0, "tensor": 1, "pipeline": 2},
   FLAGS: {"add_special": 1, "parse_special": 2, "skip_special": 4},
   OVERFLOW: {"stop": 0, "roll": 1},
   GRAMMAR: {"none": 0, "json_schema": 1, "regex": 2, "lark": 3, "gbnf": 4},
@@ -150,7 +151,7 @@ export const STRUCTS = {
     },
   },
   model_params: {
-    size: 56,
+    size: 96,
     members: {
       struct_size: [0, "scalar", "size_t", "", ""],
       adapter_path: [8, "string", "char", "", ""],
@@ -160,6 +161,12 @@ export const STRUCTS = {
       trust_remote_code: [33, "scalar", "bool", "", ""],
       prefix_cache_bytes: [40, "scalar", "uint64_t", "", ""],
       activations: [48, "scalar", "int32_t", "", "ACTIVATIONS"],
+      workers: [56, "strings", "char", "worker_count", ""],
+      worker_count: [64, "scalar", "size_t", "", ""],
+      secret_path: [72, "string", "char", "", ""],
+      split: [80, "scalar", "int32_t", "", "SPLIT"],
+      connect_timeout_ms: [84, "scalar", "uint32_t", "", ""],
+      silence_timeout_ms: [88, "scalar", "uint32_t", "", ""],
     },
   },
   context_params: {

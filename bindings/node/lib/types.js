@@ -19,6 +19,11 @@
  * @property {boolean} [trustRemoteCode]
  * @property {number | bigint} [prefixCacheBytes]
  * @property {"default" | "exact" | "int8" | number} [activations]
+ * @property {string[]} [workers]
+ * @property {string | object} [secretPath]
+ * @property {"auto" | "tensor" | "pipeline" | number} [split]
+ * @property {number} [connectTimeoutMs]
+ * @property {number} [silenceTimeoutMs]
  */
 
 /**
