@@ -56,7 +56,7 @@ var api struct {
 	embedParamsInit        func(params unsafe.Pointer, size uintptr)
 	modelEmbed             func(model int32, texts unsafe.Pointer, count uintptr, params unsafe.Pointer, out unsafe.Pointer, capacity uintptr, dims *uintptr) int32
 	rankParamsInit         func(params unsafe.Pointer, size uintptr)
-	modelRank              func(model int32, query unsafe.Pointer, documents unsafe.Pointer, count uintptr, params unsafe.Pointer, scores unsafe.Pointer, capacity uintptr, labels unsafe.Pointer) int32
+	modelRank              func(model int32, query unsafe.Pointer, documents unsafe.Pointer, count uintptr, params unsafe.Pointer, scores unsafe.Pointer, capacity uintptr, labels *uintptr) int32
 	arrayCreate            func(from unsafe.Pointer, out *int64) int32
 	arrayRead              func(array int64, to unsafe.Pointer) int32
 	arrayType              func(array int64, dtype *int32, shape unsafe.Pointer, capacity uintptr, rank *uintptr) int32

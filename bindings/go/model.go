@@ -112,24 +112,49 @@ func (l *lowering) json(name string, value any) unsafe.Pointer {
 
 // Embed turns texts into vectors.
 func (m *Model) Embed(texts []string, params *EmbedParams) ([][]float32, error) {
-	l, given := &lowering{}, make([]cText, len(texts))
-	for i, text := range texts {
-		given[i] = cText{unsafe.Pointer(unsafe.StringData(text)), uintptr(len(text))}
-	}
+	l, given := &lowering{}, lowered(texts)
 	options := params.lower(l)
 	rows := len(texts)
 	all, err := fill[float32](4096*rows, rows, func(out unsafe.Pointer, capacity uintptr, dims *uintptr) int32 {
 		return api.modelEmbed(m.handle(), pointer(given), uintptr(rows), options, out, capacity, dims)
 	})
-	if err != nil {
-		return nil, err
+	return rowsOf(all, rows), err
+}
+
+// Rank tells how well each document fits a query: the higher a score, the better. The row of a
+// document has one, or one for each label of a classification head.
+func (m *Model) Rank(query string, documents []string, params *RankParams) ([][]float32, error) {
+	l, given := &lowering{}, lowered(documents)
+	asked, options := l.text("query", query), params.lower(l)
+	if l.err != nil {
+		return nil, l.err
 	}
-	vectors := make([][]float32, rows)
-	for i := range vectors {
-		dims := len(all) / rows
-		vectors[i] = all[i*dims : (i+1)*dims]
+	rows := len(documents)
+	all, err := fill[float32](rows, rows, func(out unsafe.Pointer, capacity uintptr, labels *uintptr) int32 {
+		return api.modelRank(m.handle(), asked, pointer(given), uintptr(rows), options, out, capacity, labels)
+	})
+	return rowsOf(all, rows), err
+}
+
+// lowered are texts as C takes them; they live as long as theirs.
+func lowered(texts []string) []cText {
+	given := make([]cText, len(texts))
+	for i, text := range texts {
+		given[i] = cText{unsafe.Pointer(unsafe.StringData(text)), uintptr(len(text))}
 	}
-	return vectors, nil
+	return given
+}
+
+// rowsOf cuts numbers into so many rows; nil without numbers.
+func rowsOf(all []float32, count int) [][]float32 {
+	if len(all) == 0 {
+		return nil
+	}
+	rows, width := make([][]float32, count), len(all)/count
+	for i := range rows {
+		rows[i] = all[i*width : (i+1)*width]
+	}
+	return rows
 }
 
 // NewContext opens a context.

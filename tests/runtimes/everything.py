@@ -10,6 +10,7 @@ from support.library import Library
 
 PROMPT = "Once upon a time"
 MESSAGES = [{"role": "user", "content": "What is 3 + 4?"}]
+RANKED = "{query} {document}"
 
 
 def expected(lib: Library, calf: int) -> dict[str, Any]:
@@ -19,6 +20,9 @@ def expected(lib: Library, calf: int) -> dict[str, Any]:
     greedy = lib.generate(context, prompt, max_tokens=24).text
     answer = lib.chat(context, MESSAGES, max_tokens=40)
     embedded = lib.embed(calf, ["fox", "frog"], pooling=signatures.POOLING_LAST, normalize=False)
+    ranked = lib.rank(
+        calf, "a fox", ["fox", "frog"], prompt=RANKED, yes="a", no="b", normalize=False
+    )
     return {
         "versions": [True, 1, lib.info()["device"]],
         "stages": True,
@@ -27,6 +31,7 @@ def expected(lib: Library, calf: int) -> dict[str, Any]:
         "text": PROMPT,
         "ends": [False, True],
         "embedded": [[len(row), rounded(row[0])] for row in embedded],
+        "ranked": [[len(row), rounded(row[0])] for row in ranked],
         "candidates": 2,
         **sampled(lib, context, prompt),
         "logits": True,

@@ -27,7 +27,7 @@ TYPES = {
     "size_t": "uintptr",
 }
 # Parameters that receive one number; others are buffers.
-ONE = ("out", "length", "count", "trimmed", "dims", "dtype", "rank")
+ONE = ("out", "length", "count", "trimmed", "dims", "labels", "dtype", "rank")
 # What hosts are given of structs that C fills; of a piece also its text.
 RECORDS = {"piece": ("Text string // whole UTF-8 characters",), "stats": (), "training_event": ()}
 RECORDS |= {"event": ()}

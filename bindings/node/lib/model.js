@@ -110,6 +110,20 @@ export class Model extends Handle {
   }
 
   /**
+   * Tell how well each document fits a query: the higher a score, the better; a row for each document
+   * has one, or one for each label. Members of cow_mlx_rank_params come in camel case.
+   * @param {string} query
+   * @param {string[]} documents
+   * @param {import("./types.js").RankParams} [params]
+   * @returns {Promise<Float32Array[]>}
+   */
+  async rank(query, documents, params) {
+    const given = { model: this, query, documents, params, rows: documents.length };
+    const { scores, labels } = await wait("model_rank", given, { capacity: documents.length });
+    return documents.map((_, i) => scores.slice(i * labels, (i + 1) * labels));
+  }
+
+  /**
    * Open a context. Members of cow_mlx_context_params come in camel case.
    * @param {import("./types.js").ContextParams} [params]
    */

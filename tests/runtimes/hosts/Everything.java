@@ -57,6 +57,10 @@ public final class Everything {
     EmbedParams params = new EmbedParams().normalize(false).pooling(Pooling.LAST);
     said.put("embedded", Arrays.stream(model.embed(List.of("fox", "frog"), params))
         .map(each -> List.of(each.length, close(each[0]))).toList());
+    RankParams asked = new RankParams().prompt("{query} {document}").yes("a").no("b")
+        .normalize(false);
+    said.put("ranked", Arrays.stream(model.rank("a fox", List.of("fox", "frog"), asked))
+        .map(each -> List.of(each.length, close(each[0]))).toList());
   }
 
   private static void generations(Model model, Context context, int[] prompt) {

@@ -54,6 +54,13 @@ func models(model *cowmlx.Model, prompt []int32) {
 		embedded = append(embedded, []any{len(row), close(float64(row[0]))})
 	}
 	said["embedded"] = embedded
+	asked := cowmlx.NewRankParams()
+	asked.Prompt, asked.Yes, asked.No, asked.Normalize = "{query} {document}", "a", "b", false
+	var ranked []any
+	for _, row := range must(model.Rank("a fox", []string{"fox", "frog"}, asked)) {
+		ranked = append(ranked, []any{len(row), close(float64(row[0]))})
+	}
+	said["ranked"] = ranked
 }
 
 func generations(model *cowmlx.Model, of *cowmlx.Context, prompt []int32) {

@@ -29,6 +29,9 @@ said.text = model.detokenize(prompt, { skipSpecial: true });
 said.ends = [model.isEnd(prompt[0]), model.isEnd(model.info().end_tokens[0].id)];
 const vectors = await model.embed(["fox", "frog"], { normalize: false, pooling: "last" });
 said.embedded = vectors.map((vector) => [vector.length, close(vector[0])]);
+const asked = { prompt: "{query} {document}", yes: "a", no: "b", normalize: false };
+const scores = await model.rank("a fox", ["fox", "frog"], asked);
+said.ranked = scores.map((row) => [row.length, close(row[0])]);
 
 const context = model.context({ maxTokens: 512 });
 const sampling = { maxTokens: 24, temperature: 0.8, seed: 7n, logprobs: 2, 

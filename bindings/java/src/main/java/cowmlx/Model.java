@@ -97,23 +97,46 @@ public final class Model extends Handle {
   public float[][] embed(List<String> texts, EmbedParams params) {
     try (Arena arena = new Arena()) {
       int rows = texts.size();
-      Memory given = arena.allocate((long) CowMlx.At.TEXT * rows);
-      for (int i = 0; i < rows; i++) {
-        byte[] utf8 = texts.get(i).getBytes(StandardCharsets.UTF_8);
-        long at = (long) CowMlx.At.TEXT * i;
-        given.setPointer(at + CowMlx.At.TEXT_DATA, arena.bytes(utf8));
-        given.setLong(at + CowMlx.At.TEXT_LENGTH, utf8.length);
-      }
+      Memory given = lower(arena, texts);
       var options = Params.lower(arena, null, null, params);
-      float[] all = Fill.floats(4096 * rows, rows, (out, room, dims) -> Api.get()
-          .cow_mlx_model_embed(handle(), given, rows, options, out, room, dims));
-      float[][] vectors = new float[rows][];
-      for (int i = 0; i < rows; i++) {
-        int dims = all.length / rows;
-        vectors[i] = java.util.Arrays.copyOfRange(all, i * dims, (i + 1) * dims);
-      }
-      return vectors;
+      return rows(rows, Fill.floats(4096 * rows, rows, (out, room, dims) -> Api.get()
+          .cow_mlx_model_embed(handle(), given, rows, options, out, room, dims)));
     }
+  }
+
+  /**
+   * Tells how well each document fits a query: the higher a score, the better. A row for each
+   * document has one, or one for each label of a classification head.
+   */
+  public float[][] rank(String query, List<String> documents, RankParams params) {
+    try (Arena arena = new Arena()) {
+      int rows = documents.size();
+      var asked = arena.string(query, "query");
+      Memory given = lower(arena, documents);
+      var options = Params.lower(arena, null, null, params);
+      return rows(rows, Fill.floats(rows, rows, (scores, room, labels) -> Api.get()
+          .cow_mlx_model_rank(handle(), asked, given, rows, options, scores, room, labels)));
+    }
+  }
+
+  private static Memory lower(Arena arena, List<String> texts) {
+    Memory given = arena.allocate((long) CowMlx.At.TEXT * texts.size());
+    for (int i = 0; i < texts.size(); i++) {
+      byte[] utf8 = texts.get(i).getBytes(StandardCharsets.UTF_8);
+      long at = (long) CowMlx.At.TEXT * i;
+      given.setPointer(at + CowMlx.At.TEXT_DATA, arena.bytes(utf8));
+      given.setLong(at + CowMlx.At.TEXT_LENGTH, utf8.length);
+    }
+    return given;
+  }
+
+  private static float[][] rows(int count, float[] all) {
+    float[][] rows = new float[count][];
+    for (int i = 0; i < count; i++) {
+      int width = all.length / count;
+      rows[i] = java.util.Arrays.copyOfRange(all, i * width, (i + 1) * width);
+    }
+    return rows;
   }
 
   /** Opens a context. */
