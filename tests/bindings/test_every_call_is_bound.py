@@ -99,7 +99,7 @@ def by_its_field(call: str, code: str) -> bool:
 
 ALL = [
     Binding("cpp", ("cow_mlx.hpp", "cow_mlx/*.hpp"), by_its_name),
-    Binding("rust", ("cowmlx/src/*.rs",), by_its_name),
+    Binding("rust", ("cowmlx/src/**/*.rs",), by_its_name),
     Binding("swift", ("Sources/CCowMLX/shim.h",), through_the_module),
     Binding("go", ("*.go",), by_its_field, DLPACK),
     Binding("java", ("src/main/java/cowmlx/*.java",), by_its_name, JAVA),
