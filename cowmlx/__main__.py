@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 
-from cowmlx.commands import info, installation, models, program, uninstall, wiring
+from cowmlx.commands import info, installation, machines, models, program, uninstall, wiring
 from cowmlx.commands.bundle import command as bundle
 from cowmlx.commands.chat import command as chat
 from cowmlx.commands.doctor import command as doctor
@@ -22,6 +22,7 @@ COMMANDS = (
     program,
     train,
     worker,
+    machines,
     doctor,
     bundle,
     uninstall,

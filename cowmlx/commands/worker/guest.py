@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 
 from cowmlx.errors import BadState, InvalidArgument
-from cowmlx.machines import failures, handshake
+from cowmlx.machines import failures, handshake, measuring
 from cowmlx.machines.handshake import Place
 from cowmlx.machines.wire import Connection, Garbage, Gone
 
@@ -34,6 +34,7 @@ class Guest:
         address: of its other end.
         secret: that it has to know.
         begin: returns what a rank is started with, given what the host wants; raises what is wrong.
+        reach: returns what the way to another worker is like.
         log: is told what people want to know.
 
     Attributes:
@@ -46,11 +47,13 @@ class Guest:
         address: str,
         secret: bytes,
         begin: Callable[[dict[str, Any]], dict[str, Any]],
+        reach: Callable[[object], dict[str, Any]],
         log: Callable[[str], None],
     ) -> None:
         self.address = address
         self.ended = False
         self._begin = begin
+        self._reach = reach
         self._log = log
         self._secret = secret
         self._sock = sock
@@ -95,20 +98,34 @@ class Guest:
 
     def _talk(self) -> None:
         self._connection.flush()
-        for head, _ in self._connection.receive():
-            self._hear(head)
+        measures = self._place == measuring.NOBODY
+        for head, body in self._connection.receive(measuring.ECHO_BYTES if measures else 0):
+            self._hear(head, body)
             if self.ended or self._rank is not None:
                 return
         if time.monotonic() > self._until:
             self._end(f"it has said nothing of use within {HANDSHAKE_SECONDS:g} seconds")
 
-    def _hear(self, head: dict[str, Any]) -> None:
-        if self._place is None:
+    def _hear(self, head: dict[str, Any], body: bytes) -> None:
+        if self._place == measuring.NOBODY:
+            self._measure(head, body)
+        elif self._place is None:
             self._place = self._proved(head)
             proof = handshake.proof(self._secret, "worker", head["nonce"], self._nonce, self._place)
             self._send({"proof": proof, "versions": handshake.versions()})
         else:
             self._start(head)
+
+    def _measure(self, head: dict[str, Any], body: bytes) -> None:
+        """Answer one that wants to know the way, and this machine."""
+        self._until = time.monotonic() + HANDSHAKE_SECONDS
+        if "measure" in head:
+            told = {"memory": measuring.free_memory(), "processors": os.cpu_count() or 1}
+            self._send({"accepted": True, **told})
+        elif "reach" in head:
+            self._send({"reached": self._reach(head["reach"])})
+        else:
+            self._send({"echo": len(body)}, body)
 
     def _proved(self, head: dict[str, Any]) -> Place:
         rank, size, nonce = head.get("rank"), head.get("size"), head.get("nonce")
@@ -137,9 +154,9 @@ class Guest:
         self._rank = _spawn(self._sock, config)
         self._log(f"rank {self._place.rank} of {self._place.size} of {config['model']} begins")
 
-    def _send(self, head: dict[str, Any]) -> None:
+    def _send(self, head: dict[str, Any], body: bytes = b"") -> None:
         try:
-            self._connection.send(head)
+            self._connection.send(head, body)
         except Gone as error:
             self._end(str(error))
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from cowmlx.commands.worker import places
 from cowmlx.commands.worker.guest import Guest, busy
+from cowmlx.errors import CowMlxError
+from cowmlx.machines import addresses, measuring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +95,14 @@ class Server:
             sock.close()
             return
         self._guests.append(
-            Guest(sock, address, self._secret, self._begin, lambda text: self._say(address, text))
+            Guest(
+                sock,
+                address,
+                self._secret,
+                self._begin,
+                self._reach,
+                lambda text: self._say(address, text),
+            )
         )
 
     def _begin(self, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +118,16 @@ class Server:
         path = places.place(self._models, wanted.get("model"))
         keys = ("model", "print", "split", "activations")
         return {**{key: wanted.get(key) for key in keys}, "path": path, "threads": 0}
+
+    def _reach(self, address: object) -> dict[str, Any]:
+        """Return what the way to another worker is like; whoever waits here waits a little."""
+        try:
+            host, _ = addresses.parse(str(address), "reach")
+            found = socket.gethostbyname(host)
+            way = measuring.measure(str(address), found, self._secret, measuring.REACH_SECONDS)
+        except (CowMlxError, OSError) as error:
+            return {"problem": str(error)}
+        return {"milliseconds": way.milliseconds, "megabytes": way.megabytes}
 
     def _say(self, address: str, text: str) -> None:
         self._log(f"{address}: {text}")

@@ -1,0 +1,160 @@
+"""Tiny configs of architectures that can be split, whose heads divide by two and by four."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_BASE: dict[str, Any] = {
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "intermediate_size": 256,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+_MOE = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 128,
+    "norm_topk_prob": True,
+}
+_YARN = {
+    "original_max_position_embeddings": 512,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+}
+_LINEAR = {
+    "linear_num_value_heads": 8,
+    "linear_num_key_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "linear_conv_kernel_dim": 4,
+}
+_DEEPSEEK = {
+    "moe_intermediate_size": 128,
+    "n_shared_experts": 1,
+    "n_routed_experts": 8,
+    "routed_scaling_factor": 1.0,
+    "kv_lora_rank": 32,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "moe_layer_freq": 1,
+    "first_k_dense_replace": 1,
+    "attention_bias": False,
+}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {**_BASE, "model_type": "llama"},
+    "qwen2": {**_BASE, "model_type": "qwen2"},
+    "qwen3": {**_BASE, "model_type": "qwen3"},
+    "qwen3_moe": {**_BASE, **_MOE, "model_type": "qwen3_moe"},
+    "qwen3_5": {
+        "model_type": "qwen3_5",
+        "text_config": {
+            **_BASE,
+            **_LINEAR,
+            "model_type": "qwen3_5_text",
+            "full_attention_interval": 2,
+            "head_dim": 32,
+            "rope_parameters": {
+                "type": "default",
+                "mrope_section": [2, 1, 1],
+                "rope_theta": 10000,
+                "partial_rotary_factor": 0.25,
+            },
+        },
+    },
+    "deepseek_v2": {
+        **_BASE,
+        **_DEEPSEEK,
+        "model_type": "deepseek_v2",
+        "q_lora_rank": None,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+        "qk_nope_head_dim": 16,
+        "topk_method": "gready",
+        "rope_scaling": {
+            **_YARN,
+            "factor": 1.0,
+            "mscale_all_dim": 0,
+            "type": "yarn",
+            "mscale": 1.0,
+        },
+    },
+    "deepseek_v3": {
+        **_BASE,
+        **_DEEPSEEK,
+        "model_type": "deepseek_v3",
+        "q_lora_rank": 64,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+        "qk_nope_head_dim": 32,
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+        "norm_topk_prob": True,
+        "rope_scaling": None,
+    },
+    "gpt_oss": {
+        **_BASE,
+        "model_type": "gpt_oss",
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "rope_scaling": {**_YARN, "rope_type": "yarn", "factor": 1.0},
+    },
+    "ministral3": {
+        **_BASE,
+        "model_type": "ministral3",
+        "rope_parameters": {
+            "rope_theta": 10000.0,
+            "rope_type": "default",
+            "type": "default",
+            "llama_4_scaling_beta": 0.1,
+            "original_max_position_embeddings": 512,
+        },
+        "sliding_window": None,
+        "layer_types": ["full_attention"] * 4,
+    },
+    "glm4_moe": {
+        **_BASE,
+        "model_type": "glm4_moe",
+        "moe_intermediate_size": 128,
+        "norm_topk_prob": True,
+        "n_group": 1,
+        "topk_group": 1,
+        "n_shared_experts": 1,
+        "n_routed_experts": 8,
+        "routed_scaling_factor": 1.0,
+        "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1,
+        "rope_scaling": None,
+        "use_qk_norm": True,
+        "attention_bias": True,
+        "partial_rotary_factor": 0.5,
+    },
+    "minimax": {
+        **_BASE,
+        "model_type": "minimax",
+        "num_experts_per_tok": 2,
+        "num_local_experts": 8,
+        "shared_intermediate_size": 128,
+        "rotary_dim": 8,
+    },
+    "qwen3_next": {
+        **_BASE,
+        **_LINEAR,
+        **_MOE,
+        "model_type": "qwen3_next",
+        "shared_expert_intermediate_size": 128,
+        "partial_rotary_factor": 0.25,
+        "full_attention_interval": 2,
+    },
+}

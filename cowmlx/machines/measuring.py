@@ -1,0 +1,131 @@
+"""What the way to a worker is like: how long a small message takes, and how many bytes a second."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from statistics import median
+from typing import NamedTuple
+
+from cowmlx.errors import Lost
+from cowmlx.machines import addresses
+from cowmlx.machines.dialling import Dialling
+from cowmlx.machines.handshake import Place
+from cowmlx.machines.wire import Connection, Gone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+ECHO_BYTES = 1 << 20
+REACH_SECONDS = 3.0  # for which a worker waits for another one
+NOBODY = Place(0, 1)  # who wants to measure, and no rank
+_ROUNDS, _PIECES = 50, 16
+_WAIT_SECONDS = 0.05
+
+
+class Way(NamedTuple):
+    """A worker, as another machine sees it.
+
+    Attributes:
+        told: what it says of itself.
+        milliseconds: of a message and its answer, the median.
+        megabytes: a second, there and back.
+        reached: the ways from there to others, or what is wrong, by address.
+    """
+
+    told: dict[str, Any]
+    milliseconds: float
+    megabytes: float
+    reached: dict[str, Any]
+
+
+def free_memory() -> int:
+    """Return the bytes that are free on this machine; 0 if that is not known."""
+    try:
+        if sys.platform.startswith("linux"):
+            with open("/proc/meminfo", encoding="ascii") as file:
+                found = dict(line.split(":", 1) for line in file)
+            return int(found["MemAvailable"].split()[0]) << 10
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def measure(
+    address: str, numeric: str, secret: bytes, seconds: float, others: Sequence[str] = ()
+) -> Way:
+    """Return the way to a worker. Blocks.
+
+    Args:
+        address: of the worker, as it was given.
+        numeric: its host as an IPv4 address.
+        secret: that both know.
+        seconds: to wait at most for it, and for each answer.
+        others: workers whose ways from there are wanted, too.
+
+    Raises:
+        CowMlxError: there is none; the message names the worker.
+    """
+    dialling = Dialling(address, secret, NOBODY, {"measure": True})
+    dialling.found_at(numeric, addresses.parse(address, "address")[1])
+    until = time.monotonic() + seconds
+    try:
+        while dialling.accepted is None:
+            dialling.step(time.monotonic())
+            if time.monotonic() > until and dialling.accepted is None:
+                raise dialling.late(seconds)
+            time.sleep(0.001)
+        assert dialling.connection is not None
+        ask = _Asking(address, dialling.connection, seconds)
+        round_trips = [ask({"echo": 0}) for _ in range(_ROUNDS)]
+        pieces = [ask({"echo": 0}, bytes(ECHO_BYTES)) for _ in range(_PIECES)]
+        speed = 2 * ECHO_BYTES / median(pieces) / 1e6
+        reached = {other: ask.answer({"reach": other}).get("reached") for other in others}
+        return Way(dialling.accepted, median(round_trips) * 1e3, speed, reached)
+    finally:
+        dialling.close()
+
+
+class _Asking:
+    """Asks a worker, and waits for its answers.
+
+    Args:
+        address: of the worker.
+        connection: with it.
+        seconds: that an answer may take.
+    """
+
+    def __init__(self, address: str, connection: Connection, seconds: float) -> None:
+        self._address = address
+        self._connection = connection
+        self._seconds = seconds
+
+    def __call__(self, head: dict[str, Any], body: bytes = b"") -> float:
+        began = time.perf_counter()
+        self.answer(head, body)
+        return time.perf_counter() - began
+
+    def answer(self, head: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
+        """Return the answer to a message."""
+        connection = self._connection
+        until = time.monotonic() + self._seconds + ("reach" in head) * REACH_SECONDS
+        try:
+            connection.send(head, body)
+            while time.monotonic() < until:
+                events = select.POLLIN | (select.POLLOUT if connection.waits_to_send else 0)
+                poll = select.poll()
+                poll.register(connection.fileno(), events)
+                poll.poll(_WAIT_SECONDS * 1000)
+                connection.flush()
+                for told, _ in connection.receive(ECHO_BYTES):
+                    return told
+        except Gone as error:
+            raise self._lost(f"it is gone ({error})") from None
+        raise self._lost(f"it has not answered within {self._seconds:g} seconds")
+
+    def _lost(self, why: str) -> Lost:
+        return Lost(f"worker {self._address}: {why}", machine=self._address)

@@ -1,0 +1,127 @@
+"""``python -m cowmlx worker`` and ``machines check``: what they say, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import plistlib
+import shlex
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from support import tiny_models
+from support.paths import ROOT
+from support.workers import SECRET, Worker
+
+SERVICES = ROOT / "examples/worker"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a model, one of Hugging Face's cache, and the secret."""
+    place = tmp_path_factory.mktemp("worker")
+    (place / "secret").write_text(f"{SECRET}\n")
+    tiny_models.make(place / "models/small", "qwen2", config={"num_hidden_layers": 4})
+    entry = place / "models/models--org--cached/snapshots/one"
+    entry.mkdir(parents=True)
+    (entry / "config.json").write_text("{}")
+    (place / "models/not-a-model").mkdir()
+    return place
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "cowmlx", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def worker(place, *options, listen="127.0.0.1:0"):
+    places = ("--secret-file", place / "secret", "--models", place / "models")
+    return run("worker", "--listen", listen, *places, *options)
+
+
+def test_a_check_tells_where_it_would_listen_and_what_it_has(place):
+    done = worker(place, "--check")
+    assert done.returncode == 0, done.stderr
+    assert "it can listen on 127.0.0.1:" in done.stdout
+    assert "model small:" in done.stdout
+    assert "model org/cached:" in done.stdout
+    assert "2 models in" in done.stdout
+    assert SECRET not in done.stdout
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "8.8.8.8:7707"])
+def test_public_addresses_are_refused_unless_allowed(place, address):
+    done = worker(place, "--check", listen=address)
+    assert done.returncode == 2
+    assert "--allow-public" in done.stderr
+    if address == "0.0.0.0":
+        allowed = worker(place, "--check", "--allow-public", listen="0.0.0.0:0")
+        assert allowed.returncode == 0
+
+
+def test_without_a_secret_nothing_listens(place, tmp_path):
+    (tmp_path / "short").write_text("short")
+    for secret in (tmp_path / "none", tmp_path / "short"):
+        models = ("--models", place / "models")
+        done = run("worker", "--listen", "127.0.0.1:0", "--secret-file", secret, *models)
+        assert done.returncode == 2
+        assert str(secret) in done.stderr
+
+
+def test_a_port_in_use_and_a_folder_that_is_not_there_are_named(place):
+    one = Worker(place / "models", place / "secret")
+    try:
+        done = worker(place, "--check", listen=one.address)
+        assert done.returncode == 2
+        assert f"cannot listen on {one.address}: Address already in use" in done.stderr
+    finally:
+        one.end()
+    gone = ("--secret-file", place / "secret", "--models", place / "gone")
+    assert "no such folder" in run("worker", "--listen", "127.0.0.1:0", *gone).stderr
+
+
+def test_machines_check_measures_all_ways(place):
+    workers = [Worker(place / "models", place / "secret") for _ in range(2)]
+    addresses = [each.address for each in workers]
+    try:
+        known = ("--secret-file", place / "secret")
+        model = ("--model", place / "models/small")
+        done = run("machines", "check", *addresses, *known, *model, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = json.loads(done.stdout)
+        assert list(told["workers"]) == addresses
+        for address, other in (addresses, addresses[::-1]):
+            way = told["workers"][address]
+            assert 0 < way["milliseconds"] < 1000
+            assert way["megabytes_per_second"] > 1
+            assert way["free_memory"] > 1 << 20
+            assert way["reached"][other]["milliseconds"] > 0
+        assert told["model"]["split"] == "pipeline"
+        shown = run("machines", "check", addresses[0], "127.0.0.1:9", *known, "--timeout", "1")
+        assert shown.returncode == 1
+        assert f"{addresses[0]}: " in shown.stdout
+        assert "MB/s from here" in shown.stdout
+        assert "127.0.0.1:9: worker 127.0.0.1:9: no worker was there" in shown.stdout
+    finally:
+        for each in workers:
+            each.end()
+
+
+def test_the_services_run_the_command(place):
+    plist = plistlib.loads((SERVICES / "org.cowmlx.worker.plist").read_bytes())
+    unit = (SERVICES / "cowmlx-worker.service").read_text()
+    (line,) = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    for given in (plist["ProgramArguments"], shlex.split(line.removeprefix("ExecStart="))):
+        options = [
+            {"--listen": "127.0.0.1:0", "--secret-file": place / "secret"}.get(
+                before, place / "models" if before == "--models" else option
+            )
+            for before, option in pairwise(given)
+        ]
+        assert given[1:4] == ["-m", "cowmlx", "worker"]
+        assert run(*options[2:], "--check").returncode == 0
