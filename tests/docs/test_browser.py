@@ -106,3 +106,10 @@ def test_search_finds_a_function(browser, address):
     result = browser.wait_for("document.querySelector('.md-search-result__link')?.href")
     assert "reference/" in result
     assert browser.complaints == []
+
+
+def test_both_spellings_find_the_page_on_models(browser, address):
+    links = "[...document.querySelectorAll('.md-search-result__link')].map((one) => one.href)"
+    for word in ("quantise", "quantize"):
+        browser.open(f"{address}/index.html?q={word}")
+        assert "guides/models.html" in browser.wait_for(f"{links}.join(' ')"), word

@@ -17,24 +17,7 @@ from support.paths import CALF, LIBRARY, ROOT
 pytestmark = pytest.mark.xdist_group("cargo")
 
 PAGE = ROOT / "docs/getting-started/rust.md"
-MANIFEST = """
-[package]
-name = "outside"
-version = "0.0.0"
-edition = "2024"
-
-[features]
-dlopen = ["cowmlx/dlopen"]
-
-[dependencies]
-cowmlx = "{version}"
-
-[profile.dev]
-debug = "line-tables-only"
-
-[patch.crates-io]
-{patches}
-"""
+EXAMPLE = ROOT / "examples/rust"
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +38,14 @@ def crates(cargo, tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def project(crates, tmp_path_factory) -> Path:
-    """A program with the page's first source and its build script."""
-    folder = tmp_path_factory.mktemp("outside")
-    patches = "\n".join(f"{name} = {{ path = {json.dumps(str(crates[name]))} }}" for name in crates)
-    version = crates["cowmlx"].name.rsplit("-", 1)[1]
-    (folder / "Cargo.toml").write_text(MANIFEST.format(version=version, patches=patches))
-    (folder / "src").mkdir()
-    blocks = [block for block in blocks_of(PAGE.read_text(), PAGE.name) if block.language == "rust"]
-    script, program = blocks[:2]
-    assert (script.title, program.title) == ("build.rs", "")
-    (folder / "build.rs").write_text(script.code)
-    (folder / "src/main.rs").write_text(program.code)
-    (folder / "models").symlink_to(CALF.parent)
+    """The example, whose crates are those that were packaged."""
+    folder = tmp_path_factory.mktemp("outside") / "project"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("target", "Cargo.lock"))
+    config = folder / ".cargo/config.toml"
+    names = set(tomllib.loads(config.read_text())["patch"]["crates-io"])
+    assert names == set(crates)
+    places = [f"{name} = {{ path = {json.dumps(str(path))} }}" for name, path in crates.items()]
+    config.write_text("\n".join(["[patch.crates-io]", *places]))
     shutil.copy(ROOT / "bindings/rust/Cargo.lock", folder)
     return folder
 
@@ -83,16 +62,24 @@ def test_the_crates_have_what_whoever_finds_them_looks_for(crates):
         assert not (folder / "tests").exists()
 
 
+def test_the_page_has_the_build_script_of_the_example():
+    [block] = [
+        block for block in blocks_of(PAGE.read_text(), PAGE.name) if block.title == "build.rs"
+    ]
+    assert block.code in (EXAMPLE / "build.rs").read_text()
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("features", ["", "dlopen"])
+@pytest.mark.parametrize("features", ["", "cowmlx/dlopen"])
 def test_a_program_is_found_outside_of_cargo(cargo, project, features):
     """It is linked with the folder's path, or knows it, and asks the environment for nothing."""
-    manifest = ["--manifest-path", project / "Cargo.toml"]
-    done = cargo("build", "--quiet", "--offline", *manifest, "--features", features)
+    places = ["--manifest-path", project / "Cargo.toml", "--config", project / ".cargo/config.toml"]
+    env = {"CARGO_PROFILE_DEV_DEBUG": "line-tables-only"}  # as that of the crates' own tests
+    done = cargo("build", "--quiet", "--offline", *places, "--features", features, env=env)
     assert done.returncode == 0, done.stderr
     program = project / "program"
-    shutil.move(ROOT / "build/rust/debug/outside", program)
-    done = run([program], cwd=project, env={})
+    shutil.move(ROOT / "build/rust/debug/answer", program)
+    done = run([program, CALF], cwd=project, env={})
     assert (done.stdout, done.returncode) == ("3 + 4 = 7.\n", 0), done.stderr
     needed = run([require("readelf"), "-d", program]).stdout
     assert (LIBRARY.name in needed) == (features == "")
