@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol, TypeVar
 
-Method = TypeVar("Method", bound="Callable[..., Any]")
+    Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def keeps_call(method: Method) -> Method:
@@ -22,72 +21,74 @@ def ends_later(method: Callable[..., Any]) -> bool:
     return hasattr(method, "keeps_call")
 
 
-class Call(Protocol):
-    """A call whose caller sleeps until it ends, which it does exactly once."""
+if TYPE_CHECKING:
 
-    @property
-    def ready(self) -> bool:
-        """Whether the host has taken the last event, and wants more."""
+    class Call(Protocol):
+        """A call whose caller sleeps until it ends, which it does exactly once."""
 
-    @property
-    def refused(self) -> bool:
-        """Whether the host's callback has returned false."""
+        @property
+        def ready(self) -> bool:
+            """Whether the host has taken the last event, and wants more."""
 
-    @property
-    def cancel_epoch(self) -> int:
-        """The context's, program's or training's cancellations when the call was made."""
+        @property
+        def refused(self) -> bool:
+            """Whether the host's callback has returned false."""
 
-    @property
-    def brings_batches(self) -> bool:
-        """Whether the host has a function that brings batches."""
+        @property
+        def cancel_epoch(self) -> int:
+            """The context's, program's or training's cancellations when the call was made."""
 
-    def post_progress(self, fraction: float, stage: str) -> None:
-        """Tell how far a long call is; only when ready."""
+        @property
+        def brings_batches(self) -> bool:
+            """Whether the host has a function that brings batches."""
 
-    def post_prompt(self, processed: int, total: int) -> None:
-        """Tell how much of a prompt is processed; only when ready."""
+        def post_progress(self, fraction: float, stage: str) -> None:
+            """Tell how far a long call is; only when ready."""
 
-    def post_text(self, text: bytes) -> None:
-        """Hand over generated text; only when ready."""
+        def post_prompt(self, processed: int, total: int) -> None:
+            """Tell how much of a prompt is processed; only when ready."""
 
-    def post_chat(self, kind: int, text: str, name: str, finish: int) -> None:
-        """Hand over a chat event; only when ready."""
+        def post_text(self, text: bytes) -> None:
+            """Hand over generated text; only when ready."""
 
-    def post_training(self, told: object) -> None:
-        """Hand over an event of a training, with its members as attributes; only when ready."""
+        def post_chat(self, kind: int, text: str, name: str, finish: int) -> None:
+            """Hand over a chat event; only when ready."""
 
-    def ask_batch(self, step: int, count: int) -> None:
-        """Ask the host for the arrays of a step; only when ready."""
+        def post_training(self, told: object) -> None:
+            """Hand over an event of a training, with its members as attributes; only when ready."""
 
-    def take_batch(self) -> list[int] | None:
-        """Return the handles of what was asked for, once ready; None if there is no more."""
+        def ask_batch(self, step: int, count: int) -> None:
+            """Ask the host for the arrays of a step; only when ready."""
 
-    def note(self, message: str) -> None:
-        """Let the host's log have one message, of level INFO, when the call ends."""
+        def take_batch(self) -> list[int] | None:
+            """Return the handles of what was asked for, once ready; None if there is no more."""
 
-    def warn(self, message: str) -> None:
-        """Let the host's log have one message, of level WARNING, when the call ends."""
+        def note(self, message: str) -> None:
+            """Let the host's log have one message, of level INFO, when the call ends."""
 
-    def succeed(self, value: object = None) -> bool:
-        """End the call and give the host what it asked for, if that fits its buffers.
+        def warn(self, message: str) -> None:
+            """Let the host's log have one message, of level WARNING, when the call ends."""
 
-        Args:
-            value: as a method that ends at once returns it; a tuple where there are several
-                outputs.
+        def succeed(self, value: object = None) -> bool:
+            """End the call and give the host what it asked for, if that fits its buffers.
 
-        Returns:
-            whether it fitted; if not, the call has failed, and nothing was given.
-        """
+            Args:
+                value: as a method that ends at once returns it; a tuple where there are several
+                    outputs.
 
-    def done(self, value: object) -> None:
-        """End the call with "no more output"."""
+            Returns:
+                whether it fitted; if not, the call has failed, and nothing was given.
+            """
 
-    def answer_size(self, size: int, count: int) -> bool:
-        """End the call if ``size`` floats need not be computed; false if they have to be.
+        def done(self, value: object) -> None:
+            """End the call with "no more output"."""
 
-        That is so where the host asks for a size alone, has too small a buffer, or ``size`` is
-        0. It is given the number that goes with them.
-        """
+        def answer_size(self, size: int, count: int) -> bool:
+            """End the call if ``size`` floats need not be computed; false if they have to be.
 
-    def fail(self, error: BaseException) -> None:
-        """End the call with the status of an exception."""
+            That is so where the host asks for a size alone, has too small a buffer, or ``size`` is
+            0. It is given the number that goes with them.
+            """
+
+        def fail(self, error: BaseException) -> None:
+            """End the call with the status of an exception."""

@@ -8,6 +8,7 @@ where their absence can still be told.
 from __future__ import annotations
 
 import io
+import os
 
 from cowmlx import failures
 from cowmlx.errors import OutOfMemory
@@ -113,12 +114,7 @@ def start_readers() -> None:
     Raises:
         OutOfMemory: it cannot be started.
     """
-    import mlx.core as mx
-
-    def read() -> None:
-        mx.eval(mx.load(io.BytesIO(_one_number()), format="npy"))
-
-    _start_pool("small", read)
+    _start_pool("small", _read_one_number)
 
 
 def large_readers_run() -> bool:
@@ -141,6 +137,28 @@ def _start_pool(name: str, use: Callable[[], object]) -> None:
     require_threads(_POOL, "reading files with mlx")
     use()
     _read_pools.add(name)
+
+
+def _read_one_number() -> None:
+    """Read a file, by its path where it can have one in memory.
+
+    For what is no path mlx imports pathlib, which takes milliseconds.
+    """
+    import mlx.core as mx
+
+    data = _one_number()
+    try:
+        descriptor = os.memfd_create("cowmlx")  # type: ignore[attr-defined,unused-ignore]
+    except (AttributeError, OSError):  # another system, or it has no more descriptors
+        mx.eval(mx.load(io.BytesIO(data), format="npy"))
+        return
+    try:
+        os.write(descriptor, data)
+        mx.eval(mx.load(f"/proc/self/fd/{descriptor}", format="npy"))
+    except RuntimeError:  # there is no /proc
+        mx.eval(mx.load(io.BytesIO(data), format="npy"))
+    finally:
+        os.close(descriptor)
 
 
 def _one_number() -> bytes:

@@ -65,8 +65,9 @@ def take_out(net: Module) -> None:
         net: a copy of a network that was prepared, of which nothing is fused.
     """
     from cowmlx.accelerate import blocks, packed, parted, rope, single
+    from cowmlx.modules import modules_of
 
-    for _, module in list(net.named_modules()):
+    for module in modules_of(net):
         for form in (blocks, single, parted, packed, rope):
             form.restore(module)
 

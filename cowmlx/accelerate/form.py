@@ -45,7 +45,9 @@ class Form:
 
 def is_packed(network: Module) -> bool:
     """Tell whether a network has quantised layers."""
-    return any("scales" in module for _, module in network.named_modules())
+    from cowmlx.modules import modules_of
+
+    return any("scales" in module for module in modules_of(network))
 
 
 def is_half(network: Module) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 from functools import cache
-from pathlib import Path
 
 import mlx.core as mx
 
@@ -23,7 +22,7 @@ OFF = "off"
 NAMES = ("portable", "avx2", "avx512", "avx512vnni", "neon", OFF)
 _MODULE = "cowmlx.accelerate._kernels"
 # Written by the build where it made no kernels.
-_ABSENT = Path(__file__).parent.parent / "lib" / "kernels-absent.txt"
+_ABSENT = os.path.join(os.path.dirname(__file__), "..", "lib", "kernels-absent.txt")
 
 
 def available() -> bool:
@@ -111,7 +110,8 @@ def _why_missing(error: ImportError) -> str:
     if error.name != _MODULE:
         return f"they cannot be loaded: {error}"
     try:
-        told = _ABSENT.read_text().strip()
+        with open(_ABSENT, encoding="utf-8") as file:
+            told = file.read().strip()
     except OSError:
         return "the library was built without them"
     return f"the library was built without them: {told}"

@@ -12,6 +12,7 @@ from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
 from cowmlx.accelerate import kernels, switch
 from cowmlx.accelerate.blocks import BLOCKED, InBlocks, takes
+from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def replace(network: Module, *, int8: bool = False) -> None:
         network: changed in place.
         int8: round activations to eight bits for products with packed weights.
     """
-    modules = [module for _, module in network.named_modules()]
+    modules = modules_of(network)
     packed = any("scales" in module for module in modules)
     shared: dict[int, tuple[mx.array, mx.array]] = {}  # tied weights stay one array
     for module in modules:

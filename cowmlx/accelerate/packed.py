@@ -7,6 +7,7 @@ from mlx.nn.layers.base import Module
 from mlx.nn.layers.quantized import QuantizedLinear
 
 from cowmlx.accelerate.parted import in_parts
+from cowmlx.modules import modules_of
 
 # Vectors from which it is faster to unpack the weights for them, and leave the product to the BLAS:
 # by mode and bits, where that is quick, and otherwise.
@@ -55,7 +56,7 @@ class PackedLinear(QuantizedLinear):
 def replace(network: Module) -> None:
     """Let a network compute in float32, in which alone mlx has quick products, and with these."""
     network.set_dtype(mx.float32)
-    for _, module in network.named_modules():
+    for module in modules_of(network):
         if type(module) is QuantizedLinear:
             module.__class__ = PackedLinear
 

@@ -11,6 +11,7 @@ from mlx.nn.layers.linear import Linear
 
 from cowmlx import blas
 from cowmlx.branches import BRANCHES, MAX_PROCESSORS
+from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def replace(network: Module) -> None:
     """Give a network's linear layers this form, unless the BLAS shares out their work itself."""
     if blas.threads() > 1 or blas.processors() < 2:
         return
-    for _, module in network.named_modules():
+    for module in modules_of(network):
         if type(module) is Linear:
             module.__class__ = PartedLinear
 

@@ -13,6 +13,8 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.positional_encoding import RoPE
 
+from cowmlx.modules import modules_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -88,7 +90,7 @@ class SharedAngleRoPE(Module):
 def share_angles(network: Module) -> None:
     """Let the layers of a network share their angles, where they rotate halves."""
     kinds: dict[tuple[int, float, float], Angles] = {}
-    for _, module in network.named_modules():
+    for module in modules_of(network):
         for name, child in list(module.items()):
             if type(child) is RoPE and not child.traditional and child.dims % 2 == 0:
                 kind = child.dims, child.base, child.scale

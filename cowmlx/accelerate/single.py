@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import mlx.core as mx
 from mlx.nn.layers.normalization import LayerNorm, RMSNorm
 from mlx.nn.layers.positional_encoding import RoPE
 
-from cowmlx.accelerate import kernels, names, operations
-from cowmlx.networks.blocks.mlstm import FeedForward, MLSTMLayer, MultiHeadNorm
-from cowmlx.networks.blocks.mlstm_cell import Inputs, State
-from cowmlx.networks.blocks.rms_norm import RMSNorm as RMSNormBlock
-from cowmlx.networks.blocks.swiglu import SwiGLU
+from cowmlx.accelerate import names, operations
+from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from mlx.nn.layers.base import Module
 
 
@@ -46,76 +43,34 @@ class KernelRoPE(RoPE):
         )  # fmt: skip
 
 
-class KernelRMSNormBlock(RMSNormBlock):
-    """Takes the place of ours."""
-
-    def __call__(self, x: mx.array, state: Any = None, *borrowed: Any) -> mx.array:
-        """Normalise (B, T, D)."""
-        if not self._float32:
-            return super().__call__(x, state, *borrowed)
-        return operations.rms_norm(x, self["weight"], self._eps)
-
-
-class _Gated:
-    """What our gated perceptrons have in common."""
-
-    def _gated(self, gate: mx.array, up: mx.array) -> mx.array:
-        made = operations.gated(gate, up, "silu")
-        if made is not None:
-            return made
-        plain: mx.array = super()._gated(gate, up)  # type: ignore[misc]
-        return plain
-
-
-class KernelSwiGLU(_Gated, SwiGLU):
-    """Takes the place of ours."""
-
-
-class KernelFeedForward(_Gated, FeedForward):
-    """Takes the place of the mLSTM's."""
-
-
-class KernelMultiHeadNorm(MultiHeadNorm):
-    """Takes the place of the mLSTM's."""
-
-    def _normed(self, x: mx.array) -> mx.array:
-        return operations.layer_norm(x, None, None, self._eps)
-
-
-class KernelMLSTMLayer(MLSTMLayer):
-    """Takes the place of ours, but for training: the kernel has no gradient."""
-
-    def _recur(self, inputs: Inputs, before: State) -> tuple[mx.array, State]:
-        if self.training or mx.default_device().type != mx.cpu:
-            return super()._recur(inputs, before)
-        hidden, *after = kernels.module().mlstm(*inputs, *before, eps=self._eps)
-        return hidden, (after[0], after[1], after[2])
-
-
 _KINDS: dict[type, type] = {
     RMSNorm: KernelRMSNorm,
     LayerNorm: KernelLayerNorm,
     RoPE: KernelRoPE,
-    MLSTMLayer: KernelMLSTMLayer,
-    MultiHeadNorm: KernelMultiHeadNorm,
-    FeedForward: KernelFeedForward,
-    RMSNormBlock: KernelRMSNormBlock,
-    SwiGLU: KernelSwiGLU,
 }
-_PLAIN = {kind: plain for plain, kind in _KINDS.items()}
+
+
+def _kinds() -> dict[type, type]:
+    """Return what takes whose place; a network has blocks of ours only once these are imported."""
+    if "cowmlx.networks.blocks.block" not in sys.modules:
+        return _KINDS
+    from cowmlx.accelerate.single_blocks import KINDS
+
+    return _KINDS | KINDS
 
 
 def replace(network: Module) -> None:
     """Let a network's modules, and the functions of mlx-lm that it calls, compute by kernels."""
     names.bind()
-    for _, module in network.named_modules():
-        kind = _KINDS.get(type(module))
+    kinds = _kinds()
+    for module in modules_of(network):
+        kind = kinds.get(type(module))
         if kind is not None:
             module.__class__ = kind
 
 
 def restore(module: Module) -> None:
     """Make a module of its own kind again."""
-    plain = _PLAIN.get(type(module))
-    if plain is not None:
-        module.__class__ = plain
+    for plain, kind in _kinds().items():
+        if type(module) is kind:
+            module.__class__ = plain

@@ -7,6 +7,7 @@ from functools import cache
 import mlx.core as mx
 
 from cowmlx.accelerate import switch
+from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class InFloat32:
 
 def replace(network: Module) -> None:
     """Widen a network's experts of 16 bits, lazily; they take twice the memory then."""
-    for _, module in network.named_modules():
+    for module in modules_of(network):
         weight, kind = module.get("weight"), _kind(module)
         if kind in switch.own_kinds() and weight is not None and weight.dtype in _HALF:
             for name in ("weight", "bias"):

@@ -239,7 +239,9 @@ def _own_arrays(network: Module) -> Iterator[tuple[Any, str, mx.array, int]]:
     """
     import mlx.core as mx
 
-    for _, module in network.named_modules():
+    from cowmlx.modules import modules_of
+
+    for module in modules_of(network):
         rows = getattr(module, "unfilled_rows", None)
         own = {key: value for key, value in module.items() if not _holds_modules(value)}
         for name, array in flatten(own).items():

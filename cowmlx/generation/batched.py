@@ -5,7 +5,6 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx import failures
-from cowmlx.cache.batch import Batch
 from cowmlx.errors import Unsupported
 
 TYPE_CHECKING = False
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cowmlx.cache.batch import Batch
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.models.model import Model
 
@@ -90,6 +90,8 @@ def _tried(
 
 def _prove_steps(network: Any, make_layers: Callable[[], list[Any]]) -> str | None:
     """Step two rows of different length together and alone, and compare their logits."""
+    from cowmlx.cache.batch import Batch  # late: a context that is alone needs none
+
     prompts = [[0, 1, 2], [1, 0]]
     steps = [[3, 1], [2, 0]]
     batch = Batch(make_layers(), mx.default_stream(mx.default_device()))
@@ -123,6 +125,8 @@ def _prove_prompts(network: Any, make_layers: Callable[[], list[Any]]) -> str | 
     Returns:
         None, or why prompts are not processed together.
     """
+    from cowmlx.cache.batch import Batch
+
     batch = Batch(make_layers(), mx.default_stream(mx.default_device()))
     held, prompts, steps = [[0, 1], []], [[2, 0], [1, 0, 2]], [[1], [3]]
     alone = []

@@ -13,11 +13,9 @@ from cowmlx.generation import beginning
 from cowmlx.generation.batched import known_why_not
 from cowmlx.generation.beginning import Reuse
 from cowmlx.generation.context_params import OVERFLOWS
-from cowmlx.generation.drafting import DraftModel, PromptLookup
 from cowmlx.generation.generation import Generation
 from cowmlx.generation.pace import pace_of
 from cowmlx.generation.params import GenerationParams
-from cowmlx.generation.wake import WakeDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.generation import Constrains
     from cowmlx.generation.waiters import Waiter
+    from cowmlx.generation.wake import WakeDescriptor
     from cowmlx.models.model import Model
 
     class Places(Protocol):
@@ -227,6 +226,8 @@ class Context:
                     argument="draft_tokens",
                     value=params.draft_tokens,
                 )
+        from cowmlx.generation.drafting import DraftModel, PromptLookup  # late: few hosts draft
+
         if draft is None:
             return PromptLookup()
         draft.require_one_machine("draft")
@@ -354,6 +355,8 @@ class Context:
     def wake_fd(self) -> int:
         """Return a descriptor that is readable while there is something to take."""
         if self._wake is None:
+            from cowmlx.generation.wake import WakeDescriptor  # late: few hosts have event loops
+
             self._wake = WakeDescriptor()
             self._show_wake()
         return self._wake.fd()

@@ -6,7 +6,6 @@ import mlx.core as mx
 
 from cowmlx.generation import kernel_draw
 from cowmlx.generation.drawn import Draw, DrawnRows, RowLogits
-from cowmlx.generation.logprobs import LogProbs
 from cowmlx.generation.sampling import RowSampler
 
 TYPE_CHECKING = False
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cowmlx.generation.drawn import DrawInput
+    from cowmlx.generation.logprobs import LogProbs
     from cowmlx.generation.sampling import Sampler
 
 
@@ -115,6 +115,8 @@ def _logprobs(
     inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int], tokens: mx.array
 ) -> dict[int, tuple[LogProbs, int]]:
     """Return what is reported of inputs that want it, by place."""
+    from cowmlx.generation.logprobs import LogProbs  # late: few hosts want them
+
     found = {}
     for places in _groups(inputs, lambda each: each.logprobs):
         count = inputs[places[0]].logprobs

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from cowmlx.generation.stop import StopMatcher
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cowmlx.generation.stop import StopMatcher
     from cowmlx.models.model import Model
 
 
@@ -23,8 +22,12 @@ class TextOutput:
 
     def __init__(self, model: Model, stops: list[str], *, exact: bool = False) -> None:
         self._detokenizer = model.tokenizer.detokenizer(skip_special=False, exact=exact)
-        self._stops = StopMatcher(stops) if stops else None
+        self._stops: StopMatcher | None = None
         self.stopped = False
+        if stops:
+            from cowmlx.generation.stop import StopMatcher  # late: most hosts have none
+
+            self._stops = StopMatcher(stops)
 
     def add(self, token: int) -> str:
         """Return the text that a token lets out."""

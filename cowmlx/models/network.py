@@ -51,6 +51,7 @@ def build(
     labelled = classifier.is_classifier(config)
     try:
         made_of = classifier.without_token_head(config, arrays) if labelled else config
+        _sign(module.ModelArgs)
         arguments = module.ModelArgs.from_dict(made_of)
         network: Module = module.Model(arguments)
         # Initial values, never computed, have split mlx's key again and again.
@@ -79,6 +80,14 @@ def build(
     weights.assign(network, stored, path)
     network.eval()
     return network
+
+
+def _sign(arguments: Any) -> None:
+    """Let a class know its signature, which mlx-lm asks for with every key of a config."""
+    import inspect
+
+    if "__signature__" not in vars(arguments):
+        arguments.__signature__ = inspect.signature(arguments)
 
 
 def share(network: Module) -> Module:

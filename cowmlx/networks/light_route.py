@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from functools import cache
+from itertools import pairwise
 
 from cowmlx.errors import BadFormat, InputOutput, Unsupported
 
@@ -107,7 +108,7 @@ def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> s
             key="model_type",
             value=model_type,
         )
-    by_type, by_class = remappings()
+    by_type, by_class = remappings() if _may_be_remapped(model_type) else ({}, {})
     name = by_type.get(model_type, model_type)
     classes = config.get("architectures") or ()
     for declared in (classes,) if isinstance(classes, str) else classes:
@@ -150,8 +151,7 @@ def supported_architectures() -> list[str]:
 @cache
 def remappings() -> tuple[dict[str, str], dict[tuple[str, str], str]]:
     """Read mlx-lm's two remapping tables out of its source, without executing it."""
-    with open(os.path.join(package_folder(), "utils.py"), encoding="utf-8") as file:
-        source = file.read()
+    source = _utils()
     return (
         _literal(source, "MODEL_REMAPPING"),
         _literal(source, "MODEL_ARCHITECTURE_REMAPPING"),
@@ -175,6 +175,23 @@ def version() -> str:
     except (OSError, Unsupported):
         return ""
     return found.group(1) if found else ""
+
+
+def _utils() -> str:
+    """Return the source with mlx-lm's remapping tables."""
+    with open(os.path.join(package_folder(), "utils.py"), encoding="utf-8") as file:
+        return file.read()
+
+
+def _may_be_remapped(model_type: str) -> bool:
+    """Whether a type may be a key of mlx-lm's tables, or begin one: it takes long to read them."""
+    source = _utils()
+    for quote in "\"'":
+        around = source.split(quote + model_type + quote)
+        for before, behind in pairwise(around):
+            if before.rstrip().endswith("(") or behind.lstrip().startswith(":"):
+                return True
+    return False
 
 
 def _make_alias() -> None:

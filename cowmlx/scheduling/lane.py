@@ -8,7 +8,6 @@ import mlx.core as mx
 
 from cowmlx import failures
 from cowmlx.accelerate.fused.decode import logits_behind
-from cowmlx.cache.batch import Batch
 from cowmlx.errors import Unsupported
 from cowmlx.generation.batched import why_no_prompts, why_not
 from cowmlx.generation.drawn import stacked
@@ -20,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from cowmlx.cache.batch import Batch
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
     from cowmlx.generation.drawn import Draw, Step
@@ -199,6 +199,8 @@ class Lane:
 
     def _new_batch(self, context: Context) -> Any:
         """Return an empty batch for contexts of one's kind."""
+        from cowmlx.cache.batch import Batch  # late: a context that is alone needs none
+
         return Batch(context.sequence.make_layers(), self.stream)
 
     def _step(self, contexts: list[Context]) -> None:

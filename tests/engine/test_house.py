@@ -41,6 +41,7 @@ FLOORS = {
             "call",
             "output",
             "remembered",
+            "modules",
             "blas",
             "branches",
             "resources",

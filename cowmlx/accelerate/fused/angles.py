@@ -9,6 +9,7 @@ from __future__ import annotations
 from weakref import WeakValueDictionary
 
 import mlx.core as mx
+from mlx.nn.layers.base import Module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Angles:
 
 
 _shared: WeakValueDictionary[Any, Angles] = WeakValueDictionary()
+_made: WeakValueDictionary[Any, Angles] = WeakValueDictionary()  # by what they were made of
 
 
 def shared(module: Any, dims: int) -> Angles:
@@ -100,14 +102,31 @@ def shared(module: Any, dims: int) -> Angles:
     Raises:
         Unturnable: they depend on more than the position.
     """
+    settings = _settings(module, dims)
+    known = _made.get(settings)
+    if known is not None:
+        return known
     own = Angles(module, dims)
-    return _shared.setdefault(own.key, own)
+    angles = _shared.setdefault(own.key, own)
+    if settings is not None:
+        _made[settings] = angles
+    return angles
 
 
 def forget() -> None:
     """Give the memory of all tables back, as far as no step under way reads them."""
     for angles in list(_shared.values()):
         angles.forget()
+
+
+def _settings(module: Any, dims: int) -> object | None:
+    """Return what a rotation is made of, None if that is more than a few numbers."""
+    if not isinstance(module, Module) or len(module):
+        return None
+    own = {name: value for name, value in vars(module).items() if name != "_no_grad"}
+    if not all(value is None or isinstance(value, int | float | str) for value in own.values()):
+        return None
+    return type(module), dims, tuple(sorted(own.items()))
 
 
 def _dims_of(module: Any) -> int | None:

@@ -13,6 +13,7 @@ from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import decode, parts, proof, stand_in, trace
 from cowmlx.accelerate.fused.angles import Unturnable
 from cowmlx.accelerate.fused.run import Run
+from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, int8: bool = F
     Returns:
         what is fused, and why the rest is not.
     """
-    rounding = [m for _, m in network.named_modules() if isinstance(m, InBlocks) and m.int8]
+    rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.int8]
     for module in rounding:
         module.int8 = False  # rounded activations prove nothing
     decode.offer(network, None, make_cache)
@@ -112,7 +113,7 @@ def unfused(reason: str) -> dict[str, Any]:
 def undo(network: Module) -> None:
     """Let every module of a network compute by itself again."""
     decode.offer(network, None, list)
-    for _, module in network.named_modules():
+    for module in modules_of(network):
         if getattr(type(module), "_is_stand_in", False):
             stand_in.put(module, None)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
+from cowmlx.modules import modules_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +59,7 @@ class Around:
 
 def lists_of_blocks(network: Module) -> Iterator[tuple[Any, str]]:
     """Yield the modules that have a list of modules, and its name."""
-    for _, module in network.named_modules():
+    for module in modules_of(network):
         for name, value in module.items():
             if isinstance(value, list) and value and all(isinstance(v, Module) for v in value):
                 yield module, name
