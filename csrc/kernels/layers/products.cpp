@@ -54,7 +54,10 @@ bool Preparing::int8_for(const Matrix& matrix, bool int8) {
 }
 
 int Preparing::blocks_per_task(const Slab& slab, const Product* products, int total) {
-  const int wanted = std::max(1, total * slab.parts / (threads() * 4));
+  /* Few rows take little time, of which a thread that waits for another's last task loses a part.
+   */
+  const int shares = slab.rows > SMALL_ROWS ? 4 : 16;
+  const int wanted = std::max(1, total * slab.parts / (threads() * shares));
   const size_t bytes = std::max<size_t>(1, block_bytes(*products[0].matrix));
   const int least = slab.rows > SMALL_ROWS ? 1 : static_cast<int>(TASK_BYTES / bytes) + 1;
   if (threads() == 1) return total;
