@@ -120,6 +120,8 @@ SHAPES: dict[str, Shape | RecurrentShape] = {
     "experts": MixtureShape(768, 10, 12, 4, 512, 8192),
     "experts of 16 bits": MixtureShape(768, 10, 12, 4, 512, 8192, bits=16),
     "experts of 4 bits": MixtureShape(768, 10, 12, 4, 512, 8192, bits=4),
+    "small experts": MixtureShape(384, 4, 6, 2, 256, 4096),  # 23M, of which a token uses 9M
+    "small experts of 4 bits": MixtureShape(384, 4, 6, 2, 256, 4096, bits=4),
     # Twins of 27M, to measure with behind many tokens.
     "long-llama": Shape(512, 8, 4, 2, 1584, 2048, positions=40960),
     "long-xlstm": RecurrentShape(512, 8, 4, 2048, positions=40960),

@@ -6,8 +6,12 @@ unpacked at once. The numbers are those of mlx's own products but for rounding.
 
 from __future__ import annotations
 
+from functools import cache
+
 import mlx.core as mx
 from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
+
+from cowmlx.accelerate.switch import own_kinds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +20,21 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
 
-def _product(module: Any, x: mx.array) -> mx.array:
-    """Map (..., K) to (..., N) with a packed weight (N, K)."""
+MOST_BYTES = 512 << 20
+"""Experts whose weights take more bytes unpacked are left packed."""
+
+
+def _unpacked(module: Any, dtype: mx.Dtype) -> mx.array:
     arrays = module["weight"], module["scales"], module.get("biases")
     how = {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
+    return mx.dequantize(*arrays, **how, dtype=dtype)
+
+
+def _product(module: Any, x: mx.array) -> mx.array:
+    """Map (..., K) to (..., N) with a packed weight (N, K)."""
 
     def unpacked() -> mx.array:
-        return mx.dequantize(*arrays, **how, dtype=x.dtype)
+        return _unpacked(module, x.dtype)
 
     @mx.custom_function
     def product(x: mx.array) -> mx.array:
@@ -54,6 +66,39 @@ class UnpackedEmbedding(QuantizedEmbedding):
         return _product(self, x)
 
 
+class _Experts:
+    """What experts of mlx-lm's have in common: packed weights (E, N, K)."""
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        """Map (..., M, K) to (..., M, N) by the experts that are chosen for them."""
+        module: Any = self
+        size = module["scales"].size * module.group_size * x.itemsize
+        if size > MOST_BYTES or module.get("global_scale") is not None:
+            plain: mx.array = super().__call__(x, indices, sorted_indices)  # type: ignore[misc]
+            return plain
+
+        def chosen(x: mx.array) -> mx.array:
+            weight = _unpacked(module, x.dtype).swapaxes(-1, -2)
+            return mx.gather_mm(x, weight, rhs_indices=indices, sorted_indices=sorted_indices)
+
+        product = mx.custom_function(chosen)
+
+        @product.vjp
+        def gradient(x: mx.array, cotangent: mx.array, _: Any) -> mx.array:
+            return mx.vjp(chosen, [x], [cotangent])[1][0]
+
+        made: Any = product(x)
+        if "bias" in module:
+            made = made + mx.expand_dims(module["bias"][indices], -2)
+        found: mx.array = made
+        return found
+
+
+@cache
+def _experts(plain: type) -> type:
+    return type(f"Unpacked{plain.__name__}", (_Experts, plain), {"__doc__": _Experts.__doc__})
+
+
 _KINDS: dict[type, type] = {
     QuantizedLinear: UnpackedLinear,
     QuantizedEmbedding: UnpackedEmbedding,
@@ -62,7 +107,8 @@ _KINDS: dict[type, type] = {
 
 def replace(network: Module) -> None:
     """Give the packed layers of a network these forms, in place."""
+    kinds = _KINDS | {kind: _experts(kind) for kind in own_kinds() if "Quantized" in kind.__name__}
     for _, module in network.named_modules():
-        kind = _KINDS.get(type(module))
+        kind = kinds.get(type(module))
         if kind is not None:
             module.__class__ = kind
