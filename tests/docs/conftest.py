@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.compiler import run
-from support.paths import ROOT
+from support.paths import LIBRARY, ROOT
 
 SHIMS = ROOT / "tests/docs/shims"
 
@@ -40,6 +40,7 @@ def environment(tmp_path) -> Iterator[dict[str, str]]:
         "HOME": str(tmp_path / "home"),
         "PYTHONPATH": str(ROOT),
         "REPOSITORY": str(ROOT),
+        "COWMLX_LIBRARY": str(LIBRARY),
         "REAL_MAKE": shutil.which("make") or "make",
         "LANG": "C.UTF-8",
     }

@@ -5,6 +5,7 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
 - ``c``, ``cpp``, ``rust``: a block with a main is a program, compiled and run; with a title it is
   that file, and shell blocks compile and run it. A part of a program is named one by the comment
   ``<!-- wrap: context -->`` before it, and is put into tests/docs/wraps/context.c, .cpp or .rs.
+- ``js``, ``go``, ``java``: likewise, with the bindings. ``swift``: found in its example, as it is.
 - ``cmake``: written, and built by a shell block.
 - ``sh``: run; of ``make``, only ``make install`` does something. Under ``<!-- not run: why -->``
   the shell only reads it. ``python``: run.
@@ -22,6 +23,8 @@ import pytest
 from support.block_runner import RUST, Runner
 from support.code_blocks import blocks_of
 from support.compiler import require, run
+from support.managed_blocks import go_environment
+from support.outside import java_classes, node_packages
 from support.paths import LIBRARY, ROOT
 
 RUST_CRATES = ROOT / "bindings/rust"
@@ -58,12 +61,31 @@ def futures_core() -> Path:
     return Path(found["manifest_path"]).parent / "src/lib.rs"
 
 
+@pytest.fixture(scope="session")
+def node_modules(tmp_path_factory) -> Path:
+    """The binding for Node.js, and koffi."""
+    return node_packages(tmp_path_factory.mktemp("node")) / "node_modules"
+
+
+@pytest.fixture(scope="session")
+def class_path(tmp_path_factory) -> str:
+    """The binding for Java, and JNA."""
+    return java_classes(tmp_path_factory.mktemp("java"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_of_a_page(page, workspace, environment, request):
-    if "```rust" in page.read_text():
+    text = page.read_text()
+    if "```rust" in text:
         environment["CRATES"] = str(request.getfixturevalue("crates"))
+    if "```js" in text:
+        (workspace / "node_modules").symlink_to(request.getfixturevalue("node_modules"))
+    if "```java" in text:
+        environment["CLASSPATH"] = request.getfixturevalue("class_path")
+    if "```go" in text:
+        environment |= go_environment()
     runner = Runner(workspace, environment)
-    for block in blocks_of(page.read_text(), str(page.relative_to(ROOT))):
+    for block in blocks_of(text, str(page.relative_to(ROOT))):
         if block.language == "" and "┌" in block.code:
             continue  # a drawing
         try:

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from outside import NPM_CI, command, example, needs
 from support.compiler import require
+from support.outside import command, example, needs, node_packages
 from support.paths import CALF, LIBRARY, ROOT
 from support.streamed import TEXT, story
 
@@ -20,11 +20,7 @@ HOSTS = ROOT / "tests/runtimes/hosts"
 @pytest.fixture(scope="session")
 def node_folder(tmp_path_factory) -> Path:
     """The example for Node.js with its packages, of which one is the binding."""
-    needs("node", (18,))
-    require("npm")
-    folder = example(tmp_path_factory.mktemp("node"), "node")
-    command(*NPM_CI, cwd=folder)
-    return folder
+    return node_packages(tmp_path_factory.mktemp("node"))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from everything import expected
-from outside import command
+from support.outside import command
 from support.paths import CALF, LIBRARY, ROOT
 
 HOSTS = ROOT / "tests/runtimes/hosts"

@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from outside import command
 from support.compiler import run
+from support.outside import command
 from support.paths import ROOT
 from support.streamed import check_streamed
 

@@ -12,20 +12,17 @@ from subprocess import DEVNULL
 from support.code_blocks import Block
 from support.compiler import compile_c, require, run
 from support.hosts import linked
-from support.paths import LIBRARY, ROOT
+from support.managed_blocks import Managed, placed
+from support.paths import LIBRARY
 
-WRAPS = ROOT / "tests/docs/wraps"
 RUST = ["--edition=2024", "--codegen=debuginfo=0"]
 TOOLS = ["cc", "c++", "cmake", "pkg-config", "cargo"]  # that pages need and a machine may lack
 STANDARDS = {"c": ("cc", "c11"), "cpp": ("c++", "c++17")}
 
 
 def wrapped(block: Block, suffix: str) -> str:
-    """The program that a block is, or is a part of."""
-    code = block.code
-    if block.note.startswith("wrap: "):
-        wrap = WRAPS / f"{block.note.removeprefix('wrap: ')}.{suffix}"
-        code = wrap.read_text().replace("/* BLOCK */", code)
+    """The program in C, C++ or Rust that a block is, or is a part of."""
+    code = placed(block, suffix)
     assert re.search(r"\bmain\(", code), "neither a program nor a part of one (wrap: ...)"
     return code
 
@@ -35,7 +32,7 @@ def listed(folder: Path) -> list[str]:
     return [path.name + "/" * path.is_dir() for path in folder.iterdir()]
 
 
-class Runner:
+class Runner(Managed):
     """Runs a page's blocks.
 
     Args:

@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
 from support.compiler import require, run
 from support.paths import ROOT
 
@@ -43,3 +44,33 @@ def command(*words: object, cwd: Path, **environment: str) -> CompletedProcess[s
         pytest.skip(f"{words[0]} cannot fetch packages here: {reason[0]}")
     assert done.returncode == 0, said
     return done
+
+
+def node_packages(folder: Path) -> Path:
+    """The example for Node.js with its packages, of which one is the binding."""
+    needs("node", (18,))
+    require("npm")
+    folder = example(folder, "node")
+    command(*NPM_CI, cwd=folder)
+    return folder
+
+
+def java_classes(folder: Path) -> str:
+    """The class path of the binding for Java, compiled there."""
+    needs("javac", (17,))
+    source = ROOT / "bindings/java"
+    if not (jars := jna()):
+        require("mvn")
+        copy = shutil.copytree(source, folder / "binding")
+        command("mvn", "-q", "-B", "compile", cwd=copy)
+        jars = jna()
+    if not jars:
+        pytest.skip("Maven keeps JNA elsewhere")
+    files = sorted((source / "src/main/java/cowmlx").glob("*.java"))
+    command("javac", "-d", folder, "-cp", jars[-1], *files, cwd=folder)
+    return os.pathsep.join([str(folder), str(jars[-1])])
+
+
+def jna() -> list[Path]:
+    """JNA as Maven keeps it."""
+    return sorted(Path.home().glob(".m2/repository/net/java/dev/jna/jna/*/jna-*.jar"))
