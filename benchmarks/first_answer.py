@@ -37,12 +37,14 @@ class User:
 
     Attributes:
         language: its name.
-        sources: what the user has written, in the tree.
+        folder: where the user works, as in the tree.
+        sources: what the user has written, and what is not published for the language; patterns.
         commands: what the user types.
         answer: what is printed then.
     """
 
     language: str
+    folder: str
     sources: tuple[str, ...]
     commands: tuple[str, ...]
     answer: str = "3 + 4 = 7."
@@ -56,6 +58,7 @@ BEGINNING, STORY = '"Once upon a time"', "[canceled]"
 USERS = (
     User(
         "C",
+        "examples/c",
         ("examples/c/generate.c",),
         (
             DEVELOPMENT,
@@ -65,6 +68,7 @@ USERS = (
     ),
     User(
         "Python",
+        "examples/python",
         (),
         (
             "python3 -m venv env && env/bin/pip install cowmlx",
@@ -73,38 +77,47 @@ USERS = (
     ),
     User(
         "Node.js",
+        "bindings/node/examples",
         ("bindings/node/examples/answer.mjs",),
         ("npm install cowmlx", "node answer.mjs calf"),
     ),
     User(
         "Rust",
-        ("examples/rust/Cargo.toml", "examples/rust/build.rs", "examples/rust/src"),
+        "examples/rust",
+        ("examples/rust/Cargo.toml", "examples/rust/build.rs", "examples/rust/src/*"),
         (DEVELOPMENT, "cargo run -- calf"),
     ),
     User(
         "Go",
-        ("examples/go/go.mod", "examples/go/go.sum", "examples/go/main.go"),
+        "examples/go",
+        ("examples/go/*", "bindings/go/**/*"),
         (INSTALL, f"go run . {LIBRARY} calf {BEGINNING}"),
         STORY,
     ),
     User(
         "Java",
-        ("examples/java/pom.xml", "examples/java/src"),
+        "examples/java",
+        ("examples/java/pom.xml", "examples/java/src/**/*", "bindings/java/src/**/*"),
         (INSTALL, f"mvn compile exec:java -Dexec.args='{LIBRARY} calf {BEGINNING}'"),
         STORY,
     ),
 )
 
 
-def lay_out(user: User, packages: Path, folder: Path) -> None:
-    """Put into a folder what the user has."""
-    for name in user.sources:
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, folder / source.name)
+def lay_out(user: User, packages: Path, folder: Path) -> Path:
+    """Put into a folder what the user has; return where the user works."""
+    for pattern in user.sources:
+        for source in ROOT.glob(pattern):
+            if source.is_file():
+                copy = folder / source.relative_to(ROOT)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, copy)
+    here = folder / user.folder
+    here.mkdir(parents=True, exist_ok=True)
     for path in packages.glob("*.deb"):
-        (folder / path.name).symlink_to(path)
-    shutil.copytree(CALF, folder / "calf")
+        (here / path.name).symlink_to(path)
+    shutil.copytree(CALF, here / "calf")
+    return here
 
 
 def published_crates(packages: Path, home: Path) -> None:
@@ -159,10 +172,8 @@ def measured(user: User, packages: Path) -> Row:
     """Measure one user's commands; all of them run in the same view of the system."""
     seconds = []
     with tempfile.TemporaryDirectory() as scratch:
-        folder, home = Path(scratch, "project"), Path(scratch, "home")
-        folder.mkdir()
+        folder, home = lay_out(user, packages, Path(scratch, "tree")), Path(scratch, "home")
         home.mkdir()
-        lay_out(user, packages, folder)
         marks = [f"{command} && date +%s.%N >>{scratch}/times" for command in user.commands]
         script = " && ".join(f"{{ {mark}; }}" for mark in marks)
         with environment(packages, home) as env:
