@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cowmlx._constants import VERSION  # noqa: E402
-from tools.packaging.bundled import run  # noqa: E402
+from tools.packaging.programs import run  # noqa: E402
 
 WORKSPACE = ROOT / "bindings/rust"
 # The first version of cargo that packages crates which depend on each other.

@@ -28,8 +28,9 @@ sys.path.insert(0, str(ROOT))
 
 from cowmlx._constants import VERSION  # noqa: E402
 from cowmlx.commands.installation import LIBRARY  # noqa: E402
-from tools.packaging.bundled import bundle, run  # noqa: E402
+from tools.packaging.bundled import bundle  # noqa: E402
 from tools.packaging.install import Layout, install_files, link, make_readable, write  # noqa: E402
+from tools.packaging.programs import run  # noqa: E402
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LIBDIR = Path("/usr/lib") / f"{platform.machine()}-linux-gnu"

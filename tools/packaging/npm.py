@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cowmlx._constants import VERSION  # noqa: E402
-from tools.packaging.bundled import bundle, run  # noqa: E402
+from tools.packaging.bundled import bundle  # noqa: E402
+from tools.packaging.programs import run  # noqa: E402
 from tools.packaging.targets import Target  # noqa: E402
 
 BINDING = ROOT / "bindings/node"

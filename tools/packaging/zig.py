@@ -9,7 +9,9 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / "build/zig"
+CACHE = str(ROOT / "build/zig")
+# Variables of its environment: a cache in the tree's build folder.
+SETTINGS = {"ZIG_GLOBAL_CACHE_DIR": CACHE, "ZIG_LOCAL_CACHE_DIR": CACHE}
 
 
 def headers_of_python(folder: Path) -> Path:
@@ -36,8 +38,8 @@ def command(triple: str, compiler: str = "cc") -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, with a cache in the tree's build folder."""
-    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(CACHE), "ZIG_LOCAL_CACHE_DIR": str(CACHE)}
+    """Return this process's environment with its settings."""
+    return {**os.environ, **SETTINGS}
 
 
 def bridge_arguments(source: Path, output: Path, includes: list[Path]) -> list[str]:
