@@ -220,6 +220,11 @@ class Sequence:
         entry: Entry = network.forward(self._layers or self._new_layers(), tokens, rows)
         return entry
 
+    def note_bytes(self, count: int) -> None:
+        """Note how many bytes ranks hold for it, as far as it is in no batch."""
+        for layer in self._own:
+            layer.nbytes = count
+
     def forget_last(self, count: int) -> None:
         """Hold fewer tokens, of layers that are lost: nothing can be done with them again."""
         del self.tokens[len(self.tokens) - count :]

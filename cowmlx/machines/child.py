@@ -74,16 +74,19 @@ def _is_there(pid: int) -> bool:
 
 
 def _spawn(descriptor: int, config: dict[str, Any]) -> int:
-    python = _python()
+    program = python(sys.prefix)
     lines, given = os.pipe()
     try:
         # The thread that starts it blocks all signals, and the host may ignore some.
         pid = os.posix_spawn(
-            python,
-            [python, "-I", "-c", _PROGRAM, _place()],
+            program,
+            [program, "-I", "-c", _PROGRAM, _place()],
             os.environ,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, lines, 0),
+                # mlx's ring prints what it meets; the host's output is the host's.
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_DUP2, descriptor, _INHERITED),
             ],
             setpgroup=0,
@@ -105,14 +108,17 @@ def _place() -> str:
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def _python() -> str:
+def python(prefix: str) -> str:
     """Return the Python that runs ranks: that of the environment that the engine is in.
+
+    Args:
+        prefix: of the environment.
 
     Raises:
         NotFound: the environment has no executable.
     """
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    names = [os.path.join(sys.prefix, "bin", name) for name in (version, "python3", "python")]
+    names = [os.path.join(prefix, "bin", name) for name in (version, "python3", "python")]
     for path in names:
         if os.access(path, os.X_OK):
             return path

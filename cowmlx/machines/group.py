@@ -45,6 +45,7 @@ class Peer:
         done: the last entry that it has carried out.
         silent: seconds for which it has not been heard while it was listened to.
         bytes, layers: that it holds.
+        peak: bytes that mlx had at most while it loaded.
         state: "loading", "ready" or "lost".
         error: why it is lost, or None.
     """
@@ -58,6 +59,7 @@ class Peer:
         self.fraction = 0.0
         self.bytes = 0
         self.layers = 0
+        self.peak = 0
         self.ready: dict[str, Any] | None = None  # what it said when it was ready
         self.told: dict[str, Any] = {}  # what it said outside of the log
         self.state = "loading"

@@ -149,6 +149,12 @@ class RemoteNetwork:
         """Return the logits (rows, V) that the first rank has answered with."""
         return self.facts.logits(entry.body)
 
+    def bytes_held(self, entry: Entry) -> int:
+        """Return what all ranks hold of a sequence, going by the first one's part."""
+        told = entry.answers[0].get("bytes")
+        good = isinstance(told, int) and told >= 0
+        return told * len(self.group.peers) if good else 0  # type: ignore[operator]
+
     def __deepcopy__(self, memo: Any) -> RemoteNetwork:
         return self
 

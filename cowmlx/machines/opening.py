@@ -163,6 +163,7 @@ class Opening:
         for peer in peers:
             told = entry.answers[peer.rank]
             peer.bytes, peer.layers = _size(told.get("bytes")), _size(told.get("layers"))
+            peer.peak = _size(told.get("peak"))
         self.group.is_ready()
         return [entry.answers[peer.rank] for peer in peers]
 

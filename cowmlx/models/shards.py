@@ -103,11 +103,12 @@ def _why_not(net: Module, config: dict[str, Any], kind: str, size: int) -> str:
         part: Any = _pipelined(net)
         count = len(part.layers)
         return "" if count >= size else f"it has {count} layers"
-    for part in (config, config.get("text_config")):
-        for name in _HEADS if isinstance(part, dict) else ():
-            heads = part.get(name)
-            if isinstance(heads, int) and heads % size:
-                return f"its {name} is {heads}"
+    inner = config.get("text_config")
+    of_text = inner if isinstance(inner, dict) else config
+    for name in _HEADS:
+        heads = of_text.get(name)
+        if isinstance(heads, int) and heads % size:
+            return f"its {name} is {heads}"
     return ""
 
 

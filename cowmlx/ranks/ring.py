@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-JOIN_SECONDS = 10.0  # that mlx may wait for neighbours, for which it has no limit of its own
+JOIN_SECONDS = 30.0  # that mlx may wait for neighbours, for which it has no limit of its own
 
 
 def place_to_listen(address: str) -> str:

@@ -102,6 +102,8 @@ class RemoteLane(Lane):
         try:
             if taken:
                 logits = network.logits(flight.entry) if flight.entry.size else None
+                for context in contexts:
+                    context.sequence.note_bytes(network.bytes_held(flight.entry))
                 with mx.stream(self.stream):
                     flight.arrive(self, flight, logits)
             else:

@@ -19,6 +19,8 @@ from cowmlx.commands import origin
 from cowmlx.commands.bundle import BundleError, binaries, interpreter, manifest
 from cowmlx.commands.doctor import NOTE, OK, PROBLEM, Finding, advice
 from cowmlx.commands.doctor.probe import Probe
+from cowmlx.errors import NotFound
+from cowmlx.machines import child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,6 +190,16 @@ class Doctor:
             yield Finding("start", OK, text)
             yield Finding("mlx", OK, f"{info['mlx']} at {info['mlx_path']}")
             yield Finding("mlx-lm", OK, f"{info['mlx_lm']} at {info['mlx_lm_path']}")
+            if self.bundle is None and info["python_home"]:
+                yield self._ranks(info["python_home"])
+
+    def _ranks(self, home: str) -> Finding:
+        """Whether a model on several machines could have its first rank here."""
+        try:
+            python = child.python(home)
+        except NotFound as error:
+            return Finding("machines", NOTE, str(error), "name a Python that has an executable")
+        return Finding("machines", OK, f"a rank of a model on several machines runs with {python}")
 
     def _python(self) -> Iterator[Finding]:
         """Whether the Python that runs this could be booted, and could import mlx."""

@@ -197,6 +197,8 @@ def _spawn(sock: socket.socket, config: dict[str, Any]) -> subprocess.Popen[byte
     rank = subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # what people want to know comes as a message
         pass_fds=(sock.fileno(),),
     )
     assert rank.stdin is not None

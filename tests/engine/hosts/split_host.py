@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from support.library import Library
@@ -22,8 +21,6 @@ def main() -> None:
         lib.stop()
         print("stopped", flush=True)
         sys.stdin.read()
-    elif what == "exit":
-        os.environ.clear()
     else:
         while True:
             lib.next(context)

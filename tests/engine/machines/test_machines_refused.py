@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import tiny_models
+from support import in_process, tiny_models
 from support.library import StatusError
 from support.signatures import (
     ECANCELED,
@@ -19,6 +19,9 @@ from support.signatures import (
 from support.strangers import Stranger, says, sizes, wait_for_end
 from support.strangers import worker as other_worker
 from support.workers import SECRET, local_ranks, on
+
+from cowmlx._defaults import MODEL
+from cowmlx.errors import Canceled
 
 NOWHERE = "127.0.0.1:9"
 
@@ -215,3 +218,14 @@ def test_a_worker_that_comes_late(lib, place, secret, start_worker):
         secret_path=secret,
     )
     lib.free_model(model)
+
+
+def test_the_runtime_stops_while_a_worker_is_awaited(place, secret):
+    call = in_process.Call()
+    with in_process.started() as engine:
+        params = {"workers": [NOWHERE], "secret_path": str(secret)}
+        engine.model_load(call, str(place / "models/tensor"), {**MODEL, **params})
+        for _ in range(20):
+            engine.step()
+        assert call.error is None
+    assert isinstance(call.error, Canceled)

@@ -63,6 +63,7 @@ def test_forks_trims_and_checkpoints_go_on_as_fresh_contexts(
     greedy(lib, context, START, 6)
     held = lib.tokens(context)
     checkpoint, fork = lib.checkpoint(context), lib.fork(context)
+    assert lib.info(fork)["bytes"] == lib.info(context)["bytes"] > 0
     other = [*held, 77, 78]
     assert greedy(lib, fork, other, 6) == expected.after(other, 6)
     assert lib.info(fork)["reused"] == len(held)
