@@ -20,7 +20,7 @@ from benchmarks.support.paths import HOSTS
 from benchmarks.support.peers import Peer, median_ratio, take_turns
 from benchmarks.support.report import Row
 
-STEPS = 12  # the first three warm up
+STEPS = 8  # the first three warm up
 BLOCKS = 3
 ROWS = 32
 WORDS = 400  # of a row: cut at the window
