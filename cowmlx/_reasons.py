@@ -19,6 +19,7 @@ Reason = Literal[
     "not_running",
     "other_parameters",
     "context_busy",
+    "model_loading",
     "training_busy",
     "nothing_begun",
     "nothing_there",

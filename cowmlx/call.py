@@ -39,6 +39,14 @@ if TYPE_CHECKING:
             """The context's, program's or training's cancellations when the call was made."""
 
         @property
+        def round(self) -> int:
+            """Of a call that has returned at once: where what it brings about goes; else 0."""
+
+        @property
+        def reserved(self) -> int:
+            """The handle that such a call has promised; else 0."""
+
+        @property
         def brings_batches(self) -> bool:
             """Whether the host has a function that brings batches."""
 

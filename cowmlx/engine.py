@@ -10,6 +10,7 @@ import mlx.core as mx
 from cowmlx import _constants as constants
 from cowmlx.arrays.table import ClosedTable
 from cowmlx.errors import Canceled
+from cowmlx.generation.outlet import ClosedOutlets
 from cowmlx.services.adapters import Adapters
 from cowmlx.services.arrays import Arrays
 from cowmlx.services.checkpoints import Checkpoints
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import ArrayTable
+    from cowmlx.generation.outlet import Outlets
     from cowmlx.services.operations import Operations
     from cowmlx.services.programs import Programs
     from cowmlx.services.trainings import Trainings
@@ -53,6 +55,7 @@ class Engine:
         blas_problem: why it is not the optimised one, if that was wanted.
         libpython: the file that holds the interpreter's code, if it is known.
         arrays: the open arrays; without a library around it an engine has none.
+        outlets: where hosts take what contexts generate; likewise.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Engine:
         blas_problem: str | None = None,
         libpython: str | None = None,
         arrays: ArrayTable | None = None,
+        outlets: Outlets | None = None,
     ) -> None:
         self.runtime = Runtime(
             cancel_epoch,
@@ -73,6 +77,7 @@ class Engine:
             blas_problem,
             libpython,
             arrays or ClosedTable(),
+            outlets or ClosedOutlets(),
         )
         self.models = Models(self.runtime)
         self.adapters = Adapters(self.runtime, self.models)

@@ -59,6 +59,15 @@ class HandleTable:
         entries[handle] = value
         return handle
 
+    def put(self, kind: int, handle: int, value: object) -> int:
+        """Let an open handle, which a host has already, stand for ``value``; returns it."""
+        self._entries[kind][handle] = value
+        return handle
+
+    def give_up(self, kind: int, handle: int) -> None:
+        """Forget what a handle stands for, if it is known; its host closes it."""
+        self._entries[kind].pop(handle, None)
+
     def get(self, kind: int, handle: int) -> object:
         """Return the object of an open handle of this kind.
 

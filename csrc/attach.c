@@ -11,8 +11,9 @@
 #include "arrays.h"
 #include "cancel.h"
 #include "error.h"
-#include "handles.h"
 #include "interpreter.h"
+#include "open_handles.h"
+#include "outlets.h"
 #include "queue.h"
 #include "resources.h"
 #include "runtime.h"
@@ -62,28 +63,22 @@ static cow_mlx_status import_own_package(void) {
   return failed ? cow_interpreter_failed(COW_MLX_ENOENT, "cannot import cowmlx") : COW_MLX_OK;
 }
 
-static int32_t open_handle(cow_kind kind) {
-  int32_t handle = cow_handle_open(kind);
-  if (handle) cow_cancel_opened(handle); /* if it is of a kind that can be cancelled */
-  return handle;
-}
-
-static void close_handle(int32_t handle) {
-  cow_cancel_closed(handle);
-  cow_handle_close(handle);
-}
-
 static const cow_host host = {
     .finish = cow_queue_finish,
     .post = cow_queue_post,
     .can_post = cow_queue_can_post,
     .refused = cow_queue_refused,
     .cancel_epoch = cow_cancel_epoch,
-    .open_handle = open_handle,
-    .close_handle = close_handle,
+    .open_handle = cow_open_handle,
+    .close_handle = cow_close_handle,
     .can_start_threads = cow_resources_threads,
     .can_map = cow_resources_memory,
     .give_back = cow_resources_give_back,
+    .outlets_begin = cow_outlets_begin,
+    .outlets_clear = cow_outlets_clear,
+    .outlets_watch = cow_outlets_watch,
+    .outlets_offer = cow_outlets_offer,
+    .outlets_taken = cow_outlets_taken,
     .arrays_start = cow_arrays_start,
     .arrays_stop = cow_arrays_stop,
     .arrays_count = cow_arrays_count,

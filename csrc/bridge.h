@@ -61,6 +61,20 @@ typedef struct cow_batch {
   cow_mlx_array* arrays;
 } cow_batch;
 
+/* What a host can take without waiting: a piece, an event of a chat, or an end. */
+typedef struct cow_offer {
+  cow_mlx_status status; /* of the call that takes it: below 0 a failure */
+  bool is_end;           /* nothing comes behind it, and it stays */
+  bool counts;           /* a piece, of which the dispatch thread hears once it is taken */
+  int32_t event_kind;    /* one of COW_MLX_EVENT_, or 0 */
+  int32_t token;
+  float logprob;
+  int32_t finish;
+  const char* text; /* of a failure its message; NUL-terminated */
+  size_t length;
+  const char* name; /* of a tool; of a failure its details */
+} cow_offer;
+
 /* What the host wants to be told, and with which user_data; NULL: not that. */
 typedef struct cow_callbacks {
   cow_mlx_progress_fn progress;
@@ -88,8 +102,8 @@ typedef struct cow_request cow_request;
 /* Deliver the event of a request to the host's callback, on the caller's thread. */
 typedef bool (*cow_deliver_fn)(const cow_request*);
 
-/* One call in flight. It lives on its caller's stack: the dispatch thread must
- * not touch it after host->finish(). */
+/* One call in flight. It lives on its caller's stack, or, if that has returned at once, in memory
+ * of its own: the dispatch thread must not touch it after host->finish(). */
 struct cow_request {
   cow_op op;
   const char* operation;        /* its name in messages */
@@ -98,7 +112,9 @@ struct cow_request {
   cow_mlx_context context;      /* that the call is made on, or 0 */
   cow_mlx_program program;      /* that it runs, or 0 */
   cow_mlx_training training;    /* that it works on, or 0 */
+  cow_mlx_model model;          /* that a load fills, which returned at once, or 0 */
   uint32_t cancel_epoch;        /* of one of them, when the call was made */
+  uint32_t round;               /* of the outlet of context or model, if nobody waits; or 0 */
   cow_deliver_fn deliver;
   cow_callbacks callbacks;
 
@@ -115,6 +131,7 @@ struct cow_request {
   bool refused; /* the host's callback returned false */
   bool done;
   void* waiter;
+  void (*release)(cow_request*); /* frees a request that nobody waits for */
 };
 
 /* What the bridge is told of an array. */
@@ -135,10 +152,16 @@ typedef struct cow_host {
   bool (*refused)(cow_request*);
   uint32_t (*cancel_epoch)(int32_t handle); /* of a context, a program or a training */
   int32_t (*open_handle)(cow_kind);         /* 0 if there is none */
-  void (*close_handle)(int32_t);
+  bool (*close_handle)(int32_t);            /* false if it is not open */
   bool (*can_start_threads)(int count);
   bool (*can_map)(size_t size);
   void (*give_back)(void);
+  /* cow_outlets_begin() and so on, of outlets.h */
+  uint32_t (*outlets_begin)(int32_t handle, uint32_t round, uint32_t epoch);
+  void (*outlets_clear)(int32_t handle);
+  int (*outlets_watch)(int32_t handle);
+  bool (*outlets_offer)(int32_t handle, uint32_t round, const cow_offer* offer);
+  size_t (*outlets_taken)(int32_t handle, bool back);
   /* cow_arrays_start() and so on, of arrays.h */
   void (*arrays_start)(bool has_float64);
   void (*arrays_stop)(void);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "details.h"
+#include "outlets.h"
 #include "sleeper.h"
 #include "wake_semaphore.h"
 
@@ -46,7 +47,12 @@ static void deliver(cow_request* request) {
 }
 
 /* Put a request behind the others; false if the queue is closed. */
-static bool append(cow_request* request) {
+static bool append(cow_request* request, cow_sleeper* waiter) {
+  request->waiter = waiter;
+  request->next = NULL;
+  request->event.kind = COW_EVENT_NONE;
+  request->refused = false;
+  request->done = false;
   pthread_mutex_lock(&queue.lock);
   bool open = queue.open;
   if (open) {
@@ -62,15 +68,12 @@ static bool append(cow_request* request) {
   return open;
 }
 
+bool cow_queue_send(cow_request* request) { return append(request, NULL); }
+
 bool cow_queue_submit(cow_request* request) {
   cow_sleeper sleeper;
   cow_sleeper_init(&sleeper);
-  request->waiter = &sleeper;
-  request->next = NULL;
-  request->event.kind = COW_EVENT_NONE;
-  request->refused = false;
-  request->done = false;
-  bool open = append(request);
+  bool open = append(request, &sleeper);
   while (open) {
     /* Woken once for every event and once for the end, which comes last. Nobody writes what was
      * written before a wake until it is seen to. */
@@ -107,6 +110,11 @@ void cow_queue_open(void) {
 }
 
 void cow_queue_finish(cow_request* request, cow_mlx_status status) {
+  if (request->release) { /* nobody waits */
+    cow_outlets_end(request, status);
+    request->release(request);
+    return;
+  }
   request->status = status;
   request->done = true;
   if (request->waiter) cow_sleeper_wake(request->waiter);
@@ -115,12 +123,12 @@ void cow_queue_finish(cow_request* request, cow_mlx_status status) {
 void cow_queue_close(void) {
   pthread_mutex_lock(&queue.lock);
   queue.open = false;
-  cow_request* first = queue.first;
+  cow_request* waiting = queue.first;
   queue.first = queue.last = NULL;
   pthread_mutex_unlock(&queue.lock);
-  while (first) {
-    cow_request* request = first;
-    first = request->next; /* which its caller frees */
+  while (waiting) {
+    cow_request* request = waiting;
+    waiting = request->next; /* which its caller frees */
     snprintf(request->message, COW_MESSAGE_SIZE, "%s: the runtime was stopped", request->operation);
     cow_details_write(request->details, COW_DETAILS_SIZE, request->operation,
                       COW_REASON_runtime_stopped, NULL);
@@ -167,6 +175,10 @@ bool cow_queue_sleep(int64_t microseconds) {
 }
 
 void cow_queue_post(cow_request* request, const cow_event* event) {
+  if (request->release) {
+    cow_outlets_post(request, event);
+    return;
+  }
   pthread_mutex_lock(&queue.lock);
   request->event = *event;
   pthread_mutex_unlock(&queue.lock);
@@ -174,6 +186,7 @@ void cow_queue_post(cow_request* request, const cow_event* event) {
 }
 
 bool cow_queue_can_post(cow_request* request) {
+  if (request->release) return cow_outlets_can_post(request);
   pthread_mutex_lock(&queue.lock);
   bool can = request->event.kind == COW_EVENT_NONE && !request->refused;
   pthread_mutex_unlock(&queue.lock);
@@ -181,6 +194,7 @@ bool cow_queue_can_post(cow_request* request) {
 }
 
 bool cow_queue_refused(cow_request* request) {
+  if (request->release) return cow_outlets_refused(request);
   pthread_mutex_lock(&queue.lock);
   bool refused = request->refused;
   pthread_mutex_unlock(&queue.lock);

@@ -12,6 +12,10 @@
  * not return early. False if the queue is closed: nothing was submitted. */
 bool cow_queue_submit(cow_request* request);
 
+/* Submit a request and return: what it tells goes to its outlet, and its end releases it. False if
+ * the queue is closed: nothing was submitted. */
+bool cow_queue_send(cow_request* request);
+
 /* Make the dispatch thread look at its work again. Async-signal-safe. */
 void cow_queue_wake(void);
 

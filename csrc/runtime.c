@@ -16,6 +16,7 @@
 #include "bootstrap.h"
 #include "cancel.h"
 #include "error.h"
+#include "open_handles.h"
 #include "params.h"
 #include "queue.h"
 
@@ -78,17 +79,15 @@ cow_mlx_status cow_runtime_check(const char* operation) {
   return status == COW_MLX_OK ? status : not_running(operation);
 }
 
-/* Let the host see a request's log message. Without any lock: its function may
- * call the library. */
-static void deliver_log(cow_request* request) {
-  if (!request->log_message) return;
+/* Let the host see a log message, which is freed then. Without any lock: its
+ * function may call the library. */
+static void deliver_log(int32_t level, char* message) {
+  if (!message) return;
   pthread_mutex_lock(&logger.lock);
   logger_target target = logger.target;
   pthread_mutex_unlock(&logger.lock);
-  if (target.function && request->log_level <= target.level) {
-    target.function(request->log_level, request->log_message, target.user_data);
-  }
-  free(request->log_message);
+  if (target.function && level <= target.level) target.function(level, message, target.user_data);
+  free(message);
 }
 
 /* Submit a request, and wait. The failure is not the thread's own, since a
@@ -119,7 +118,7 @@ static void drop_batch(cow_batch* batch) {
 static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
                             const cow_failure* failure) {
   drop_batch(request->batch);
-  deliver_log(request);
+  deliver_log(request->log_level, request->log_message);
   cow_error_copy(cow_error_failure(), failure);
   return status;
 }
@@ -133,6 +132,29 @@ cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
   status = leave(request, status, &failure);
   release_thread(held);
   return status;
+}
+
+cow_mlx_status cow_runtime_send(cow_request* request, const char* operation) {
+  request->operation = operation;
+  return cow_queue_send(request) ? COW_MLX_OK : not_running(operation);
+}
+
+/* What is there already is taken without letting go of the interpreter, which could take a while
+ * to come back. */
+cow_found cow_runtime_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
+                           void* into, bool keep) {
+  int held = hold_thread();
+  cow_found found = cow_outlets_take(kind, handle, 0, take, into, keep);
+  if (found == COW_FOUND_NOT_YET && milliseconds > 0) {
+    void* interpreter = cow_bootstrap_release_interpreter();
+    found = cow_outlets_take(kind, handle, milliseconds, take, into, keep);
+    cow_bootstrap_restore_interpreter(interpreter);
+  }
+  int32_t level = 0;
+  char* log = cow_outlets_take_log(handle, &level);
+  deliver_log(level, log);
+  release_thread(held);
+  return found;
 }
 
 /* -------------------------------------------------------- Fork and exit */
@@ -225,6 +247,7 @@ static cow_mlx_status shut_down(cow_request* stop, cow_failure* failure) {
   cow_mlx_status status = submit(stop, "runtime_stop", failure);
   void* interpreter = cow_bootstrap_release_interpreter();
   cow_bootstrap_wait_parked(EXIT_SECONDS);
+  cow_close_failed_models();
   cow_bootstrap_restore_interpreter(interpreter);
   return status;
 }

@@ -43,7 +43,8 @@
  *     is consumed, so the call can be made again. A NULL buffer with capacity 0
  *     asks for the size and returns COW_MLX_OK. Text is NUL-terminated where
  *     there is room for the terminator; *length never counts it.
- *  7. Callbacks run on the thread that made the call, while it waits. They may
+ *  7. Callbacks run on the thread that made the call, while it waits; those of a
+ *     call that returned at once (..._async) on the thread that polls. They may
  *     block and may call the library. Returning false cancels the call. A
  *     callback must return: leaving one by longjmp(), by pthread_exit() or by
  *     an exception that passes through the library is undefined.

@@ -18,6 +18,9 @@ var api struct {
 	memoryTrim             func() int32
 	modelParamsInit        func(params unsafe.Pointer, size uintptr)
 	modelLoad              func(path unsafe.Pointer, params unsafe.Pointer, out *int32) int32
+	modelLoadAsync         func(path unsafe.Pointer, params unsafe.Pointer, out *int32) int32
+	modelPoll              func(model int32, timeoutMs uint32) int32
+	modelWakeFd            func(model int32, out *int32) int32
 	modelFree              func(model int32) int32
 	modelInspect           func(path unsafe.Pointer, kvBits int32, buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32
 	modelInfo              func(model int32, buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32
@@ -44,6 +47,7 @@ var api struct {
 	contextSetAdapter      func(context int32, adapter int32) int32
 	generationParamsInit   func(params unsafe.Pointer, size uintptr)
 	contextBegin           func(context int32, tokens unsafe.Pointer, count uintptr, params unsafe.Pointer) int32
+	contextBeginAsync      func(context int32, tokens unsafe.Pointer, count uintptr, params unsafe.Pointer) int32
 	contextNext            func(context int32, text unsafe.Pointer, capacity uintptr, length *uintptr, piece unsafe.Pointer) int32
 	contextPoll            func(context int32, timeoutMs uint32) int32
 	contextWakeFd          func(context int32, out *int32) int32
@@ -53,6 +57,8 @@ var api struct {
 	contextLogits          func(context int32, logits unsafe.Pointer, capacity uintptr, count *uintptr) int32
 	contextStats           func(context int32, stats unsafe.Pointer) int32
 	contextChat            func(context int32, messagesJSON unsafe.Pointer, length uintptr, params unsafe.Pointer, optionsJSON unsafe.Pointer, onEvent uintptr, userData uintptr, stats unsafe.Pointer) int32
+	contextChatAsync       func(context int32, messagesJSON unsafe.Pointer, length uintptr, params unsafe.Pointer, optionsJSON unsafe.Pointer) int32
+	contextNextEvent       func(context int32, event unsafe.Pointer) int32
 	embedParamsInit        func(params unsafe.Pointer, size uintptr)
 	modelEmbed             func(model int32, texts unsafe.Pointer, count uintptr, params unsafe.Pointer, out unsafe.Pointer, capacity uintptr, dims *uintptr) int32
 	rankParamsInit         func(params unsafe.Pointer, size uintptr)
@@ -109,6 +115,9 @@ var symbols = map[string]any{
 	"cow_mlx_memory_trim":               &api.memoryTrim,
 	"cow_mlx_model_params_init":         &api.modelParamsInit,
 	"cow_mlx_model_load":                &api.modelLoad,
+	"cow_mlx_model_load_async":          &api.modelLoadAsync,
+	"cow_mlx_model_poll":                &api.modelPoll,
+	"cow_mlx_model_wake_fd":             &api.modelWakeFd,
 	"cow_mlx_model_free":                &api.modelFree,
 	"cow_mlx_model_inspect":             &api.modelInspect,
 	"cow_mlx_model_info":                &api.modelInfo,
@@ -135,6 +144,7 @@ var symbols = map[string]any{
 	"cow_mlx_context_set_adapter":       &api.contextSetAdapter,
 	"cow_mlx_generation_params_init":    &api.generationParamsInit,
 	"cow_mlx_context_begin":             &api.contextBegin,
+	"cow_mlx_context_begin_async":       &api.contextBeginAsync,
 	"cow_mlx_context_next":              &api.contextNext,
 	"cow_mlx_context_poll":              &api.contextPoll,
 	"cow_mlx_context_wake_fd":           &api.contextWakeFd,
@@ -144,6 +154,8 @@ var symbols = map[string]any{
 	"cow_mlx_context_logits":            &api.contextLogits,
 	"cow_mlx_context_stats":             &api.contextStats,
 	"cow_mlx_context_chat":              &api.contextChat,
+	"cow_mlx_context_chat_async":        &api.contextChatAsync,
+	"cow_mlx_context_next_event":        &api.contextNextEvent,
 	"cow_mlx_embed_params_init":         &api.embedParamsInit,
 	"cow_mlx_model_embed":               &api.modelEmbed,
 	"cow_mlx_rank_params_init":          &api.rankParamsInit,

@@ -35,6 +35,7 @@ include "arrays.pxi"
 include "programs.pxi"
 include "call_arguments.pxi"
 include "outcomes.pxi"
+include "outlets.pxi"
 include "blas.pxi"
 include "python.pxi"
 include "forked.pxi"
@@ -195,7 +196,14 @@ cdef ensure_engine():
             raise failures.of_import(error, "mlx and mlx-lm") from error
         note_kept_types()
         engine = Engine(
-            cancel_epoch, open_handle, close_handle, blas, problem, libpython(), HostArrays()
+            cancel_epoch,
+            open_handle,
+            close_handle,
+            blas,
+            problem,
+            libpython(),
+            HostArrays(),
+            HostOutlets(),
         )
 
 

@@ -806,6 +806,18 @@ cdef extern from "bridge.h" nogil:
         cbool given
         cow_mlx_array* arrays
 
+    ctypedef struct cow_offer:
+        cow_mlx_status status
+        cbool is_end
+        cbool counts
+        int32_t event_kind
+        int32_t token
+        float logprob
+        int32_t finish
+        const char* text
+        size_t length
+        const char* name
+
     ctypedef struct cow_callbacks:
         cow_mlx_progress_fn progress
         void* progress_data
@@ -836,7 +848,9 @@ cdef extern from "bridge.h" nogil:
         cow_mlx_context context
         cow_mlx_program program
         cow_mlx_training training
+        cow_mlx_model model
         uint32_t cancel_epoch
+        uint32_t round
         cow_deliver_fn deliver
         cow_callbacks callbacks
         cow_mlx_status status
@@ -850,6 +864,7 @@ cdef extern from "bridge.h" nogil:
         cbool refused
         cbool done
         void* waiter
+        void (*release)(cow_request*) noexcept nogil
 
     ctypedef struct cow_array_parts:
         int32_t dtype
@@ -866,10 +881,17 @@ cdef extern from "bridge.h" nogil:
         cbool (*refused)(cow_request*) noexcept nogil
         uint32_t (*cancel_epoch)(int32_t handle) noexcept nogil
         int32_t (*open_handle)(cow_kind) noexcept nogil
-        void (*close_handle)(int32_t) noexcept nogil
+        cbool (*close_handle)(int32_t) noexcept nogil
         cbool (*can_start_threads)(int count) noexcept nogil
         cbool (*can_map)(size_t size) noexcept nogil
         void (*give_back)() noexcept nogil
+        uint32_t (*outlets_begin)(
+            int32_t handle, uint32_t round, uint32_t epoch) noexcept nogil
+        void (*outlets_clear)(int32_t handle) noexcept nogil
+        int (*outlets_watch)(int32_t handle) noexcept nogil
+        cbool (*outlets_offer)(
+            int32_t handle, uint32_t round, const cow_offer* offer) noexcept nogil
+        size_t (*outlets_taken)(int32_t handle, cbool back) noexcept nogil
         void (*arrays_start)(cbool has_float64) noexcept nogil
         void (*arrays_stop)() noexcept nogil
         size_t (*arrays_count)() noexcept nogil

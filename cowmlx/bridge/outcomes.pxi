@@ -54,9 +54,9 @@ cdef void fail(cow_request* r, object error) noexcept:
     end(r, status)
 
 
-cdef int tell(cow_request* r, object error) except? -1:
-    """Write the message and the details of an error; returns its status."""
-    cdef str operation = (<bytes> r.operation).decode()
+cdef tuple spelled(str operation, object error):
+    """The status, the message and the details (both as UTF-8) of an error, the reason, the details.
+    """
     cdef int status = COW_MLX_EINTERNAL
     cdef bytes text
     try:
@@ -76,6 +76,14 @@ cdef int tell(cow_request* r, object error) except? -1:
         known, details = failure_details.encode(operation, reason, details, COW_DETAILS_SIZE - 1)
     except BaseException:  # a value has no text
         known, details = failure_details.encode(operation, reason, {}, COW_DETAILS_SIZE - 1)
+    return status, text, known, reason, details
+
+
+cdef int tell(cow_request* r, object error) except? -1:
+    """Write the message and the details of an error; returns its status."""
+    cdef bytes text
+    cdef bytes known
+    status, text, known, reason, details = spelled((<bytes> r.operation).decode(), error)
     memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
     memcpy(r.details, PyBytes_AS_STRING(known), len(known) + 1)
     try:
@@ -117,12 +125,16 @@ cdef class HostCall:
 
     cdef cow_request* r  # NULL once it has ended
     cdef readonly uint32_t cancel_epoch
+    cdef readonly uint32_t round
+    cdef readonly int32_t reserved
 
     @staticmethod
     cdef HostCall keep(cow_request* r):
         cdef HostCall call = HostCall.__new__(HostCall)
         call.r = r
         call.cancel_epoch = r.cancel_epoch
+        call.round = r.round
+        call.reserved = r.model
         return call
 
     cdef cow_request* give_up_request(self):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cowmlx.generation.context_params import ContextParams
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.generation import Constrains
+    from cowmlx.generation.outlet import Outlet
     from cowmlx.generation.waiters import Waiter
-    from cowmlx.generation.wake import WakeDescriptor
     from cowmlx.models.model import Model
 
     class Places(Protocol):
@@ -56,6 +56,7 @@ class Context:
         places: where it works.
         cancel_epoch: how often it has been cancelled.
         prefixes: what the model's contexts share.
+        outlet: where its host takes pieces without waiting.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Context:
         places: Places,
         cancel_epoch: Callable[[], int],
         prefixes: SharedPrefixes,
+        outlet: Outlet,
     ) -> None:
         self.base = model
         self.model = model  # the base, or that with an adapter
@@ -74,6 +76,7 @@ class Context:
         self._places = places
         self._stream: mx.Stream | None = None  # while it has work
         self.prefixes = prefixes
+        self.outlet = outlet
         self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
         self.cancel_epoch = cancel_epoch
@@ -84,7 +87,6 @@ class Context:
         # Why it is never batched, or None; a lane may find out later.
         self.alone: str | None = "solo" if params.solo else None
         self.wanted = False  # a piece shall be there before anybody asks for it
-        self._wake: WakeDescriptor | None = None
         self._waiter: Waiter | None = None
         self._occupied = False
         self._refilling = False
@@ -139,6 +141,7 @@ class Context:
 
     def settle(self) -> None:
         """Give the stream back if no work is left, and nothing that still has to compute on it."""
+        self._show()
         stream = self._stream
         if stream is None or self._occupied or not self.finished:
             return
@@ -294,6 +297,7 @@ class Context:
     def end_generation(self, discard: bool = False) -> None:
         """Cancel what is under way; with ``discard``, pieces that wait are lost too."""
         if self.generation is not None:
+            self.outlet.take_back(self.generation)
             if discard:
                 self.generation.forget()
             else:
@@ -354,19 +358,20 @@ class Context:
 
     def wake_fd(self) -> int:
         """Return a descriptor that is readable while there is something to take."""
-        if self._wake is None:
-            from cowmlx.generation.wake import WakeDescriptor  # late: few hosts have event loops
+        fd = self.outlet.watch(self.generation)
+        self._show()
+        return fd
 
-            self._wake = WakeDescriptor()
-            self._show_wake()
-        return self._wake.fd()
+    def note_taken(self) -> None:
+        """Find out what the host has taken without a call that came here."""
+        if self.generation is not None:
+            self.outlet.note_taken(self.generation)
 
-    def _show_wake(self, ready: bool | None = None) -> None:
-        if self._wake is not None:
-            generation = self.generation
-            if ready is None:
-                ready = generation is not None and bool(generation.outbox or generation.ended)
-            self._wake.show(ready)
+    def _show(self) -> None:
+        """Let the host take what there is, unless a call takes it."""
+        takes = self._waiter is not None and self._waiter.takes
+        if self.generation is not None and not self._refilling and not takes:
+            self.outlet.show(self.generation)
 
     def wait(self, waiter: Waiter) -> None:
         """Let a call wait here. It is served at once if it can be."""
@@ -442,12 +447,14 @@ class Context:
         generation = self.generation
         if generation is None or self.alone is not None or not generation.decoding:
             return False
+        self.outlet.note_taken(generation)
         hungry = self._waiter is not None and self._waiter.hungry(generation)
         return hungry or generation.has_room(ahead)
 
     def fail(self, error: BaseException) -> None:
         """End the generation with an error, and nothing else."""
         if self.generation is not None:
+            self.outlet.take_back(self.generation)
             self.generation.fail(error)
 
     @property
@@ -463,7 +470,7 @@ class Context:
         self.wanted = False
         self.sequence.reset()
         self._draft = None
-        self._show_wake()
+        self.outlet.clear()
         self._shelved = None, self._reuse, 0
         self.settle()
 
@@ -472,9 +479,6 @@ class Context:
         if self._waiter is not None:
             waiter, self._waiter = self._waiter, None
             waiter.call.fail(error)
-        if self._wake is not None:
-            self._wake.close()
-            self._wake = None
         try:
             self.reset()
         finally:
@@ -503,7 +507,7 @@ class Context:
         if self._waiter is not None:
             if self._waiter.hungry(generation):
                 return True
-        elif (self.wanted or self._wake is not None) and not generation.outbox:
+        elif (self.wanted or self.outlet.is_open) and not generation.outbox:
             return True
         return not generation.prefilling and generation.can_run_ahead
 
@@ -512,24 +516,27 @@ class Context:
         waiter, generation = self._waiter, self.generation
         if generation is None:
             return False
+        self.outlet.note_taken(generation)
         if self.cancel_epoch() != generation.cancel_epoch:
-            generation.cancel()
+            self._break_off(generation, constants.FINISH_CANCELED)
         elif generation.expired:
-            generation.cancel(constants.FINISH_TIMEOUT)
+            self._break_off(generation, constants.FINISH_TIMEOUT)
         if generation.outbox:
             self.wanted = False
-        if self._wake is not None:
-            if waiter is not None and waiter.takes and len(generation.outbox) < 2:
-                self._show_wake(generation.ended)  # what its host looks at when its call has ended
-            served = waiter is not None and waiter.advance(generation)
-            self._show_wake()
-        else:
-            served = waiter is not None and waiter.advance(generation)
-        if served:
-            self._waiter = None
-            if self._refilling:
-                self._end_refill()
-        return served
+        self._show()
+        if waiter is None or not waiter.advance(generation):
+            return False
+        self._waiter = None
+        if self._refilling:
+            self._end_refill()
+        self._show()
+        return True
+
+    def _break_off(self, generation: Generation, finish: int) -> None:
+        """End a generation, once."""
+        if not generation.over and generation.finish != finish:
+            self.outlet.take_back(generation)
+            generation.cancel(finish)
 
     # --------------------------------------------------------------------- Info
 

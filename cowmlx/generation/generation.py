@@ -597,13 +597,14 @@ class Generation:
     def last_piece(self) -> Piece:
         """Return what every call gets once all is delivered."""
         stats = self.stats
+        last = self.outbox[-1] if self.outbox else self.last
         return Piece(
-            self.last.token if self.last is not None else -1,
+            last.token if last is not None else -1,
             b"",
             self.finish,
             True,
             len(self._sequence.tokens),
             stats.generated_tokens,
             stats.generation_seconds,
-            logprob=self.last.logprob if self.last is not None else None,
+            logprob=last.logprob if last is not None else None,
         )

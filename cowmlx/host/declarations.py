@@ -132,6 +132,7 @@ REASONS = {
     "not_running": [],
     "other_parameters": [],
     "context_busy": [],
+    "model_loading": [],
     "training_busy": [],
     "nothing_begun": [],
     "nothing_there": [],
@@ -602,6 +603,28 @@ FUNCTIONS = {
             ("out", POINTER(cow_mlx_model)),
         ),
     ),
+    "cow_mlx_model_load_async": (
+        cow_mlx_status,
+        (
+            ("path", c_char_p),
+            ("params", POINTER(cow_mlx_model_params)),
+            ("out", POINTER(cow_mlx_model)),
+        ),
+    ),
+    "cow_mlx_model_poll": (
+        cow_mlx_status,
+        (
+            ("model", cow_mlx_model),
+            ("timeout_ms", c_uint32),
+        ),
+    ),
+    "cow_mlx_model_wake_fd": (
+        cow_mlx_status,
+        (
+            ("model", cow_mlx_model),
+            ("out", POINTER(c_int32)),
+        ),
+    ),
     "cow_mlx_model_free": (
         cow_mlx_status,
         (("model", cow_mlx_model),),
@@ -801,6 +824,15 @@ FUNCTIONS = {
             ("params", POINTER(cow_mlx_generation_params)),
         ),
     ),
+    "cow_mlx_context_begin_async": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("tokens", POINTER(c_int32)),
+            ("count", c_size_t),
+            ("params", POINTER(cow_mlx_generation_params)),
+        ),
+    ),
     "cow_mlx_context_next": (
         cow_mlx_status,
         (
@@ -878,6 +910,23 @@ FUNCTIONS = {
             ("on_event", cow_mlx_event_fn),
             ("user_data", c_void_p),
             ("stats", POINTER(cow_mlx_stats)),
+        ),
+    ),
+    "cow_mlx_context_chat_async": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("messages_json", c_char_p),
+            ("length", c_size_t),
+            ("params", POINTER(cow_mlx_generation_params)),
+            ("options_json", c_char_p),
+        ),
+    ),
+    "cow_mlx_context_next_event": (
+        cow_mlx_status,
+        (
+            ("context", cow_mlx_context),
+            ("event", POINTER(cow_mlx_event)),
         ),
     ),
     "cow_mlx_embed_params_init": (

@@ -8,6 +8,7 @@ from cowmlx.call import keeps_call
 from cowmlx.errors import Canceled, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context
 from cowmlx.generation.context_params import ContextParams
+from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.waiters import TrimWaiter
 
 TYPE_CHECKING = False
@@ -40,12 +41,14 @@ class Contexts:
         self._adapters = adapters
 
     def get(self, handle: int) -> Context:
-        """Return the context of an open handle.
+        """Return the context of an open handle, which knows what its host has taken.
 
         Raises:
             UnknownHandle: it is none.
         """
-        return self._runtime.handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[return-value]
+        context: Context = self._runtime.handles.get(constants.KIND_CONTEXT, handle)  # type: ignore[assignment]
+        context.note_taken()
+        return context
 
     def idle(self, handle: int) -> Context:
         """Return the context of an open handle, on which no call waits.
@@ -76,7 +79,8 @@ class Contexts:
         def cancel_epoch() -> int:
             return self._runtime.cancel_epoch(handle)
 
-        context = Context(model, params, self._runtime.lanes, cancel_epoch, prefixes)
+        outlet = Outlet(self._runtime.outlets, lambda: handle)
+        context = Context(model, params, self._runtime.lanes, cancel_epoch, prefixes, outlet)
         handle = self._runtime.handles.add(constants.KIND_CONTEXT, context)
         return handle
 

@@ -110,6 +110,7 @@ class Generations:
             )
         draft = self._models.get(params.draft) if params.draft else None
         context.begin(tokens, params, call.cancel_epoch, draft, constraint)
+        context.outlet.begin(call.round, call.cancel_epoch)
         context.failure = None
 
     @keeps_call
@@ -127,6 +128,7 @@ class Generations:
         context = self._contexts.idle(handle)
         if context.generation is None:
             raise BadState("nothing to generate; call context_begin first", reason="nothing_begun")
+        context.outlet.take_back(context.generation)
         context.wait(NextWaiter(call))
 
     def context_logprobs(self, handle: int) -> tuple[list[int], list[float]]:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 0.002  # for machines, at most, before requests of hosts are looked for
 
 
+class ModelToCome:
+    """What a handle stands for until its model is loaded."""
+
+
 class Loading(SteppedCall):
     """Runs a loader, one weight group a turn, and tells its host how far it is.
 
@@ -30,6 +34,7 @@ class Loading(SteppedCall):
         stream: to compute on.
         on_end: told of the end, before the call is.
         open_model: returns a handle.
+        subject: what stands for the model until it is there.
     """
 
     def __init__(
@@ -39,8 +44,9 @@ class Loading(SteppedCall):
         stream: mx.Stream,
         on_end: Callable[[], object],
         open_model: Callable[[Model], int],
+        subject: object = None,
     ) -> None:
-        super().__init__(call, loader, stream)
+        super().__init__(call, loader, stream, subject)
         self._wait: Callable[[float], object] | None = None
         self._on_end = on_end
         self._open_model = open_model

@@ -14,10 +14,10 @@ from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
-from cowmlx.errors import Canceled, InvalidArgument, OutOfRange
+from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
 from cowmlx.generation.batched import note_why_not
 from cowmlx.services.conversations import read_conversation
-from cowmlx.services.loading import Inspecting, Loading
+from cowmlx.services.loading import Inspecting, Loading, ModelToCome
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,8 +58,15 @@ class Models:
 
         Raises:
             UnknownHandle: it is none.
+            BadState: it is still being loaded.
         """
-        return self._runtime.handles.get(constants.KIND_MODEL, handle)  # type: ignore[return-value]
+        model: Model | ModelToCome = self._runtime.handles.get(constants.KIND_MODEL, handle)  # type: ignore[assignment]
+        if isinstance(model, ModelToCome):
+            raise BadState(
+                f"model {handle} is still being loaded; model_poll tells when it is there",
+                reason="model_loading",
+            )
+        return model
 
     def prefixes(self, model: Model) -> SharedPrefixes:
         """Return the processed prompts that a model's contexts share."""
@@ -90,14 +97,23 @@ class Models:
             trust_remote_code=params["trust_remote_code"],
             activations=activations,
         )
-        streams = self._runtime.streams
+        streams, handles = self._runtime.streams, self._runtime.handles
         stream = streams.take()
+        to_come = ModelToCome()
 
         def open_model(model: Model) -> int:
             self._prefixes[model] = SharedPrefixes(params["prefix_cache_bytes"])
-            return self._runtime.handles.add(constants.KIND_MODEL, model)
+            if call.reserved:
+                return handles.put(constants.KIND_MODEL, call.reserved, model)
+            return handles.add(constants.KIND_MODEL, model)
 
-        loading = Loading(call, loader, stream, lambda: streams.give_back(stream), open_model)
+        def end() -> None:
+            streams.give_back(stream)
+            handles.give_up(constants.KIND_MODEL, call.reserved)
+
+        loading = Loading(call, loader, stream, end, open_model, to_come)
+        if call.reserved:
+            handles.put(constants.KIND_MODEL, call.reserved, to_come)
         self._runtime.scheduler.add(loading)
 
     def _on_machines(self, path: str, params: dict[str, Any]) -> Generator[Any, None, Model] | None:
@@ -129,8 +145,8 @@ class Models:
 
     def model_free(self, handle: int) -> None:
         """Close a model's handle; its contexts keep the model."""
-        model = self._runtime.handles.remove(constants.KIND_MODEL, handle)
-        self._runtime.abandon(Canceled("the model was freed", reason="freed"), model)
+        freed = Canceled("the model was freed", reason="freed")
+        self._runtime.abandon(freed, self._runtime.handles.remove(constants.KIND_MODEL, handle))
         _forget_angles()
 
     @keeps_call

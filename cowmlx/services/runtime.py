@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import ArrayTable
+    from cowmlx.generation.outlet import Outlets
 
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
 
@@ -37,6 +38,7 @@ class Runtime:
         blas_problem: why it is not the optimised one, if that was wanted.
         libpython: the file that holds the interpreter's code, if it is known.
         arrays: the open arrays.
+        outlets: where hosts take what contexts generate.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class Runtime:
         blas_problem: str | None,
         libpython: str | None,
         arrays: ArrayTable,
+        outlets: Outlets,
     ) -> None:
         self.cancel_epoch = cancel_epoch
+        self.outlets = outlets
         self.arrays = arrays
         self.handles = HandleTable(open_handle, close_handle)
         self.scheduler = Scheduler()

@@ -6,7 +6,7 @@
 #include "arguments.h"
 
 /* Of this file, arguments.h and bridge.h; compared at start. */
-#define COW_BRIDGE_ABI 1752652034
+#define COW_BRIDGE_ABI 582012356
 
 /* One operation per call that reaches the dispatch thread. */
 typedef enum cow_op {

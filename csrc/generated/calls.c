@@ -51,19 +51,6 @@ cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* 
   return CALL(r);
 }
 
-cow_mlx_status cow_mlx_model_free(cow_mlx_model model) {
-  BEGIN_CALL;
-  cow_model_free_args args = {
-      .model = model,
-  };
-  cow_request r = {
-      .op = COW_OP_MODEL_FREE,
-      .deliver = cow_deliver,
-      .args = &args,
-  };
-  return CALL(r);
-}
-
 cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bits, char* buffer, size_t capacity, size_t* length) {
   BEGIN_CALL;
   REQUIRE(path);
@@ -440,59 +427,6 @@ cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tok
       .args = &args,
       .context = context,
       .callbacks = {.prompt = effective.prompt_progress, .prompt_data = effective.user_data},
-  };
-  return CALL(r);
-}
-
-cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t capacity, size_t* length, cow_mlx_piece* piece) {
-  BEGIN_CALL;
-  REQUIRE_BUFFER(text, capacity);
-  REQUIRE(length);
-  if (piece) TRY(cow_params_check_out(OPERATION, "piece", piece));
-  cow_mlx_piece result = {.struct_size = sizeof result};
-  cow_context_next_args args = {
-      .context = context,
-      .text = {text, capacity, length},
-      .piece = &result,
-  };
-  cow_request r = {
-      .op = COW_OP_CONTEXT_NEXT,
-      .deliver = cow_deliver,
-      .args = &args,
-      .context = context,
-  };
-  cow_mlx_status status = CALL(r);
-  if (piece && status >= COW_MLX_OK) cow_params_write(piece, &result, sizeof result);
-  return status;
-}
-
-cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms) {
-  BEGIN_CALL;
-  cow_context_poll_args args = {
-      .context = context,
-      .timeout_ms = timeout_ms,
-  };
-  cow_request r = {
-      .op = COW_OP_CONTEXT_POLL,
-      .deliver = cow_deliver,
-      .args = &args,
-      .context = context,
-  };
-  return CALL(r);
-}
-
-cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out) {
-  BEGIN_CALL;
-  REQUIRE(out);
-  cow_context_wake_fd_args args = {
-      .context = context,
-      .out = out,
-  };
-  cow_request r = {
-      .op = COW_OP_CONTEXT_WAKE_FD,
-      .deliver = cow_deliver,
-      .args = &args,
-      .context = context,
   };
   return CALL(r);
 }

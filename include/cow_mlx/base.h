@@ -64,6 +64,7 @@ extern "C" {
   X(not_running, "", "the runtime is not running")                                             \
   X(other_parameters, "", "the runtime runs with other parameters")                            \
   X(context_busy, "", "another call is running on the context")                                \
+  X(model_loading, "", "the model is still being loaded")                                      \
   X(training_busy, "", "another call is running on the training")                              \
   X(nothing_begun, "", "nothing has begun on the context")                                     \
   X(nothing_there, "", "there is none yet, or no more; the message says of what")              \

@@ -19,7 +19,8 @@ enum {
   COW_MLX_EVENT_END = 4        /**< the last event */
 };
 
-/** What a chat gives. Valid during the callback; new members come at the end. */
+/** What a chat gives. Texts are valid during the callback, or until the next event is taken; new
+ *  members come at the end. For cow_mlx_context_next_event() the host sets struct_size. */
 typedef struct cow_mlx_event {
   size_t struct_size;
   int32_t kind;     /**< one of COW_MLX_EVENT_ */
@@ -78,6 +79,46 @@ COW_MLX_API cow_mlx_status cow_mlx_context_chat(cow_mlx_context context, const c
                                                 const cow_mlx_generation_params* params,
                                                 const char* options_json, cow_mlx_event_fn on_event,
                                                 void* user_data, cow_mlx_stats* stats);
+
+/**
+ * The same without waiting: cow_mlx_context_next_event() takes the events.
+ *
+ * Returns at once, whatever else runs; cow_mlx_context_poll(), or the descriptor of
+ * cow_mlx_context_wake_fd(), tells when there is an event. Otherwise as
+ * cow_mlx_context_begin_async(): the context is busy until the chat has ended, what fails is told
+ * by next_event, and cow_mlx_context_cancel() ends it. Up to 64 events lie ready; then the
+ * generation waits for its host.
+ *
+ * @param messages_json  the whole conversation; copied, as are options_json, params and all that
+ *                       they point to
+ * @param length         bytes of messages_json, or COW_MLX_NUL
+ * @param params         NULL for the defaults
+ * @param options_json   NULL, or as for cow_mlx_model_chat_prompt()
+ * @retval COW_MLX_ESTATE  the last call on the context that returned at once has not ended; it goes
+ *                         on. Of other calls that run there, next_event tells
+ * @retval COW_MLX_ENOMEM  also: there is no memory for the copies
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_chat_async(cow_mlx_context context,
+                                                      const char* messages_json, size_t length,
+                                                      const cow_mlx_generation_params* params,
+                                                      const char* options_json);
+
+/**
+ * Take one event of a cow_mlx_context_chat_async(), the first that was not taken; waits for it if
+ * there is none.
+ *
+ * @param event  receives the event. Its texts are valid until the next event is taken, another call
+ *               begins on the context, or the context is freed
+ * @retval COW_MLX_OK         one event
+ * @retval COW_MLX_DONE       the last one, COW_MLX_EVENT_END; so does every further call until the
+ *                            next chat
+ * @retval COW_MLX_ESTATE     no chat has begun
+ * @retval COW_MLX_ECANCELED  the chat was cancelled, or the context freed meanwhile
+ *
+ * Otherwise as cow_mlx_context_chat(): a chat that has failed says so until the next one begins.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_next_event(cow_mlx_context context,
+                                                      cow_mlx_event* event);
 
 #ifdef __cplusplus
 }

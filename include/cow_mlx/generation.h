@@ -168,6 +168,31 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
                                                  const cow_mlx_generation_params* params);
 
 /**
+ * The same without waiting: the prompt is processed while the host does other things.
+ *
+ * Returns at once, whatever else runs. cow_mlx_context_poll(), or the descriptor of
+ * cow_mlx_context_wake_fd(), tells when cow_mlx_context_next() has the first piece; or
+ * the failure, which next returns until the next begin, with the statuses of
+ * cow_mlx_context_begin() and the message of this call. prompt_progress is called by
+ * the polls, and by a next that waits, on their thread, with how far it is by then.
+ *
+ * Until then the context is busy: calls that would change it are COW_MLX_ESTATE.
+ * cow_mlx_context_cancel() ends it, and next says COW_MLX_ECANCELED; freeing the
+ * context ends it, too. From then on pieces are computed ahead, and poll and next do
+ * not wait for the work of others.
+ *
+ * @param tokens  the whole sequence so far; copied, as are params and all that they point to
+ * @param count   at least 1
+ * @param params  NULL for the defaults
+ * @retval COW_MLX_ESTATE  the last call on the context that returned at once has not ended; it goes
+ *                         on. Of other calls that run there, next tells
+ * @retval COW_MLX_ENOMEM  also: there is no memory for the copies
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_begin_async(cow_mlx_context context,
+                                                       const int32_t* tokens, size_t count,
+                                                       const cow_mlx_generation_params* params);
+
+/**
  * Generate one token.
  *
  * Blocks until the scheduler has stepped this context. Contexts that generate
@@ -189,7 +214,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
  * @retval COW_MLX_DONE     the generation has ended, *length is 0 and *piece tells
  *                          why; so does every further call until the next begin
  * @retval COW_MLX_EBUFFER  too small: nothing was consumed, call again
- * @retval COW_MLX_ESTATE   nothing has begun, or another call is running
+ * @retval COW_MLX_ESTATE   nothing has begun, or another call is running, or what has begun is a
+ *                          cow_mlx_context_chat_async()
  * @retval COW_MLX_EINVAL   also: the grammar became too complex here. The generation has ended,
  *                          and the context holds nothing
  */
@@ -198,10 +224,13 @@ COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* t
                                                 cow_mlx_piece* piece);
 
 /**
- * Wait until cow_mlx_context_next() would not block: a piece is there, or none will come.
+ * Wait until cow_mlx_context_next(), or next_event, would not block: a piece is there, or an event,
+ * or a failure, or none will come.
  *
- * The piece is computed meanwhile, and also after the time is over; so one thread can
- * look after many contexts, with timeouts of 0.
+ * It is computed meanwhile, and also after the time is over; so one thread can look after
+ * many contexts, with timeouts of 0. After a call that returned at once, and on a context
+ * with a descriptor, such a poll waits for nothing, and neither does the next behind it:
+ * what there is lies ready.
  *
  * @param timeout_ms  milliseconds to wait at most; UINT32_MAX: as long as it takes
  * @retval COW_MLX_ETIMEDOUT  not yet
@@ -211,12 +240,16 @@ COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* t
 COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms);
 
 /**
- * A file descriptor that is readable while cow_mlx_context_next() would not block, for the
- * select, poll, epoll, kqueue or run loop of an application.
+ * A file descriptor that is readable while cow_mlx_context_next() or next_event would not block,
+ * for the select, poll, epoll, kqueue or run loop of an application.
  *
  * From then on a piece is always computed ahead. The descriptor belongs to the context, which
  * closes it when it is freed: only wait for it, do not read or close it. (What a host reads
  * there comes back with its next call; one that closed it is given another by this function.)
+ *
+ * With a prompt_progress of a call that returned at once it is readable also while there is
+ * progress to tell: so ask cow_mlx_context_poll() with a timeout of 0, which tells it, and
+ * take what there is only if that says so.
  *
  * @param out  receives the descriptor, the same one every time
  * @retval COW_MLX_EIO  the process has too many open files
@@ -246,9 +279,9 @@ COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, con
  * End what the context is doing, within one step or prompt chunk. Never blocks.
  * Chunks of a prompt are made so that each takes about a tenth of a second.
  *
- * A begin or generate that runs returns COW_MLX_ECANCELED; next returns
- * COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A context that does nothing is left
- * as it is. The context stays usable.
+ * A begin, generate or chat that runs returns COW_MLX_ECANCELED, or, if it has returned at
+ * once, next or next_event does; else next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A
+ * context that does nothing is left as it is. The context stays usable.
  *
  * Async-signal-safe: it may be called in a signal handler, whatever its thread was doing.
  * For that it leaves errno and the thread's error message alone, also where it fails.

@@ -100,7 +100,51 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
 COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* params,
                                               cow_mlx_model* out);
 
-/** Free the handle. The weights live until the model's last context is freed. */
+/**
+ * The same without waiting: the handle is there at once, and the model when cow_mlx_model_poll()
+ * says so.
+ *
+ * Returns at once, whatever else runs. Until the model is there, calls on it are COW_MLX_ESTATE,
+ * but for poll, wake_fd and free. A load that has failed keeps its handle, which poll asks for the
+ * failure, until it is freed. progress is called by the polls, on their thread, with how far it is
+ * by then; false cancels. The load does not wait for it.
+ *
+ * @param path    copied, as are params and all that they point to
+ * @param params  NULL for the defaults
+ * @param out     receives the handle
+ * @retval COW_MLX_ENOMEM  there is no memory for the copies, or no handle
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_load_async(const char* path,
+                                                    const cow_mlx_model_params* params,
+                                                    cow_mlx_model* out);
+
+/**
+ * Wait until a model is loaded, or has failed to.
+ *
+ * With a timeout of 0 it waits for nothing. Calls the progress of cow_mlx_model_load_async().
+ *
+ * @param timeout_ms  milliseconds to wait at most; UINT32_MAX: as long as it takes
+ * @retval COW_MLX_OK         it is loaded
+ * @retval COW_MLX_ETIMEDOUT  not yet
+ * @retval COW_MLX_ECANCELED  also: the model was freed meanwhile
+ *
+ * Otherwise as cow_mlx_model_load(), with the message of its own call: every time it is asked.
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t timeout_ms);
+
+/**
+ * A file descriptor that is readable once a model is loaded, or has failed to; and, if there is a
+ * progress callback, while there is progress to tell, which cow_mlx_model_poll() with a timeout of
+ * 0 does. Otherwise as cow_mlx_context_wake_fd(): only wait for it.
+ *
+ * @param out  receives the descriptor, the same one every time; the model closes it when it is
+ * freed
+ * @retval COW_MLX_EIO  the process has too many open files
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out);
+
+/** Free the handle. The weights live until the model's last context is freed; a load that runs is
+ *  cancelled. */
 COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
 
 /**

@@ -71,6 +71,8 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
         if "adapter" in names:
             adapters.append(lib.load_adapter(calf, paths["cow_mlx_adapter_load"]))
             handles["adapter"] = adapters[-1]
+        if function == "cow_mlx_context_next_event":
+            Call(lib, "cow_mlx_context_chat_async", handles)()
         if "arrays" in names:
             handles["array"] = array.value
         if "checkpoint" in names:

@@ -20,6 +20,7 @@ MAY_BE_NULL = {
     ("cow_mlx_context_chat", "options_json"),
     ("cow_mlx_context_chat", "on_event"),
     ("cow_mlx_context_chat", "stats"),
+    ("cow_mlx_context_chat_async", "options_json"),
     ("cow_mlx_array_view", "layout"),
     ("cow_mlx_array_apply", "attributes_json"),
     ("cow_mlx_program_info", "dimensions"),

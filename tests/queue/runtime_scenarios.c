@@ -1,5 +1,7 @@
 /* Threads on the public calls, with the dispatch thread of stub_bootstrap.c. */
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,12 +136,102 @@ static void cancelled_calls(void) {
   EXPECT(cow_mlx_runtime_stop() == COW_MLX_OK);
 }
 
+static bool on_prompt(size_t processed, size_t total, void* user_data) {
+  EXPECT(processed == 3 && total == 3);
+  *(bool*)user_data = true;
+  return true;
+}
+
+static bool is_readable(int fd) {
+  struct pollfd looked = {.fd = fd, .events = POLLIN};
+  return poll(&looked, 1, 0) == 1;
+}
+
+/* Begin at once, and take every piece: by looking often, as its descriptor says, or waiting. */
+static void take_all(cow_mlx_context context, int how) {
+  bool told = false;
+  cow_mlx_generation_params params;
+  cow_mlx_generation_params_init(&params, sizeof params);
+  params.prompt_progress = on_prompt;
+  params.user_data = &told;
+  params.stop = (const char* const[]){"a", "b"};
+  params.stop_count = 2;
+  EXPECT(cow_mlx_context_begin_async(context, prompt, 3, &params) == COW_MLX_OK);
+  int32_t fd = -1;
+  EXPECT(cow_mlx_context_wake_fd(context, &fd) == COW_MLX_OK);
+  int texts = 0;
+  cow_mlx_status status = COW_MLX_OK;
+  while (status == COW_MLX_OK) {
+    char text[8];
+    size_t length;
+    if (how == 0) {
+      while (cow_mlx_context_poll(context, 0) == COW_MLX_ETIMEDOUT) sched_yield();
+    } else if (how == 1) {
+      struct pollfd waited = {.fd = fd, .events = POLLIN};
+      EXPECT(poll(&waited, 1, -1) == 1);
+      if (cow_mlx_context_poll(context, 0) == COW_MLX_ETIMEDOUT) continue;
+    }
+    status = cow_mlx_context_next(context, text, sizeof text, &length, NULL);
+    texts += status == COW_MLX_OK && length == 4;
+  }
+  EXPECT(status == COW_MLX_DONE && texts == 5 && told && is_readable(fd));
+}
+
+static void* begin_at_once(void* unused) {
+  for (int round = 0; round < ROUNDS; round++) {
+    cow_mlx_context context;
+    EXPECT(cow_mlx_context_create(1, NULL, &context) == COW_MLX_OK);
+    for (int how = 0; how < 3; how++) take_all(context, how);
+    if (round % 2) { /* freed in whatever state it is */
+      EXPECT(cow_mlx_context_begin_async(context, prompt, 3, NULL) == COW_MLX_OK);
+    }
+    EXPECT(cow_mlx_context_free(context) == COW_MLX_OK);
+    EXPECT(cow_mlx_context_begin_async(context, prompt, 3, NULL) == COW_MLX_EHANDLE);
+  }
+  return unused;
+}
+
+/* It looks at nothing that others have. */
+static void* wait_for_end(void* data) {
+  size_t length;
+  cow_mlx_status status = COW_MLX_OK;
+  while (status == COW_MLX_OK) {
+    char text[8];
+    status = cow_mlx_context_next(*(cow_mlx_context*)data, text, sizeof text, &length, NULL);
+  }
+  EXPECT(status == COW_MLX_DONE || status == COW_MLX_ECANCELED || status == COW_MLX_ESTATE);
+  return NULL;
+}
+
+/* The runtime stops while others wait. */
+static void stop_below(void) {
+  for (int round = 0; round < ROUNDS; round++) {
+    pthread_t thread;
+    cow_mlx_context context;
+    EXPECT(cow_mlx_runtime_start(NULL) == COW_MLX_OK);
+    EXPECT(cow_mlx_context_create(1, NULL, &context) == COW_MLX_OK);
+    EXPECT(cow_mlx_context_begin_async(context, prompt, 3, NULL) == COW_MLX_OK);
+    EXPECT(pthread_create(&thread, NULL, wait_for_end, &context) == 0);
+    EXPECT(cow_mlx_runtime_stop() == COW_MLX_OK);
+    pthread_join(thread, NULL);
+  }
+}
+
+static void calls_at_once(void) {
+  EXPECT(cow_mlx_runtime_start(NULL) == COW_MLX_OK);
+  each(begin_at_once, THREADS);
+  EXPECT(cow_mlx_runtime_stop() == COW_MLX_OK);
+  stop_below();
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } scenarios[] = {
-      {"storm", storm}, {"interrupted", interrupted_calls}, {"cancelled", cancelled_calls}};
+  } scenarios[] = {{"storm", storm},
+                   {"interrupted", interrupted_calls},
+                   {"cancelled", cancelled_calls},
+                   {"at_once", calls_at_once}};
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
     if (argc == 2 && strcmp(argv[1], scenarios[i].name) == 0) {
       scenarios[i].run();

@@ -10,12 +10,22 @@
 #include "bootstrap.h"
 #include "cancel.h"
 #include "error.h"
+#include "open_handles.h"
+#include "outlets.h"
 #include "queue.h"
 
-enum { MAX_PARKED = 64, FIRST_CONTEXT = 0x20000001 };
+enum { MAX_PARKED = 64, MAX_CONTEXTS = 64, PIECES = 5 };
 
 static cow_request* parked[MAX_PARKED];
-static int32_t next_context = FIRST_CONTEXT;
+
+/* Contexts that were begun by a call that returned at once: each gives some pieces, which it is
+ * offered one after the other, and ends. */
+static struct {
+  int32_t context; /* 0: free */
+  uint32_t round;
+  int left;
+  bool waits; /* for its host to take the last one */
+} begun[MAX_CONTEXTS];
 
 static struct {
   pthread_mutex_t lock;
@@ -57,6 +67,58 @@ static void park(cow_request* request) {
   parked[i] = request;
 }
 
+static void forget_begun(int32_t context) {
+  for (int i = 0; i < MAX_CONTEXTS; i++) {
+    if (begun[i].context == context || !context) begun[i].context = 0;
+  }
+}
+
+/* Of a context that was begun before, the place is used again. */
+static void begin(cow_request* request) {
+  const cow_context_begin_args* args = request->args;
+  int place = 0;
+  for (int i = 0; i < MAX_CONTEXTS; i++) {
+    if (!begun[i].context) place = i;
+  }
+  for (int i = 0; i < MAX_CONTEXTS; i++) {
+    if (begun[i].context == args->context) place = i;
+  }
+  cow_outlets_taken(args->context, true);
+  begun[place].context = args->context;
+  begun[place].round = cow_outlets_begin(args->context, request->round, request->cancel_epoch);
+  begun[place].left = PIECES;
+  begun[place].waits = false;
+  cow_event event = {.kind = COW_EVENT_PROMPT, .processed = args->tokens.count, .total = 3};
+  cow_queue_post(request, &event);
+}
+
+static void close_contexts(void) {
+  for (int i = 0; i < MAX_CONTEXTS; i++) {
+    if (begun[i].context) cow_close_handle(begun[i].context);
+  }
+  forget_begun(0);
+}
+
+static bool offer_pieces(void) {
+  bool offered = false;
+  for (int i = 0; i < MAX_CONTEXTS; i++) {
+    if (!begun[i].context) continue;
+    if (begun[i].waits) begun[i].waits = cow_outlets_taken(begun[i].context, false) == 0;
+    if (begun[i].waits || begun[i].left < 0) continue;
+    bool is_end = begun[i].left-- == 0;
+    cow_offer offer = {.status = is_end ? COW_MLX_DONE : COW_MLX_OK,
+                       .is_end = is_end,
+                       .counts = !is_end,
+                       .finish = is_end ? COW_MLX_FINISH_LENGTH : COW_MLX_FINISH_NONE,
+                       .text = is_end ? "" : "text",
+                       .length = is_end ? 0 : 4};
+    cow_outlets_offer(begun[i].context, begun[i].round, &offer);
+    begun[i].waits = !is_end;
+    offered = true;
+  }
+  return offered;
+}
+
 static void run(cow_request* request) {
   switch (request->op) {
     case COW_OP_RUNTIME_START:
@@ -65,19 +127,23 @@ static void run(cow_request* request) {
     case COW_OP_RUNTIME_STOP:
       cow_queue_close();
       cancel_parked(0);
+      close_contexts();
       log_to(request, "stopped");
       break;
     case COW_OP_CONTEXT_CREATE:
       log_to(request, "opened");
-      *((const cow_context_create_args*)request->args)->out = next_context;
-      cow_cancel_opened(next_context++);
+      *((const cow_context_create_args*)request->args)->out = cow_open_handle(COW_KIND_CONTEXT);
       break;
     case COW_OP_CONTEXT_FREE: {
       int32_t context = ((const cow_context_free_args*)request->args)->context;
-      cow_cancel_closed(context);
+      cow_close_handle(context);
+      forget_begun(context);
       cancel_parked(context);
       break;
     }
+    case COW_OP_CONTEXT_BEGIN:
+      begin(request);
+      break;
     case COW_OP_CONTEXT_GENERATE:
       park(request);
       return;
@@ -91,7 +157,7 @@ static void run(cow_request* request) {
 }
 
 static bool step(void) {
-  bool worked = false;
+  bool worked = offer_pieces();
   for (int i = 0; i < MAX_PARKED; i++) {
     cow_request* request = parked[i];
     if (!request) continue;

@@ -11,9 +11,8 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 SOURCES = [HERE / "stub.c", HERE / "scenarios.c"]
-SOURCES += [
-    CSRC / f"{part}.c" for part in ("cancel", "details", "error", "sleeper", "wake_semaphore")
-]
+PARTS = ("cancel", "deliver", "details", "error", "handles", "open_handles", "outlets", "sleeper")
+SOURCES += [CSRC / f"{part}.c" for part in (*PARTS, "wake_fd", "wake_semaphore")]
 SCENARIOS = ["many", "refuse", "nest", "end", "order", "close", "cancel"]
 
 

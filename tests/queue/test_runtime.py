@@ -12,17 +12,25 @@ from support.sanitizers import SANITIZERS, build
 HERE = Path(__file__).parent
 PARTS = [
     "generated/calls",
+    "async_calls",
     "cancel",
     "cancel_call",
     "checks",
+    "generated/copies",
     "generated/defaults",
     "deliver",
+    "detached",
     "details",
     "error",
+    "handles",
+    "open_handles",
+    "outlets",
     "params",
     "queue",
     "runtime",
     "sleeper",
+    "taking_calls",
+    "wake_fd",
     "wake_semaphore",
 ]
 SOURCES = [HERE / "stub_bootstrap.c", HERE / "runtime_scenarios.c"]
@@ -35,7 +43,7 @@ def program(request, tmp_path_factory) -> list[str]:
     return build(SOURCES, tmp_path_factory.mktemp("runtime") / "scenarios", request.param)
 
 
-@pytest.mark.parametrize("scenario", ["storm", "interrupted", "cancelled"])
+@pytest.mark.parametrize("scenario", ["storm", "interrupted", "cancelled", "at_once"])
 def test_scenario_is_clean(program, scenario):
     done = run([*program, scenario])
     assert (done.returncode, done.stderr) == (0, "")

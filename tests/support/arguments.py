@@ -87,6 +87,7 @@ UNDO = {
     "cow_mlx_runtime_start": "cow_mlx_runtime_stop",
     "cow_mlx_init": "cow_mlx_shutdown",
     "cow_mlx_model_load": "cow_mlx_model_free",
+    "cow_mlx_model_load_async": "cow_mlx_model_free",
     "cow_mlx_load_model": "cow_mlx_free_model",
     "cow_mlx_context_create": "cow_mlx_context_free",
     "cow_mlx_context_fork": "cow_mlx_context_free",
@@ -102,6 +103,10 @@ UNDO = {
     "cow_mlx_training_adapter": "cow_mlx_adapter_free",
     "cow_mlx_training_parameter": "cow_mlx_array_free",
 }
+
+# Calls on a context that go on when they have returned.
+GOES_ON = ("cow_mlx_context_begin_async", "cow_mlx_context_chat_async")
+FOREVER = 2**32 - 1  # milliseconds
 
 # What the open array of the tests is, and a tensor that reads and writes.
 ARRAY_SHAPE = (2, 3)
@@ -188,7 +193,10 @@ class Call:
         return all(untouched(out) for name, out in self.outputs.items() if name not in but)
 
     def undo(self, result: Any) -> None:
-        """Free what a call that went well has made."""
+        """Free what a call that went well has made, or end what goes on."""
+        if self.function in GOES_ON:
+            self.lib.c.cow_mlx_context_cancel(self.handles["context"])
+            self.lib.c.cow_mlx_context_poll(self.handles["context"], FOREVER)
         undo = UNDO.get(self.function)
         if undo:
             made = self.outputs["out"].value if "out" in self.outputs else result

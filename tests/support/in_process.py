@@ -28,6 +28,8 @@ class Call:
     ready = True
     refused = False
     cancel_epoch = 0
+    round = 0
+    reserved = 0
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

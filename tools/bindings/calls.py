@@ -18,11 +18,18 @@ BY_HAND += ("context_cancel", "program_cancel", "training_cancel")
 # They move data on the caller's thread (csrc/array_calls.c).
 BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
 BY_HAND += ("array_from_dlpack", "array_to_dlpack")
+# They return at once, or look at what lies ready (csrc/async_calls.c, csrc/taking_calls.c).
+BY_HAND += ("context_begin_async", "context_chat_async", "model_load_async")
+BY_HAND += ("context_next_event", "model_poll", "model_wake_fd")
+# They take what lies ready first (csrc/taking_calls.c).
+OWN_BODY = ("context_next", "context_poll", "context_wake_fd", "model_free")
 # They move data, too (csrc/program_calls.c, csrc/training_calls.c); the bridge reads their
 # arguments like all others.
-OWN_BODY = ("program_run", "training_step")
+OWN_BODY += ("program_run", "training_step")
 # Calls whose params cannot be NULL: the defaults alone are not enough.
 NEEDING_PARAMS = ("training_fit", "training_evaluate")
+# Params that calls copy which return at once.
+COPIED_PARAMS = ("generation", "model")
 # Their results are consumed, so that a NULL buffer is one that is too small, not a question.
 CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from tools.bindings.calls import OWN_BODY, Call, Field, Role
+from tools.bindings.calls import COPIED_PARAMS, OWN_BODY, Call, Field, Role
 from tools.bindings.header import Type
 
 MEMBERS = {"string": "const char*", "text": "cow_text", "tokens": "cow_tokens"}
@@ -192,6 +192,27 @@ def defaults(params: dict[str, list[Field]], generated: str) -> str:
         lines += [f"  static const {struct} defaults = {{", "      .struct_size = sizeof defaults,"]
         lines += [f"      .{field.name} = {field.default}," for field in fields if field.default]
         lines += ["  };", "  cow_params_init(params, size, &defaults, sizeof defaults);", "}", ""]
+    return "\n".join(lines)
+
+
+def copies(params: dict[str, list[Field]], generated: str) -> str:
+    """The text of copies.c."""
+    lines = [f"/* {generated} */", "/* clang-format off */", '#include "detached.h"', ""]
+    for noun in COPIED_PARAMS:
+        struct = f"cow_mlx_{noun}_params"
+        lines.append(f"void cow_detached_{noun}_params(cow_detached* to, {struct}* params) {{")
+        for field in params[noun]:
+            given = f"params->{field.name}"
+            match field.kind:
+                case "string":
+                    lines.append(f"  {given} = cow_detached_string(to, {given});")
+                case "strings":
+                    copied = f"cow_detached_strings(to, {given}, params->{field.count})"
+                    lines.append(f"  {given} = {copied};")
+                case "values":
+                    size = f"params->{field.count}, sizeof *{given}"
+                    lines.append(f"  {given} = cow_detached_values(to, {given}, {size});")
+        lines += ["}", ""]
     return "\n".join(lines)
 
 

@@ -65,6 +65,7 @@ def generate() -> dict[Path, str]:
         CALL_ARGUMENTS: call_arguments,
         C / "calls.c": emit_calls.bodies(made, calls.params_callbacks(public), from_public),
         C / "defaults.c": emit_calls.defaults(params, from_public),
+        C / "copies.c": emit_calls.copies(params, from_public),
         ROOT / "cowmlx/bridge/call_arguments.pxi": emit_bridge.call_arguments(
             made, params, structs, from_public
         ),

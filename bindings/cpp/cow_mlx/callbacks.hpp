@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "base.hpp"
 
@@ -21,7 +22,7 @@ using PromptFn = std::function<bool(std::size_t processed, std::size_t total)>;
 /** Receives text as it is generated: whole UTF-8 characters. @return false to cancel */
 using TextFn = std::function<bool(std::string_view text)>;
 
-/** What a chat gives. The views are valid during the callback. */
+/** What a chat gives. The views are valid during the callback, or until the next event is taken. */
 struct Event {
   std::int32_t kind;     /**< one of COW_MLX_EVENT_ */
   std::string_view text; /**< the part; of a tool call its arguments, a JSON object */
@@ -34,7 +35,7 @@ using EventFn = std::function<bool(const Event& event)>;
 
 namespace detail {
 
-/* The callbacks of one call, on whose stack this lies: user_data of them all. */
+/* The callbacks of one call: user_data of them all. It lies on the stack of a call that waits. */
 struct Callbacks {
   const ProgressFn* on_progress = nullptr;
   const PromptFn* on_prompt = nullptr;
@@ -54,8 +55,8 @@ struct Callbacks {
     }
   }
 
-  void check(cow_mlx_status status) const {
-    if (thrown) std::rethrow_exception(thrown);
+  void check(cow_mlx_status status) {
+    if (thrown) std::rethrow_exception(std::exchange(thrown, nullptr));
     detail::check(status);
   }
 

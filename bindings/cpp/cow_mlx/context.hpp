@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "adapter.hpp"
@@ -115,14 +117,29 @@ class Context {
     callbacks.check(cow_mlx_context_begin(handle(), tokens.data(), tokens.size(), lowered.get()));
   }
 
-  /** Generate one token. @return false at the end: piece has no text then, and tells why */
-  bool next(Piece& piece) { return detail::next(handle(), piece); }
+  /** The same without waiting; next() takes the pieces, and throws what went wrong. The params'
+   *  prompt_progress is called by poll(). */
+  void begin_async(const Tokens& tokens, const GenerationParams& params = {}) {
+    auto later = std::make_unique<Later>(params);
+    GenerationParams::Lowered lowered(later->params, later->callbacks);
+    detail::check(
+        cow_mlx_context_begin_async(handle(), tokens.data(), tokens.size(), lowered.get()));
+    later_ = std::move(later);
+  }
 
-  /** Wait until next() would not block. @return false if it still would after the time */
+  /** Generate one token. @return false at the end: piece has no text then, and tells why */
+  bool next(Piece& piece) {
+    return rethrowing([&] { return detail::next(handle(), piece); });
+  }
+
+  /** Wait until next(), or next_event(), would not block.
+   *  @return false if it still would after the time */
   bool poll(std::uint32_t timeout_ms = UINT32_MAX) {
-    cow_mlx_status status = cow_mlx_context_poll(handle(), timeout_ms);
-    if (status != COW_MLX_ETIMEDOUT) detail::check(status);
-    return status == COW_MLX_OK;
+    return rethrowing([&] {
+      cow_mlx_status status = cow_mlx_context_poll(handle(), timeout_ms);
+      if (status != COW_MLX_ETIMEDOUT) detail::check(status);
+      return status == COW_MLX_OK;
+    });
   }
 
   /** A file descriptor that is readable while next() would not block. */
@@ -167,6 +184,35 @@ class Context {
   Stats chat(const std::vector<Message>& messages, const EventFn& on_event,
              const GenerationParams& params = {}, const std::string& options_json = {}) {
     return chat(std::string_view(to_json(messages)), on_event, params, options_json);
+  }
+
+  /** The same without waiting: next_event() takes the events, and throws what went wrong. */
+  void chat_async(std::string_view messages_json, const GenerationParams& params = {},
+                  const std::string& options_json = {}) {
+    auto later = std::make_unique<Later>(params);
+    GenerationParams::Lowered lowered(later->params, later->callbacks);
+    detail::check(cow_mlx_context_chat_async(
+        handle(), messages_json.data(), messages_json.size(), lowered.get(),
+        detail::optional(options_json, "context_chat_async: options_json")));
+    later_ = std::move(later);
+  }
+
+  void chat_async(const std::vector<Message>& messages, const GenerationParams& params = {},
+                  const std::string& options_json = {}) {
+    chat_async(std::string_view(to_json(messages)), params, options_json);
+  }
+
+  /** Take an event of chat_async(); its views are valid until the next one is taken.
+   *  @return false with the last one, which is COW_MLX_EVENT_END */
+  bool next_event(Event& event) {
+    return rethrowing([&] {
+      cow_mlx_event taken = {};
+      taken.struct_size = sizeof taken;
+      const cow_mlx_status status = cow_mlx_context_next_event(handle(), &taken);
+      detail::check(status);
+      event = {taken.kind, {taken.text, taken.length}, taken.name, taken.finish};
+      return status == COW_MLX_OK;
+    });
   }
 
   /** End what the context is doing. Never blocks; for any thread, at any time. */
@@ -214,12 +260,37 @@ class Context {
     return context;
   }
 
+  /* What a call that returned at once goes on to use. */
+  struct Later {
+    explicit Later(const GenerationParams& given) : params(given) {}
+
+    GenerationParams params;
+    detail::Callbacks callbacks;
+  };
+
+  /* A callback has thrown: that says more than the call that it has cancelled. */
+  template <typename Call>
+  bool rethrowing(Call call) {
+    const auto rethrow = [&] {
+      if (later_) later_->callbacks.check(COW_MLX_OK);
+    };
+    try {
+      const bool result = call();
+      rethrow();
+      return result;
+    } catch (const Error&) {
+      rethrow();
+      throw;
+    }
+  }
+
   static Stats sized_stats() {
     Stats stats = {};
     stats.struct_size = sizeof stats;
     return stats;
   }
 
+  std::unique_ptr<Later> later_;
   detail::Handle<cow_mlx_context_free> handle_;
 };
 

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base.hpp"
@@ -90,7 +92,34 @@ class Model {
   explicit Model(const std::string& path, const ModelParams& params = {})
       : handle_(load(path, params)) {}
 
+  /** Load without waiting: the model is there when poll() says so, which calls the params'
+   *  progress. Until then, and after a failure, it is of no other use. */
+  static Model load_async(const std::string& path, const ModelParams& params = {}) {
+    auto later = std::make_unique<Later>(params);
+    const cow_mlx_model_params lowered = later->params.lowered(later->callbacks);
+    cow_mlx_model model = 0;
+    detail::check(cow_mlx_model_load_async(detail::c_string(path, "model_load_async: path"),
+                                           &lowered, &model));
+    return Model(model, std::move(later));
+  }
+
   cow_mlx_model handle() const noexcept { return handle_.get(); }
+
+  /** Wait until the model is loaded; throws what went wrong.
+   *  @return false if it is not after the time */
+  bool poll(std::uint32_t timeout_ms = UINT32_MAX) {
+    const cow_mlx_status status = cow_mlx_model_poll(handle(), timeout_ms);
+    if (later_) later_->callbacks.check(COW_MLX_OK);
+    if (status != COW_MLX_ETIMEDOUT) detail::check(status);
+    return status == COW_MLX_OK;
+  }
+
+  /** A file descriptor that is readable once poll() has something to tell. */
+  std::int32_t wake_fd() {
+    std::int32_t descriptor = -1;
+    detail::check(cow_mlx_model_wake_fd(handle(), &descriptor));
+    return descriptor;
+  }
 
   /** Tell what is in a model's folder without loading it, as a JSON object.
    *  @param kv_bits  of a context: 0, 4 or 8 */
@@ -200,6 +229,18 @@ class Model {
     return model;
   }
 
+  /* What a load that returned at once goes on to use. */
+  struct Later {
+    explicit Later(const ModelParams& given) : params(given) {}
+
+    ModelParams params;
+    detail::Callbacks callbacks;
+  };
+
+  Model(cow_mlx_model model, std::unique_ptr<Later> later)
+      : later_(std::move(later)), handle_(model) {}
+
+  std::unique_ptr<Later> later_;
   detail::Handle<cow_mlx_model_free> handle_;
 };
 

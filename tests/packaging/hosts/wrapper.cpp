@@ -112,6 +112,53 @@ static void next_tells_the_end(Host& host) {
   EXPECT(piece.text.empty() && piece.finish == COW_MLX_FINISH_LENGTH);
 }
 
+static void calls_return_at_once(Host& host) {
+  ModelParams loading;
+  std::size_t steps = 0;
+  loading.progress = [&](float, std::string_view) { return ++steps > 0; };
+  Model model = Model::load_async(std::getenv("MODEL"), loading);
+  EXPECT(model.wake_fd() >= 0);
+  while (!model.poll(10)) continue;
+  EXPECT(steps > 0);
+  Context context(model);
+  std::size_t processed = 0;
+  GenerationParams params;
+  params.prompt_progress = [&](std::size_t done, std::size_t) { return (processed = done) > 0; };
+  context.begin_async(host.prompt, params);
+  Context moved = std::move(context); /* what the call goes on to use moves along */
+  params = GenerationParams();
+  while (!moved.poll(0)) continue;
+  EXPECT(processed == host.prompt.size());
+  std::string text;
+  for (Piece piece; moved.next(piece);) text += piece.text;
+  EXPECT(text == host.text(host.context));
+  moved.chat_async({{"user", "What is 3 + 4?"}});
+  std::string said;
+  Event event = {};
+  while (moved.next_event(event)) said += event.text;
+  EXPECT(said == "3 + 4 = 7." && event.finish == COW_MLX_FINISH_STOP);
+}
+
+static void what_fails_later_is_thrown_later(Host& host) {
+  Model nowhere = Model::load_async("/no/such/model");
+  EXPECT(thrown([&] { nowhere.poll(); }) == COW_MLX_ENOENT);
+  Piece piece;
+  host.context.begin_async({});
+  EXPECT(host.context.poll());
+  EXPECT(thrown([&] { host.context.next(piece); }) == COW_MLX_EINVAL);
+  GenerationParams params;
+  params.prompt_progress = [](std::size_t, std::size_t) -> bool { throw 7; };
+  host.context.begin_async(host.prompt, params);
+  int heard = 0;
+  try {
+    while (host.context.next(piece)) continue;
+  } catch (int number) {
+    heard = number;
+  }
+  EXPECT(heard == 7);
+  EXPECT(!host.text(host.context).empty());
+}
+
 static void a_callback_that_throws_cancels_and_is_heard(Host& host) {
   std::size_t calls = 0;
   std::string heard;
@@ -541,6 +588,8 @@ static const struct {
     SCENARIO(a_range_goes_on_after_break),
     SCENARIO(a_range_ends_when_cancelled),
     SCENARIO(next_tells_the_end),
+    SCENARIO(calls_return_at_once),
+    SCENARIO(what_fails_later_is_thrown_later),
     SCENARIO(a_callback_that_throws_cancels_and_is_heard),
     SCENARIO(every_callback_may_throw),
     SCENARIO(a_callback_that_returns_false_cancels),

@@ -386,6 +386,16 @@ functions! {
         params: *const cow_mlx_model_params,
         out: *mut cow_mlx_model,
     ) -> cow_mlx_status;
+    /// The same without waiting.
+    fn cow_mlx_model_load_async(
+        path: *const c_char,
+        params: *const cow_mlx_model_params,
+        out: *mut cow_mlx_model,
+    ) -> cow_mlx_status;
+    /// Wait until a model is loaded, or has failed to.
+    fn cow_mlx_model_poll(model: cow_mlx_model, timeout_ms: u32) -> cow_mlx_status;
+    /// A file descriptor that is readable once a model is loaded, or has failed to.
+    fn cow_mlx_model_wake_fd(model: cow_mlx_model, out: *mut i32) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_model_free(model: cow_mlx_model) -> cow_mlx_status;
     /// Tell what is in a model's folder without loading it, as a JSON object.
@@ -528,6 +538,13 @@ functions! {
         count: usize,
         params: *const cow_mlx_generation_params,
     ) -> cow_mlx_status;
+    /// The same without waiting.
+    fn cow_mlx_context_begin_async(
+        context: cow_mlx_context,
+        tokens: *const i32,
+        count: usize,
+        params: *const cow_mlx_generation_params,
+    ) -> cow_mlx_status;
     /// Generate one token.
     fn cow_mlx_context_next(
         context: cow_mlx_context,
@@ -536,13 +553,13 @@ functions! {
         length: *mut usize,
         piece: *mut cow_mlx_piece,
     ) -> cow_mlx_status;
-    /// Wait until cow_mlx_context_next() would not block.
+    /// Wait until cow_mlx_context_next(), or next_event, would not block.
     fn cow_mlx_context_poll(
         context: cow_mlx_context,
         timeout_ms: u32,
     ) -> cow_mlx_status;
-    /// A file descriptor that is readable while cow_mlx_context_next() would not block, for
-    /// the select, poll, epoll, kqueue or run loop of an application.
+    /// A file descriptor that is readable while cow_mlx_context_next() or next_event would
+    /// not block, for the select, poll, epoll, kqueue or run loop of an application.
     fn cow_mlx_context_wake_fd(context: cow_mlx_context, out: *mut i32) -> cow_mlx_status;
     /// Begin and next to the end in one call.
     fn cow_mlx_context_generate(
@@ -587,6 +604,19 @@ functions! {
         on_event: cow_mlx_event_fn,
         user_data: *mut c_void,
         stats: *mut cow_mlx_stats,
+    ) -> cow_mlx_status;
+    /// The same without waiting.
+    fn cow_mlx_context_chat_async(
+        context: cow_mlx_context,
+        messages_json: *const c_char,
+        length: usize,
+        params: *const cow_mlx_generation_params,
+        options_json: *const c_char,
+    ) -> cow_mlx_status;
+    /// Take one event of a cow_mlx_context_chat_async(), the first that was not taken.
+    fn cow_mlx_context_next_event(
+        context: cow_mlx_context,
+        event: *mut cow_mlx_event,
     ) -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_embed_params_init(params: *mut cow_mlx_embed_params, size: usize);

@@ -64,7 +64,7 @@ pub(crate) fn discard(panic: Payload) {
 ///
 /// # Safety
 /// `text` points to `length` bytes.
-unsafe fn text_of<'a>(text: *const c_char, length: usize) -> std::borrow::Cow<'a, str> {
+pub(crate) unsafe fn text_of<'a>(text: *const c_char, length: usize) -> std::borrow::Cow<'a, str> {
     // SAFETY: the caller's.
     String::from_utf8_lossy(unsafe { slice::from_raw_parts(text.cast(), length) })
 }

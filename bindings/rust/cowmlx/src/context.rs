@@ -11,6 +11,7 @@ use crate::chat::{self, Event};
 use crate::error::{Result, Status, check, opened};
 use crate::generation::{self, Generation, Stats, TokenLogprob};
 use crate::generation_params::GenerationParams;
+use crate::later::{LaterPrompt, milliseconds};
 use crate::model::{Model, Token};
 use crate::owner::Owner;
 use crate::params::params;
@@ -67,6 +68,8 @@ params! {
 pub struct Context<'m> {
     raw: sys::cow_mlx_context,
     model: Owner<'m, Model<'m>>,
+    /// What the last call that returned at once goes on to use.
+    pub(crate) later: Option<LaterPrompt>,
     one_call_at_a_time: PhantomData<Cell<()>>,
 }
 
@@ -93,7 +96,7 @@ impl<'m> Context<'m> {
         // SAFETY: the struct lives until the call returns.
         let status =
             unsafe { sys::cow_mlx_context_create(model.as_raw(), filled.as_ptr(), &mut raw) };
-        opened(status, || Self { raw, model, one_call_at_a_time: PhantomData })
+        opened(status, || Self { raw, model, later: None, one_call_at_a_time: PhantomData })
     }
 
     /// The handle, for calls of [`sys`](crate::sys).
@@ -121,7 +124,7 @@ impl<'m> Context<'m> {
         // SAFETY: writes a handle.
         let status = unsafe { sys::cow_mlx_context_fork(self.raw, &mut raw) };
         let model = self.model.clone();
-        opened(status, || Self { raw, model, one_call_at_a_time: PhantomData })
+        opened(status, || Self { raw, model, later: None, one_call_at_a_time: PhantomData })
     }
 
     /// Forget every token and end the generation; parameters and adapter stay.
@@ -304,12 +307,8 @@ impl<'m> Context<'m> {
     /// # Errors
     /// [`InvalidState`](Status::InvalidState) if nothing has begun.
     pub fn poll(&self, timeout: Option<Duration>) -> Result<bool> {
-        let milliseconds = timeout.map_or(u32::MAX, |timeout| {
-            let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
-            u32::try_from(rounded_up).unwrap_or(u32::MAX).min(u32::MAX - 1)
-        });
         // SAFETY: takes a handle.
-        match check(unsafe { sys::cow_mlx_context_poll(self.raw, milliseconds) }) {
+        match check(unsafe { sys::cow_mlx_context_poll(self.raw, milliseconds(timeout)) }) {
             Ok(()) => Ok(true),
             Err(error) if error.status() == Status::TimedOut => Ok(false),
             Err(error) => Err(error),

@@ -163,7 +163,6 @@ impl<'a> GenerationParams<'a> {
     }
 
     /// What hears of the prompt.
-    #[cfg(feature = "stream")]
     pub(crate) fn progress(&self) -> Option<&Arc<PromptProgress<'a>>> {
         self.prompt_progress.as_ref()
     }
@@ -172,6 +171,17 @@ impl<'a> GenerationParams<'a> {
     pub(crate) fn with_raw<R>(
         &self,
         operation: &str,
+        call: impl FnOnce(*const sys::cow_mlx_generation_params) -> R,
+    ) -> Result<R> {
+        let progress = self.prompt_progress.as_deref();
+        self.with_progress(operation, progress.as_ref().map(|closure| &raw const *closure), call)
+    }
+
+    /// The same, with a closure that lives longer, or none.
+    pub(crate) fn with_progress<R>(
+        &self,
+        operation: &str,
+        progress: Option<*const &PromptProgress<'a>>,
         call: impl FnOnce(*const sys::cow_mlx_generation_params) -> R,
     ) -> Result<R> {
         let c_stop = |text: &String| c_text(&format!("{operation}: a stop text"), text);
@@ -185,7 +195,6 @@ impl<'a> GenerationParams<'a> {
         let (kind, grammar) = self.grammar.as_ref().map(Grammar::parts).unzip();
         let grammar =
             grammar.map(|text| c_text(&format!("{operation}: grammar"), text)).transpose()?;
-        let progress = self.prompt_progress.as_deref();
 
         let mut filled = self.filled();
         let raw = &mut filled.raw;
@@ -199,9 +208,9 @@ impl<'a> GenerationParams<'a> {
         raw.grammar = grammar.as_deref().map_or(null(), CStr::as_ptr);
         raw.grammar_kind = kind.unwrap_or(sys::COW_MLX_GRAMMAR_NONE);
         raw.draft = self.draft.as_deref().map_or(0, Model::as_raw);
-        if let Some(progress) = &progress {
+        if let Some(progress) = progress {
             raw.prompt_progress = Some(callback::on_prompt);
-            raw.user_data = (&raw const *progress).cast_mut().cast();
+            raw.user_data = progress.cast_mut().cast();
         }
         Ok(call(filled.as_ptr()))
     }

@@ -16,6 +16,7 @@ mod error;
 mod generation;
 mod generation_params;
 mod graph;
+mod later;
 mod library;
 mod model;
 mod number;
@@ -46,6 +47,7 @@ pub use embedding::{EmbedParams, Embeddings, Pooling};
 pub use error::{Error, Result, Status};
 pub use generation::{Finish, Generation, Piece, Stats, TokenLogprob};
 pub use generation_params::{GenerationParams, Grammar};
+pub use later::Loading;
 #[cfg(feature = "dlopen")]
 pub use library::load_library;
 pub use library::version;

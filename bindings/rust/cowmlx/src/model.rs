@@ -114,6 +114,41 @@ impl<'a> ModelParams<'a> {
     }
 }
 
+impl<'a> ModelParams<'a> {
+    /// What hears of the load.
+    pub(crate) fn closure(&self) -> Option<&Arc<LoadProgress<'a>>> {
+        self.progress.as_ref()
+    }
+
+    /// Make a call with the parameters in C's form, which lives as long as the call.
+    pub(crate) fn with_raw<R>(
+        &self,
+        operation: &str,
+        progress: Option<*const &LoadProgress<'a>>,
+        call: impl FnOnce(*const sys::cow_mlx_model_params) -> R,
+    ) -> Result<R> {
+        let adapter = self.adapter_path.as_deref();
+        let named = format!("{operation}: adapter_path");
+        let adapter = adapter.map(|folder| c_path(&named, folder)).transpose()?;
+        let secret = self.secret_path.as_deref();
+        let named = format!("{operation}: secret_path");
+        let secret = secret.map(|file| c_path(&named, file)).transpose()?;
+        let named = format!("{operation}: workers");
+        let c_address = |address: &String| c_text(&named, address);
+        let workers = self.workers.iter().map(c_address).collect::<Result<Vec<_>>>()?;
+        let addresses: Vec<_> = workers.iter().map(|address| address.as_ptr()).collect();
+        let mut filled = self.filled();
+        (filled.raw.workers, filled.raw.worker_count) = (addresses.as_ptr(), addresses.len());
+        filled.raw.secret_path = secret.as_deref().map_or(null(), CStr::as_ptr);
+        filled.raw.adapter_path = adapter.as_deref().map_or(null(), CStr::as_ptr);
+        if let Some(progress) = progress {
+            filled.raw.progress = Some(callback::on_load);
+            filled.raw.user_data = progress.cast_mut().cast();
+        }
+        Ok(call(filled.as_ptr()))
+    }
+}
+
 /// How special tokens, such as `<|end|>`, are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Special(u32);
@@ -171,28 +206,22 @@ impl<'r> Model<'r> {
         params: &ModelParams<'_>,
     ) -> Result<Self> {
         let path = c_path("model_load: path", path.as_ref())?;
-        let adapter = params.adapter_path.as_deref();
-        let adapter =
-            adapter.map(|folder| c_path("model_load: adapter_path", folder)).transpose()?;
-        let secret = params.secret_path.as_deref();
-        let secret = secret.map(|file| c_path("model_load: secret_path", file)).transpose()?;
-        let c_address = |address: &String| c_text("model_load: workers", address);
-        let workers = params.workers.iter().map(c_address).collect::<Result<Vec<_>>>()?;
-        let addresses: Vec<_> = workers.iter().map(|address| address.as_ptr()).collect();
         let progress = params.progress.as_deref();
-
-        let mut filled = params.filled();
-        (filled.raw.workers, filled.raw.worker_count) = (addresses.as_ptr(), addresses.len());
-        filled.raw.secret_path = secret.as_deref().map_or(null(), CStr::as_ptr);
-        filled.raw.adapter_path = adapter.as_deref().map_or(null(), CStr::as_ptr);
-        if let Some(progress) = &progress {
-            filled.raw.progress = Some(callback::on_load);
-            filled.raw.user_data = (&raw const *progress).cast_mut().cast();
-        }
+        let progress = progress.as_ref().map(|closure| &raw const *closure);
         let mut raw = 0;
-        let runtime = runtime.into();
-        // SAFETY: texts and closure live until the call returns.
-        let status = unsafe { sys::cow_mlx_model_load(path.as_ptr(), filled.as_ptr(), &mut raw) };
+        let status = params.with_raw("model_load", progress, |params| {
+            // SAFETY: texts and closure live until the call returns.
+            unsafe { sys::cow_mlx_model_load(path.as_ptr(), params, &mut raw) }
+        })?;
+        Self::opened(status, raw, runtime.into())
+    }
+
+    /// What a call that loads has opened.
+    pub(crate) fn opened(
+        status: sys::cow_mlx_status,
+        raw: sys::cow_mlx_model,
+        runtime: Owner<'r, Runtime>,
+    ) -> Result<Self> {
         opened(status, || Self { raw, _runtime: runtime })
     }
 

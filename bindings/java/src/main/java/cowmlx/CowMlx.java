@@ -66,6 +66,12 @@ interface CowMlx extends Library {
 
   int cow_mlx_model_load(Pointer path, Pointer params, Pointer out);
 
+  int cow_mlx_model_load_async(Pointer path, Pointer params, Pointer out);
+
+  int cow_mlx_model_poll(int model, int timeoutMs);
+
+  int cow_mlx_model_wake_fd(int model, Pointer out);
+
   int cow_mlx_model_free(int model);
 
   int cow_mlx_model_inspect(Pointer path, int kvBits, Pointer buffer, long capacity, Pointer
@@ -122,6 +128,8 @@ interface CowMlx extends Library {
 
   int cow_mlx_context_begin(int context, Pointer tokens, long count, Pointer params);
 
+  int cow_mlx_context_begin_async(int context, Pointer tokens, long count, Pointer params);
+
   int cow_mlx_context_next(int context, Pointer text, long capacity, Pointer length, Pointer
       piece);
 
@@ -143,6 +151,11 @@ interface CowMlx extends Library {
 
   int cow_mlx_context_chat(int context, Pointer messagesJson, long length, Pointer params,
       Pointer optionsJson, Pointer onEvent, Pointer userData, Pointer stats);
+
+  int cow_mlx_context_chat_async(int context, Pointer messagesJson, long length, Pointer params,
+      Pointer optionsJson);
+
+  int cow_mlx_context_next_event(int context, Pointer event);
 
   void cow_mlx_embed_params_init(Pointer params, long size);
 

@@ -1,0 +1,167 @@
+"""What a context's host takes without waiting for this thread: the front of its outbox.
+
+Pieces come there once a call on the context has returned at once, or its host has a descriptor.
+The outbox has them, too, until it is known that the host has taken them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cowmlx.errors import InputOutput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from cowmlx.generation.generation import Generation
+    from cowmlx.generation.piece import Piece
+
+    class Outlets(Protocol):
+        """All outlets, by the handles of their contexts; the bridge implements it."""
+
+        def begin(self, handle: int, round: int, cancel_epoch: int) -> int:
+            """A generation begins. Returns the round that its pieces belong to, 0: none is offered.
+
+            Args:
+                handle: of the context.
+                round: of the call that has returned at once; 0: one that waits.
+                cancel_epoch: when the call was made.
+            """
+
+        def clear(self, handle: int) -> None:
+            """There is no generation any more."""
+
+        def watch(self, handle: int) -> int:
+            """Return the host's descriptor, or a negative errno; pieces are offered from now on."""
+
+        def offer(self, handle: int, round: int, piece: Piece, is_end: bool, counts: bool) -> None:
+            """Let the host take a piece, or say that none will come.
+
+            Args:
+                handle: of the context.
+                round: others are over, and what is offered to them is dropped.
+                piece: of an end why.
+                is_end: it stays, whoever takes it.
+                counts: :meth:`taken` tells of it.
+
+            Raises:
+                MemoryError: there is none for it.
+            """
+
+        def offer_failure(self, handle: int, round: int, error: BaseException) -> None:
+            """Let the host know why none will come."""
+
+        def taken(self, handle: int, back: bool) -> int:
+            """Return how many pieces the host has taken since the last time.
+
+            Args:
+                handle: of the context.
+                back: all others are there to be taken no more.
+            """
+
+
+class ClosedOutlets:
+    """Outlets without a library around the engine: nothing is offered."""
+
+    def begin(self, handle: int, round: int, cancel_epoch: int) -> int:
+        """Offer nothing."""
+        return 0
+
+    def clear(self, handle: int) -> None:
+        """Do nothing."""
+
+    def watch(self, handle: int) -> int:
+        """Refuse."""
+        raise RuntimeError("there is no library that could have a descriptor")
+
+    def offer(self, handle: int, round: int, piece: Piece, is_end: bool, counts: bool) -> None:
+        """Do nothing."""
+
+    def offer_failure(self, handle: int, round: int, error: BaseException) -> None:
+        """Do nothing."""
+
+    def taken(self, handle: int, back: bool) -> int:
+        """Nothing was offered."""
+        return 0
+
+
+class Outlet:
+    """One context's.
+
+    Args:
+        outlets: all.
+        handle: the context's.
+    """
+
+    def __init__(self, outlets: Outlets, handle: Callable[[], int]) -> None:
+        self._outlets = outlets
+        self._handle = handle
+        self._round = 0
+        self._offered = 0  # pieces, the first of the outbox
+        self._ended = False  # the host knows that no more will come
+
+    @property
+    def is_open(self) -> bool:
+        """Whether pieces come here, so that one shall be there before anybody asks."""
+        return self._round != 0
+
+    def begin(self, round: int, cancel_epoch: int) -> None:
+        """A generation begins, of a call of this round; 0: one that waits."""
+        self._round = self._outlets.begin(self._handle(), round, cancel_epoch)
+        self._offered, self._ended = 0, False
+
+    def clear(self) -> None:
+        """There is no generation any more."""
+        self._outlets.clear(self._handle())
+        self._round = self._offered = 0
+
+    def watch(self, generation: Generation | None) -> int:
+        """Return a descriptor that is readable while there is something to take.
+
+        Raises:
+            InputOutput: the process has too many open files.
+        """
+        fd = self._outlets.watch(self._handle())
+        if fd < 0:
+            raise InputOutput(
+                f"no descriptor can be opened: {os.strerror(-fd)}", reason="no_descriptors"
+            )
+        if generation is not None and not self._round:
+            self.begin(0, generation.cancel_epoch)
+        return fd
+
+    def note_taken(self, generation: Generation) -> None:
+        """Let a generation know what its host has."""
+        if self._offered:
+            self._take(generation, self._outlets.taken(self._handle(), back=False))
+
+    def take_back(self, generation: Generation) -> None:
+        """Offer nothing any more; a generation knows then what its host has."""
+        if self._offered or self._ended:
+            self._take(generation, self._outlets.taken(self._handle(), back=True))
+            self._offered, self._ended = 0, False
+
+    def _take(self, generation: Generation, count: int) -> None:
+        for _ in range(count):
+            generation.take()
+        self._offered -= count
+
+    def show(self, generation: Generation) -> None:
+        """Let the host take what there is."""
+        if not self._round or self._ended:
+            return
+        handle, round, outbox = self._handle(), self._round, generation.outbox
+        while self._offered < len(outbox):
+            piece = outbox[self._offered]
+            self._outlets.offer(handle, round, piece, piece.silent, counts=True)
+            self._offered += 1
+            self._ended = piece.silent
+        if self._ended or not generation.ended:
+            return
+        self._ended = True
+        if generation.error is not None:
+            self._outlets.offer_failure(handle, round, generation.error)
+        else:
+            self._outlets.offer(handle, round, generation.last_piece(), True, counts=False)
