@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 from support.compiler import run
@@ -12,6 +13,8 @@ from support.paths import ROOT
 from support.streamed import check_streamed
 
 from cowmlx._constants import VERSION
+
+HOSTS = ROOT / "tests/runtimes/hosts"
 
 pytestmark = pytest.mark.xdist_group("runtimes")
 
@@ -37,6 +40,48 @@ def test_node_reads_the_error_of_a_call_on_another_thread(node_folder, arguments
     done = run(["node", "stream.mjs", arguments[0], narrow, "long " * 40], cwd=node_folder)
     assert done.returncode == 1
     assert re.search(r"Error: context_begin: the prompt has \d+ tokens.* holds 16\b", done.stderr)
+
+
+def test_node_chats_with_a_tool(node_folder, arguments):
+    asked = ["What is 3 + 4?", "What is the weather in Paris?"]
+    done = command("node", "chat.mjs", *arguments[:2], *asked, cwd=node_folder)
+    assert done.stdout.splitlines() == [
+        "3 + 4 = 7.",
+        '[get_weather {"city": "Paris"}]',
+        "It is sunny and 21 degrees in Paris.",
+    ]
+
+
+def test_node_s_loop_is_free_while_eight_contexts_generate(node_folder, arguments):
+    """The processor time of its thread between two timers: what others do does not count."""
+    done = command("node", "loop.mjs", *arguments[:2], "8", "1", cwd=node_folder)
+    told = json.loads(done.stdout)
+    assert told["contexts"] == 8
+    assert told["pieces_per_second"] > 8
+    assert told["generating"]["work"]["count"] > 0
+    assert told["generating"]["pool"]["count"] > 0
+
+
+def test_electron_s_processes(node_folder, arguments):
+    """Under Node, with stand-ins for Electron's own modules alone."""
+    shutil.copytree(HOSTS / "electron", node_folder / "node_modules/electron", dirs_exist_ok=True)
+    asked = ["What is 3 + 4?", "Tell me a story about an owl.!", "What colour is a fox?"]
+    questions = json.dumps(asked)
+    done = command(
+        "node", "electron/main.mjs", *arguments[:2], cwd=node_folder, QUESTIONS=questions
+    )
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [
+        "user: What is 3 + 4?",
+        "assistant: 3 + 4 = 7.",
+        "user: Tell me a story about an owl.",
+    ]
+    assert lines[3].startswith("assistant: ")
+    assert lines[4:] == [
+        "note: canceled",
+        "user: What colour is a fox?",
+        "assistant: A fox is red.",
+    ]
 
 
 def test_packages_are_pinned_and_name_no_registry():

@@ -1,0 +1,107 @@
+// How long the event loop is blocked while contexts generate, and what libuv's pool has left:
+//   npm ci && node loop.mjs LIBRARY MODEL [CONTEXTS] [SECONDS]
+// Prints JSON, times in milliseconds. "late" is how late a timer of 1 ms comes; "idle" the same of
+// a loop that does nothing else, which is what the machine makes of it. "call" is how long one look
+// at what has come takes. "work" is the processor time that the loop's thread has had from one timer
+// to the next: what other processes do does not count.
+import fs from "node:fs/promises";
+import { performance } from "node:perf_hooks";
+import koffi from "koffi";
+import { Runtime } from "./cowmlx.mjs";
+
+const [library, path, count = "8", seconds = "5"] = process.argv.slice(2);
+if (path === undefined) {
+  console.error("usage: node loop.mjs LIBRARY MODEL [CONTEXTS] [SECONDS]");
+  process.exit(2);
+}
+
+const percentile = (sorted, part) =>
+  +sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))].toFixed(3);
+const summary = (times) => {
+  const sorted = times.toSorted((a, b) => a - b);
+  return { median: percentile(sorted, 0.5), p99: percentile(sorted, 0.99),
+           longest: percentile(sorted, 1), count: sorted.length };
+};
+
+// The processor time of this thread. Node tells that of the whole process alone.
+const isMac = process.platform === "darwin";
+const clock = koffi.load(isMac ? "libSystem.dylib" : "libc.so.6")
+  .func("int clock_gettime(int clock, _Out_ int64_t* time)");
+function threadTime() {
+  const time = new BigInt64Array(2); // seconds, nanoseconds
+  clock(isMac ? 16 : 3, time);
+  return Number(time[0]) * 1000 + Number(time[1]) / 1e6;
+}
+
+// How late a timer is, again and again, while work goes on, and what the thread did meanwhile.
+async function watched(work) {
+  const late = [], worked = [];
+  let last = performance.now(), before = threadTime();
+  const timer = setInterval(() => {
+    const now = performance.now(), spent = threadTime();
+    late.push(Math.max(0, now - last - 1));
+    worked.push(spent - before);
+    [last, before] = [now, spent];
+  }, 1);
+  const result = await work();
+  clearInterval(timer);
+  return [result, { late: summary(late), work: summary(worked) }];
+}
+
+const calls = [];
+const timed = (function_) => (...values) => {
+  const began = performance.now();
+  try {
+    return function_(...values);
+  } finally {
+    calls.push(performance.now() - began);
+  }
+};
+
+// Milliseconds that tasks of libuv's pool take, one after the other.
+async function poolTimes(until) {
+  const times = [];
+  while (performance.now() < until) {
+    const began = performance.now();
+    await fs.stat(path);
+    times.push(performance.now() - began);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+  return times;
+}
+
+const runtime = new Runtime(library);
+const model = await runtime.load(path);
+const prompt = await model.tokenize("Once upon a time");
+const contexts = await Promise.all(Array.from({ length: +count }, () => model.context()));
+const look = runtime.watch.bind(runtime);
+runtime.watch = (fd, take) => look(fd, timed(take));
+
+async function generate(context, until) {
+  let texts = 0;
+  for (let seed = 0; performance.now() < until; seed++) {
+    for await (const text of context.generate(prompt, { maxTokens: 200, temperature: 1 })) {
+      texts++;
+      if (performance.now() >= until) break;
+    }
+  }
+  return texts;
+}
+
+const time = +seconds * 1000;
+const [idlePool, idle] = await watched(() => poolTimes(performance.now() + time / 2));
+calls.length = 0;
+const [[pool, texts], generating] = await watched(() => {
+  const until = performance.now() + time;
+  const all = Promise.all(contexts.map((context) => generate(context, until)));
+  return Promise.all([poolTimes(until), all]);
+});
+console.log(JSON.stringify({
+  contexts: contexts.length,
+  seconds: +seconds,
+  pieces_per_second: Math.round(texts.reduce((sum, each) => sum + each, 0) / +seconds),
+  idle: { ...idle, pool: summary(idlePool) },
+  generating: { ...generating, call: summary(calls), pool: summary(pool) },
+}, null, 2));
+for (const context of contexts) await context.free();
+runtime.stop();
