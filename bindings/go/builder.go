@@ -11,7 +11,7 @@ import (
 //	b := cowmlx.NewProgramBuilder()
 //	x := b.Input("x", cowmlx.Float32, "rows", 2)
 //	w := b.Parameter("w", cowmlx.Float32, "zeros", 2)
-//	b.Output("y", b.Node("matmul", nil, x, w))
+//	b.Output("y", b.Matmul(x, w)) // or b.Node("matmul", nil, x, w)
 //	program, err := b.Build()
 //
 // What is wrong, Build says.

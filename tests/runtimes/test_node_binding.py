@@ -1,10 +1,16 @@
-"""What is Node's alone: its process ends whatever calls are under way."""
+"""What is tried in Node alone: its process ends at any time, and each operation has a function."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 import pytest
 from support.compiler import run
 from support.paths import ROOT
+
+from cowmlx.programs.operations import ROWS
+from cowmlx.programs.operations.row import Operation
 
 pytestmark = pytest.mark.xdist_group("runtimes")
 
@@ -16,3 +22,35 @@ def test_the_process_ends_while_a_call_runs(node_folder, arguments, where, statu
     done = run(["node", host, *arguments[:2], where], cwd=node_folder, timeout=60)
     assert (done.returncode, done.stdout) == (status, "")
     assert ("Error: thrown" in done.stderr) == (where == "exception")
+
+
+def test_every_operation_has_its_function(node_folder):
+    """What it adds to a program is what the table's example says."""
+    host = node_folder / "operations.mjs"
+    host.write_text((ROOT / "tests/runtimes/hosts" / host.name).read_text())
+    asked = [asked_of(row) for row in ROWS]
+    done = run(["node", host], cwd=node_folder, input=json.dumps(asked))
+    assert done.returncode == 0, done.stderr
+    for row, node in zip(asked, json.loads(done.stdout), strict=True):
+        names = [each and f"x{at}" for at, each in enumerate(row["inputs"])]
+        assert node["op"] == row["name"]
+        assert node["inputs"] == names, row["name"]
+        assert node["attributes"] == (row["attributes"] or {}), row["name"]
+        assert len(node["outputs"]) == row["count"], row["name"]
+
+
+def asked_of(row: Operation) -> dict[str, Any]:
+    """What the host is told of an operation: its example's inputs, by their dtypes."""
+    example = row.examples[0]
+    places = max(
+        len(example.inputs), 0 if row.inputs and row.inputs[0].variadic else len(row.inputs)
+    )
+    inputs = [each and each.partition("[")[0] for each in example.inputs]
+    return {
+        "name": row.name,
+        "inputs": inputs + [None] * (places - len(inputs)),
+        "attributes": example.attributes if row.attributes else None,
+        "results": 2 if row.outputs_vary else 0,
+        "variadic": bool(row.inputs) and row.inputs[0].variadic,
+        "count": 2 if row.outputs_vary else len(row.outputs),
+    }

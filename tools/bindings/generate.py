@@ -23,6 +23,7 @@ from tools.bindings import (  # noqa: E402
     emit_cython,
     emit_go,
     emit_java,
+    emit_managed_operations,
     emit_node,
     emit_python,
     emit_rust,
@@ -111,6 +112,18 @@ def from_operations() -> dict[Path, str]:
             for name, text in emit_cpp_operations.files(from_table).items()
         },
         **{rust / name: text for name, text in emit_rust_operations.files(from_table).items()},
+        **{
+            ROOT / "bindings/node/lib/operations" / name: text
+            for name, text in emit_managed_operations.node(from_table).items()
+        },
+        **{
+            ROOT / "bindings/java/src/main/java/cowmlx" / name: text
+            for name, text in emit_managed_operations.java(from_table).items()
+        },
+        **{
+            ROOT / "bindings/go" / name: text
+            for name, text in emit_managed_operations.go(from_table).items()
+        },
     }
 
 

@@ -36,7 +36,7 @@ export class Value {
  *     const b = new ProgramBuilder();
  *     const x = b.input("x", "float32", ["rows", 2]);
  *     const w = b.parameter("w", "float32", [2], { init: "zeros" });
- *     b.output("y", b.node("matmul", [x, w]));
+ *     b.output("y", op.matmul(x, w)); // or b.node("matmul", [x, w])
  *     const program = b.build();
  */
 export class ProgramBuilder {
@@ -212,3 +212,18 @@ function named(name, kind) {
   }
   return name;
 }
+
+/** @typedef {Value | number | null | undefined} Operand */
+
+/** For the functions of operations: the builder is that of their values. */
+export const addNode = (operation, inputs, attributes) => addNodes(operation, inputs, attributes, 1)[0];
+
+/** The same for those with several results. */
+export function addNodes(operation, inputs, attributes, results) {
+  const value = inputs.find((each) => each instanceof Value);
+  if (!value) refuse(`${operation}: inputs`, inputs.join(", "), "values, one at least");
+  return value.builder.nodes(operation, inputs, attributes, results);
+}
+
+/** The same where no value is taken. */
+export const makeNode = (operation, builder, inputs, attributes) => builder.node(operation, inputs, attributes);

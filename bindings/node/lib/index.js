@@ -7,6 +7,7 @@ export { CowMlxError } from "./errors.js";
 export { Model } from "./model.js";
 export { libraryPath, useLibrary } from "./native.js";
 export { ProgramBuilder, Value } from "./builder.js";
+export * as op from "./operations/index.js";
 export { Program } from "./program.js";
 export { Runtime, abiVersion, operationsInfo, runtimeInfo, trimMemory, version } from "./runtime.js";
 export { Training } from "./training.js";

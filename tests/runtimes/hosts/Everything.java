@@ -155,8 +155,8 @@ public final class Everything {
     var x = b.input("x", Dtype.FLOAT32, "rows", 3);
     var y = b.input("y", Dtype.FLOAT32, "rows");
     var w = b.parameter("w", Dtype.FLOAT32, "zeros", 3);
-    var error = b.node("subtract", b.node("matmul", x, w), y);
-    b.output("loss", b.node("mean", b.node("multiply", b.node("square", error), 2)));
+    var error = b.subtract(b.node("matmul", x, w), y);
+    b.output("loss", b.mean(b.multiply(b.square(error), 2), Map.of("axis", List.of(0))));
     Program program = b.build();
     List<Value> inputs = List.of(array, Tensor.of(new float[] {1, -1}, 2),
         Tensor.of(new float[] {0.5f, 0, -0.5f}, 3));

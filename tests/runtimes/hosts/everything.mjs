@@ -1,6 +1,6 @@
 // Says as JSON what each kind of call gives: everything.mjs LIBRARY MODEL FOLDER
 import * as cow from "cowmlx";
-import { Model, NDArray, Program, ProgramBuilder, Runtime, Training } from "cowmlx";
+import { Model, NDArray, Program, ProgramBuilder, Runtime, Training, op } from "cowmlx";
 
 const [library, folder, scratch] = process.argv.slice(2);
 cow.useLibrary(library);
@@ -92,8 +92,8 @@ const builder = new ProgramBuilder();
 const x = builder.input("x", "float32", ["rows", 3]);
 const y = builder.input("y", "float32", ["rows"]);
 const w = builder.parameter("w", "float32", [3], { init: "zeros" });
-const error = builder.node("subtract", [builder.node("matmul", [x, w]), y]);
-builder.output("loss", builder.node("mean", [builder.node("multiply", [builder.node("square", [error]), 2])]));
+const error = op.subtract(builder.node("matmul", [x, w]), y);
+builder.output("loss", op.mean(op.multiply(op.square(error), 2), { axis: [0] }));
 const program = builder.build();
 const gradient = program.gradient("loss", ["w"], { value: true });
 const numbers = { x: array, y: Float32Array.of(1, -1), w: Float32Array.of(0.5, 0, -0.5) };

@@ -14,11 +14,18 @@ import java.util.Map;
  * var b = new ProgramBuilder();
  * var x = b.input("x", Dtype.FLOAT32, "rows", 2);
  * var w = b.parameter("w", Dtype.FLOAT32, "zeros", 2);
- * b.output("y", b.node("matmul", x, w));
+ * b.output("y", b.matmul(x, w)); // or b.node("matmul", x, w)
  * Program program = b.build();
  * }</pre>
  */
-public final class ProgramBuilder {
+public final class ProgramBuilder implements ActivationsOperations, ArithmeticOperations,
+    ComparisonAndLogicOperations, ConvolutionsAndPoolingOperations, CreationOperations,
+    DiagonalsOperations, ExponentialsAndLogarithmsOperations, FourierTransformsOperations,
+    IndexingOperations, JoiningPartingAndPaddingOperations, LinearAlgebraOperations,
+    LossesOperations, NormalisationsAndAttentionOperations, ProductsOperations,
+    QuantisedWeightsOperations, RandomNumbersOperations, ReductionsOperations, ScansOperations,
+    ScatterOperations, ShapesOperations, SlicesOperations, SortingOperations,
+    TrigonometryOperations {
   private final List<Map<String, Object>> inputs = new ArrayList<>();
   private final List<Map<String, Object>> parameters = new ArrayList<>();
   private final List<Map<String, Object>> constants = new ArrayList<>();
@@ -95,11 +102,13 @@ public final class ProgramBuilder {
    * Applies an operation: its value. Operands are values; numbers, which take the dtype of the last
    * value beside them; and null for one that is left out.
    */
+  @Override
   public Node node(String operation, Map<String, ?> attributes, Object... operands) {
     return nodes(operation, attributes, 1, operands).get(0);
   }
 
   /** The same for an operation that has several results. */
+  @Override
   public List<Node> nodes(String operation, Map<String, ?> attributes, int results,
       Object... operands) {
     Node beside = null;

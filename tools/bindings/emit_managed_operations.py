@@ -1,0 +1,218 @@
+"""Writes the functions of Node.js, Go and Java that add operations to a program.
+
+They pass on what they are given: attributes are objects by the table's names, and a number beside
+a value takes its dtype.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from cowmlx.programs.operations import FAMILIES
+from cowmlx.programs.operations.row import Attribute, Operation
+from tools.bindings import emit_go, emit_java
+from tools.bindings import operations as table
+
+JS_TYPES = {
+    "int": "number",
+    "float": "number",
+    "number": "number",
+    "bool": "boolean",
+    "text": "string",
+    "axis": "number",
+    "axes": "number[]",
+    "axis or axes": "number | number[]",
+    "shape": "(number | string)[]",
+    "dtype": "string",
+    "ints": "number[]",
+    "int or ints": "number | number[]",
+    "pairs": "number[][]",
+}
+TAKEN = ("var", "in", "new", "default", "function", "range", "type", "func", "map", "select")
+
+
+def node(generated: str) -> dict[str, str]:
+    """The modules of bindings/node/lib/operations, by the names of their files."""
+    found = {}
+    for family, rows in FAMILIES.items():
+        needs = sorted({helper(row) for row in rows})
+        head = [f"// {generated}", f'import {{ {", ".join(needs)} }} from "../builder.js";', ""]
+        head += ['/** @typedef {import("../builder.js").Value} Value */']
+        head += ['/** @typedef {import("../builder.js").Operand} Operand */', ""]
+        found[f"{table.file_of(family)}.js"] = "\n".join([*head, *map(js_function, rows)])
+    index = [f'export * from "./{name}";' for name in sorted(found)]
+    found["index.js"] = "\n".join([f"// {generated}", *index, ""])
+    return found
+
+
+def js_function(row: Operation) -> str:
+    """One function of JavaScript."""
+    params = [*(["builder"] if not row.inputs else []), *names(row)]
+    optional = {each.name for each in table.optional_inputs(row)}
+    given = [f"{name} = null" if name.rstrip("_") in optional else name for name in params]
+    kinds = ['{import("../builder.js").ProgramBuilder} builder'] if not row.inputs else []
+    kinds += [f"{{{'Operand[]' if row.variadic else 'Operand'}}} {name}" for name in names(row)]
+    if row.attributes:
+        given.append("attributes" if required(row) else "attributes = {}")
+        members = (
+            f"{each.name}{'' if each in required(row) else '?'}: {js_type(each)}"
+            for each in row.attributes
+        )
+        shown = "attributes" if required(row) else "[attributes]"
+        kinds.append(f"{{{{{', '.join(members)}}}}} {shown}")
+    if row.outputs_vary:
+        given.append("results")
+        kinds.append("{number} results  how many there will be")
+    lines = ["/**", *(f" * {line}" for line in wrapped(comment(row)))]
+    lines += [f" * @param {kind}" for kind in kinds]
+    lines += [f" * @returns {{{'Value' if one(row) else 'Value[]'}}}", " */"]
+    place = "builder, []" if not row.inputs else names(row)[0] if row.variadic else listed(row)
+    rest = "".join([", attributes" if row.attributes else ", {}", results(row)])
+    body = f'  return {helper(row)}("{row.name}", {place}{rest});'
+    name = js_name(row.name)
+    return "\n".join([*lines, f"export function {name}({', '.join(given)}) {{", body, "}", ""])
+
+
+def helper(row: Operation) -> str:
+    """What a function of JavaScript calls: with a builder, or with the one of its values."""
+    kind = "Node" if one(row) else "Nodes"
+    return f"make{kind}" if not row.inputs else f"add{kind}"
+
+
+def js_type(each: Attribute) -> str:
+    """The type of an attribute."""
+    if each.kind == "choice":
+        return " | ".join(f'"{text}"' for text in each.choices)
+    return JS_TYPES[each.kind] + (" | null" if each.takes_null else "")
+
+
+def js_name(name: str) -> str:
+    """A function's name."""
+    return "var_" if name == "var" else emit_java.camel(name)
+
+
+def java(generated: str) -> dict[str, str]:
+    """The interfaces that the builder of Java has, by the names of their files."""
+    found = {}
+    for family, rows in FAMILIES.items():
+        name = emit_java.pascal(table.file_of(family)) + "Operations"
+        lines = [f"// {generated}", "package cowmlx;", "", "import java.util.List;"]
+        lines += ["import java.util.Map;", "", f"/** Operations of programs: {family}. */"]
+        lines += [f"interface {name} {{"]
+        lines += ["  ProgramBuilder.Node node(String operation, Map<String, ?> attributes,"]
+        lines += ["      Object... operands);", ""]
+        lines += ["  List<ProgramBuilder.Node> nodes(String operation, Map<String, ?> attributes,"]
+        lines += ["      int results, Object... operands);"]
+        for row in rows:
+            lines += ["", *java_methods(row)]
+        found[f"{name}.java"] = "\n".join([*lines, "}", ""])
+    return found
+
+
+def java_methods(row: Operation) -> Iterator[str]:
+    """The methods of one operation: without attributes, too, if none is needed."""
+    if row.attributes and not required(row):
+        yield from java_method(row, with_attributes=False)
+        yield ""
+    yield from java_method(row, with_attributes=bool(row.attributes))
+
+
+def java_method(row: Operation, with_attributes: bool) -> Iterator[str]:
+    """One method of Java."""
+    kind = "List<?>" if row.variadic else "Object"
+    given = [f"{kind} {name}" for name in names(row)]
+    given += ["Map<String, ?> attributes"] if with_attributes else []
+    given += ["int results"] if row.outputs_vary else []
+    result = "ProgramBuilder.Node" if one(row) else "List<ProgramBuilder.Node>"
+    yield "  /**"
+    said = html.escape(comment(row, with_attributes), quote=False).replace("@", "{@literal @}")
+    yield from (f"   * {line}" for line in wrapped(said))
+    yield "   */"
+    yield f"  default {result} {emit_java.camel(row.name)}({', '.join(given)}) {{"
+    operands = [f"{names(row)[0]}.toArray()"] if row.variadic else names(row)
+    call = [
+        "attributes" if with_attributes else "Map.of()",
+        *([results(row)[2:]] if results(row) else []),
+    ]
+    call += operands
+    if operands == names(row) and len(operands) == 1:
+        call[-1] = f"new Object[] {{{operands[0]}}}"  # it may be null
+    yield f'    return {"node" if one(row) else "nodes"}("{row.name}", {", ".join(call)});'
+    yield "  }"
+
+
+def go(generated: str) -> dict[str, str]:
+    """The files of Go that add methods to the builder."""
+    head = (
+        f"// Code g{generated[1:].replace('; do not edit.', '. DO NOT EDIT.')}\n\npackage cowmlx\n"
+    )
+    return {
+        f"operations_{table.file_of(family)}.go": head + "".join(map(go_method, rows))
+        for family, rows in FAMILIES.items()
+    }
+
+
+def go_method(row: Operation) -> str:
+    """One method of Go."""
+    kind = "[]any" if row.variadic else "any"
+    given = [f"{', '.join(names(row))} {kind}"] if row.inputs else []
+    given += ["attributes map[string]any"] if row.attributes else []
+    given += ["results int"] if row.outputs_vary else []
+    name = emit_go.pascal(row.name)
+    text = wrapped(f"{name}: {comment(row)}")
+    call = [
+        "attributes" if row.attributes else "nil",
+        *([results(row)[2:]] if results(row) else []),
+    ]
+    call += [f"{names(row)[0]}..."] if row.variadic else names(row)
+    result = "*Node" if one(row) else "[]*Node"
+    return "\n".join(
+        [
+            "",
+            *(f"// {line}" for line in text),
+            f"func (builder *ProgramBuilder) {name}({', '.join(given)}) {result} {{",
+            f'\treturn builder.{"Node" if one(row) else "Nodes"}("{row.name}", {", ".join(call)})',
+            "}",
+            "",
+        ]
+    )
+
+
+def names(row: Operation) -> list[str]:
+    """The names of an operation's inputs as parameters."""
+    return [f"{each.name}_" if each.name in TAKEN else each.name for each in row.inputs]
+
+
+def listed(row: Operation) -> str:
+    """Its inputs as a list."""
+    return f"[{', '.join(names(row))}]"
+
+
+def one(row: Operation) -> bool:
+    """Whether an operation has one result."""
+    return len(row.outputs) == 1 and not row.outputs_vary
+
+
+def results(row: Operation) -> str:
+    """The argument that says how many results there are, if there are several."""
+    return "" if one(row) else ", results" if row.outputs_vary else f", {len(row.outputs)}"
+
+
+def required(row: Operation) -> Sequence[Attribute]:
+    """The attributes that have to be given."""
+    return table.needed_attributes(row)
+
+
+def comment(row: Operation, with_attributes: bool = True) -> str:
+    """What is said of an operation."""
+    told = f"; gives {', '.join(row.outputs)}" if len(row.outputs) > 1 else ""
+    named = ", ".join(f"{each.name} ({each.kind})" for each in row.attributes)
+    known = f". Attributes: {named}" if named and with_attributes else ""
+    return f"{table.about(row)}{told}{known}.".replace("*/", "* /")
+
+
+def wrapped(text: str) -> list[str]:
+    """A comment's lines."""
+    return textwrap.wrap(text, 92, break_long_words=False, break_on_hyphens=False)
