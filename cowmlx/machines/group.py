@@ -85,12 +85,11 @@ class Group:
 
     Attributes:
         peers: by rank.
-        lost: why the group has ended, or None.
     """
 
     def __init__(self, silence: float) -> None:
         self.peers: list[Peer] = []
-        self.lost: Lost | None = None
+        self._why: tuple[str, dict[str, Any]] | None = None  # it has ended
         self.failure: BaseException | None = None  # what a rank said itself
         self._silence = LOADING_TIMES * silence
         self._child: Child | None = None
@@ -99,6 +98,14 @@ class Group:
         self._dropped: list[int] = []
         self._looked = self._pinged = time.monotonic()
         self._poll = select.poll()
+
+    @property
+    def lost(self) -> Lost | None:
+        """Why the group has ended, or None.
+
+        Made anew each time: one that was raised refers to whoever met it, and they to the group.
+        """
+        return None if self._why is None else Lost(self._why[0], **self._why[1])
 
     def is_ready(self) -> None:
         """Note that all ranks have loaded: from now on they are expected to speak."""
@@ -119,7 +126,7 @@ class Group:
     @property
     def waits(self) -> bool:
         """Whether a rank has something left to do."""
-        return bool(self._open) and self.lost is None
+        return bool(self._open) and self._why is None
 
     def post(self, head: dict[str, Any], body: bytes = b"", size: int | None = None) -> Entry:
         """Append an entry to the log.
@@ -132,8 +139,9 @@ class Group:
         Raises:
             Lost: the group has ended, now or before.
         """
-        if self.lost is not None:
-            raise self.lost
+        lost = self.lost
+        if lost is not None:
+            raise lost
         self._number += 1
         head = {**head, "number": self._number}
         if self._dropped:
@@ -168,7 +176,7 @@ class Group:
         Args:
             seconds: to wait at most if nothing is there.
         """
-        if self.lost is not None:
+        if self._why is not None:
             return
         with suppress(InterruptedError):
             self._poll.poll(seconds * 1000)
@@ -180,7 +188,7 @@ class Group:
             try:
                 self._hear(peer, passed)
             except (Gone, Garbage, Lost) as error:
-                if self.lost is None:
+                if self._why is None:
                     why = "it is gone" if isinstance(error, Gone) else "it sent garbage"
                     self.fail(peer, f"{why} ({error})")
                 return
@@ -238,21 +246,18 @@ class Group:
 
     def fail(self, peer: Peer, why: str) -> Lost:
         """End all ranks, since one is lost; returns what calls end with."""
-        if self.lost is None:
+        if self._why is None:
             peer.state, peer.error = "lost", why
-            self.lost = Lost(
-                f"rank {peer.rank} of {len(self.peers)} ({peer.address}) is lost: {why}; load the "
-                "model again",
-                machine=peer.address,
-                rank=peer.rank,
-            )
+            place = f"rank {peer.rank} of {len(self.peers)} ({peer.address})"
+            details = {"machine": peer.address, "rank": peer.rank}
+            self._why = f"{place} is lost: {why}; load the model again", details
             self.close()
-        return self.lost
+        return Lost(self._why[0], **self._why[1])
 
     def close(self) -> None:
         """End all ranks; nothing if they have ended."""
-        if self.lost is None:
-            self.lost = Lost("the model was freed")
+        if self._why is None:
+            self._why = "the model was freed", {}
         for peer in self.peers:
             peer.connection.close()
             if peer.state != "lost":
