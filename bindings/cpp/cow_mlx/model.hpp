@@ -96,7 +96,8 @@ class Model {
    *  progress. Until then, and after a failure, it is of no other use. */
   static Model load_async(const std::string& path, const ModelParams& params = {}) {
     auto later = std::make_unique<Later>(params);
-    const cow_mlx_model_params lowered = later->params.lowered(later->callbacks);
+    std::vector<const char*> addresses;
+    const cow_mlx_model_params lowered = later->params.lowered(later->callbacks, addresses);
     cow_mlx_model model = 0;
     detail::check(cow_mlx_model_load_async(detail::c_string(path, "model_load_async: path"),
                                            &lowered, &model));
