@@ -1,15 +1,18 @@
 """Code of a test on the dispatch thread of a library that has joined its interpreter.
 
-A method of the engine is replaced by one of the test's, and run by its call of C.
+What a method of the engine calls is replaced by a function of the test's. (The engine keeps the
+methods that it has found.)
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from cowmlx.arrays.submitted import Submitted
+from cowmlx.services import array_files
 from cowmlx.services.arrays import Arrays as Service
 from support.arrays import Arrays
 from support.library import Library
@@ -18,23 +21,23 @@ from support.library import Library
 @contextmanager
 def runner(lib: Library) -> Iterator[Callable[[Callable[[Service], Any]], Any]]:
     """What runs a function, with the service of arrays, and returns its result, as JSON has it."""
-    own = Service.arrays_info
+    own = array_files.info
 
     def run(function: Callable[[Service], Any]) -> Any:
         done: list[Any] = []  # the call is made twice: the first asks for the size
 
-        def method(service: Service, _: str) -> dict[str, Any]:
-            if not done:
-                done.append(function(service))
+        def info(_: str) -> dict[str, Any]:
+            if not done:  # the caller is the service's method
+                done.append(function(sys._getframe(1).f_locals["self"]))
             return {"result": done[0]}
 
-        Service.arrays_info = method
+        array_files.info = info
         return Arrays(lib).info("")["result"]
 
     try:
         yield run
     finally:
-        Service.arrays_info = own
+        array_files.info = own
 
 
 class Run:
