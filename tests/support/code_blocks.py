@@ -33,7 +33,7 @@ def blocks_of(text: str, name: str) -> list[Block]:
     note = ""
     for token in MarkdownIt().parse(text):
         if token.type == "html_block":
-            comment = re.fullmatch(r"<!-- (.*?) -->\s*", token.content, re.S)
+            comment = re.fullmatch(r"\s*<!-- (.*?) -->\s*", token.content, re.S)
             note = comment[1] if comment else ""
             continue
         if token.type in ("fence", "code_block"):
