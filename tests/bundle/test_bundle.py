@@ -217,7 +217,8 @@ def test_every_module_of_the_engine_is_importable(bundle):
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted((ROOT / "cowmlx").rglob("*.py"))
     ]
-    tools = ("cowmlx.__main__", "cowmlx.commands", "cowmlx.host")
+    # A rank is a process of its own, and a bundle has no executable.
+    tools = ("cowmlx.__main__", "cowmlx.commands", "cowmlx.host", "cowmlx.ranks")
     engine = [name for name in names if not name.startswith(tools)]
     others = ["llguidance.gbnf_to_lark", "jinja2.sandbox", "jinja2.ext", "tokenizers", "resource"]
     in_bundle(bundle, "\n".join(f"import {name}" for name in engine + others))

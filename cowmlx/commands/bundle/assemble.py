@@ -43,7 +43,7 @@ LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 PROBE = PACKAGE / "lib" / "cowmlx-probe"
 # What of the package no host runs, and what is added by itself.
-_NO_ENGINE = frozenset(["__main__.py", "commands", "host", "lib", "include"])
+_NO_ENGINE = frozenset(["__main__.py", "commands", "host", "ranks", "lib", "include"])
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,9 @@ KEPT: dict[str, str] = {
         email.charset email.encoders email.errors email.feedparser email.header email.iterators
         email.message email.parser email.quoprimime email.utils selectors socket
         """,
+    "models on several machines: what a host has of them; a bundle runs no rank": """
+        secrets signal
+        """,
     "logging, which jinja2 imports": """
         logging.__init__
         """,
