@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from cowmlx import failures
 from cowmlx.errors import InputOutput
 
 TYPE_CHECKING = False
@@ -125,9 +126,9 @@ class Outlet:
         """
         fd = self._outlets.watch(self._handle())
         if fd < 0:
-            raise InputOutput(
-                f"no descriptor can be opened: {os.strerror(-fd)}", reason="no_descriptors"
-            )
+            problem = os.strerror(-fd)
+            failures.reraise_shortage(OSError(-fd, problem))
+            raise InputOutput(f"no descriptor can be opened: {problem}", reason="no_descriptors")
         if generation is not None and not self._round:
             self.begin(0, generation.cancel_epoch)
         return fd
