@@ -114,7 +114,7 @@ def lay_out(user: User, packages: Path, folder: Path) -> Path:
                 shutil.copy(source, copy)
     here = folder / user.folder
     here.mkdir(parents=True, exist_ok=True)
-    for path in packages.glob("*.deb"):
+    for path in (*packages.glob("*.deb"), *packages.glob("*linux*.whl")):
         (here / path.name).symlink_to(path)
     shutil.copytree(CALF, here / "calf")
     return here
