@@ -38,8 +38,8 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any]]] = {
 }
 
 
-# Kernels add up products with packed numbers and with their biases apart: 4.1 times mlx's error.
-CANCELLING = 5.0
+# Kernels add up products with packed numbers and with their biases apart: 5.3 times mlx's error.
+CANCELLING = 6.0
 
 
 def make(place: pathlib.Path, model: pathlib.Path, settings: dict[str, Any]) -> pathlib.Path:

@@ -123,7 +123,10 @@ static void calls_return_at_once(Host& host) {
   Context context(model);
   std::size_t processed = 0;
   GenerationParams params;
-  params.prompt_progress = [&](std::size_t done, std::size_t) { return (processed = done) > 0; };
+  params.prompt_progress = [&](std::size_t done, std::size_t) {
+    processed = done;
+    return true;
+  };
   context.begin_async(host.prompt, params);
   Context moved = std::move(context); /* what the call goes on to use moves along */
   params = GenerationParams();
