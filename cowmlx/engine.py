@@ -108,8 +108,7 @@ class Engine:
             if not owners or not later or call not in vars(type(getattr(self, later[0]))):
                 raise AttributeError(f"no noun of the engine has a method {call}")
             owners[call] = getattr(self, later[0])
-        method = getattr(owners[call], call)
-        vars(self)[call] = method  # found without a search from now on
+        method: Callable[..., Any] = getattr(owners[call], call)
         return method
 
     @cached_property

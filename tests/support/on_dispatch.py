@@ -1,7 +1,6 @@
 """Code of a test on the dispatch thread of a library that has joined its interpreter.
 
-What a method of the engine calls is replaced by a function of the test's. (The engine keeps the
-methods that it has found.)
+What a method of the engine calls is replaced by a function of the test's.
 """
 
 from __future__ import annotations
