@@ -37,6 +37,7 @@ def test_address_sanitizer(sanitized, model, environment, tmp_path, name):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["generate", "programs"])
 def test_memcheck(host, model, environment, expected, tmp_path, name):
     """No error whose stack goes through our objects; the dynamic linker has its own."""

@@ -12,7 +12,7 @@ from support.paths import ROOT
 
 from tools.packaging import kernels, zig
 
-pytestmark = pytest.mark.xdist_group("kernels-elsewhere")
+pytestmark = [pytest.mark.xdist_group("kernels-elsewhere"), pytest.mark.long]
 
 # Those that say something of the system or of the processor; the others only of mlx.
 PARTS = {"pool", "processors", "select", "module"}

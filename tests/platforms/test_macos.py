@@ -13,7 +13,7 @@ from support.signatures import FUNCTIONS
 
 from tools.packaging.zig import bridge_arguments
 
-pytestmark = pytest.mark.xdist_group("macos")
+pytestmark = [pytest.mark.xdist_group("macos"), pytest.mark.long]
 
 SYSTEM = "/usr/lib/libSystem.B.dylib"
 ZIG_EXPORTS = {"__dso_handle", "_mh_dylib_header"}  # of every library that its linker makes
