@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from support.code_blocks import Block
@@ -46,10 +47,7 @@ class Managed:
 
     folder: Path
     environment: dict[str, str]
-
-    def execute(self, *command: str | Path) -> None:
-        """Run a program, which has to end well."""
-        raise NotImplementedError
+    execute: Callable[..., None]  # runs a program, which has to end well
 
     def run_js(self, block: Block) -> None:
         source = self.folder / "page.mjs"
