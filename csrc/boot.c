@@ -47,6 +47,7 @@ cow_mlx_status cow_interpreter_boot(void) {
   if (!py->PyStatus_Exception(status)) status = py->Py_InitializeFromConfig(&config);
   py->PyConfig_Clear(&config);
   if (py->PyStatus_Exception(status)) return boot_error(status);
+  py->PyGC_Disable(); /* until everything is imported */
 
   /* Importing _signal installs Python's SIGINT handler all the same: let it
    * happen now, and put the host's back. */

@@ -24,6 +24,7 @@
   X(PyConfig_Clear)                 \
   X(PyStatus_Exception)             \
   X(Py_InitializeFromConfig)        \
+  X(PyGC_Disable)                   \
   X(PyThreadState_GetInterpreter)   \
   X(PyInterpreterState_Get)         \
   X(PyInterpreterState_Head)        \

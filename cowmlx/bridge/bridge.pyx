@@ -19,7 +19,7 @@ import importlib
 
 from cowmlx.bridge.cow_mlx cimport *
 
-from cowmlx import failure_details, failures, resources
+from cowmlx import failure_details, failures, garbage, resources
 from cowmlx.call import ends_later
 from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.output import CapturedOutput
@@ -50,6 +50,8 @@ cdef void runtime_start(cow_request* r) except *:
         output.install()
     params = to_runtime_params(a.params)
     log(r, COW_MLX_LOG_INFO, engine.start(params, python_home))
+    if python_home:
+        garbage.collect_from_now()
 
 
 cdef bint carry_out(HostCall call) except -1:

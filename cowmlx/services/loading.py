@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx import resources
+from cowmlx import garbage, resources
 from cowmlx.errors import Canceled
 from cowmlx.scheduling.stepped import SteppedCall
 
@@ -50,6 +50,11 @@ class Loading(SteppedCall):
         self._wait: Callable[[float], object] | None = None
         self._on_end = on_end
         self._open_model = open_model
+
+    def turn(self) -> bool:
+        """Do one step; false if there is none now."""
+        with garbage.left_alone():
+            return super().turn()
 
     def _may_step(self) -> bool:
         """Whether the host has seen the last step's progress."""

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import mlx.core as mx
 
 from cowmlx import _constants as constants
-from cowmlx import resources
+from cowmlx import garbage, resources
 from cowmlx._defaults import MODEL
 from cowmlx.accelerate import angles
 from cowmlx.cache.layers import BITS, can_quantize
@@ -84,7 +84,8 @@ class Models:
     @keeps_call
     def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:
         """Start loading a model folder; the call ends with its handle."""
-        from cowmlx.models import registry  # late: a start needs none of it
+        with garbage.left_alone():
+            from cowmlx.models import registry  # late: a start needs none of it
 
         activations = params["activations"]
         if activations not in ACTIVATIONS:

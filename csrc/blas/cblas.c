@@ -5,10 +5,11 @@
  * the global scope before libmlx, this library's own take their place (ELF symbol interposition),
  * and hand each call on to a BLAS whose names bear a prefix and that stays out of that scope.
  */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity */
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -71,11 +72,27 @@ FORWARD(s, float)
 FORWARD(d, double)
 FORWARD(c, const void*)
 
+/* Load a library on one processor: OpenBLAS starts a thread for each that it sees, which spins for
+ * a tenth of a second before it first sleeps, beside whatever starts then. The rest comes with the
+ * first call of set_num_threads that asks for more. */
+static void* open_on_one(const char* path) {
+  cpu_set_t allowed, one;
+  int here = sched_getcpu();
+  bool bound = here >= 0 && here < CPU_SETSIZE &&
+               sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_ISSET(here, &allowed);
+  CPU_ZERO(&one);
+  if (bound) CPU_SET(here, &one);
+  bound = bound && sched_setaffinity(0, sizeof one, &one) == 0;
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (bound) sched_setaffinity(0, sizeof allowed, &allowed);
+  return library;
+}
+
 /* Hand products on to the library at `path` (OpenBLAS with the names of the scipy-openblas32
  * package), which uses so many threads. NULL, or why that cannot be; then nothing may call the
  * functions above. */
 EXPORT const char* cow_blas_open(const char* path, int threads) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void* library = open_on_one(path);
   if (!library) return dlerror();
   *(void**)&sgemm = dlsym(library, "scipy_cblas_sgemm");
   *(void**)&dgemm = dlsym(library, "scipy_cblas_dgemm");

@@ -15,25 +15,34 @@ pytestmark = pytest.mark.skipif(
 )
 
 HOST = """
-import json, sys
+import json, os, sys
+from pathlib import Path
 sys.path.insert(0, {tests!r})
 {before}
 from support.library import Library
 lib = Library()
 lib.start(device="cpu")
+threads = Path("/proc/self/task"){after}
 model = lib.load({calf!r})
 context = lib.context(model)
 prompt = list(range(20, 220))
 lib.begin(context, prompt, max_tokens=12)
 logits = lib.logits(context)
 tokens = [piece.token for piece in lib.drain(context)]
-print(json.dumps([lib.info()["blas"], tokens, logits]))
+print(json.dumps([lib.info()["blas"], tokens, logits, told]))
+"""
+
+
+# What of its threads, once the runtime has started: how many, and on which processors each may run.
+TELL = """
+ids = [int(each.name) for each in threads.iterdir()]
+told = len(ids), [sorted(os.sched_getaffinity(each)) for each in ids]
 """
 
 
 def run(before: str = "", **settings: str):
-    """What a host of its own gets: the BLAS, tokens and logits."""
-    source = HOST.format(tests=str(ROOT / "tests"), calf=str(CALF), before=before)
+    """What a host of its own gets: the BLAS, tokens and logits; and what its threads are then."""
+    source = HOST.format(tests=str(ROOT / "tests"), calf=str(CALF), before=before, after=TELL)
     # Kernels would compute the products of this model in the place of the BLAS.
     own = {"PYTHONPATH": str(ROOT), "COWMLX_KERNELS": "off"}
     environment = {**os.environ, **own, **settings}
@@ -68,6 +77,16 @@ def test_both_give_the_same_but_for_rounding(optimised, reference):
     scale = max(map(abs, reference[2]))
     worst = max(abs(a - b) for a, b in zip(optimised[2], reference[2], strict=True))
     assert 0 < worst < 1e-5 * scale, "the products are not computed differently, or wrongly"
+
+
+def test_it_starts_no_thread_that_it_does_not_compute_with(optimised, reference):
+    allowed = len(os.sched_getaffinity(0))
+    assert optimised[3][0] - reference[3][0] == max(1, allowed // 2) - 1
+
+
+def test_every_thread_may_run_where_the_process_may(optimised):
+    allowed = sorted(os.sched_getaffinity(0))
+    assert optimised[3][1] == [allowed] * optimised[3][0]
 
 
 def test_where_mlx_is_loaded_already_its_own_stays(reference):

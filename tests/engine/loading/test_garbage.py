@@ -1,0 +1,37 @@
+"""Python looks for garbage again once what made much of it has ended, however it ended."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from support.paths import CALF
+
+from cowmlx import garbage
+
+
+@pytest.fixture(params=[True, False], ids=["looking", "not"])
+def looking(request):
+    """Whether Python looks for garbage when something begins."""
+    was = gc.isenabled()
+    (gc.enable if request.param else gc.disable)()
+    yield request.param
+    (gc.enable if was else gc.disable)()
+
+
+def test_it_is_left_alone_meanwhile(looking):
+    with garbage.left_alone():
+        assert not gc.isenabled()
+    assert gc.isenabled() == looking
+
+
+def test_an_error_changes_nothing_about_that(looking):
+    with pytest.raises(KeyError), garbage.left_alone():
+        raise KeyError
+    assert gc.isenabled() == looking
+
+
+def test_a_load_leaves_it_as_it_was(lib, looking):
+    model = lib.load(CALF)
+    assert gc.isenabled() == looking
+    lib.free_model(model)
