@@ -2,7 +2,7 @@
 //   npm ci && node chat.mjs LIBRARY MODEL [QUESTION...]
 // Without questions it reads them, one a line.
 import readline from "node:readline/promises";
-import { Runtime } from "./cowmlx.mjs";
+import { Model, Runtime, useLibrary } from "cowmlx";
 
 const [library, path, ...questions] = process.argv.slice(2);
 if (path === undefined) {
@@ -20,9 +20,10 @@ const tools = [{
 }];
 const call = { get_weather: ({ city }) => ({ city, weather: "sunny", temperature: 21 }) };
 
-const runtime = new Runtime(library);
-const model = await runtime.load(path);
-const context = await model.context();
+useLibrary(library);
+const runtime = new Runtime();
+const model = await Model.load(path);
+const context = model.context();
 const messages = [];
 
 // Ask until the model has no more calls to make.
@@ -31,7 +32,7 @@ async function answer(question, signal) {
   for (;;) {
     let content = "";
     const calls = [];
-    for await (const event of context.chat(messages, { tools, signal })) {
+    for await (const event of context.chat(messages, { chat: { tools }, signal })) {
       if (event.kind === "tool_call") calls.push(event);
       if (event.kind !== "text") continue;
       process.stdout.write(event.text);
@@ -57,7 +58,7 @@ async function ask(question) {
     await answer(question, canceler.signal);
     console.log();
   } catch (error) {
-    if (error.status !== "ECANCELED") throw error;
+    if (error.name !== "AbortError") throw error;
     console.log("\n[canceled]");
   } finally {
     process.off("SIGINT", cancel);
@@ -70,6 +71,4 @@ if (questions.length) {
   const lines = readline.createInterface({ input: process.stdin });
   for await (const line of lines) await ask(line);
 }
-await context.free();
-await model.free();
-runtime.stop();
+runtime.close();

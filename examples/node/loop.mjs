@@ -1,13 +1,12 @@
 // How long the event loop is blocked while contexts generate, and what libuv's pool has left:
 //   npm ci && node loop.mjs LIBRARY MODEL [CONTEXTS] [SECONDS]
 // Prints JSON, times in milliseconds. "late" is how late a timer of 1 ms comes; "idle" the same of
-// a loop that does nothing else, which is what the machine makes of it. "call" is how long one look
-// at what has come takes. "work" is the processor time that the loop's thread has had from one timer
-// to the next: what other processes do does not count.
+// a loop that does nothing else, which is what the machine makes of it. "work" is the processor time
+// that the loop's thread has had from one timer to the next: what other processes do does not count.
 import fs from "node:fs/promises";
 import { performance } from "node:perf_hooks";
 import koffi from "koffi";
-import { Runtime } from "./cowmlx.mjs";
+import { Model, Runtime, useLibrary } from "cowmlx";
 
 const [library, path, count = "8", seconds = "5"] = process.argv.slice(2);
 if (path === undefined) {
@@ -48,16 +47,6 @@ async function watched(work) {
   return [result, { late: summary(late), work: summary(worked) }];
 }
 
-const calls = [];
-const timed = (function_) => (...values) => {
-  const began = performance.now();
-  try {
-    return function_(...values);
-  } finally {
-    calls.push(performance.now() - began);
-  }
-};
-
 // Milliseconds that tasks of libuv's pool take, one after the other.
 async function poolTimes(until) {
   const times = [];
@@ -70,28 +59,26 @@ async function poolTimes(until) {
   return times;
 }
 
-const runtime = new Runtime(library);
-const model = await runtime.load(path);
-const prompt = await model.tokenize("Once upon a time");
-const contexts = await Promise.all(Array.from({ length: +count }, () => model.context()));
-const look = runtime.watch.bind(runtime);
-runtime.watch = (fd, take) => look(fd, timed(take));
+useLibrary(library);
+const runtime = new Runtime();
+const model = await Model.load(path);
+const prompt = await model.tokenizeAsync("Once upon a time", { addSpecial: true });
+const contexts = await Promise.all(Array.from({ length: +count }, () => model.contextAsync()));
 
 async function generate(context, until) {
-  let texts = 0;
+  let pieces = 0;
   for (let seed = 0; performance.now() < until; seed++) {
-    for await (const text of context.generate(prompt, { maxTokens: 200, temperature: 1 })) {
-      texts++;
+    for await (const _ of context.generate(prompt, { maxTokens: 200, temperature: 1, seed })) {
+      pieces++;
       if (performance.now() >= until) break;
     }
   }
-  return texts;
+  return pieces;
 }
 
 const time = +seconds * 1000;
 const [idlePool, idle] = await watched(() => poolTimes(performance.now() + time / 2));
-calls.length = 0;
-const [[pool, texts], generating] = await watched(() => {
+const [[pool, pieces], generating] = await watched(() => {
   const until = performance.now() + time;
   const all = Promise.all(contexts.map((context) => generate(context, until)));
   return Promise.all([poolTimes(until), all]);
@@ -99,9 +86,9 @@ const [[pool, texts], generating] = await watched(() => {
 console.log(JSON.stringify({
   contexts: contexts.length,
   seconds: +seconds,
-  pieces_per_second: Math.round(texts.reduce((sum, each) => sum + each, 0) / +seconds),
+  pieces_per_second: Math.round(pieces.reduce((sum, each) => sum + each, 0) / +seconds),
   idle: { ...idle, pool: summary(idlePool) },
-  generating: { ...generating, call: summary(calls), pool: summary(pool) },
+  generating: { ...generating, pool: summary(pool) },
 }, null, 2));
-for (const context of contexts) await context.free();
-runtime.stop();
+for (const context of contexts) await context.closeAsync();
+runtime.close();

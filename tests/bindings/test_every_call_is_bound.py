@@ -25,7 +25,6 @@ LATER = ("model_load_async", "model_poll", "model_wake_fd")
 LATER += ("context_begin_async", "context_chat_async", "context_next_event")
 GOROUTINES = dict.fromkeys(LATER, "a goroutine waits while others run")
 THREADS = dict.fromkeys(LATER, "a thread waits; interrupting it cancels the call")
-PROMISES = dict.fromkeys(LATER, "each call is a promise already, kept by a thread of the binding's")
 # Generated files that declare all calls and make none.
 DECLARING = ("CowMlx.java", "declarations.js", "functions.go")
 JAVA = {"status_name": NAMED, **THREADS, **DLPACK}
@@ -109,7 +108,7 @@ ALL = [
     Binding("swift", ("Sources/CCowMLX/shim.h",), through_the_module),
     Binding("go", ("*.go",), by_its_field, {**GOROUTINES, **DLPACK}),
     Binding("java", ("src/main/java/cowmlx/*.java",), by_its_name, JAVA),
-    Binding("node", ("lib/*.js",), by_a_text, {**PROMISES, **DLPACK}),
+    Binding("node", ("lib/*.js",), by_a_text, DLPACK),
 ]
 
 

@@ -21,6 +21,8 @@ POINTER = 8
 # Calls that csrc has by hand, and whose parameters have the roles of all others.
 ALSO = ("runtime_start", "runtime_stop", "array_free")
 ALSO += ("context_cancel", "program_cancel", "training_cancel")
+ALSO += ("context_begin_async", "context_chat_async", "context_next_event")
+ALSO += ("model_load_async", "model_poll", "model_wake_fd")
 
 MACROS = "COW_MLX_"
 

@@ -116,12 +116,9 @@ class Call {
   raw = {};
   reads = {};
   arena = new Arena();
-  listener = new Listener();
 
-  constructor(name, given, capacity) {
-    this.name = name;
-    this.given = given;
-    this.capacity = capacity;
+  constructor(name, given, { capacity, listener = new Listener() }) {
+    Object.assign(this, { name, given, capacity, listener });
     for (const role of ROLES[name]) LOWER[role.kind](this, role);
     this.args = PARAMETERS[name].map((parameter) => this.raw[parameter]);
   }
@@ -132,7 +129,7 @@ class Call {
 
   /** What the call gave; undefined if its buffers were too small. */
   end(status, failed, options) {
-    if (!options.keepsListener) this.listener.close();
+    if (!options.listener) this.listener.close();
     if (this.listener.thrown) throw this.listener.thrown.error;
     if (status === STATUSES.EBUFFER && this.needed) return undefined;
     if (status < 0 && !options.accepts?.includes(status)) throw CowMlxError.from(failed());
@@ -150,13 +147,13 @@ class Call {
  * Make a call on this thread.
  * @param {string} name  without "cow_mlx_"
  * @param {object} [given]  its inputs by their names
- * @param {{capacity?: number, accepts?: number[], keepsListener?: boolean}} [options]  elements that
- *     its buffers have at first; statuses that are no errors; whether callbacks outlive the call
+ * @param {{capacity?: number, accepts?: number[], listener?: Listener}} [options]  elements that its
+ *     buffers have at first; statuses that are no errors; who hears callbacks that outlive the call
  * @returns {any}  the status, and outputs by their names
  */
 export function call(name, given = {}, options = {}) {
   for (let { capacity } = options; ;) {
-    const made = new Call(name, given, capacity);
+    const made = new Call(name, given, { ...options, capacity });
     const status = native()[name](...made.args);
     const result = made.end(status, () => failure(status), options);
     if (result) return result;
@@ -177,7 +174,7 @@ export async function wait(name, given = {}, options = {}) {
   const stopListening = signal ? cancelOn(signal, name, given) : undefined;
   try {
     for (let { capacity } = options; ;) {
-      const made = new Call(name, given, capacity);
+      const made = new Call(name, given, { capacity });
       const { status, failure: failed } = await onWorker(name, made.args);
       if (status === STATUSES.ECANCELED) signal?.throwIfAborted();
       const result = made.end(status, () => failed, options);
@@ -187,6 +184,20 @@ export async function wait(name, given = {}, options = {}) {
   } finally {
     stopListening?.();
   }
+}
+
+/**
+ * Whether what a call that returned at once brings about is there; the same on this thread, which
+ * does not wait.
+ * @param {"context_poll" | "model_poll"} name
+ * @param {any} object  the context, or the model
+ * @param {Listener} [listener]  hears of progress
+ */
+export function isThere(name, object, listener) {
+  const status = native()[name](handleOf(object), 0);
+  if (listener?.thrown) throw listener.thrown.error;
+  if (status < 0 && status !== STATUSES.ETIMEDOUT) throw CowMlxError.from(failure(status));
+  return status !== STATUSES.ETIMEDOUT;
 }
 
 // What a signal cancels: the context, program or training. A cancel that comes before the call has

@@ -1,10 +1,20 @@
 // Contexts: sequences of tokens with their caches.
 import { call, handleOf, wait } from "./calls.js";
-import { chatEvents } from "./chat.js";
 import { STATUSES } from "./declarations.js";
+import { follow, leave } from "./follow.js";
 import { Handle } from "./handle.js";
+import { Pieces } from "./pieces.js";
 
 /** @typedef {{text: string} & import("./types.js").Piece} Piece */
+/** @typedef {import("./types.js").GenerationParams & {signal?: AbortSignal}} Options */
+
+/**
+ * @typedef {object} ChatEvent
+ * @property {"text" | "reasoning" | "tool_call" | "end"} kind
+ * @property {string} text
+ * @property {string} name
+ * @property {string} finish
+ */
 
 /** What a context held at one moment. */
 export class Checkpoint extends Handle {
@@ -20,6 +30,8 @@ export class Checkpoint extends Handle {
  * cancels it. One call at a time runs on a context.
  */
 export class Context extends Handle {
+  #pieces;
+
   /** @param {number} handle */
   constructor(handle) {
     super("context", handle);
@@ -36,9 +48,10 @@ export class Context extends Handle {
   /**
    * Process a prompt, and be ready to generate: see cow_mlx_context_begin().
    * @param {Int32Array | number[]} tokens
-   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal}} [options]
+   * @param {Options} [options]
    */
   async begin(tokens, { signal, ...params } = {}) {
+    leave(this);
     await wait("context_begin", { context: this, tokens, params }, { signal });
   }
 
@@ -57,7 +70,7 @@ export class Context extends Handle {
    * @returns {Piece | undefined}
    */
   nextSync() {
-    return this.#piece(call("context_next", { context: this }, { capacity: 256 }));
+    return this.#piece((this.#pieces ??= new Pieces()).next(this));
   }
 
   #piece({ status, text, piece }) {
@@ -72,39 +85,64 @@ export class Context extends Handle {
   finish = "none";
 
   /**
-   * Process a prompt and generate: pieces, one after the other. A loop may be left early.
+   * Process a prompt and generate: pieces, one after the other. No thread waits for them, whatever
+   * the number of contexts. A loop that is left early cancels the generation.
    * @param {Int32Array | number[]} tokens
-   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal}} [options]
+   * @param {Options} [options]
    * @returns {AsyncGenerator<Piece, void, void>}
    */
-  async *generate(tokens, { signal, ...params } = {}) {
-    await this.begin(tokens, { signal, ...params });
-    for (let piece; (piece = await this.next({ signal })); ) yield piece;
-    signal?.throwIfAborted();
+  generate(tokens, { signal, ...params } = {}) {
+    this.finish = "none";
+    const take = () => {
+      const piece = this.nextSync();
+      return { value: piece, ended: !piece };
+    };
+    return follow(this, "context_begin_async", { tokens, params }, take, signal);
   }
 
   /**
-   * Process a prompt and generate to the end in one call, which is quicker.
+   * Process a prompt and generate to the end in one call, which is quicker, on a thread that waits.
    * @param {Int32Array | number[]} tokens
    * @param {(text: string) => unknown} [onText]  false cancels
-   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal}} [options]
+   * @param {Options} [options]
    * @returns {Promise<import("./types.js").Stats>}  sizes and times
    */
   async generateText(tokens, onText, { signal, ...params } = {}) {
+    leave(this);
     const given = { context: this, tokens, params, on_text: onText };
     return (await wait("context_generate", given, { signal })).stats;
   }
 
   /**
    * Answer a conversation: events {kind: "text" | "reasoning" | "tool_call" | "end", text, name,
-   * finish}, one after the other. A loop that is left early cancels the answer.
+   * finish}, one after the other. No thread waits for them. A loop that is left early cancels the
+   * answer.
    * @param {object[]} messages
-   * @param {import("./types.js").GenerationParams & {signal?: AbortSignal, chat?: object}} [options]  of the
-   *     generation, and `chat`: options of the template, as cow_mlx_model_chat_prompt() names them
-   * @returns {AsyncGenerator<import("./chat.js").ChatEvent, void, void>}
+   * @param {Options & {chat?: object}} [options]  of the generation, and `chat`: options of the
+   *     template, as cow_mlx_model_chat_prompt() names them
+   * @returns {AsyncGenerator<ChatEvent, void, void>}
    */
   chat(messages, { chat, signal, ...params } = {}) {
-    return chatEvents(this, { messages, chat, params, signal });
+    const take = () => {
+      const { status, event } = call("context_next_event", { context: this });
+      return { value: event, ended: status === STATUSES.DONE };
+    };
+    const given = { messages_json: JSON.stringify(messages), options_json: chat, params };
+    return follow(this, "context_chat_async", given, take, signal);
+  }
+
+  /**
+   * The same in one call, on a thread that waits.
+   * @param {object[]} messages
+   * @param {(event: ChatEvent) => unknown} [onEvent]  false cancels
+   * @param {Options & {chat?: object}} [options]
+   * @returns {Promise<import("./types.js").Stats>}  sizes and times
+   */
+  async chatEvents(messages, onEvent, { chat, signal, ...params } = {}) {
+    leave(this);
+    const given = { messages_json: JSON.stringify(messages), options_json: chat, params };
+    const all = { context: this, ...given, on_event: onEvent };
+    return (await wait("context_chat", all, { signal })).stats;
   }
 
   /** Wait until next() would not block. @returns {Promise<boolean>}  false: not within the time */
@@ -127,6 +165,13 @@ export class Context extends Handle {
    */
   wakeFd() {
     return call("context_wake_fd", { context: this }).out;
+  }
+
+  /** Free it. Who follows a generation on it is told so, as a CowMlxError "ECANCELED". */
+  release() {
+    const handle = super.release();
+    leave(this);
+    return handle;
   }
 
   /** End what the context is doing. It stays usable. */

@@ -1,9 +1,18 @@
 // Objects of the library: each is a number there, and is freed once.
-import { call } from "./calls.js";
+import { call, wait } from "./calls.js";
 import { CowMlxError } from "./errors.js";
 
 // What nobody closes is freed when it is collected.
 const forgotten = new FinalizationRegistry(free);
+
+/** Free what a number stands for, on another thread. */
+export async function freeLater(kind, handle) {
+  try {
+    await wait(`${kind}_free`, { [kind]: handle });
+  } catch (error) {
+    if (!(error instanceof CowMlxError)) throw error;
+  }
+}
 
 function free([kind, handle]) {
   try {
@@ -40,9 +49,19 @@ export class Handle {
     return this.#handle;
   }
 
+  /** Whether it was closed, or taken over. */
+  get isClosed() {
+    return this.#handle === 0;
+  }
+
   /** Free it. A second time does nothing. */
   close() {
-    if (this.#handle !== 0) free([this.#kind, this.release()]);
+    if (!this.isClosed) free([this.#kind, this.release()]);
+  }
+
+  /** The same without waiting on this thread, which may last a turn of others. */
+  async closeAsync() {
+    if (!this.isClosed) await freeLater(this.#kind, this.release());
   }
 
   /** Its handle, which whoever takes it frees. */
@@ -55,5 +74,9 @@ export class Handle {
 
   [Symbol.dispose ?? Symbol.for("Symbol.dispose")]() {
     this.close();
+  }
+
+  [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
+    return this.closeAsync();
   }
 }

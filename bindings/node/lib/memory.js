@@ -163,25 +163,29 @@ export const read = (view, at, type) => READ[type](view, at);
 
 /** A struct that C has filled, as an object whose keys are in camel case. */
 export function readStruct(name, view) {
-  const { members } = STRUCTS[name];
+  if (!readers.has(name)) readers.set(name, readersOf(STRUCTS[name].members));
   const found = {};
-  for (const [member, [at, kind, type, , group]] of Object.entries(members)) {
-    if (member === "struct_size" || (kind === "scalar" && isLength(members, member))) continue;
-    if (kind === "string") {
-      const length = isLength(members, "length") && member === "text"
-        ? [READ.size_t(view, members.length[0])] : [];
-      found[camel(member)] = koffi.decode.string(view.getBigUint64(at, true), ...length);
-    } else {
-      const value = READ[type](view, at);
-      found[camel(member)] = group ? textOf(group, value) : value;
-    }
-  }
+  for (const [key, readMember] of readers.get(name)) found[key] = readMember(view);
   return found;
 }
 
-const isLength = (members, member) => member === "length" && "text" in members;
+const readers = new Map();
 
-function textOf(group, value) {
-  const found = Object.entries(ENUMERATIONS[group]).find(([, each]) => each === value);
-  return found ? found[0] : value;
+// What reads each member that is told.
+function readersOf(members) {
+  const hasText = "length" in members && "text" in members;
+  return Object.entries(members)
+    .filter(([member]) => member !== "struct_size" && !(hasText && member === "length"))
+    .map(([member, [at, kind, type, , group]]) => [camel(member), readerOf(member, at, kind, type, group)]);
+
+  function readerOf(member, at, kind, type, group) {
+    if (kind === "string" && hasText && member === "text") {
+      const [counted] = members.length;
+      return (view) => koffi.decode.string(view.getBigUint64(at, true), READ.size_t(view, counted));
+    }
+    if (kind === "string") return (view) => koffi.decode.string(view.getBigUint64(at, true));
+    if (!group) return (view) => READ[type](view, at);
+    const names = new Map(Object.entries(ENUMERATIONS[group]).map(([text, value]) => [value, text]));
+    return (view) => names.get(READ[type](view, at)) ?? READ[type](view, at);
+  }
 }

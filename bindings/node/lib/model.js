@@ -1,9 +1,11 @@
 // Models: weights, tokenizer and chat template of one folder.
-import { call, wait } from "./calls.js";
+import { call, isThere, wait } from "./calls.js";
 import { Adapter } from "./adapter.js";
 import { Context } from "./context.js";
 import { ENUMERATIONS } from "./declarations.js";
-import { Handle } from "./handle.js";
+import { Handle, freeLater } from "./handle.js";
+import { Listener } from "./listeners.js";
+import { Wake } from "./wake.js";
 
 const { add_special: ADD, parse_special: PARSE, skip_special: SKIP } = ENUMERATIONS.FLAGS;
 
@@ -15,18 +17,15 @@ export class Model extends Handle {
   }
 
   /**
-   * Load a model's folder. Members of cow_mlx_model_params come in camel case.
+   * Load a model's folder. Members of cow_mlx_model_params come in camel case. No thread waits for
+   * it.
    * @param {string} path
-   * @param {import("./types.js").ModelParams & {signal?: AbortSignal}} [params]  `progress` is given the part that is done and the
-   *     stage, and returns false to end the loading
+   * @param {import("./types.js").ModelParams & {signal?: AbortSignal}} [params]  `progress` is given
+   *     the part that is done and the stage, and returns false to end the loading
    * @returns {Promise<Model>}
    */
-  static async load(path, { signal, progress, ...params } = {}) {
-    const stopped = signal && (() => !signal.aborted);
-    const watched = stopped && progress ? (...told) => progress(...told) !== false && stopped()
-      : progress ?? stopped;
-    const given = { path, params: { ...params, progress: watched } };
-    return new Model((await wait("model_load", given, { signal })).out);
+  static async load(path, { signal, ...params } = {}) {
+    return new Model(await loaded(path, params, signal));
   }
 
   /**
@@ -62,9 +61,23 @@ export class Model extends Handle {
    * @param {{addSpecial?: boolean, parseSpecial?: boolean}} [options]
    * @returns {Int32Array}
    */
-  tokenize(text, { addSpecial = false, parseSpecial = false } = {}) {
-    const flags = (addSpecial ? ADD : 0) | (parseSpecial ? PARSE : 0);
-    return call("model_tokenize", { model: this, text, flags }, { capacity: text.length + 16 }).tokens;
+  tokenize(text, options) {
+    return call("model_tokenize", this.#tokenizing(text, options), { capacity: text.length + 16 }).tokens;
+  }
+
+  /**
+   * The same without waiting on this thread, which may last a turn of others.
+   * @param {string | Uint8Array} text
+   * @param {{addSpecial?: boolean, parseSpecial?: boolean}} [options]
+   * @returns {Promise<Int32Array>}
+   */
+  async tokenizeAsync(text, options) {
+    const given = this.#tokenizing(text, options);
+    return (await wait("model_tokenize", given, { capacity: text.length + 16 })).tokens;
+  }
+
+  #tokenizing(text, { addSpecial = false, parseSpecial = false } = {}) {
+    return { model: this, text, flags: (addSpecial ? ADD : 0) | (parseSpecial ? PARSE : 0) };
   }
 
   /**
@@ -132,10 +145,43 @@ export class Model extends Handle {
   }
 
   /**
+   * The same without waiting on this thread, which may last a turn of others.
+   * @param {import("./types.js").ContextParams} [params]
+   */
+  async contextAsync(params) {
+    return new Context((await wait("context_create", { model: this, params })).out);
+  }
+
+  /**
    * Load a LoRA or DoRA adapter, which applies `scale` times.
    * @param {string} path
    */
   adapter(path, scale = 1) {
     return new Adapter(call("adapter_load", { model: this, path, scale }).out);
+  }
+}
+
+// The handle of a model that is loaded while the event loop turns.
+async function loaded(path, params, signal) {
+  signal?.throwIfAborted();
+  const listener = new Listener();
+  const model = call("model_load_async", { path, params }, { listener }).out;
+  let wake;
+  const look = () => wake?.raise();
+  signal?.addEventListener("abort", look, { once: true });
+  try {
+    wake = new Wake(call("model_wake_fd", { model }).out);
+    while (!isThere("model_poll", model, listener)) {
+      await wake.raised();
+      signal?.throwIfAborted();
+    }
+    return model;
+  } catch (error) {
+    await freeLater("model", model);
+    throw error;
+  } finally {
+    signal?.removeEventListener("abort", look);
+    wake?.close();
+    listener.close();
   }
 }

@@ -1,5 +1,6 @@
 // The runtime: it is started before all else, and stopped.
 import { call } from "./calls.js";
+import { Listener } from "./listeners.js";
 import { native } from "./native.js";
 
 /** The runtime runs as long as one of these is open. */
@@ -12,7 +13,7 @@ export class Runtime {
    *     case; `log` is given level and message
    */
   constructor(params) {
-    call("runtime_start", { params }, { keepsListener: true });
+    call("runtime_start", { params }, { listener: new Listener() });
   }
 
   /** Undo the start. The last one frees all that is open. */

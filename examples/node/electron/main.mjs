@@ -3,7 +3,7 @@
 //   npm ci && npm install --no-save electron && npx electron electron/main.mjs LIBRARY MODEL
 import { app, BrowserWindow, ipcMain } from "electron";
 import { fileURLToPath } from "node:url";
-import { Runtime } from "../cowmlx.mjs";
+import { Model, Runtime, useLibrary } from "cowmlx";
 
 const [library, path] = process.argv.slice(-2);
 const here = (name) => fileURLToPath(new URL(name, import.meta.url));
@@ -15,14 +15,14 @@ function answer(contexts, model) {
     const key = `${sender.id} ${id}`, canceler = new AbortController();
     running.set(key, canceler);
     try {
-      if (!contexts.has(sender.id)) contexts.set(sender.id, model.context());
+      if (!contexts.has(sender.id)) contexts.set(sender.id, model.contextAsync());
       const context = await contexts.get(sender.id);
       for await (const event of context.chat(messages, { signal: canceler.signal })) {
         if (!sender.isDestroyed()) sender.send("part", { id, ...event });
       }
       return { finish: "stop" };
     } catch (error) {
-      if (error.status === "ECANCELED") return { finish: "canceled" };
+      if (canceler.signal.aborted) return { finish: "canceled" };
       return { finish: "error", message: error.message };
     } finally {
       running.delete(key);
@@ -40,18 +40,19 @@ function open(contexts) {
     for (const [key, canceler] of running) if (key.startsWith(`${id} `)) canceler.abort();
     const context = contexts.get(id);
     contexts.delete(id);
-    await (await context)?.free().catch(() => {}); // the runtime has stopped, and freed it
+    await (await context)?.closeAsync();
   });
   window.loadFile(here("index.html"));
 }
 
 await app.whenReady();
-const runtime = new Runtime(library);
-const model = await runtime.load(path);
+useLibrary(library);
+const runtime = new Runtime();
+const model = await Model.load(path);
 const contexts = new Map(); // a conversation of each window, by its number
 ipcMain.handle("ask", answer(contexts, model));
 ipcMain.on("cancel", ({ sender }, id) => running.get(`${sender.id} ${id}`)?.abort());
 app.on("activate", () => { if (!BrowserWindow.getAllWindows().length) open(contexts); });
 app.on("window-all-closed", () => app.quit());
-app.on("will-quit", () => runtime.stop());
+app.on("will-quit", () => runtime.close());
 open(contexts);

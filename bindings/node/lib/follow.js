@@ -1,0 +1,79 @@
+// What calls bring about that return at once: it is taken in the event loop, as it comes.
+import { call, isThere, wait } from "./calls.js";
+import { CowMlxError } from "./errors.js";
+import { Listener } from "./listeners.js";
+import { Wake } from "./wake.js";
+
+const following = new WeakMap(); // by context: what waits for its descriptor
+
+/** Another call begins on a context: who follows one from before is told so. */
+export function leave(context) {
+  following.get(context)?.close();
+  following.delete(context);
+}
+
+/**
+ * Follow what a call brings about on a context, until it has ended; whoever leaves before cancels it.
+ * @template T
+ * @param {import("./context.js").Context} context
+ * @param {string} name  of the call
+ * @param {object} given  what it takes
+ * @param {() => {value: T | undefined, ended: boolean}} take  takes one thing that is there
+ * @param {AbortSignal} [signal]
+ * @returns {AsyncGenerator<T, void, void>}
+ */
+export async function* follow(context, name, given, take, signal) {
+  signal?.throwIfAborted();
+  const listener = new Listener();
+  let wake, begun = false, ended = false;
+  const isNext = (hears) => {
+    if (following.get(context) !== wake) throw left(context, name);
+    return isThere("context_poll", context, hears);
+  };
+  const cancel = () => attempt(() => context.cancel());
+  try {
+    call(name, { context, ...given }, { listener });
+    begun = true;
+    leave(context);
+    signal?.addEventListener("abort", cancel, { once: true });
+    wake = new Wake(context.wakeFd());
+    following.set(context, wake);
+    while (!ended) {
+      while (!isNext(listener)) await wake.raised();
+      const { value, ended: last } = take();
+      ended = last;
+      if (value) yield value;
+    }
+    signal?.throwIfAborted();
+  } catch (error) {
+    if (error.status === "ECANCELED") signal?.throwIfAborted();
+    throw error;
+  } finally {
+    signal?.removeEventListener("abort", cancel);
+    listener.close();
+    if (begun && !ended && following.get(context) === wake) {
+      cancel();
+      await attempt(async () => { // it is busy until then
+        do {
+          while (!isNext()) await (wake ? wake.raised() : wait("context_poll", { context }));
+        } while (!take().ended);
+      });
+    }
+    wake?.close();
+  }
+}
+
+function left(context, name) {
+  return context.isClosed
+    ? new CowMlxError("ECANCELED", "the context was freed", "freed", {}, name)
+    : new CowMlxError("ESTATE", "another call has begun on this context", "context_busy", {}, name);
+}
+
+// What fails now, has been told, or is of no use any more.
+async function attempt(run) {
+  try {
+    await run();
+  } catch (error) {
+    if (!(error instanceof CowMlxError)) throw error;
+  }
+}
