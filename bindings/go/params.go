@@ -72,8 +72,8 @@ type ModelParams struct {
 	Split Split
 	// until all workers are there; above 0, default 60000
 	ConnectTimeoutMs uint32
-	// after which a machine that gives no sign of life is lost, and four times that while it
-	// loads; at least 100, default 5000
+	// after which a machine that gives no sign of life is lost, or two that do not reach each
+	// other; while it loads, 2000 at least; at least 100, default 5000
 	SilenceTimeoutMs uint32
 }
 

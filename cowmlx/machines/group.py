@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import time
 from contextlib import suppress
+from math import inf
 
 from cowmlx.errors import Lost
 from cowmlx.machines import failures
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from cowmlx.machines.child import Child
 
 PINGS = 4  # in the time after which silence means that a rank is lost
-# While ranks load, libraries that are being imported let no other thread of theirs speak.
-LOADING_TIMES = 4
+PING_SECONDS = 0.25  # at most, between them
 
 
 class Entry:
@@ -60,7 +60,6 @@ class Peer:
         self.bytes = 0
         self.layers = 0
         self.peak = 0
-        self.ready: dict[str, Any] | None = None  # what it said when it was ready
         self.told: dict[str, Any] = {}  # what it said outside of the log
         self.state = "loading"
         self.error: str | None = None
@@ -81,7 +80,7 @@ class Group:
     """Sends entries, hears answers, and ends all ranks when one is lost. Never blocks.
 
     Args:
-        silence: seconds without a sign of life after which a rank is lost; longer while it loads.
+        silence: seconds without a sign of life after which a rank is lost.
 
     Attributes:
         peers: by rank.
@@ -91,12 +90,14 @@ class Group:
         self.peers: list[Peer] = []
         self._why: tuple[str, dict[str, Any]] | None = None  # it has ended
         self.failure: BaseException | None = None  # what a rank said itself
-        self._silence = LOADING_TIMES * silence
+        self._silence = silence
         self._child: Child | None = None
         self._number = 0
         self._open: dict[int, Entry] = {}  # entries that some rank has not carried out
         self._dropped: list[int] = []
         self._looked = self._pinged = time.monotonic()
+        self._ping_number = 0
+        self._anew = 0  # the first ping whose answer says something of neighbours
         self._poll = select.poll()
 
     @property
@@ -107,9 +108,13 @@ class Group:
         """
         return None if self._why is None else Lost(self._why[0], **self._why[1])
 
+    def expect(self, silence: float) -> None:
+        """Take a rank for lost after so many seconds without a sign of life, from now on."""
+        self._silence = silence
+        self._begin_to_listen()
+
     def is_ready(self) -> None:
-        """Note that all ranks have loaded: from now on they are expected to speak."""
-        self._silence /= LOADING_TIMES
+        """Note that all ranks have loaded."""
         for peer in self.peers:
             peer.state = "ready"
 
@@ -167,6 +172,7 @@ class Group:
 
     def _begin_to_listen(self) -> None:
         self._looked = time.monotonic()
+        self._anew = self._ping_number + 1
         for peer in self.peers:
             peer.silent = 0.0
 
@@ -192,7 +198,7 @@ class Group:
                     why = "it is gone" if isinstance(error, Gone) else "it sent garbage"
                     self.fail(peer, f"{why} ({error})")
                 return
-        if self.waits and now - self._pinged >= self._silence / PINGS:
+        if self.waits and now - self._pinged >= min(self._silence / PINGS, PING_SECONDS):
             self._ping(now)
 
     def _hear(self, peer: Peer, passed: float) -> None:
@@ -214,10 +220,22 @@ class Group:
             self._finish(peer, head, body)
         elif "fraction" in head:
             peer.fraction = _number(head["fraction"], 1.0)
-        elif "ready" in head:
-            peer.ready = head
-        elif "pong" not in head:
+        elif "pong" in head:
+            self._compare(peer, head)
+        else:
             peer.told.update(head)
+
+    def _compare(self, peer: Peer, pong: dict[str, Any]) -> None:
+        """End all ranks if two neighbours cannot reach each other, though both are there."""
+        number, silent = pong["pong"], pong.get("silent")
+        if not (isinstance(number, int) and number >= self._anew and isinstance(silent, dict)):
+            return
+        for other in self.peers:
+            if self._open and _number(silent.get(str(other.rank)), inf) > self._silence:
+                seconds = f"{self._silence:g} seconds"
+                raise self.fail(
+                    other, f"rank {peer.rank} ({peer.address}) has not reached it for {seconds}"
+                )
 
     def _finish(self, peer: Peer, head: dict[str, Any], body: bytes) -> None:
         entry = self._open.get(head["done"]) if isinstance(head["done"], int) else None
@@ -235,9 +253,13 @@ class Group:
 
     def _ping(self, now: float) -> None:
         self._pinged = now
+        self._ping_number += 1
+        ping: dict[str, Any] = {"ping": self._ping_number}
+        if self._ping_number == self._anew:
+            ping["anew"] = True
         for peer in self.peers:
             try:
-                peer.connection.send({"ping": 0})
+                peer.connection.send(ping)
             except Gone as error:
                 self.fail(peer, f"it is gone ({error})")
                 return

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     Steps = Generator[tuple[float, str] | Callable[[float], object], None, Any]
 
 LOCAL = "local"  # the address of the first rank
+TELL_SECONDS = 0.25  # between reports of progress while nothing goes on: hosts may refuse them
+# While ranks start, libraries that are being imported let no other thread of theirs speak.
+STARTING_TIMES = 4
+# Seconds that ranks have at least: to meet; to join their ring, where mlx tries again after one
+# second, and then after two, if a neighbour does not listen yet; between signs of life in a load.
+MEET_SECONDS, RING_SECONDS, LOAD_SECONDS = 1.0, 5.0, 2.0
 
 
 class Workers(NamedTuple):
@@ -65,7 +71,10 @@ class Opening:
         ]
         self._local = {**self._wanted, "rank": 0, "path": path, "key": self._key}
         self._local["threads"] = threads
-        self.group = Group(workers.silence_seconds)
+        self._silence = workers.silence_seconds
+        self.group = Group(STARTING_TIMES * self._silence)
+        self._stage = 0.0, "connect"
+        self._shown = 0.0  # when that was told
         self._first: Peer | None = None
 
     # ------------------------------------------------------------------- Steps
@@ -80,9 +89,9 @@ class Opening:
         """
         opened = False
         try:
-            yield 0.0, "connect"
+            yield self._stage
             yield from self._connect()
-            yield 0.0, "shard"
+            yield self._tell(0.0, "shard")
             told = yield from self._load()
             opened = True
             return told
@@ -113,12 +122,12 @@ class Opening:
                 if now >= until and dialling.accepted is None:
                     raise dialling.late(self._workers.connect_seconds)
             self._poll()
-            yield self.wait
+            yield self._pause(now)
         self._start_first()
         for dialling in self._diallings:
             assert dialling.connection is not None
             self.group.add(dialling.address, dialling.connection)
-        yield from self._until(lambda: all(peer.ready for peer in self.group.peers), until)
+        yield from self._done(self.group.post({"op": "nothing"}, size=0), until)
         if self._size > 1:
             yield from self._join(until)
 
@@ -144,27 +153,34 @@ class Opening:
                 dialling.found_at(numeric, port)
 
     def _join(self, until: float) -> Steps:
-        """Let ranks join a ring."""
-        own = self._diallings[0].local
-        self.group.post({"op": "listen", "address": own})
-        yield from self._until(lambda: all("ring" in peer.told for peer in self.group.peers), until)
-        ring = [peer.told["ring"] for peer in self.group.peers]
-        entry = self.group.post({"op": "ring", "addresses": ring}, size=0)
-        yield from self._done(entry)
+        """Let ranks find out that they reach each other, and then join a ring."""
+        group = self.group
+        group.expect(max(self._silence, MEET_SECONDS))
+        listens = group.post({"op": "listen", "address": self._diallings[0].local}, size=0)
+        yield from self._done(listens, until)
+        seconds = max(self._silence, MEET_SECONDS)
+        meets = group.post({"op": "meet", "seconds": seconds, **_places(listens, "watch")}, size=0)
+        yield from self._done(meets, until + seconds)
+        # While mlx waits for neighbours it keeps the interpreter: all of a rank is silent.
+        seconds = max(self._silence, RING_SECONDS)
+        group.expect(2 * seconds)
+        joins = group.post({"op": "ring", **_places(listens, "ring")}, size=0)
+        yield from self._done(joins, time.monotonic() + seconds, "it has not joined the ring")
 
     def _load(self) -> Steps:
+        self.group.expect(max(self._silence, LOAD_SECONDS))
         entry = self.group.post({"op": "load"}, size=0)
-        peers, shown = self.group.peers, 0.0
+        peers = self.group.peers
         while len(entry.answers) < len(peers):
             self._poll()
-            fraction = min(peer.fraction for peer in peers)
-            yield (fraction, "shard") if fraction > shown else self.wait
-            shown = max(shown, fraction)
+            fraction, now = min(peer.fraction for peer in peers), time.monotonic()
+            yield self._tell(fraction, "shard") if fraction > self._stage[0] else self._pause(now)
         for peer in peers:
             told = entry.answers[peer.rank]
             peer.bytes, peer.layers = _size(told.get("bytes")), _size(told.get("layers"))
             peer.peak = _size(told.get("peak"))
         self.group.is_ready()
+        self.group.expect(self._silence)
         return [entry.answers[peer.rank] for peer in peers]
 
     @property
@@ -192,12 +208,35 @@ class Opening:
                 raise Lost(
                     f"the ranks were not ready within {seconds:g} seconds", reason="unreachable"
                 )
-            yield self.wait
+            yield self._pause(time.monotonic())
 
-    def _done(self, entry: Entry) -> Steps:
-        while len(entry.answers) < len(self.group.peers):
+    def _done(self, entry: Entry, until: float, why: str = "it is not ready") -> Steps:
+        """Wait until all ranks have carried an entry out.
+
+        Args:
+            entry: of the log.
+            until: when one that has not is lost.
+            why: it is lost then.
+        """
+        while late := [peer for peer in self.group.peers if peer.rank not in entry.answers]:
             self._poll()
-            yield self.wait
+            now = time.monotonic()
+            if now >= until:
+                raise self.group.fail(late[0], f"{why} in time")
+            yield self._pause(now)
+
+    def _pause(self, now: float) -> tuple[float, str] | Callable[[float], object]:
+        """Return what waits for news, or now and then how far it is: a host may refuse that."""
+        return self._tell(*self._stage) if now - self._shown >= TELL_SECONDS else self.wait
+
+    def _tell(self, fraction: float, stage: str) -> tuple[float, str]:
+        self._stage, self._shown = (fraction, stage), time.monotonic()
+        return self._stage
+
+
+def _places(listens: Entry, name: str) -> dict[str, Any]:
+    """Return where ranks listen, for all of them."""
+    return {"addresses": [listens.answers[rank].get(name) for rank in sorted(listens.answers)]}
 
 
 def _size(value: object) -> int:

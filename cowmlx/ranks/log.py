@@ -14,6 +14,7 @@ from cowmlx.errors import Lost
 from cowmlx.generation import batched
 from cowmlx.models import shards
 from cowmlx.ranks import ring
+from cowmlx.ranks.watch import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Log:
         self._config = config
         self._rank: int = config["rank"]
         self._group: Any = None
+        self._port: ring.Port | None = None
+        self._watch: Watch | None = None
         self._shard: Shard | None = None
         self._sequences: dict[int, list[Any]] = {}
         self._batches: dict[int, Batch] = {}
@@ -47,6 +50,7 @@ class Log:
         self._operations = {
             "nothing": self._nothing,
             "listen": self._listen,
+            "meet": self._meet,
             "ring": self._join,
             "load": self._load,
             "forward": self._forward,
@@ -77,10 +81,21 @@ class Log:
 
     def _listen(self, head: dict[str, Any], body: bytes) -> None:
         address = self._config.get("address") or head["address"]
-        self._voice.say({"ring": ring.place_to_listen(address)})
+        self._port = ring.Port(address)
+        self._watch = Watch(self._rank, self._config["size"], self._config["key"])
+        watched = self._watch.listen(address)
+        self._voice.say({"done": head["number"], "ring": self._port.address, "watch": watched})
+
+    def _meet(self, head: dict[str, Any], body: bytes) -> None:
+        assert self._watch is not None
+        self._watch.meet(head["addresses"], head["seconds"])
+        self._voice.watch(self._watch)
+        self._voice.say({"done": head["number"]})
 
     def _join(self, head: dict[str, Any], body: bytes) -> None:
         self._group = ring.join(self._rank, head["addresses"], self._config["key"])
+        assert self._port is not None
+        self._port.close()
         self._voice.say({"done": head["number"]})
 
     def _load(self, head: dict[str, Any], body: bytes) -> None:

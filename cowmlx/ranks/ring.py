@@ -17,15 +17,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-JOIN_SECONDS = 30.0  # that mlx may wait for neighbours, for which it has no limit of its own
+# That mlx may wait for neighbours, for which it has no limit of its own, if no host ends it sooner.
+JOIN_SECONDS = 30.0
 
 
-def place_to_listen(address: str) -> str:
-    """Return an address with a port that is free now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, 0))
-        return f"{address}:{sock.getsockname()[1]}"
+class Port:
+    """A port that nobody else can take, until mlx listens there: it shares it, as mlx does.
+
+    Args:
+        host: the address of this machine that others see.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            self._sock.setsockopt(socket.SOL_SOCKET, option, 1)
+        self._sock.bind((host, 0))
+        self.address = f"{host}:{self._sock.getsockname()[1]}"
+
+    def close(self) -> None:
+        """Leave it to mlx."""
+        self._sock.close()
 
 
 def join(rank: int, addresses: list[str], key: str) -> Any:

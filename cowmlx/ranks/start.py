@@ -37,7 +37,6 @@ def main() -> None:
 
         device.start(config["threads"])
         log = Log(voice, config)
-        voice.say({"ready": os.getpid()})
         while True:
             log.carry_out(*voice.next())
     except BaseException as error:

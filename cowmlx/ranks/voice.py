@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from cowmlx.machines.wire import Message
+    from cowmlx.ranks.watch import Watch
 
 HOST_IS_GONE = 3  # exit codes
 FAILED = 4
@@ -38,6 +39,8 @@ class Voice:
         wire.tune(sock)
         self._sock = sock
         self._parent = parent
+        self._watch: Watch | None = None
+        self._watching = threading.Lock()
         self._log: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._speaking = threading.Lock()
 
@@ -69,13 +72,31 @@ class Voice:
             while True:
                 message = wire.read(self._sock, wire.MAX_TOKENS)
                 if "ping" in message[0]:
-                    self.say({"pong": 0})
+                    self._answer(message[0])
                 elif message[0].get("op") == "find":
                     self.say({"found": _found(message[0]["names"])})
                 else:
                     self._log.put(message)
         except BaseException:
             end(HOST_IS_GONE)
+
+    def _answer(self, ping: dict[str, Any]) -> None:
+        silent: dict[str, float] = {}
+        if self._watch is not None:
+            with self._watching:
+                silent = self._watch.silent("anew" in ping)
+        self.say({"pong": ping["ping"], "silent": silent})
+
+    def watch(self, watch: Watch) -> None:
+        """Tell the host of neighbours, and answer them, from now on."""
+        self._watch = watch
+
+        def answer() -> None:
+            while watch.wait():
+                with self._watching:
+                    watch.hear()
+
+        threading.Thread(target=answer, daemon=True).start()
 
     def _look(self) -> None:
         while self._parent:

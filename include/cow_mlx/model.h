@@ -53,8 +53,9 @@ typedef struct cow_mlx_model_params {
   const char* secret_path;     /**< file with the secret that the workers have, too; with workers */
   int32_t split;               /**< one of COW_MLX_SPLIT_; default AUTO */
   uint32_t connect_timeout_ms; /**< until all workers are there; above 0, default 60000 */
-  uint32_t silence_timeout_ms; /**< after which a machine that gives no sign of life is lost, and
-                                    four times that while it loads; at least 100, default 5000 */
+  uint32_t silence_timeout_ms; /**< after which a machine that gives no sign of life is lost, or two
+                                    that do not reach each other; while it loads, 2000 at least;
+                                    at least 100, default 5000 */
 } cow_mlx_model_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -78,10 +79,11 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
  * With workers, the model is split between this machine and theirs, each of which has a folder of
  * the same name and content under the one that its worker was started with. The stages are
  * "connect" and "shard" then. This process holds no weights and computes nothing but the draws of
- * tokens; its machine's part runs in a process that it starts. Where a machine is gone, or silent
- * for silence_timeout_ms, calls on the model's contexts end with COW_MLX_ELOST: the contexts still
- * tell their tokens, and go on once the model is loaded again and they are begun with on a new
- * context. Such models have no adapters, embeddings, kv_bits, trainings and saved contexts.
+ * tokens; its machine's part runs in a process that it starts. Where a machine is gone, silent for
+ * silence_timeout_ms, or cut off from another one for so long, calls on the model's contexts end
+ * with COW_MLX_ELOST: the contexts still tell their tokens, and go on once the model is loaded
+ * again and they are begun with on a new context. Such models have no adapters, embeddings, kv_bits
+ * and trainings.
  *
  * @param out  receives the handle
  * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; a worker has

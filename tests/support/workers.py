@@ -21,11 +21,20 @@ class Worker:
         secret: the file of its secret.
         options: more of the command's.
         listen: where.
+        within: a command that runs it somewhere else.
     """
 
-    def __init__(self, models: Path, secret: Path, *options: str, listen: str = "127.0.0.1:0"):
+    def __init__(
+        self,
+        models: Path,
+        secret: Path,
+        *options: str,
+        listen: str = "127.0.0.1:0",
+        within: tuple[str, ...] = (),
+    ):
         self.process = subprocess.Popen(
             [
+                *within,
                 *(sys.executable, "-m", "cowmlx", "worker", "--listen", listen),
                 *("--models", str(models), "--secret-file", str(secret), *options),
             ],

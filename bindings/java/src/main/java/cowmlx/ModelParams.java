@@ -63,8 +63,8 @@ public final class ModelParams extends Params<ModelParams> {
   }
 
   /**
-   * after which a machine that gives no sign of life is lost, and four times that while it
-   * loads; at least 100, default 5000
+   * after which a machine that gives no sign of life is lost, or two that do not reach each
+   * other; while it loads, 2000 at least; at least 100, default 5000
    */
   public ModelParams silenceTimeoutMs(int value) {
     return set(memory -> memory.setInt(88, value));

@@ -1,0 +1,191 @@
+"""The ways to a rank's neighbours, looked at beside the ring.
+
+The ring cannot tell a neighbour that computes from one that is cut off: both say nothing. So each
+rank has a connection of its own to either neighbour, and asks there whenever its host asks it.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from contextlib import suppress
+
+from cowmlx.errors import Lost
+from cowmlx.machines import handshake
+from cowmlx.machines.wire import Connection, Garbage, Gone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+AGAIN_SECONDS = 0.1  # between tries to reach a neighbour
+MAX_STRANGERS = 16  # that may be saying who they are at a time
+
+
+class Neighbour:
+    """The rank at one side.
+
+    Args:
+        rank: which.
+        connection: with its watch.
+    """
+
+    def __init__(self, rank: int, connection: Connection) -> None:
+        self.rank = rank
+        self.connection = connection
+        self.gone = False
+        self._since: float | None = None  # it has not answered
+
+    def hear(self) -> None:
+        """Take what it has said, and answer."""
+        if self.gone:
+            return
+        try:
+            self.connection.flush()
+            for head, _ in self.connection.receive():
+                if "ping" in head:
+                    self.connection.send({"pong": 0})
+                else:
+                    self._since = None
+        except (Gone, Garbage):
+            self.gone = True
+            self._since = self._since or time.monotonic()
+
+    def silent(self, anew: bool) -> float:
+        """Return the seconds for which it has not answered, and ask it again if it has.
+
+        Args:
+            anew: nobody was interested in the time before.
+        """
+        self.hear()
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            try:
+                self.connection.send({"ping": 0})
+            except Gone:
+                self.gone = True
+        elif anew:
+            self._since = now
+        return now - self._since
+
+
+class Watch:
+    """Knows for how long the neighbours have been silent.
+
+    Args:
+        rank: this one.
+        size: of the ring.
+        key: of the session.
+    """
+
+    def __init__(self, rank: int, size: int, key: str) -> None:
+        self._rank = rank
+        self._key = key
+        self._left, self._right = (rank - 1) % size, (rank + 1) % size
+        self._listener: socket.socket | None = None
+        self._neighbours: list[Neighbour] = []
+
+    def listen(self, address: str) -> str:
+        """Return the address that the left neighbour is to connect to."""
+        self._listener = socket.create_server((address, 0))
+        self._listener.setblocking(False)
+        return f"{address}:{self._listener.getsockname()[1]}"
+
+    def meet(self, places: list[str], seconds: float) -> None:
+        """Connect with both neighbours.
+
+        Args:
+            places: where each rank's watch listens.
+            seconds: that it may take.
+
+        Raises:
+            Lost: one cannot be reached, or does not come; the message names it.
+        """
+        until = time.monotonic() + seconds
+        right = self._dial(places[self._right], until)
+        left = self._accept(places[self._left], until)
+        self._neighbours = [Neighbour(self._right, right), Neighbour(self._left, left)]
+
+    def silent(self, anew: bool) -> dict[str, float]:
+        """Return the seconds for which neighbours have been silent, by rank."""
+        told: dict[str, float] = {}
+        for neighbour in self._neighbours:
+            name = str(neighbour.rank)
+            told[name] = max(told.get(name, 0.0), neighbour.silent(anew))
+        return told
+
+    def wait(self) -> bool:
+        """Wait until a neighbour says something; false once none can."""
+        poll = select.poll()
+        there = [each for each in self._neighbours if not each.gone]
+        for neighbour in there:
+            poll.register(neighbour.connection.fileno(), select.POLLIN)
+        if there:
+            poll.poll()
+        return bool(there)
+
+    def hear(self) -> None:
+        """Answer neighbours."""
+        for neighbour in self._neighbours:
+            neighbour.hear()
+
+    def _proof(self, rank: int) -> str:
+        return handshake.digest(self._key.encode(), f"watch {rank}")
+
+    def _dial(self, place: str, until: float) -> Connection:
+        host, _, port = place.rpartition(":")
+        while True:
+            left = until - time.monotonic()
+            try:
+                if left <= 0:
+                    raise TimeoutError("timed out")
+                sock = socket.create_connection((host, int(port)), timeout=left)
+            except OSError as error:
+                if time.monotonic() + AGAIN_SECONDS >= until:
+                    why = error.strerror or error
+                    what = f"it cannot reach rank {self._right}"
+                    raise self._unreachable(what, place, why) from None
+                time.sleep(AGAIN_SECONDS)
+                continue
+            connection = Connection(sock)
+            connection.send({"proof": self._proof(self._rank)})
+            return connection
+
+    def _accept(self, place: str, until: float) -> Connection:
+        """Wait for the left neighbour; others may come, and are nobody."""
+        assert self._listener is not None
+        coming: list[Connection] = []
+        while time.monotonic() < until:
+            poll = select.poll()
+            for number in (self._listener.fileno(), *(each.fileno() for each in coming)):
+                poll.register(number, select.POLLIN)
+            poll.poll(max(0.0, until - time.monotonic()) * 1000)
+            with suppress(OSError):  # nobody new
+                coming.append(Connection(self._listener.accept()[0]))
+            for each in coming:
+                if self._is_left(each):
+                    self._listener.close()
+                    return each
+            coming = [each for each in coming if each.fileno() >= 0][-MAX_STRANGERS:]
+        why = "timed out"
+        raise self._unreachable(f"it is not reached by rank {self._left}", place, why)
+
+    def _is_left(self, connection: Connection) -> bool:
+        """Whether one that has come is the left neighbour; closed if it is somebody else."""
+        try:
+            messages = connection.receive()
+        except (Gone, Garbage):
+            connection.close()
+            return False
+        for head, _ in messages:
+            if handshake.is_proof(head.get("proof"), self._proof(self._left)):
+                return True
+            connection.close()
+        return False
+
+    @staticmethod
+    def _unreachable(what: str, place: str, why: Any) -> Lost:
+        host = place.rpartition(":")[0]
+        return Lost(f"{what} at {host} ({why})", reason="unreachable")
