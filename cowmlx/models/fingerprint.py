@@ -20,6 +20,7 @@ _VALUES = 4096
 _GROUP = 16
 # Keys of a config that say nothing about what the network computes.
 _IRRELEVANT = ("transformers_version", "_name_or_path")
+_FOLDER = "folder "  # what stands before the hash of a folder
 
 
 class Fingerprint:
@@ -27,7 +28,7 @@ class Fingerprint:
 
     Attributes:
         model: of the config, and of the names, shapes, types and a sample of the values of all
-            parameters but an adapter's.
+            parameters but an adapter's; of a model on several machines, of its folder.
         adapter: of an adapter's parameters and scales; "" without one.
         tokenizer: of all that makes text tokens.
     """
@@ -56,12 +57,12 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
     model.read_weights()
     plain, own = hashlib.sha256(), hashlib.sha256()
     plain.update(_stable(model.config))
-    adapted = _adapted_modules(model.network)
+    on_ranks = model.folder_print is not None  # which have the parameters
+    adapted = {} if on_ranks else _adapted_modules(model.network)
     for path, module in sorted(adapted.items()):
         own.update(f"{path} {getattr(module, 'scale', None)!r}\n".encode())
-    parameters = [
-        (_origin(name, adapted), array) for name, array in blocks.parameters(model.network).items()
-    ]
+    own_arrays = {} if on_ranks else blocks.parameters(model.network)
+    parameters = [(_origin(name, adapted), array) for name, array in own_arrays.items()]
     parameters.sort(key=lambda parameter: parameter[0])
     for start in range(0, len(parameters), _GROUP):
         group = parameters[start : start + _GROUP]
@@ -72,11 +73,15 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
             digest.update(memoryview(sample))  # type: ignore[arg-type]
         yield
     tokenizer = hashlib.sha256(_tokenizer_text(model.tokenizer).encode("utf-8", "replace"))
-    found = Fingerprint(
-        plain.hexdigest(), own.hexdigest() if adapted else "", tokenizer.hexdigest()
-    )
+    whole = f"{_FOLDER}{model.folder_print}" if on_ranks else plain.hexdigest()
+    found = Fingerprint(whole, own.hexdigest() if adapted else "", tokenizer.hexdigest())
     remembered.keep("fingerprint", found)
     return found
+
+
+def is_folder(hashed: str) -> bool:
+    """Whether the hash of a model is that of one on several machines."""
+    return hashed.startswith(_FOLDER)
 
 
 def _stable(config: dict[str, Any]) -> bytes:

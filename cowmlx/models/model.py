@@ -54,6 +54,7 @@ class Model:
         form: what computes it.
         labels: what its classification head tells apart, or None where it has none.
         split: how it is split between machines: "tensor" or "pipeline"; None: it is not.
+        folder_print: the hash of its folder, which is that of all these machines; None: of one.
         weights_version: a number that no other set of weights in this process has.
         remembered: what was found out with these weights.
     """
@@ -98,20 +99,25 @@ class Model:
         self.weights_version = next(_versions)
         self.remembered = Remembered()
         self.split: str | None = None
+        self.folder_print: str | None = None
         self._settings = settings
         self._unread = unread
         self._kernels: dict[str, Any] | None = None
 
-    def run_on(self, network: RemoteNetwork, split: str, kernels: dict[str, Any] | None) -> None:
+    def run_on(
+        self, network: RemoteNetwork, split: str, folder_print: str, kernels: dict[str, Any] | None
+    ) -> None:
         """Let ranks compute from now on; the weights here are let go.
 
         Args:
             network: theirs.
             split: how they share it.
+            folder_print: what their folder and this one's are known by.
             kernels: what the first of them computes with.
         """
         self.network = network  # type: ignore[assignment]
         self.split = split
+        self.folder_print = folder_print
         self._kernels = kernels
         # They go as soon as no context is left.
         weakref.finalize(network, network.group.close)

@@ -130,9 +130,10 @@ def _load(path: str, workers: Workers, split: int, activations: int, threads: in
     if size > 1:
         kind = shards.choose(folder.network, folder.config, kind, size)
         shards.split(folder.network, kind, shards.Rank(size))  # nothing is computed
+    folder_print = fingerprint.of(folder.path)
     wanted = {
         "model": folder.name,
-        "print": fingerprint.of(folder.path),
+        "print": folder_print,
         "split": kind,
         "activations": activations,
     }
@@ -144,7 +145,8 @@ def _load(path: str, workers: Workers, split: int, activations: int, threads: in
         facts = _facts(told, width)
         network = RemoteNetwork(opening.group, facts)
         kernels = told[0].get("kernels")
-        model.run_on(network, kind, kernels if isinstance(kernels, dict) else None)
+        kernels = kernels if isinstance(kernels, dict) else None
+        model.run_on(network, kind, folder_print, kernels)
     except BaseException:
         opening.close()
         raise

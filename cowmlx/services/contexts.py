@@ -121,7 +121,6 @@ class Contexts:
         from cowmlx.services import saving  # late: few hosts need it
 
         context = self.idle(handle)
-        context.model.require_one_machine("context_save")
         self._transfer(call, context, saving.save(context, path))
 
     @keeps_call
@@ -130,10 +129,9 @@ class Contexts:
         from cowmlx.services import saving
 
         context = self.idle(handle)
-        context.model.require_one_machine("context_load")
         self._transfer(call, context, saving.load(context, path))
 
-    def _transfer(self, call: Call, context: Context, steps: Generator[None, None, None]) -> None:
+    def _transfer(self, call: Call, context: Context, steps: Generator[None, None, Any]) -> None:
         from cowmlx.services.saving import Transfer
 
         self._runtime.scheduler.add(Transfer(call, context, steps))

@@ -12,6 +12,7 @@ from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.layer_state import Mismatch, leaves
 from cowmlx.cache.snapshot import Snapshot
 from cowmlx.errors import BadFormat, Canceled, ContextFull, Unsupported
+from cowmlx.generation.waiters import BeginWaiter
 from cowmlx.models import fingerprint
 from cowmlx.scheduling.stepped import SteppedCall
 
@@ -34,14 +35,15 @@ class Transfer(SteppedCall):
     Args:
         call: ends with the transfer.
         context: that is saved or loaded.
-        steps: does the work; when closed early it leaves everything as it was.
+        steps: does the work; when closed early it leaves everything as it was. Returns tokens
+            that the context is to process yet, if any.
     """
 
     def __init__(
         self,
         call: Call,
         context: Context,
-        steps: Generator[None, None, None],
+        steps: Generator[None, None, list[int] | None],
     ) -> None:
         super().__init__(call, steps, context.stream(), context)
         self._context = context
@@ -56,6 +58,12 @@ class Transfer(SteppedCall):
     def _release(self) -> None:
         self._context.release()
 
+    def _succeed(self, result: Any) -> None:
+        if result and not self._context.trim(result, self._call.cancel_epoch):
+            self._context.wait(BeginWaiter(self._call))
+        else:
+            self._call.succeed()
+
 
 def save(context: Context, path: str) -> Generator[None, None, None]:
     """Return the steps that write what a context holds now.
@@ -63,7 +71,9 @@ def save(context: Context, path: str) -> Generator[None, None, None]:
     Raises:
         BadState: the layers hold a token that the host has not taken, and cannot drop it.
     """
-    return _save(context, context.snapshot(), path)
+    on_ranks = context.model.split is not None  # they have the layers: the tokens are saved alone
+    held = Snapshot(context.tokens(), []) if on_ranks else context.snapshot()
+    return _save(context, held, path)
 
 
 def _save(context: Context, snapshot: Snapshot, path: str) -> Generator[None, None, None]:
@@ -76,7 +86,7 @@ def _save(context: Context, snapshot: Snapshot, path: str) -> Generator[None, No
     key = yield from _key(context)
     found = leaves(snapshot.layers)
     kinds: list[Any] = []
-    if snapshot.tokens:
+    if snapshot.layers:
         template = context.sequence.template()
         kinds = template.kinds
         try:
@@ -99,8 +109,11 @@ def _save(context: Context, snapshot: Snapshot, path: str) -> Generator[None, No
     yield from disk.write(path, metadata, tensors)
 
 
-def load(context: Context, path: str) -> Generator[None, None, None]:
+def load(context: Context, path: str) -> Generator[None, None, list[int] | None]:
     """Make a context hold what a file says; its last step alone changes it.
+
+    Returns:
+        the tokens, if they have to be processed for that.
 
     Raises:
         NotFound, InputOutput: the file is missing or unreadable.
@@ -113,7 +126,8 @@ def load(context: Context, path: str) -> Generator[None, None, None]:
         _check_key(reader, key)
         found = _described(reader)
         length = _length(reader, context)
-        template = context.sequence.template() if length else None
+        on_ranks = context.model.split is not None
+        template = context.sequence.template() if length and not on_ranks else None
         try:
             _check_layers(reader, template, found, length)
         except Mismatch as mismatch:
@@ -126,9 +140,12 @@ def load(context: Context, path: str) -> Generator[None, None, None]:
     size = context.model.vocabulary_size
     if tokens and not 0 <= min(tokens) <= max(tokens) < size:
         raise reader.bad(f"it has tokens outside the vocabulary of {size}")
+    if tokens and on_ranks:
+        return tokens
     filled = {name.removeprefix(_LAYERS): array for name, array in arrays.items()}
     layers = template.fill({**found, **filled}) if template is not None else []
     context.restore(Snapshot(tokens, layers))
+    return None
 
 
 def _key(context: Context) -> Generator[None, None, dict[str, str]]:
@@ -152,6 +169,9 @@ def _check_key(reader: Reader, own: dict[str, str]) -> None:
             continue
         if name.startswith("kv_"):
             differences.append(f"{name} {saved}, not {value}")
+        elif name == "model" and fingerprint.is_folder(saved) != fingerprint.is_folder(value):
+            machines = "several machines" if fingerprint.is_folder(saved) else "one machine"
+            differences.append(f"a model on {machines}")
         elif name == "adapter" and not (saved and value):
             differences.append("an adapter" if saved else "no adapter")
         else:

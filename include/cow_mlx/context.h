@@ -136,7 +136,9 @@ COW_MLX_API cow_mlx_status cow_mlx_checkpoint_free(cow_mlx_checkpoint checkpoint
  * Write what a context holds to a file (safetensors), so that a later process need not process
  * the tokens again. Other contexts go on meanwhile.
  *
- * The file appears whole or not at all: a failure or a crash leaves the old one.
+ * The file appears whole or not at all: a failure or a crash leaves the old one. Of a context of a
+ * model on several machines it has the tokens alone, and another such model of the same folder
+ * processes them again.
  *
  * @retval COW_MLX_ENOENT     the folder does not exist
  * @retval COW_MLX_EIO        the file cannot be written
@@ -147,7 +149,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
 
 /**
  * Make a context hold what another, perhaps of an earlier process, has saved. A generation under
- * way ends. A call that fails changes nothing.
+ * way ends. A call that fails changes nothing, but where tokens are processed again: then the
+ * context holds those that were.
  *
  * @retval COW_MLX_ENOENT     no such file
  * @retval COW_MLX_EFORMAT    damaged, of another version, or saved with another model, tokenizer,

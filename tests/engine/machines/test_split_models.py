@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driver import Oracle, delivered, generate_at_once, greedy, prompt
 from support.library import StatusError
-from support.signatures import DONE, EUNSUPPORTED, GRAMMAR_REGEX
+from support.signatures import DONE, EFORMAT, EUNSUPPORTED, GRAMMAR_REGEX
 from support.workers import local_ranks
 
 START = prompt(40)
@@ -150,15 +150,42 @@ def test_logits_are_those_of_one_process(lib, split, whole, open_context):
     assert found[0] == pytest.approx(found[1], abs=1e-3)
 
 
-def test_what_ranks_cannot_do_is_refused_by_name(lib, split, open_context, tmp_path):
+@kinds
+def test_saved_contexts_hold_tokens_which_are_processed_again(
+    lib, split, oracle, open_context, tmp_path, kind
+):
+    context, other = (open_context(split(kind)) for _ in range(2))
+    greedy(lib, context, START, 6)
+    held = lib.tokens(context)
+    lib.save(context, tmp_path / "saved")
+    greedy(lib, other, prompt(20, seed=5), 3)
+    lib.restore(other, tmp_path / "saved")
+    assert lib.tokens(other) == held
+    after = [*held, 44]
+    assert greedy(lib, other, after, 8) == oracle(kind).after(after, 8)
+    assert lib.info(other)["reused"] == len(held)
+    lib.save(open_context(split(kind)), tmp_path / "empty")
+    lib.restore(other, tmp_path / "empty")
+    assert lib.tokens(other) == []
+
+
+def test_saved_contexts_of_one_machine_are_no_others(lib, split, whole, open_context, tmp_path):
+    models = {"several machines": split("tensor"), "one machine": whole("tensor")}
+    for name, other in (("several machines", "one machine"), ("one machine", "several machines")):
+        context, saved = open_context(models[name]), tmp_path / name.replace(" ", "-")
+        greedy(lib, context, START, 2)
+        lib.save(context, saved)
+        with pytest.raises(StatusError, match=f"was saved with a model on {name}") as caught:
+            lib.restore(open_context(models[other]), saved)
+        assert caught.value.status == EFORMAT
+
+
+def test_what_ranks_cannot_do_is_refused_by_name(lib, split, tmp_path):
     model = split("tensor")
-    context = open_context(model)
     refused = {
         "kv_bits": lambda: lib.context(model, kv_bits=8),
         "adapter_load": lambda: lib.load_adapter(model, tmp_path),
         "model_embed": lambda: lib.embed(model, ["text"]),
-        "context_save": lambda: lib.save(context, tmp_path / "saved"),
-        "context_load": lambda: lib.restore(context, tmp_path / "saved"),
     }
     for name, call in refused.items():
         with pytest.raises(StatusError, match=name) as caught:
