@@ -7,6 +7,7 @@ from functools import partial
 import mlx.core as mx
 
 from cowmlx import failures
+from cowmlx.accelerate.fused.stand_in import plainly
 from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 
 TYPE_CHECKING = False
@@ -111,7 +112,8 @@ def _try(model: Model, how: KVQuantization) -> str | None:
     """Run one token through the network, without evaluating anything; None if it works."""
     try:
         layers = _quantized(model, how)
-        model.network(mx.array([[0]], mx.int32), cache=layers)
+        with plainly():
+            model.network(mx.array([[0]], mx.int32), cache=layers)
     except Unsupported as error:
         return str(error)
     except Exception as error:  # what attention makes of arrays it does not expect

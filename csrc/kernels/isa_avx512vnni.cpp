@@ -33,6 +33,7 @@ constexpr auto softmax = Avx512<&Table::softmax>::function;
 constexpr auto rotate = Avx512<&Table::rotate>::function;
 constexpr auto store_numbers = Avx512<&Table::store>::function;
 constexpr auto load_numbers = Avx512<&Table::load>::function;
+constexpr auto pack_numbers = Avx512<&Table::pack>::function;
 constexpr auto attention_size = Avx512<&Table::attention_size>::function;
 constexpr auto attention = Avx512<&Table::attention>::function;
 constexpr auto recurrence = Avx512<&Table::recurrence>::function;

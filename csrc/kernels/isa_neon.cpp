@@ -11,6 +11,7 @@
 #include "families/products.h"
 #include "families/rows.h"
 #include "families/attention.h"
+#include "families/packing.h"
 #include "families/draw.h"
 #include "families/recurrence.h"
 #include "families/table.h"

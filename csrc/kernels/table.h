@@ -17,6 +17,9 @@ namespace cowmlx {
 /* Up to here rows take the path of decoding: weights are streamed once for all of them. */
 constexpr int SMALL_ROWS = 16;
 
+/* Numbers of keys and values that share a scale, at most. */
+constexpr int MOST_PACKED_GROUP = 128;
+
 struct Rotation {       /* rotary position embeddings (arXiv 2104.09864) of one step */
   const float* cosines; /* (positions, dims / 2), scaled if the model scales them */
   const float* sines;
@@ -105,6 +108,10 @@ struct Table {
   /* ---- attention (families/attention) ---- */
   void (*store)(const float* from, int n, void* to, Scalar type); /* to a cache's type */
   void (*load)(const void* from, Scalar type, int n, float* to);
+  /* n numbers, rounded to `type` first, to mlx's affine packing of 4 or 8 bits, a scale and a bias
+   * of that type for each group: the bits that mlx's own quantisation gives. */
+  void (*pack)(const float* from, int n, int bits, int group, void* words, void* scales,
+               void* biases, Scalar type);
   /* Floats of scratch for any attention with these dims, whatever its numbers of heads and queries.
    */
   size_t (*attention_size)(int key_dim, int value_dim);

@@ -211,6 +211,7 @@ void words() {
     const Bytes right(shift_right<5>(a)), same(shift_right<0>(a)), left(shift_left<9>(a));
     const Bytes dots(dot4(a, small, b)), wide(dot4_wide(b, a, b)), all(broadcast(a.v + 8));
     const Bytes looked(lookup_bytes(set_table(bytes), nibbles)), widened(load_bytes(a.v));
+    const Bytes halved(load_nibbles(a.v));
     const Numbers found(lookup(load(entries), a)), converted(convert(a));
     uint8_t lowest[16];
     store_bytes(lowest, a);
@@ -230,6 +231,7 @@ void words() {
       expect(wide.word(i) == dot_wide, "dot4_wide", i);
       expect(all.word(i) == a.word(2), "broadcast", i);
       expect(widened.word(i) == a.v[i] && lowest[i] == (p & 255), "load and store bytes", i);
+      expect(halved.word(i) == (a.v[i / 2] >> i % 2 * 4 & 15u), "load_nibbles", i);
       expect(found.v[i] == entries[p & 15], "lookup", i);
       expect(converted.v[i] == static_cast<float>(static_cast<int32_t>(p)), "convert", p);
     }

@@ -165,18 +165,27 @@ Layers network(Memory& memory) {
 struct Text {
   int rows, tokens, capacity;
   Scalar type;
+  KVPacking packing;
   std::vector<int32_t> offsets, ids;
   std::vector<float> cosines, sines;
-  std::vector<std::vector<char>> keys, values;
+  std::vector<std::vector<char>> keys, values; /* packed: words, scales and biases, in turn */
 };
 
 size_t size_of(Scalar type) { return type == Scalar::Float32 ? 4 : 2; }
+
+/* Whether heads are whole groups. */
+bool is_wide(const Layers& net) {
+  return std::all_of(net.layers.begin(), net.layers.end(), [](const Layer& layer) {
+    return layer.attention.key_dim % GROUP == 0 && layer.attention.value_dim % GROUP == 0;
+  });
+}
 
 Text text(const Layers& net, int rows, int tokens) {
   Text made;
   made.rows = rows;
   made.tokens = tokens;
   made.type = static_cast<Scalar>(below(3));
+  if (below(2) && is_wide(net)) made.packing = {below(2) ? 4 : 8, GROUP};
   int longest = 0;
   for (int row = 0; row < rows; row++) {
     made.offsets.push_back(below(40));
@@ -204,8 +213,22 @@ Text text(const Layers& net, int rows, int tokens) {
       }
       return bytes;
     };
-    made.keys.push_back(numbers(a.key_dim));
-    made.values.push_back(numbers(a.value_dim));
+    auto words = [&](int dim) {
+      const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(a.groups) *
+                           static_cast<size_t>(made.capacity) *
+                           static_cast<size_t>(dim * made.packing.bits / 8);
+      std::vector<char> bytes(count);
+      for (char& byte : bytes) byte = static_cast<char>(engine());
+      return bytes;
+    };
+    for (auto [part, dim] : {std::pair{&made.keys, a.key_dim}, {&made.values, a.value_dim}})
+      if (made.packing.bits == 0) {
+        part->push_back(numbers(dim));
+      } else {
+        part->push_back(words(dim));
+        part->push_back(numbers(dim / GROUP));
+        part->push_back(numbers(dim / GROUP));
+      }
   }
   return made;
 }
@@ -229,8 +252,12 @@ Result take(const Layers& net, const Text& text, const std::vector<Part>& parts)
   Place place{text.offsets, {}, text.offsets, true};
   for (int32_t offset : text.offsets) place.ends.push_back(offset + text.tokens);
   std::vector<LayerCache> caches;
+  const auto stored = [&](std::vector<std::vector<char>>& from, size_t layer) {
+    if (text.packing.bits == 0) return Stored{from[layer].data(), nullptr, nullptr};
+    return Stored{from[3 * layer].data(), from[3 * layer + 1].data(), from[3 * layer + 2].data()};
+  };
   for (size_t i = 0; i < net.layers.size(); i++)
-    caches.push_back({result.keys[i].data(), result.values[i].data(), text.capacity, text.type});
+    caches.push_back({stored(result.keys, i), stored(result.values, i), text.capacity, text.type});
   for (const Part part : parts) {
     Step step{};
     step.table = &portable_table;
@@ -242,6 +269,7 @@ Result take(const Layers& net, const Text& text, const std::vector<Part>& parts)
     step.angles = &angles;
     step.places = &place;
     step.caches = caches.data();
+    step.packing = text.packing;
     step.part = part;
     step.workers = threads();
     const size_t bytes = scratch_size(net, step);
@@ -256,12 +284,12 @@ Result take(const Layers& net, const Text& text, const std::vector<Part>& parts)
 }
 
 /* One row of a text, as if it were alone. */
-Text row_of(const Layers& net, const Text& all, int row) {
+Text row_of(const Text& all, int row) {
   Text one = all;
   one.rows = 1;
   one.offsets = {all.offsets[static_cast<size_t>(row)]};
   one.ids.assign(all.ids.begin() + row * all.tokens, all.ids.begin() + (row + 1) * all.tokens);
-  for (size_t i = 0; i < net.layers.size(); i++)
+  for (size_t i = 0; i < one.keys.size(); i++)
     for (auto* part : {&one.keys[i], &one.values[i]}) {
       const auto each = static_cast<std::ptrdiff_t>(part->size()) / all.rows;
       *part = std::vector<char>(part->begin() + row * each, part->begin() + (row + 1) * each);
@@ -278,7 +306,7 @@ void check(const Layers& net, const Text& given) {
   EXPECT(take(net, given, {Part::StoreLast, Part::FinishLast}) == expected);
   if (given.rows * given.tokens > SMALL_ROWS) return;
   for (int row = 0; row < given.rows; row++) {
-    const Result alone = take(net, row_of(net, given, row), {Part::All});
+    const Result alone = take(net, row_of(given, row), {Part::All});
     EXPECT(memcmp(alone.x.data(), expected.x.data() + row * given.tokens * WIDTH,
                   alone.x.size() * sizeof(float)) == 0);
   }

@@ -16,6 +16,7 @@ from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.accelerate.fused.decode import logits_behind
+from cowmlx.accelerate.fused.forms import quick_form_of
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
 from cowmlx.models.model import Model
@@ -169,15 +170,15 @@ def test_angles_are_no_longer_than_asked_for_and_can_be_forgotten(made):
 def test_what_does_not_fit_is_refused(made):
     model = made("llama")
     caches = begun(model, PROMPT)
-    run = at_once(model)._run
-    assert run.decode(mx.array([[1]]), caches, False) is None
-    assert run.decode(one(1), caches[:1], False) is None
-    assert run.decode(mx.array([1, 2]), caches, False) is None
+    run, form = at_once(model)._run, quick_form_of(caches[0])
+    assert run.decode(mx.array([[1]]), caches, form) is None
+    assert run.decode(one(1), caches[:1], form) is None
+    assert run.decode(mx.array([1, 2]), caches, form) is None
     with pytest.raises(ValueError, match="32 bits"):
-        run.decode(mx.array([1], mx.int64), caches, False)
+        run.decode(mx.array([1], mx.int64), caches, form)
     caches[0].keys = caches[0].keys[:, :, :, :4]
     with pytest.raises(ValueError, match="not those of the layer"):
-        run.decode(one(1), caches, False)
+        run.decode(one(1), caches, form)
 
 
 def test_a_network_that_changed_is_called_again(tmp_path):

@@ -9,11 +9,14 @@ import mlx.core as mx
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     # Of every row of the batch: the first column written, columns in use then, what query 0 counts
     # as; and whether the layers' window applies.
     Place = tuple[list[int], list[int], list[int], bool]
+    # What a layer's cache consists of: keys and values; or of each words, scales and biases.
+    Buffers = Sequence[mx.array]
 
 _TYPES = (mx.float32, mx.float16, mx.bfloat16)
 _SPARE = 64  # columns for tokens to come, at least, in what grows by doubling
@@ -43,7 +46,7 @@ class Shape:
         )
 
 
-def _columns(tokens: int, step: int) -> int:
+def columns_for(tokens: int, step: int) -> int:
     """Return how many columns to have for so many tokens: a short text takes no whole block."""
     if tokens > step:
         return -(-tokens // step) * step
@@ -60,17 +63,22 @@ class Growing:
         return keys is None or (keys.shape[0] == rows and keys.dtype in _TYPES)
 
     @staticmethod
+    def packing(cache: Any) -> tuple[int, int]:
+        """Return the bits of a number, and how many share a scale; 0: plain numbers."""
+        return 0, 0
+
+    @staticmethod
     def offsets(cache: Any, rows: int) -> list[int]:
         """Return the position of every row's next token."""
         return [cache.offset] * rows
 
     @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
-        """Return keys and values with columns for the step's tokens."""
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
+        """Return buffers with columns for the step's tokens."""
         before, keys, values = cache.offset, cache.keys, cache.values
         if keys is not None and before + tokens <= keys.shape[2]:
             return keys, values
-        columns = _columns(before + tokens, cache.step)
+        columns = columns_for(before + tokens, cache.step)
         if keys is None:
             return shape.zeros(rows, columns, dtype)
         new_keys, new_values = shape.zeros(rows, columns - before, keys.dtype)
@@ -80,9 +88,9 @@ class Growing:
         return mx.concatenate([keys, new_keys], 2), mx.concatenate([values, new_values], 2)
 
     @staticmethod
-    def give_back(cache: Any, keys: mx.array, values: mx.array) -> None:
+    def give_back(cache: Any, buffers: Buffers) -> None:
         """Hold again what :meth:`room` gave: the step is not taken."""
-        cache.keys, cache.values = keys, values
+        cache.keys, cache.values = buffers
 
     @staticmethod
     def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
@@ -91,9 +99,9 @@ class Growing:
         return at, [cache.offset + tokens] * rows, at, shape.window > 0
 
     @staticmethod
-    def took(cache: Any, keys: mx.array, values: mx.array, tokens: int) -> None:
+    def took(cache: Any, buffers: Buffers, tokens: int) -> None:
         """Hold what the step has written."""
-        cache.keys, cache.values = keys, values
+        cache.keys, cache.values = buffers
         cache.offset += tokens
 
 
@@ -109,12 +117,13 @@ class Ring:
             and Growing.fits(cache, shape, rows, tokens)
         )
 
+    packing = Growing.packing
     offsets = Growing.offsets
     give_back = Growing.give_back
 
     @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
-        """Return keys and values with columns for the step's tokens."""
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
+        """Return buffers with columns for the step's tokens."""
         if tokens > 1:
             return _Line.room(cache, shape, rows, tokens, dtype)
         keys, values, before = cache.keys, cache.values, cache.offset
@@ -151,18 +160,18 @@ class Ring:
         return [cache._idx] * rows, [end] * rows, [end - 1] * rows, False
 
     @staticmethod
-    def took(cache: Any, keys: mx.array, values: mx.array, tokens: int) -> None:
+    def took(cache: Any, buffers: Buffers, tokens: int) -> None:
         """Hold what the step has written."""
-        cache.keys, cache.values = keys, values
+        cache.keys, cache.values = buffers
         cache.offset += tokens
-        cache._idx = keys.shape[2] if tokens > 1 else cache._idx + 1
+        cache._idx = cache.keys.shape[2] if tokens > 1 else cache._idx + 1
 
 
 class _Line:
     """A ring laid out in the order of time, with a prompt's tokens behind it."""
 
     @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
         if cache.keys is None:
             return shape.zeros(rows, tokens, dtype)
         new = shape.zeros(rows, tokens, cache.keys.dtype)
@@ -186,22 +195,24 @@ class Rows:
             return False
         return not cache.ring or (cache.ring == shape.window and tokens == 1)
 
+    packing = Growing.packing
+
     @staticmethod
     def offsets(cache: Any, rows: int) -> list[int]:
         """Return the position of every row's next token."""
         return [row.length for row in cache.rows.all]
 
     @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Any:
-        """Return keys and values with columns for the step's tokens."""
-        room = cache.room(list(shape.zeros(0, 0, dtype)))
+    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
+        """Return buffers with columns for the step's tokens."""
+        room: list[mx.array] = cache.room(list(shape.zeros(0, 0, dtype)))
         cache.buffers = []
         return room
 
     @staticmethod
-    def give_back(cache: Any, keys: mx.array, values: mx.array) -> None:
+    def give_back(cache: Any, buffers: Buffers) -> None:
         """Hold again what :meth:`room` gave: the step is not taken."""
-        cache.buffers = [keys, values]
+        cache.buffers = list(buffers)
 
     @staticmethod
     def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
@@ -215,36 +226,6 @@ class Rows:
         return [length % ring for length in lengths], ends, [end - 1 for end in ends], False
 
     @staticmethod
-    def took(cache: Any, keys: mx.array, values: mx.array, tokens: int) -> None:
+    def took(cache: Any, buffers: Buffers, tokens: int) -> None:
         """Hold what the step has written; the batch moves its rows on."""
-        cache.buffers = [keys, values]
-
-
-_NAMES: dict[str, Any] = {
-    "KVCache": Growing,
-    "RotatingKVCache": Ring,
-    "KVRows": Rows,
-    "RotatingRows": Rows,
-}
-_MODULES = (".models.cache", ".cache.rows.key_values", ".cache.rows.rotating")
-_forms: dict[type, Any] = {}
-# Those that kernels read and write themselves, where there is room in them.
-_QUICK = {"KVCache": False, "KVRows": True}
-_quick: dict[type, bool | None] = {}
-
-
-def form_of(cache: Any) -> Any | None:
-    """Return how fused layers use a cache, or None if they do not."""
-    kind = type(cache)
-    if kind not in _forms:
-        ours = kind.__module__.endswith(_MODULES)
-        _forms[kind] = _NAMES.get(kind.__name__) if ours else None
-    return _forms[kind]
-
-
-def batched(cache: Any) -> bool | None:
-    """Whether a cache is the rows of a batch, or one sequence's; None for other kinds."""
-    kind = type(cache)
-    if kind not in _quick:
-        _quick[kind] = _QUICK.get(kind.__name__) if form_of(cache) is not None else None
-    return _quick[kind]
+        cache.buffers = list(buffers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.accelerate.blocks import InBlocks
-from cowmlx.accelerate.fused.caches import batched
+from cowmlx.accelerate.fused.forms import quick_form_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Decode:
 
     def logits(self, ids: mx.array, caches: list[Any]) -> mx.array | None:
         """Return logits (B, V) behind tokens (B,); None, and nothing has changed, if it cannot."""
-        rows = batched(caches[0]) if caches else None
-        return None if rows is None else self._run.decode(ids, caches, rows)
+        form = quick_form_of(caches[0]) if caches else None
+        return None if form is None else self._run.decode(ids, caches, form)
 
 
 def logits_behind(network: Module, ids: mx.array, caches: list[Any]) -> mx.array:

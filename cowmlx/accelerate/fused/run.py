@@ -5,13 +5,15 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
-from cowmlx.accelerate.fused.caches import Shape, form_of
+from cowmlx.accelerate.fused.caches import Shape
+from cowmlx.accelerate.fused.forms import form_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.accelerate.fused.angles import Angles
+    from cowmlx.accelerate.fused.forms import Quick
 
 
 class Run:
@@ -72,13 +74,13 @@ class Run:
         """Nothing: a copy of a network may get other weights, and proves its layers anew."""
         return None
 
-    def decode(self, ids: mx.array, caches: list[Any], batched: bool) -> mx.array | None:
+    def decode(self, ids: mx.array, caches: list[Any], form: Quick) -> mx.array | None:
         """Take a token of every row through the layers and the head.
 
         Args:
             ids: (B,).
             caches: of the layers; they hold the tokens afterwards.
-            batched: whether they are rows of a batch.
+            form: of the first of them.
 
         Returns:
             logits (B, V) of float32; None, and nothing has changed, if caches or angles have no
@@ -86,7 +88,7 @@ class Run:
         """
         angles = [table for each in self._angles for table in each.tables]
         made: mx.array | None = self._module.decode_layers(
-            self._layers, ids, caches, batched, angles
+            self._layers, ids, caches, form.batched, form.packed, angles
         )
         return made
 
@@ -114,35 +116,42 @@ class Run:
         for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
             if form is None or not form.fits(cache, shape, rows, tokens):
                 return None
-        offsets: list[int] = forms[0].offsets(caches[0], rows)
+        first = forms[0]
+        offsets: list[int] = first.offsets(caches[0], rows)
+        packing = first.packing(caches[0])
         for form, cache in zip(forms, caches, strict=True):
-            if form is not forms[0] and form.offsets(cache, rows) != offsets:
+            if form is not first and form.offsets(cache, rows) != offsets:
                 return None
+            if form.packing(cache) != packing:
+                return None
+        bits, group = packing
         end = max(offsets) + tokens
         angles = [table for each in self._angles for table in each.upto(end)]
+        each = 6 if bits else 2  # buffers of a layer
         buffers: list[mx.array] = []
         try:
             for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
                 buffers += form.room(cache, shape, rows, tokens, kv_type)
             places = [
-                forms[i].place(caches[i], self._shapes[i], rows, tokens, buffers[2 * i].shape[2])
+                forms[i].place(caches[i], self._shapes[i], rows, tokens, buffers[each * i].shape[2])
                 for i in self._firsts
             ]
             part = "store_last" if lazy else "all"
             step = self._module.step_layers
             made = step(
                 self._layers, x, offsets, places, angles, buffers, part,
-                type=mx.float32 if lazy else out_type,
+                type=mx.float32 if lazy else out_type, bits=bits, group=group,
             )  # fmt: skip
         except BaseException:  # other rows of the caches go on
-            for form, cache, index in zip(forms, caches, range(0, len(buffers), 2), strict=False):
-                form.give_back(cache, buffers[index], buffers[index + 1])
+            for form, cache, at in zip(forms, caches, range(0, len(buffers), each), strict=False):
+                form.give_back(cache, buffers[at : at + each])
             raise
-        last = made[-2:]
-        for index, (form, cache) in enumerate(zip(forms, caches, strict=True)):
-            form.took(cache, made[2 * index + 1], made[2 * index + 2], tokens)
+        last = made[-each:]
+        for form, cache, at in zip(forms, caches, range(1, len(made), each), strict=True):
+            form.took(cache, made[at : at + each], tokens)
         if not lazy:
             return made[0]
         return step(
-            self._layers, made[0], offsets, places, angles, last, "finish_last", type=out_type
-        )[0]
+            self._layers, made[0], offsets, places, angles, last, "finish_last", type=out_type,
+            bits=bits, group=group,
+        )[0]  # fmt: skip

@@ -6,10 +6,13 @@ Its ``_fused`` is what computes; without one, as in a copy of a network, it is w
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import mlx.core as mx
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from cowmlx.accelerate.fused.proof import Rest
@@ -18,6 +21,26 @@ if TYPE_CHECKING:
 _TOKENS = (mx.int32, mx.uint32)
 _ACTIVATIONS = (mx.float32, mx.float16, mx.bfloat16)
 _made: dict[type, type] = {}
+
+
+class _Scope:
+    """Whether modules compute by themselves now."""
+
+    def __init__(self) -> None:
+        self.plain = False
+
+
+_scope = _Scope()
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """While networks are called, their own code computes, and refuses what it always did."""
+    before, _scope.plain = _scope.plain, True
+    try:
+        yield
+    finally:
+        _scope.plain = before
 
 
 class FusedLayer:
@@ -73,7 +96,7 @@ def put(module: Any, fused: FusedLayer | FusedNetwork | None) -> None:
 def _subclass(kind: type) -> type:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         fused = self._fused
-        if fused is not None and not self._training:
+        if fused is not None and not self._training and not _scope.plain:
             try:
                 made = fused.take(*args, **kwargs)
             except TypeError:  # other arguments

@@ -34,11 +34,8 @@ COWMLX_INLINE void unpack_position(const Cache& cache, int64_t position, int n, 
       for (int i = start; i < end; i += LANES)
         store(to + i, fma(convert(load_bytes(bytes + i)), set(scale), set(bias)));
     } else {
-      for (int i = start; i < end; i += 2) {
-        uint8_t pair = bytes[i / 2];
-        to[i] = scale * static_cast<float>(pair & 15) + bias;
-        to[i + 1] = scale * static_cast<float>(pair >> 4) + bias;
-      }
+      for (int i = start; i < end; i += LANES)
+        store(to + i, fma(convert(load_nibbles(bytes + i / 2)), set(scale), set(bias)));
     }
   }
 }

@@ -20,6 +20,7 @@ static constexpr Table filled(const char* name) {
   table.rotate = rotate;
   table.store = store_numbers;
   table.load = load_numbers;
+  table.pack = pack_numbers;
   table.attention_size = attention_size;
   table.attention = attention;
   table.highest = maximum_of;

@@ -13,6 +13,37 @@ constexpr int64_t SMALL_WORK = 1 << 15;
 
 size_t size_of(Scalar type) { return type == Scalar::Float32 ? 4 : type == Scalar::UInt8 ? 1 : 2; }
 
+/* Where keys or values of `dim` numbers, stored so, begin that lie at `line`. */
+Cache at(const Step& step, const LayerCache& cache, const Stored& stored, int64_t line, int dim) {
+  Cache found{};
+  const int64_t size = static_cast<int64_t>(size_of(cache.type));
+  if (step.packing.bits == 0) {
+    found.data = static_cast<char*>(stored.data) + line * dim * size;
+    found.position_stride = dim;
+    found.type = cache.type;
+    return found;
+  }
+  const int words = dim * step.packing.bits / 32, groups = dim / step.packing.group;
+  found.data = static_cast<uint32_t*>(stored.data) + line * words;
+  found.position_stride = words;
+  found.bits = step.packing.bits;
+  found.group = step.packing.group;
+  found.scales = static_cast<char*>(stored.scales) + line * groups * size;
+  found.biases = static_cast<char*>(stored.biases) + line * groups * size;
+  found.scale_position_stride = groups;
+  found.scale_type = cache.type;
+  return found;
+}
+
+/* Write one position. */
+void put(const Table& table, const float* from, int dim, const Cache& to) {
+  if (to.bits == 0)
+    table.store(from, dim, to.data, to.type);
+  else
+    table.pack(from, dim, to.bits, to.group, to.data, const_cast<void*>(to.scales),
+               const_cast<void*>(to.biases), to.scale_type);
+}
+
 int longest(const Step& step, int place) {
   int end = 0;
   for (int row = 0; row < step.rows; row++) end = std::max(end, step.places[place].ends[row]);
@@ -47,7 +78,6 @@ void apply(const Table& table, const Norm& norm, const float* x, int n, float* y
 void store(const AttentionHalf& a, const Step& step, const LayerCache& cache, float* keys,
            const float* values, int begin, int count) {
   const Place& place = step.places[a.place];
-  const size_t size = size_of(cache.type);
   const int key_width = a.groups * a.key_dim, value_width = a.groups * a.value_dim;
   rowwise(count, [&](int index) {
     const int row = (begin + index) / step.tokens, token = (begin + index) % step.tokens;
@@ -59,10 +89,10 @@ void store(const AttentionHalf& a, const Step& step, const LayerCache& cache, fl
                   key + group * a.key_dim);
       const int64_t line =
           (int64_t{row} * a.groups + group) * cache.capacity + place.columns[row] + token;
-      step.table->store(key + group * a.key_dim, a.key_dim,
-                        static_cast<char*>(cache.keys) + line * a.key_dim * size, cache.type);
-      step.table->store(value + group * a.value_dim, a.value_dim,
-                        static_cast<char*>(cache.values) + line * a.value_dim * size, cache.type);
+      put(*step.table, key + group * a.key_dim, a.key_dim,
+          at(step, cache, cache.keys, line, a.key_dim));
+      put(*step.table, value + group * a.value_dim, a.value_dim,
+          at(step, cache, cache.values, line, a.value_dim));
     }
   });
 }
@@ -74,7 +104,7 @@ size_t attend_scratch(const Table& table, const AttentionHalf& a) {
 void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, float* queries,
             float* out, float* scratch) {
   const Place& place = step.places[a.place];
-  const size_t size = size_of(cache.type), own = attend_scratch(*step.table, a);
+  const size_t own = attend_scratch(*step.table, a);
   const int width = a.heads * a.key_dim, out_width = a.heads * a.value_dim;
   const int each = a.heads / a.groups, blocks = (step.tokens + QUERIES - 1) / QUERIES;
   const int64_t work = int64_t{step.rows} * step.tokens * a.heads * longest(step, a.place) *
@@ -90,8 +120,8 @@ void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, f
           const int row = index / blocks / a.groups;
           const int first = block * QUERIES, count = std::min(QUERIES, step.tokens - first);
           const int64_t line = (int64_t{row} * a.groups + group) * cache.capacity;
-          const int64_t at = int64_t{row} * step.tokens + first;
-          float* query = queries + at * width + group * each * a.key_dim;
+          const int64_t token = int64_t{row} * step.tokens + first;
+          float* query = queries + token * width + group * each * a.key_dim;
           for (int t = 0; t < count; t++)
             for (int head = 0; head < each; head++)
               finish_head(a.query_norm, a.norm_per_head, a.turn, step,
@@ -101,11 +131,8 @@ void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, f
           attention.query = query;
           attention.query_head_stride = a.key_dim;
           attention.query_stride = width;
-          attention.keys.data = static_cast<char*>(cache.keys) + line * a.key_dim * size;
-          attention.keys.position_stride = a.key_dim;
-          attention.values.data = static_cast<char*>(cache.values) + line * a.value_dim * size;
-          attention.values.position_stride = a.value_dim;
-          attention.keys.type = attention.values.type = cache.type;
+          attention.keys = at(step, cache, cache.keys, line, a.key_dim);
+          attention.values = at(step, cache, cache.values, line, a.value_dim);
           attention.heads = each;
           attention.queries = count;
           attention.key_dim = a.key_dim;
@@ -119,7 +146,7 @@ void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, f
           attention.soft_cap = a.soft_cap;
           attention.sinks = a.sinks ? a.sinks + group * each : nullptr;
           attention.scratch = scratch + worker * own;
-          attention.out = out + at * out_width + group * each * a.value_dim;
+          attention.out = out + token * out_width + group * each * a.value_dim;
           attention.out_head_stride = a.value_dim;
           attention.out_stride = out_width;
           step.table->attention(attention);

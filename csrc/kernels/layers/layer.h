@@ -81,12 +81,25 @@ struct Place {
   bool windowed;                  /* whether the layers' window applies (a ring holds no more) */
 };
 
-/* Keys and values of one layer: (rows, groups, capacity, dim) contiguous each. */
+/* How keys and values are stored: as numbers, or in mlx's affine packing. */
+struct KVPacking {
+  int32_t bits = 0;  /* 0: plain numbers; else 4 or 8 */
+  int32_t group = 0; /* numbers that share a scale */
+
+  bool operator==(const KVPacking&) const = default;
+  int parts() const { return bits ? 3 : 1; } /* arrays that keys, or values, consist of */
+};
+
+/* Keys or values of one layer, contiguous. */
+struct Stored {
+  void* data;            /* (rows, groups, capacity, dim), or as many packed */
+  void *scales, *biases; /* packed only: (rows, groups, capacity, dim / group) */
+};
+
 struct LayerCache {
-  void* keys;
-  void* values;
+  Stored keys, values;
   int32_t capacity;
-  Scalar type;
+  Scalar type; /* of plain numbers, or of scales and biases */
 };
 
 /* What a pass over the layers does with the last of them. */
@@ -106,6 +119,7 @@ struct Step {
   const Angles* angles;
   const Place* places;
   const LayerCache* caches; /* per layer */
+  KVPacking packing;        /* of all caches */
   Part part;
   int32_t workers; /* there is scratch for so many */
 };

@@ -76,16 +76,21 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                             static_cast<int32_t>(inputs[next].shape(1))});
   const bool writes = call_.part != Part::FinishLast;
   work->caches.resize(count);
-  for (size_t layer = writes ? 0 : count - 1, out = 1; layer < count;
-       layer++, next += 2, out += 2) {
-    mx::array keys = writes ? outputs[out] : inputs[next];
-    mx::array values = writes ? outputs[out + 1] : inputs[next + 1];
-    if (writes) {
-      takeover.buffer(next, out);
-      takeover.buffer(next + 1, out + 1);
-    }
-    work->caches[layer] = {keys.data<void>(), values.data<void>(),
-                           static_cast<int32_t>(keys.shape(2)), scalar_of(keys, "keys")};
+  for (size_t layer = writes ? 0 : count - 1, out = 1; layer < count; layer++) {
+    const auto stored = [&] {
+      void* data[3] = {};
+      for (int part = 0; part < call_.packing.parts(); part++, next++, out++) {
+        if (writes) takeover.buffer(next, out);
+        mx::array held = writes ? outputs[out] : inputs[next];
+        data[part] = held.data<void>();
+      }
+      return Stored{data[0], data[1], data[2]};
+    };
+    LayerCache& cache = work->caches[layer];
+    cache.capacity = static_cast<int32_t>(inputs[next].shape(2));
+    cache.keys = stored();
+    cache.values = stored();
+    cache.type = scalar_of(inputs[next - 1], "values");
   }
   work->copies = takeover.copies();
 
@@ -101,6 +106,7 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   step.places = work->call.places.data();
   step.angles = work->angles.data();
   step.caches = work->caches.data();
+  step.packing = call_.packing;
   step.part = call_.part;
   step.workers = threads();
   const size_t bytes = scratch_size(layers, step) + Arena::ALIGNMENT;

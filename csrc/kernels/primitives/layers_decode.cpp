@@ -29,7 +29,8 @@ struct Names {
 
   PyObject *keys = name("keys"), *values = name("values"), *offset = name("offset"),
            *buffers = name("buffers"), *rows = name("rows"), *all = name("all"),
-           *length = name("length"), *width = name("width");
+           *length = name("length"), *width = name("width"), *bits = name("bits"),
+           *group_size = name("group_size");
 };
 
 const Names& names() {
@@ -47,7 +48,22 @@ void set(nb::handle of, PyObject* name, nb::handle value) {
   if (PyObject_SetAttr(of.ptr(), name, value.ptr()) != 0) throw nb::python_error();
 }
 
-/* One sequence's caches, mlx-lm's KVCache: `keys`, `values` and `offset`. */
+/* How a cache whose class says so has packed what it holds. */
+KVPacking packing_of(nb::handle cache) {
+  return {nb::cast<int>(get(cache, names().bits)), nb::cast<int>(get(cache, names().group_size))};
+}
+
+bool take(nb::handle array, int rows, bool exactly, Arrays& to) {
+  to.push_back(nb::cast<mx::array>(array));
+  const mx::array& taken = to.back();
+  return taken.ndim() == 4 && (exactly ? taken.shape(0) == rows : taken.shape(0) >= rows);
+}
+
+nb::tuple three(const mx::array* arrays) { return nb::make_tuple(arrays[0], arrays[1], arrays[2]); }
+
+/* One sequence's caches, mlx-lm's KVCache: `keys`, `values` and `offset`; of QuantizedKVCache, the
+ * first two are three arrays each. */
+template <bool PACKED>
 struct Growing {
   static bool offsets(nb::handle cache, int rows, std::vector<int32_t>& to) {
     to.assign(static_cast<size_t>(rows), nb::cast<int>(get(cache, names().offset)));
@@ -60,23 +76,28 @@ struct Growing {
 
   static bool read(nb::handle cache, int rows, Arrays& to) {
     for (PyObject* name : {names().keys, names().values}) {
-      const nb::object array = get(cache, name);
-      if (array.is_none()) return false;
-      to.push_back(nb::cast<mx::array>(array));
-      if (to.back().ndim() != 4 || to.back().shape(0) != rows) return false;
+      const nb::object held = get(cache, name);
+      if (held.is_none()) return false;
+      if constexpr (!PACKED) {
+        if (!take(held, rows, true, to)) return false;
+      } else {
+        if (nb::len(held) != 3) return false;
+        for (nb::handle part : held)
+          if (!take(part, rows, true, to)) return false;
+      }
     }
     return true;
   }
 
-  static void write(nb::handle cache, const mx::array& keys, const mx::array& values,
-                    int32_t offset) {
-    set(cache, names().keys, nb::cast(keys));
-    set(cache, names().values, nb::cast(values));
+  static void write(nb::handle cache, const mx::array* made, int32_t offset) {
+    set(cache, names().keys, PACKED ? three(made) : nb::cast(made[0]));
+    set(cache, names().values, PACKED ? three(made + 3) : nb::cast(made[1]));
     set(cache, names().offset, nb::int_(offset + 1));
   }
 };
 
 /* The rows of a batch (cowmlx/cache/rows/key_values.py), which moves them on. */
+template <bool PACKED>
 struct Rows {
   static bool offsets(nb::handle cache, int rows, std::vector<int32_t>& to) {
     const nb::object owner = get(cache, names().rows);
@@ -93,26 +114,24 @@ struct Rows {
 
   static bool read(nb::handle cache, int rows, Arrays& to) {
     const auto buffers = nb::cast<nb::list>(get(cache, names().buffers));
-    if (nb::len(buffers) != 2) return false;
-    for (nb::handle buffer : buffers) {
-      to.push_back(nb::cast<mx::array>(buffer));
-      if (to.back().ndim() != 4 || to.back().shape(0) < rows) return false;
-    }
+    if (nb::len(buffers) != (PACKED ? 6 : 2)) return false;
+    for (nb::handle buffer : buffers)
+      if (!take(buffer, rows, false, to)) return false;
     return true;
   }
 
-  static void write(nb::handle cache, const mx::array& keys, const mx::array& values, int32_t) {
+  static void write(nb::handle cache, const mx::array* made, int32_t) {
     nb::list buffers;
-    buffers.append(nb::cast(keys));
-    buffers.append(nb::cast(values));
+    for (int part = 0; part < (PACKED ? 6 : 2); part++) buffers.append(nb::cast(made[part]));
     set(cache, names().buffers, buffers);
   }
 };
 
-bool has_room(const Arrays& caches, int32_t end) {
-  return std::all_of(caches.begin(), caches.end(), [end](const mx::array& each) {
-    return each.shape(2) >= end && (each.dtype() == mx::float32 || each.dtype() == mx::float16 ||
-                                    each.dtype() == mx::bfloat16);
+bool has_room(const Arrays& caches, int32_t end, bool packed) {
+  return std::all_of(caches.begin(), caches.end(), [=](const mx::array& each) {
+    return each.shape(2) >= end &&
+           (each.dtype() == mx::float32 || each.dtype() == mx::float16 ||
+            each.dtype() == mx::bfloat16 || (packed && each.dtype() == mx::uint32));
   });
 }
 
@@ -128,38 +147,43 @@ std::vector<Place> places_of(const Layers& layers, const std::vector<int32_t>& o
   return places;
 }
 
-template <class Form>
+template <template <bool> class Kind, bool PACKED>
 std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const mx::array& ids,
                                 const nb::list& caches, const Arrays& angles, mx::Stream stream) {
+  using Form = Kind<PACKED>;
   const Layers& layers = held->layers;
   const int rows = ids.shape(0);
   const nb::handle first = caches[0];
-  LayersCall call{Part::All, {}, {}, 0, true};
+  LayersCall call{Part::All, {}, {}, 0, true, {}};
+  if constexpr (PACKED) call.packing = packing_of(first);
   if (!Form::offsets(first, rows, call.offsets)) return std::nullopt;
   Arrays buffers;
-  buffers.reserve(2 * layers.layers.size() + 1);
-  for (nb::handle cache : caches)
+  buffers.reserve((PACKED ? 6 : 2) * layers.layers.size() + 1);
+  for (nb::handle cache : caches) {
     if (!cache.type().is(first.type()) || !Form::alike(cache, first, call.offsets) ||
         !Form::read(cache, rows, buffers))
       return std::nullopt;
+    if (PACKED && packing_of(cache) != call.packing) return std::nullopt;
+  }
   const std::vector<int32_t> offsets = call.offsets;
   const int32_t end = *std::max_element(offsets.begin(), offsets.end()) + 1;
-  if (!has_room(buffers, end)) return std::nullopt;
+  if (!has_room(buffers, end, PACKED)) return std::nullopt;
   for (const mx::array& table : angles)
     if (table.shape(0) < end) return std::nullopt;
   call.places = places_of(layers, offsets);
   const Arrays made = make_step(held, ids, std::move(call), angles, buffers, mx::float32, stream);
-  size_t next = 1;
+  const mx::array* next = made.data() + 1;
   for (nb::handle cache : caches) {
-    Form::write(cache, made[next], made[next + 1], offsets.front());
-    next += 2;
+    Form::write(cache, next, offsets.front());
+    next += PACKED ? 6 : 2;
   }
   return made[0];
 }
 
 std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
                                        const mx::array& ids, const nb::list& caches, bool batched,
-                                       const Arrays& angles, mx::StreamOrDevice where) {
+                                       bool packed, const Arrays& angles,
+                                       mx::StreamOrDevice where) {
   const size_t tables = angles.size() / 2;
   const bool turns = std::all_of(held->layers.layers.begin(), held->layers.layers.end(),
                                  [tables](const Layer& layer) {
@@ -169,15 +193,18 @@ std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
       nb::len(caches) != held->layers.layers.size())
     return std::nullopt;
   const mx::Stream stream = stream_of(where);
-  return batched ? decode<Rows>(held, ids, caches, angles, stream)
-                 : decode<Growing>(held, ids, caches, angles, stream);
+  if (packed)
+    return batched ? decode<Rows, true>(held, ids, caches, angles, stream)
+                   : decode<Growing, true>(held, ids, caches, angles, stream);
+  return batched ? decode<Rows, false>(held, ids, caches, angles, stream)
+                 : decode<Growing, false>(held, ids, caches, angles, stream);
 }
 
 }  // namespace
 
 void bind_layers_decode(nb::module_& module) {
   module.def("decode_layers", decode_layers, "layers"_a, "ids"_a, "caches"_a, "batched"_a,
-             "angles"_a, nb::kw_only(), "stream"_a = nb::none(),
+             "packed"_a, "angles"_a, nb::kw_only(), "stream"_a = nb::none(),
              R"(Take a token of every row through layers and their head: logits (B, V) of float32.
 
 Args:
@@ -185,6 +212,7 @@ Args:
     ids: (B,) tokens of 32 bits.
     caches: of the layers, all KVCache, or all KVRows of one batch; they hold the tokens afterwards.
     batched: which of both.
+    packed: whether they are QuantizedKVCache or QuantizedRows instead.
     angles: evaluated cosines and sines (positions, half) of every kind of rotation.
     stream: of the CPU.
 

@@ -33,17 +33,42 @@ void check_place(const Place& place, int rows) {
     refuse("a place has not a number for every row");
 }
 
-void check_cache(const AttentionHalf& half, const Place& place, const mx::array& keys,
-                 const mx::array& values, int rows, int tokens) {
-  if (keys.ndim() != 4 || values.ndim() != 4 || keys.shape(0) < rows ||
-      values.shape(0) != keys.shape(0) || keys.shape(1) != half.groups ||
-      values.shape(1) != half.groups || values.shape(2) != keys.shape(2) ||
-      keys.shape(3) != half.key_dim || values.shape(3) != half.value_dim ||
-      keys.dtype() != values.dtype() || scalar_of(keys, "keys") == Scalar::UInt8)
+void check_packing(const KVPacking& packing) {
+  if (packing.bits == 0 && packing.group == 0) return;
+  if ((packing.bits != 4 && packing.bits != 8) || packing.group < 32 || packing.group % 32 != 0 ||
+      packing.group > MOST_PACKED_GROUP)
+    refuse("no kernel writes caches of " + std::to_string(packing.bits) + " bits in groups of " +
+           std::to_string(packing.group));
+}
+
+/* Whether arrays are keys or values of `dim` numbers that lie as `like` does. */
+bool is_stored(const mx::array* arrays, const KVPacking& packing, int groups, int dim,
+               const mx::array& like, mx::Dtype type) {
+  if (packing.bits != 0 && (dim % packing.group != 0 || arrays[0].dtype() != mx::uint32))
+    return false;
+  for (int part = 0; part < packing.parts(); part++) {
+    const mx::array& each = arrays[part];
+    int numbers = dim;
+    if (packing.bits != 0) numbers = part == 0 ? dim * packing.bits / 32 : dim / packing.group;
+    if (each.ndim() != 4 || each.shape(0) != like.shape(0) || each.shape(1) != groups ||
+        each.shape(2) != like.shape(2) || each.shape(3) != numbers)
+      return false;
+    if ((packing.bits == 0 || part > 0) && each.dtype() != type) return false;
+  }
+  return true;
+}
+
+void check_cache(const AttentionHalf& half, const Place& place, const KVPacking& packing,
+                 const mx::array* arrays, int rows, int tokens) {
+  const mx::array &first = arrays[0], &last = arrays[2 * packing.parts() - 1];
+  if (first.ndim() != 4 || first.shape(0) < rows || scalar_of(last, "keys") == Scalar::UInt8 ||
+      !is_stored(arrays, packing, half.groups, half.key_dim, first, last.dtype()) ||
+      !is_stored(arrays + packing.parts(), packing, half.groups, half.value_dim, first,
+                 last.dtype()))
     refuse("keys and values are not those of the layer");
   for (int row = 0; row < rows; row++)
-    if (place.columns[row] < 0 || place.columns[row] + tokens > keys.shape(2) ||
-        place.ends[row] > keys.shape(2) || place.positions[row] < 0)
+    if (place.columns[row] < 0 || place.columns[row] + tokens > first.shape(2) ||
+        place.ends[row] > first.shape(2) || place.positions[row] < 0)
       refuse("a place lies outside of its cache");
 }
 
@@ -60,8 +85,9 @@ using PlaceParts = std::tuple<std::vector<int>, std::vector<int>, std::vector<in
 Arrays step(const std::shared_ptr<HeldLayers>& held, const mx::array& x,
             const std::vector<int>& offsets, const std::vector<PlaceParts>& places,
             const Arrays& angles, const Arrays& caches, const std::string& part_name,
-            mx::Dtype type, mx::StreamOrDevice where) {
-  LayersCall call{part_of(part_name), {offsets.begin(), offsets.end()}, {}, 0, false};
+            mx::Dtype type, int bits, int group, mx::StreamOrDevice where) {
+  LayersCall call{part_of(part_name), {offsets.begin(), offsets.end()}, {}, 0, false,
+                  {bits, group}};
   for (const auto& [columns, ends, positions, windowed] : places)
     call.places.push_back({columns, ends, positions, windowed});
   return make_step(held, x, std::move(call), angles, caches, type, stream_of(where));
@@ -103,7 +129,9 @@ Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mx::array&
   }
   const bool writes = call.part != Part::FinishLast;
   const size_t first = writes ? 0 : layers.layers.size() - 1;
-  if (caches.size() != 2 * (layers.layers.size() - first))
+  check_packing(call.packing);
+  const size_t each = 2 * static_cast<size_t>(call.packing.parts());
+  if (caches.size() != each * (layers.layers.size() - first))
     refuse("there are not keys and values for every layer");
   for (size_t i = first; i < layers.layers.size(); i++) {
     const AttentionHalf& half = layers.layers[i].attention;
@@ -111,10 +139,10 @@ Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mx::array&
         half.turn.table >= call.angles ||
         (half.turn.table >= 0 && angles[2 * half.turn.table].shape(1) * 2 != half.turn.dims))
       refuse("a layer has no place, or no table to turn by");
-    const mx::array &keys = caches[2 * (i - first)], &values = caches[2 * (i - first) + 1];
-    check_cache(half, call.places[half.place], keys, values, rows, count);
-    inputs.push_back(writes ? keys : plain(keys, stream));
-    inputs.push_back(writes ? values : plain(values, stream));
+    const mx::array* own = caches.data() + each * (i - first);
+    check_cache(half, call.places[half.place], call.packing, own, rows, count);
+    for (size_t part = 0; part < each; part++)
+      inputs.push_back(writes ? own[part] : plain(own[part], stream));
   }
   std::vector<mx::Shape> shapes;
   if (call.logits)
@@ -133,8 +161,8 @@ Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mx::array&
 
 void bind_layers_steps(nb::module_& module) {
   module.def("step_layers", step, "layers"_a, "x"_a, "offsets"_a, "places"_a, "angles"_a,
-             "caches"_a, "part"_a = "all", nb::kw_only(), "type"_a = mx::float32,
-             "stream"_a = nb::none(),
+             "caches"_a, "part"_a = "all", nb::kw_only(), "type"_a = mx::float32, "bits"_a = 0,
+             "group"_a = 0, "stream"_a = nb::none(),
              R"(Take tokens through layers: activations, then keys and values of every layer.
 
 Args:
@@ -143,10 +171,12 @@ Args:
     offsets: the position of every row's first token.
     places: (columns, ends, positions, windowed) for every kind of cache: a number for every row.
     angles: evaluated cosines and sines (positions, half) of every kind of rotation.
-    caches: keys and values (rows, groups, capacity, dim) of every layer, one after the other.
+    caches: keys and values (rows, groups, capacity, dim) of every layer, one after the other;
+        packed, each as words, scales and biases.
     part: all, store_last (the last layer writes keys and values, and the activations are those
         before it), or finish_last (the rest; caches are the last layer's).
     type: of the activations that come out.
+    bits, group: of mlx's affine packing, where caches have it: 4 or 8, and 32, 64, 96 or 128.
     stream: of the CPU.
 
 Raises:

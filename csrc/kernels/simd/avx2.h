@@ -171,6 +171,12 @@ COWMLX_INLINE I load_bytes(const uint8_t* p) {
   const __m128i bytes = load_halves(p);
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
+COWMLX_INLINE I load_nibbles(const uint8_t* p) {
+  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i each = _mm_unpacklo_epi8(pairs, _mm_srli_epi16(pairs, 4));
+  const __m128i bytes = _mm_and_si128(each, _mm_set1_epi8(15));
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
 COWMLX_INLINE void store_bytes(void* p, I a) {
   const __m256i byte = _mm256_set1_epi32(255);
   const __m256i halves = pack_halves(_mm256_and_si256(a.low, byte), _mm256_and_si256(a.high, byte));

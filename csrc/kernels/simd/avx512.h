@@ -107,6 +107,11 @@ COWMLX_INLINE void store_words(void* p, I a) { _mm512_storeu_si512(p, a.v); }
 COWMLX_INLINE I load_bytes(const uint8_t* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
+COWMLX_INLINE I load_nibbles(const uint8_t* p) {
+  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i bytes = _mm_unpacklo_epi8(pairs, _mm_srli_epi16(pairs, 4));
+  return {_mm512_cvtepu8_epi32(_mm_and_si128(bytes, _mm_set1_epi8(15)))};
+}
 COWMLX_INLINE void store_bytes(void* p, I a) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }

@@ -151,11 +151,16 @@ COWMLX_INLINE I load_words(const void* p) {
 COWMLX_INLINE void store_words(void* p, I a) {
   COWMLX_EACH vst1q_u8(static_cast<uint8_t*>(p) + 16 * i, vreinterpretq_u8_u32(a.v[i]));
 }
-COWMLX_INLINE I load_bytes(const uint8_t* p) {
-  const uint8x16_t bytes = vld1q_u8(p);
+COWMLX_INLINE I widen_bytes(uint8x16_t bytes) {
   const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_u8(vget_high_u8(bytes));
   return {{vmovl_u16(vget_low_u16(low)), vmovl_u16(vget_high_u16(low)),
            vmovl_u16(vget_low_u16(high)), vmovl_u16(vget_high_u16(high))}};
+}
+COWMLX_INLINE I load_bytes(const uint8_t* p) { return widen_bytes(vld1q_u8(p)); }
+COWMLX_INLINE I load_nibbles(const uint8_t* p) {
+  const uint8x8_t pairs = vld1_u8(p);
+  const uint8x8x2_t each = vzip_u8(vand_u8(pairs, vdup_n_u8(15)), vshr_n_u8(pairs, 4));
+  return widen_bytes(vcombine_u8(each.val[0], each.val[1]));
 }
 COWMLX_INLINE void store_bytes(void* p, I a) {
   const uint16x8_t low = vcombine_u16(vmovn_u32(a.v[0]), vmovn_u32(a.v[1]));

@@ -148,6 +148,12 @@ COWMLX_INLINE I load_bytes(const uint8_t* p) {
   COWMLX_EACH r.v[i] = p[i];
   return r;
 }
+/* 16 numbers of 4 bits, lowest first, each widened to a word. */
+COWMLX_INLINE I load_nibbles(const uint8_t* p) {
+  I r;
+  COWMLX_EACH r.v[i] = p[i / 2] >> i % 2 * 4 & 15;
+  return r;
+}
 /* The lowest byte of each word. */
 COWMLX_INLINE void store_bytes(void* p, I a) {
   COWMLX_EACH static_cast<uint8_t*>(p)[i] = static_cast<uint8_t>(a.v[i]);
