@@ -23,6 +23,7 @@ def left_alone() -> Generator[None, None, None]:
 
 
 def collect_from_now() -> None:
-    """Look for garbage among what is made from now on; what a start has imported stays."""
-    gc.freeze()
+    """Look for garbage, from the first time on only among what is made from then on."""
+    if not gc.get_freeze_count():
+        gc.freeze()
     gc.enable()

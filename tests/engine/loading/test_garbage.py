@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
-from support.paths import CALF
+from support.paths import CALF, ROOT
 
 from cowmlx import garbage
 
@@ -29,6 +31,23 @@ def test_an_error_changes_nothing_about_that(looking):
     with pytest.raises(KeyError), garbage.left_alone():
         raise KeyError
     assert gc.isenabled() == looking
+
+
+FREEZE = """
+import gc
+from cowmlx import garbage
+gc.disable()
+garbage.collect_from_now()
+first = gc.get_freeze_count()
+kept = [[] for _ in range(1000)]
+garbage.collect_from_now()
+print(gc.isenabled(), first > 0, gc.get_freeze_count() <= first)
+"""
+
+
+def test_what_is_made_later_is_looked_at():
+    told = subprocess.run([sys.executable, "-c", FREEZE], capture_output=True, text=True, cwd=ROOT)
+    assert told.stdout.split() == ["True"] * 3, told.stderr
 
 
 def test_a_load_leaves_it_as_it_was(lib, looking):
