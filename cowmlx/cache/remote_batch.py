@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from itertools import chain
 
 from cowmlx.cache.batch import has_place
 from cowmlx.cache.rows.positions import Row
@@ -89,6 +90,19 @@ class RemoteBatch:
         entry = network.group.post(head, packed(tokens), network.facts.size(len(rows)))
         for row in rows:
             row.length += 1
+        return entry
+
+    def feed(self, rows: list[RemoteRow], tokens: list[list[int]]) -> Entry:
+        """Feed rows so many tokens each, whose logits nobody wants.
+
+        Raises:
+            Lost: a rank is.
+        """
+        head = {"op": "feed", "batch": self._id, "rows": [row.number for row in rows]}
+        head |= {"counts": [len(ids) for ids in tokens]}
+        entry = self._network.group.post(head, packed([*chain(*tokens)]), 0)
+        for row, ids in zip(rows, tokens, strict=True):
+            row.length += len(ids)
         return entry
 
     def can_take_back(self, row: RemoteRow, more: int) -> bool:

@@ -75,6 +75,11 @@ def why_not_steps(network: Any, make_layers: Callable[[], list[Any]]) -> str | N
     return _tried(_prove_steps, network, make_layers)
 
 
+def why_not_prompts(network: Any, make_layers: Callable[[], list[Any]]) -> str | None:
+    """Return why a network does not take prompts as a batch, or None; nothing is kept."""
+    return _tried(_prove_prompts, network, make_layers)
+
+
 def _tried(
     prove: Callable[[Any, Callable[[], list[Any]]], str | None],
     network: Any,

@@ -28,10 +28,11 @@ MAX_VOCABULARY = 1 << 24
 
 
 class Loaded(NamedTuple):
-    """A model, and why its contexts are not batched, or None."""
+    """A model, and why its contexts are not batched, nor their prompts, or None."""
 
     model: Model
     alone: str | None
+    prompts: str | None
 
 
 def check(params: dict[str, Any]) -> Workers | None:
@@ -150,9 +151,9 @@ def _load(path: str, workers: Workers, split: int, activations: int, threads: in
     except BaseException:
         opening.close()
         raise
-    alone = told[0].get("alone")
+    whys = [told[0].get(name) for name in ("alone", "prompts")]
     yield 1.0, "done"
-    return Loaded(model, alone if isinstance(alone, str) else None)
+    return Loaded(model, *(why if isinstance(why, str) else None for why in whys))
 
 
 def _facts(told: list[dict[str, Any]], width: int) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from array import array
+from itertools import islice
 
 import mlx.core as mx
 
@@ -60,6 +61,7 @@ class Log:
             "join": self._join_batch,
             "take": self._take,
             "leave": self._leave,
+            "feed": self._feed,
             "step": self._step,
         }
 
@@ -109,6 +111,7 @@ class Log:
         told |= {"peak": mx.get_peak_memory(), "vocabulary": shard.vocabulary, "dtype": shard.dtype}
         told |= trimming.trims_of(shard.make_cache())
         told |= {"alone": batched.why_not_steps(self._pass, shard.make_cache)}
+        told |= {"prompts": batched.why_not_prompts(self._pass, shard.make_cache)}
         self._voice.say({"done": head["number"], **told})
 
     def _pass(self, ids: mx.array, cache: list[Any]) -> mx.array:
@@ -190,6 +193,14 @@ class Log:
 
     def _leave(self, head: dict[str, Any], body: bytes) -> None:
         self._batches[head["batch"]].leave(self._rows.pop(head["row"]))
+
+    def _feed(self, head: dict[str, Any], body: bytes) -> None:
+        began = time.perf_counter()
+        batch = self._batches[head["batch"]]
+        given = iter(array("i", body))
+        tokens = [[*islice(given, count)] for count in head["counts"]]
+        batched.feed(self._network, batch, [self._rows[row] for row in head["rows"]], tokens)
+        self._answer(head, None, batch.arrays, began)
 
     def _step(self, head: dict[str, Any], body: bytes) -> None:
         began = time.perf_counter()

@@ -166,9 +166,12 @@ class Lane:
             together = [other for other in chosen if self._join(other)]
             if context not in together:
                 return []
-            assert self._batch is not None
-            short_prompts.process(self, self._batch, together)
+            self._process(together)
         return together
+
+    def _process(self, contexts: list[Context]) -> None:
+        """Process short prompts of contexts that have rows."""
+        short_prompts.process(self, self._batch, contexts)
 
     def draw_first(self, contexts: list[Context], rows: list[int], logits: mx.array) -> None:
         """Start drawing the first tokens behind prompts.

@@ -203,6 +203,43 @@ class RemoteLane(Lane):
 
         self._flight = Flight(entry, [context], arrive)
 
+    def _process(self, contexts: list[Context]) -> None:
+        """Begin short prompts: all but the last token of each first, and then these."""
+        generations: list[Any] = [context.generation for context in contexts]
+        rest = [generation.feed_prompt() for generation in generations]
+        if not any(rest):
+            self._feed_last(contexts)
+            return
+        entry = self._batch.feed([context.sequence.row for context in contexts], rest)
+        for generation, ids in zip(generations, rest, strict=True):
+            generation.hold_chunk(ids)
+
+        def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
+            still = [context for context in contexts if flight.flies(context)]
+            if still:
+                lane._feed_last(still)
+
+        self._flight = Flight(entry, contexts, arrive)
+
+    def _feed_last(self, contexts: list[Context]) -> None:
+        """Begin the last tokens of short prompts."""
+        generations: list[Any] = [context.generation for context in contexts]
+        last = [generation.feed_last() for generation in generations]
+        entry = self._batch.step([context.sequence.row for context in contexts], last)
+        for generation, token in zip(generations, last, strict=True):
+            generation.hold_chunk([token])
+
+        def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
+            assert logits is not None
+            rows = [row for row, context in enumerate(contexts) if flight.flies(context)]
+            still = [contexts[row] for row in rows]
+            if still:
+                lane.draw_first(still, rows, logits)
+            for context in still:
+                context.generation.finish_chunk()  # type: ignore[union-attr]
+
+        self._flight = Flight(entry, contexts, arrive)
+
     def _post_guesses(self, context: Context, generation: Generation, ids: list[int]) -> None:
         """Begin to check guesses."""
         entry = context.sequence.remote_forward(ids, len(ids))

@@ -134,8 +134,7 @@ class Models:
     def _load_remote(self, steps: Generator[Any, None, Loaded]) -> Generator[Any, None, Model]:
         loaded = yield from steps
         self._on_ranks.add(loaded.model)
-        alone = "prompts are processed one after the other on several machines"
-        note_why_not(loaded.model, loaded.alone, alone)
+        note_why_not(loaded.model, loaded.alone, loaded.prompts)
         return loaded.model
 
     def end_ranks(self) -> None:

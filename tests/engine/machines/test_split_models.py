@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 from driver import Oracle, delivered, generate_at_once, greedy, prompt
 from support.library import StatusError
-from support.signatures import DONE, EFORMAT, EUNSUPPORTED, GRAMMAR_REGEX
-from support.workers import local_ranks
+from support.meddlers import Meddler
+from support.signatures import (
+    DONE,
+    EFORMAT,
+    EUNSUPPORTED,
+    GRAMMAR_REGEX,
+    SPLIT_PIPELINE,
+    SPLIT_TENSOR,
+)
+from support.workers import local_ranks, on
 
 START = prompt(40)
 MAX_STEPS = 6
+SPLITS = {"tensor": SPLIT_TENSOR, "pipeline": SPLIT_PIPELINE}
 kinds = pytest.mark.parametrize("kind", ["tensor", "pipeline"])
 
 
@@ -87,6 +96,25 @@ def test_contexts_are_batched_and_none_notices(lib, split, oracle, open_context,
     assert made == [oracle(kind).after(each, 24) for each in prompts]
     assert max(lib.info(context)["batched"] for context in contexts) > 0
     assert lib.info(contexts[0])["alone"] is None
+
+
+@kinds
+def test_short_prompts_are_processed_together(
+    lib, worker, place, secret, oracle, open_context, kind
+):
+    told: list[str] = []
+    meddler = Meddler(worker.address, of_host=lambda head: told.append(head.get("op", "")))
+    options = on([meddler], secret, split=SPLITS[kind])
+    model = lib.load(place / "models" / kind, **options)
+    contexts = [open_context(model) for _ in range(6)]
+    prompts = [prompt(2 + 9 * number, seed=number) for number in range(6)]
+    made = generate_at_once(lib, contexts, prompts, max_tokens=8)
+    assert made == [oracle(kind).after(each, 8) for each in prompts]
+    assert "feed" in told
+    lib.free_model(model)
+    for context in contexts:
+        lib.reset(context)
+    meddler.close()
 
 
 def test_prompts_are_shared(lib, split, oracle, open_context):
