@@ -27,9 +27,10 @@ SPLITS = {
     constants.SPLIT_PIPELINE: PIPELINE,
 }
 # What every rank has as many of, in a config.
+_KV_HEADS = "num_key_value_heads"
 _HEADS = (
     "num_attention_heads",
-    "num_key_value_heads",
+    _KV_HEADS,
     "linear_num_key_heads",
     "linear_num_value_heads",
 )
@@ -102,14 +103,24 @@ def _why_not(net: Module, config: dict[str, Any], kind: str, size: int) -> str:
     if kind == PIPELINE:
         part: Any = _pipelined(net)
         count = len(part.layers)
-        return "" if count >= size else f"it has {count} layers"
+        return "" if count >= size else f"it has {count} layers, must have {size} at least"
     inner = config.get("text_config")
     of_text = inner if isinstance(inner, dict) else config
     for name in _HEADS:
         heads = of_text.get(name)
-        if isinstance(heads, int) and heads % size:
-            return f"its {name} is {heads}"
+        if not isinstance(heads, int) or heads % size == 0:
+            continue
+        repeats = name == _KV_HEADS and _repeats_heads(net)
+        if not repeats or heads < 1 or size % heads:
+            divisor = " or a divisor" if repeats else ""
+            return f"its {name} is {heads}, must be a multiple{divisor} of {size}"
     return ""
+
+
+def _repeats_heads(net: Module) -> bool:
+    """Whether several ranks of a network may have the same head of keys and values."""
+    modules = [each.__module__.rpartition(".")[2] for each in type(net).__mro__]
+    return "qwen3_5" in modules
 
 
 def split(net: Any, kind: str, group: Any) -> None:

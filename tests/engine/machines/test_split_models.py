@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from driver import Oracle, delivered, generate_at_once, greedy, prompt
+from support import tiny_models
 from support.library import StatusError
 from support.meddlers import Meddler
 from support.signatures import (
@@ -18,6 +19,35 @@ from support.workers import local_ranks, on
 
 START = prompt(40)
 MAX_STEPS = 6
+# An architecture that repeats heads of keys and values where there are fewer than ranks.
+FEW_HEADS = {
+    "model_type": "qwen3_5",
+    "text_config": {
+        "model_type": "qwen3_5_text",
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "full_attention_interval": 2,
+        "linear_num_value_heads": 4,
+        "linear_num_key_heads": 2,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+        "linear_conv_kernel_dim": 4,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "type": "default",
+            "mrope_section": [2, 1, 1],
+            "rope_theta": 10000,
+            "partial_rotary_factor": 0.25,
+        },
+    },
+}
 SPLITS = {"tensor": SPLIT_TENSOR, "pipeline": SPLIT_PIPELINE}
 kinds = pytest.mark.parametrize("kind", ["tensor", "pipeline"])
 
@@ -115,6 +145,18 @@ def test_short_prompts_are_processed_together(
     for context in contexts:
         lib.reset(context)
     meddler.close()
+
+
+def test_ranks_share_heads_where_the_architecture_lets_them(
+    lib, start_worker, tmp_path, secret, open_context
+):
+    folder = tiny_models.make(tmp_path / "few", "llama", config=FEW_HEADS)
+    model = lib.load(folder, **on([start_worker(models=tmp_path)], secret, split=SPLITS["tensor"]))
+    here = lib.load(folder)
+    made = [greedy(lib, open_context(each), START, 12) for each in (model, here)]
+    assert made[0] == made[1]
+    lib.free_model(model)
+    lib.free_model(here)
 
 
 def test_prompts_are_shared(lib, split, oracle, open_context):
