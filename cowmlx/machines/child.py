@@ -124,7 +124,8 @@ def python(prefix: str) -> str:
             return path
     raise NotFound(
         f"a model on several machines needs {names[0]} to run its first rank, and the engine's "
-        "environment has no such file",
+        "environment has no such file, as a bundle has none: link an installation of make install "
+        "or of a package, or be a program in Python",
         reason="python_not_found",
         file=names[0],
     )

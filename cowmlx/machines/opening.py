@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from typing import NamedTuple
 
 from cowmlx.errors import Lost
 from cowmlx.machines import addresses, handshake
-from cowmlx.machines.child import Child
+from cowmlx.machines.child import Child, python
 from cowmlx.machines.dialling import Dialling
 from cowmlx.machines.group import Entry, Group, Peer
 from cowmlx.machines.handshake import Place
@@ -26,7 +27,7 @@ TELL_SECONDS = 0.25  # between reports of progress while nothing goes on: hosts 
 STARTING_TIMES = 4
 # Seconds that ranks have at least: to meet; to join their ring, where mlx tries again after one
 # second, and then after two, if a neighbour does not listen yet; between signs of life in a load.
-MEET_SECONDS, RING_SECONDS, LOAD_SECONDS = 1.0, 5.0, 2.0
+MEET_SECONDS, RING_SECONDS, LOAD_SECONDS = 1.0, 4.0, 2.0
 
 
 class Workers(NamedTuple):
@@ -46,7 +47,7 @@ class Workers(NamedTuple):
 
 
 class Opening:
-    """Opens a group of ranks, in steps that never block.
+    """Opens a group of ranks, in steps that never block; refused where none could run.
 
     Args:
         workers: the other machines; none: one rank, here.
@@ -58,6 +59,7 @@ class Opening:
     def __init__(
         self, workers: Workers, wanted: dict[str, Any], path: str, threads: int = 0
     ) -> None:
+        python(sys.prefix)  # which is wanted late, and missed early
         self._workers = workers
         self._size = len(workers.addresses) + 1
         self._session = secrets.token_hex(8)
