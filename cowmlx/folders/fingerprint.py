@@ -31,7 +31,8 @@ def of(path: str) -> str:
                 found.update(f"{name} {size}\n".encode())
                 found.update(file.read(_MAX_HEADER))
                 for sample in range(SAMPLES):
-                    file.seek(max(0, size - SAMPLE) * sample // SAMPLES)
+                    # The last one is the file's end, where a copy that broke off differs.
+                    file.seek(max(0, size - SAMPLE) * sample // (SAMPLES - 1))
                     found.update(file.read(SAMPLE))
         except OSError as exc:
             raise InputOutput(f"cannot read {name} in {path}: {exc}", file=name) from exc

@@ -6,7 +6,6 @@ import errno
 import os
 import select
 import socket
-from contextlib import suppress
 
 from cowmlx.errors import BadState, CowMlxError, InvalidArgument, Lost, Unsupported
 from cowmlx.machines import failures, handshake
@@ -176,6 +175,7 @@ class Dialling:
 
     def close(self) -> None:
         """Give the connection up."""
-        with suppress(OSError):
-            if self._sock is not None:
-                self._sock.close()
+        if self.connection is not None:
+            self.connection.close()
+        elif self._sock is not None:
+            self._sock.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from contextlib import suppress
@@ -88,6 +89,7 @@ class Group:
 
     def __init__(self, silence: float) -> None:
         self.peers: list[Peer] = []
+        self._owner = os.getpid()
         self._why: tuple[str, dict[str, Any]] | None = None  # it has ended
         self.failure: BaseException | None = None  # what a rank said itself
         self._silence = silence
@@ -222,8 +224,17 @@ class Group:
             peer.fraction = _number(head["fraction"], 1.0)
         elif "pong" in head:
             self._compare(peer, head)
+        elif "gone" in head:
+            self._accuse(peer, head["gone"])
         else:
             peer.told.update(head)
+
+    def _accuse(self, peer: Peer, rank: object) -> None:
+        """End all ranks, since a neighbour of one is gone."""
+        if not (isinstance(rank, int) and 0 <= rank < len(self.peers)):
+            raise Garbage("it misses a rank that is none")
+        told = f"rank {peer.rank} ({peer.address}) has lost its connection with it"
+        raise self.fail(self.peers[rank], told)
 
     def _compare(self, peer: Peer, pong: dict[str, Any]) -> None:
         """End all ranks if two neighbours cannot reach each other, though both are there."""
@@ -277,7 +288,9 @@ class Group:
         return Lost(self._why[0], **self._why[1])
 
     def close(self) -> None:
-        """End all ranks; nothing if they have ended."""
+        """End all ranks; nothing if they have ended, or in a child that the host has forked."""
+        if os.getpid() != self._owner:
+            return
         if self._why is None:
             self._why = "the model was freed", {}
         for peer in self.peers:

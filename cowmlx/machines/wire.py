@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import sys
+from contextlib import suppress
 
 from cowmlx import json_text
 
@@ -168,7 +169,9 @@ class Connection:
         return self._sock
 
     def close(self) -> None:
-        """Close; nothing if it is."""
+        """Close, also for children that this process has forked; nothing if it is."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
 

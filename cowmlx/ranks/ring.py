@@ -6,7 +6,6 @@ import faulthandler
 import json
 import os
 import socket
-import tempfile
 
 import mlx.core as mx
 
@@ -51,16 +50,18 @@ def join(rank: int, addresses: list[str], key: str) -> Any:
     Raises:
         Lost: a stranger has joined.
     """
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file, open(os.devnull, "w") as nobody:
-        json.dump([[address] for address in addresses], file)
-        file.flush()
-        os.environ["MLX_RANK"], os.environ["MLX_HOSTFILE"] = str(rank), file.name
+    told, file = os.pipe()  # a disk may be full
+    os.write(file, json.dumps([[address] for address in addresses]).encode())
+    os.close(file)
+    os.environ["MLX_RANK"], os.environ["MLX_HOSTFILE"] = str(rank), f"/dev/fd/{told}"
+    with open(os.devnull, "w") as nobody:
         # While mlx waits, no thread of Python's runs: only this ends the process then.
         faulthandler.dump_traceback_later(JOIN_SECONDS, exit=True, file=nobody)
         try:
             group = mx.distributed.init(strict=True, backend="ring")
         finally:
             faulthandler.cancel_dump_traceback_later()
+            os.close(told)
     mine = mx.array(handshake.ring_mark(key, rank), mx.int32)
     seen = mx.distributed.all_gather(mine, group=group).tolist()
     if seen != [part for each in range(len(addresses)) for part in handshake.ring_mark(key, each)]:

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 
+from cowmlx.errors import CowMlxError
 from cowmlx.machines import failures, wire
 
 TYPE_CHECKING = False
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 HOST_IS_GONE = 3  # exit codes
 FAILED = 4
+NEIGHBOUR_SECONDS = 0.1  # until a neighbour that has ended is known to have
 LOOK_SECONDS = 0.5  # between looks at the process that started this one
-FAREWELL_SECONDS = 5.0  # until a rank that has failed ends, if its host does not end it
+FAREWELL_SECONDS = 1.0  # until a rank that has failed ends, if its host does not end it
 
 
 class Voice:
@@ -63,7 +65,22 @@ class Voice:
 
     def fail(self, error: BaseException) -> NoReturn:
         """Tell the host what has failed, and end: it ends all other ranks."""
+        if not isinstance(error, CowMlxError) and self._watch is not None:
+            time.sleep(NEIGHBOUR_SECONDS)
+            with self._watching:
+                gone = self._watch.hear()
+            if gone is not None:  # the ring fails for that
+                self._miss(gone)
         self.say({"failed": failures.described(error)})
+        time.sleep(FAREWELL_SECONDS)
+        end(FAILED)
+
+    def _miss(self, gone: int) -> NoReturn:
+        """Tell the host that a neighbour is gone, and end.
+
+        The host may be gone, too, and a child that it has forked keep the connection.
+        """
+        self.say({"gone": gone})
         time.sleep(FAREWELL_SECONDS)
         end(FAILED)
 
@@ -88,13 +105,16 @@ class Voice:
         self.say({"pong": ping["ping"], "silent": silent})
 
     def watch(self, watch: Watch) -> None:
-        """Tell the host of neighbours, and answer them, from now on."""
+        """Tell the host of neighbours, and answer them, from now on; end with the first of them."""
         self._watch = watch
 
         def answer() -> None:
-            while watch.wait():
+            gone = None
+            while gone is None:
+                watch.wait()
                 with self._watching:
-                    watch.hear()
+                    gone = watch.hear()
+            self._miss(gone)
 
         threading.Thread(target=answer, daemon=True).start()
 

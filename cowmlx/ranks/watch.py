@@ -116,20 +116,18 @@ class Watch:
             told[name] = max(told.get(name, 0.0), neighbour.silent(anew))
         return told
 
-    def wait(self) -> bool:
-        """Wait until a neighbour says something; false once none can."""
+    def wait(self) -> None:
+        """Wait until a neighbour says something, or is gone."""
         poll = select.poll()
-        there = [each for each in self._neighbours if not each.gone]
-        for neighbour in there:
+        for neighbour in self._neighbours:
             poll.register(neighbour.connection.fileno(), select.POLLIN)
-        if there:
-            poll.poll()
-        return bool(there)
+        poll.poll()
 
-    def hear(self) -> None:
-        """Answer neighbours."""
+    def hear(self) -> int | None:
+        """Answer neighbours; returns one that is gone, or None."""
         for neighbour in self._neighbours:
             neighbour.hear()
+        return next((each.rank for each in self._neighbours if each.gone), None)
 
     def _proof(self, rank: int) -> str:
         return handshake.digest(self._key.encode(), f"watch {rank}")

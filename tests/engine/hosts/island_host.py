@@ -112,9 +112,21 @@ def endless(host: Host, context: int) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Cut the ways in all places, one after the other."""
+    """Say what comes of ways that are cut."""
     folder, secret = sys.argv[1:]
     host = Host(Path(folder), Path(secret))
+    try:
+        print(json.dumps(cut_all(host)), flush=True)
+    finally:
+        host.lib.stop()
+        for worker in host.workers:
+            worker.end()
+        for island in host.islands:
+            island.close()
+
+
+def cut_all(host: Host) -> dict[str, Any]:
+    """Cut the ways in all places, one after the other."""
     told: dict[str, Any] = {}
     began = monotonic()
     host.load()
@@ -138,12 +150,7 @@ def main() -> None:
     host.forget()
     host.load()
     told["again"] = host.tokens()
-    print(json.dumps(told), flush=True)
-    host.lib.stop()
-    for worker in host.workers:
-        worker.end()
-    for island in host.islands:
-        island.close()
+    return told
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import pytest
 from support import tiny_models
 from support.workers import SECRET, Worker, on
 
+LONG = {"max_position_embeddings": 8192}
 # By name: the family, its config, and how it is split. Heads divide by two and four.
 MODELS = {
-    "tensor": ("llama", {"num_hidden_layers": 4, "num_key_value_heads": 4}, 1),
+    "tensor": ("llama", {**LONG, "num_hidden_layers": 4, "num_key_value_heads": 4}, 1),
     "pipeline": ("qwen2", {"num_hidden_layers": 4}, 2),
 }
 

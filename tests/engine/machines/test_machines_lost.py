@@ -133,6 +133,40 @@ def test_a_rank_is_killed_in_the_prompt_of_a_batch_and_between_steps(lib, load, 
     lib.free(fork)
 
 
+def test_a_rank_is_killed_in_the_first_collective_of_a_step(lib, load, whole, open_context):
+    model, _, remote = load("tensor")
+    context = open_context(model)
+    lib.begin(context, START, max_tokens=ENDLESS)
+    lib.next(context)
+    stop(remote)
+    waiting = Working(lost, lib.drain, context)
+    greedy(lib, open_context(whole("tensor")), START, 30)  # the other rank waits meanwhile
+    kill(remote)
+    assert waiting.ended() == 0
+    assert lib.info(model)["ranks"][1]["state"] == "lost"
+
+
+@pytest.mark.parametrize("whom", ["local", "remote"])
+def test_a_rank_is_killed_amid_the_collectives_of_a_prompt(lib, load, whole, open_context, whom):
+    model, local, remote = load("tensor")
+    begun = threading.Event()
+
+    def call():
+        try:
+            context = open_context(model, max_tokens=5000)
+            progress = {"prompt_progress": lambda processed, total: begun.set()}
+            lost(lib.begin, context, prompt(4000), **progress)
+        finally:
+            begun.set()
+
+    waiting = Working(call)
+    begun.wait()
+    greedy(lib, open_context(whole("tensor")), START, 3)
+    kill({"local": local, "remote": remote}[whom])
+    assert waiting.ended() == 0
+    assert lib.info(model)["ranks"][("local", "remote").index(whom)]["state"] == "lost"
+
+
 def test_a_context_is_cancelled_and_has_its_deadline_while_a_rank_is_stopped(
     lib, load, open_context
 ):

@@ -200,6 +200,24 @@ def test_a_load_is_cancelled(lib, place, secret, worker, stage):
     assert local_ranks() == []
 
 
+def test_a_load_is_cancelled_while_a_worker_is_awaited(lib, place, secret, worker):
+    told = []
+
+    def progress(fraction, stage):
+        told.append(stage)
+        return told.count("connect") < 3
+
+    with pytest.raises(StatusError) as caught:
+        lib.load(
+            place / "models/pipeline",
+            progress=progress,
+            workers=[worker.address, NOWHERE],
+            secret_path=secret,
+        )
+    assert caught.value.status == ECANCELED
+    assert told.count("connect") == 3
+
+
 def test_a_worker_that_comes_late(lib, place, secret, start_worker):
     early = start_worker()
     port = early.address.rpartition(":")[2]
@@ -218,6 +236,20 @@ def test_a_worker_that_comes_late(lib, place, secret, start_worker):
         secret_path=secret,
     )
     lib.free_model(model)
+
+
+def test_the_runtime_stops_while_ranks_load(place, secret, worker):
+    stages = []
+    call = in_process.Call()
+    call.post_progress = lambda fraction, stage: stages.append(stage)
+    with in_process.started() as engine:
+        params = {"workers": [worker.address], "secret_path": str(secret)}
+        engine.model_load(call, str(place / "models/tensor"), {**MODEL, **params})
+        while "shard" not in stages:
+            engine.step()
+        assert local_ranks()
+    assert isinstance(call.error, Canceled)
+    assert local_ranks() == []
 
 
 def test_the_runtime_stops_while_a_worker_is_awaited(place, secret):
