@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import sys
@@ -85,6 +86,7 @@ class Connection:
         sock.setblocking(False)
         tune(sock)
         self._sock = sock
+        self._owner = os.getpid()
         self._in = bytearray()
         self._out = bytearray()
         self._ended = ""  # why no more comes
@@ -169,9 +171,10 @@ class Connection:
         return self._sock
 
     def close(self) -> None:
-        """Close, also for children that this process has forked; nothing if it is."""
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+        """Close, also for children that have it from this process; in these for them alone."""
+        if os.getpid() == self._owner:
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
 

@@ -19,6 +19,7 @@ from support.workers import local_ranks, on
 START = prompt(40)
 SILENCE_MS = 1500
 BOUND = SILENCE_MS / 1000 + 1  # and what a machine that does much else takes
+LOADING_BOUND = 2 + 1  # which ranks have at least while they load
 
 
 @pytest.fixture
@@ -212,16 +213,24 @@ def test_a_worker_that_ends_takes_its_ranks_along(lib, start_worker, place, secr
     lib.free_model(model)
 
 
-def test_a_rank_is_killed_while_it_loads(lib, place, worker, secret):
+@pytest.mark.parametrize("harm", [kill, stop])
+def test_a_rank_is_lost_while_it_loads(lib, place, worker, secret, harm):
     before = {*worker.ranks()}
+    harmed: dict[int, float] = {}
 
     def progress(fraction, stage):
-        if stage == "shard":
+        if stage == "shard" and not harmed:
             for pid in {*worker.ranks()} - before:
-                kill(pid)
+                harm(pid)
+                harmed[pid] = monotonic()
         return True
 
     params = on([worker], secret, silence_timeout_ms=SILENCE_MS, split=SPLIT_PIPELINE)
-    failure = lost(lib.load, place / "models/pipeline", progress, **params)
-    assert worker.address in failure.message
+    with pytest.raises(StatusError) as caught, Lag() as lag:
+        lib.load(place / "models/pipeline", progress, **params)
+    (pid,) = harmed
+    assert monotonic() - harmed[pid] < LOADING_BOUND + lag.seconds
+    assert (caught.value.status, caught.value.reason) == (ELOST, "machine_lost")
+    assert worker.address in caught.value.message
     assert local_ranks() == []
+    continued(pid)

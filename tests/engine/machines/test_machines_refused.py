@@ -21,7 +21,8 @@ from support.strangers import worker as other_worker
 from support.workers import SECRET, local_ranks, on
 
 from cowmlx._defaults import MODEL
-from cowmlx.errors import Canceled
+from cowmlx.errors import Canceled, NotFound
+from cowmlx.machines import child
 
 NOWHERE = "127.0.0.1:9"
 
@@ -236,6 +237,12 @@ def test_a_worker_that_comes_late(lib, place, secret, start_worker):
         secret_path=secret,
     )
     lib.free_model(model)
+
+
+def test_an_environment_without_a_program_that_runs_ranks(tmp_path):
+    with pytest.raises(NotFound, match="as a bundle has none") as caught:
+        child.python(str(tmp_path))
+    assert caught.value.reason == "python_not_found"
 
 
 def test_the_runtime_stops_while_ranks_load(place, secret, worker):
