@@ -43,6 +43,9 @@ struct Matrix {
 struct LowRank {
   Matrix down; /* (R, K) */
   Matrix up;   /* (N, R), scaled */
+  /* (N,) what the matrix' product is multiplied with before, so that rows have trained lengths
+   * (arXiv 2402.09353), or null. */
+  const float* rescale = nullptr;
 };
 
 /* Rows of activations in the form that a kind of matrix takes; made once for all matrices of the

@@ -45,6 +45,7 @@ struct Memory {
   std::vector<std::unique_ptr<float[]>> floats;
   std::vector<std::unique_ptr<uint16_t[]>> halves;
   std::vector<std::unique_ptr<uint32_t[]>> words;
+  std::vector<std::unique_ptr<LowRank>> lows;
 
   float* numbers(size_t count, float scale = 1) {
     floats.emplace_back(new float[count]);
@@ -97,7 +98,25 @@ struct Memory {
         m.biases = numbers(count / GROUP, scale);
     }
     if (below(3) == 0) m.bias = numbers(static_cast<size_t>(rows));
+    if (below(4) == 0) m.low = low(rows, columns);
     return m;
+  }
+
+  const LowRank* low(int rows, int columns) {
+    const auto dense = [this](int rows, int columns) {
+      Matrix m{};
+      m.format = Format::Float32;
+      m.bits = 32;
+      m.rows = rows;
+      m.columns = columns;
+      const size_t filled = static_cast<size_t>(m.blocks()) * LANES;
+      m.weight = numbers(filled * static_cast<size_t>(columns), 0.1f);
+      return m;
+    };
+    const int rank = 1 + below(6);
+    lows.emplace_back(new LowRank{dense(rank, columns), dense(rows, rank)});
+    if (below(2)) lows.back()->rescale = numbers(static_cast<size_t>(rows));
+    return lows.back().get();
   }
 
   Norm norm(int size) {

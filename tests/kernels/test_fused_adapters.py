@@ -1,4 +1,4 @@
-"""Fused layers with LoRA adapters against the layers' own code."""
+"""Fused layers with LoRA and DoRA adapters against the layers' own code."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ def on_cpu():
     mx.set_default_device(device)
 
 
-def made(place: pathlib.Path, family: str, quantize: Any) -> tuple[pathlib.Path, pathlib.Path]:
+def made(
+    place: pathlib.Path, family: str, quantize: Any, kind: str = "lora"
+) -> tuple[pathlib.Path, pathlib.Path]:
     """A model, and an adapter of random weights for all of its linear layers but the last's."""
     path = tiny_models.make(place / "model", family, quantize=quantize)
     folder = place / "adapter"
     folder.mkdir()
     lora = {"rank": RANK, "scale": 2.0, "dropout": 0.0}
-    settings = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": lora}
+    settings = {"fine_tune_type": kind, "num_layers": 2, "lora_parameters": lora}
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     model = load(path)
     adapter_layers.insert(model.network, settings, model.package)
@@ -51,6 +53,9 @@ def made(place: pathlib.Path, family: str, quantize: Any) -> tuple[pathlib.Path,
         name: 0.3 * mx.random.normal(each.shape, key=mx.random.key(number))
         for number, (name, each) in enumerate(own.items())
     }
+    lengths = {name: each for name, each in parts if name.endswith(".m")}
+    for number, (name, each) in enumerate(lengths.items()):  # others than the weights' own
+        random[name] = each * mx.random.uniform(0.5, 2, each.shape, key=mx.random.key(100 + number))
     mx.save_safetensors(str(folder / "adapters.safetensors"), random)
     return path, folder
 
@@ -63,8 +68,9 @@ def logits(model: Any, caches: list[Any], tokens: list[int]) -> mx.array:
 
 @pytest.mark.parametrize("quantize", [None, FOUR_BITS], ids=["float32", "4 bits"])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "phi3"])
-def test_they_compute_what_the_layers_do(tmp_path, family, quantize):
-    path, adapter = made(tmp_path, family, quantize)
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_they_compute_what_the_layers_do(tmp_path, kind, family, quantize):
+    path, adapter = made(tmp_path, family, quantize, kind)
     model, plain = (load(path, adapter=adapter) for _ in range(2))
     assert model.info()["kernels"]["whole"]
     assert model.info()["kernels"]["why_not"] == []
@@ -79,8 +85,9 @@ def test_they_compute_what_the_layers_do(tmp_path, family, quantize):
     assert (mx.abs(with_adapter - without).max() / mx.abs(without).max()).item() > 0.05
 
 
-def test_rounded_activations(tmp_path):
-    path, adapter = made(tmp_path, "llama", FOUR_BITS)
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_rounded_activations(tmp_path, kind):
+    path, adapter = made(tmp_path, "llama", FOUR_BITS, kind)
     model, plain = (load(path, adapter=adapter, activations=ACTIVATIONS_INT8) for _ in range(2))
     fused.undo(plain.network)
     own, expected = (logits(each, each.make_cache(), PROMPT) for each in (model, plain))
@@ -104,3 +111,6 @@ def test_parts_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match="low-rank part is float32"):
             base.with_low(down, up)
+    for rescale in (mx.zeros(31), mx.zeros((32, 1)), mx.zeros(32, mx.float16)):
+        with pytest.raises(ValueError, match="32 float32"):
+            base.with_low(matrix(4, 64), matrix(32, 4), rescale)

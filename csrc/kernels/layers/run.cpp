@@ -158,6 +158,8 @@ class Pass {
     b_.preparing_low.multiply(part, &up, 1, false, [&](int from, int to, int row, int row_end) {
       for (; row < row_end; row++) {
         float* out = product.out + row * product.stride + from;
+        if (low.rescale)
+          for (int i = 0; i < to - from; i++) out[i] *= low.rescale[from + i];
         step_.table->add(out, b_.lifted + int64_t{row} * height + from, 1, to - from, out);
       }
     });

@@ -171,8 +171,9 @@ void bind_layers(nb::module_& module) {
            nb::kw_only(), "rows"_a, "mode"_a = "dense", "bits"_a = 0, "group"_a = 0)
       .def("part", &HeldMatrix::part, "first"_a, "rows"_a,
            "Rows from `first` on, which begins a block, as a matrix of their own.")
-      .def("with_low", &HeldMatrix::with_low, "down"_a, "up"_a,
-           "This matrix and an adapter's: `up` times `down` added, dense float32.")
+      .def("with_low", &HeldMatrix::with_low, "down"_a, "up"_a, "rescale"_a = nb::none(),
+           "This matrix and an adapter's: `up` times `down` added, dense float32, to rows that are "
+           "multiplied with `rescale`.")
       .def_prop_ro("rows", [](const HeldMatrix& held) { return held.matrix().rows; })
       .def_prop_ro("columns", [](const HeldMatrix& held) { return held.matrix().columns; });
   nb::class_<HeldLayers>(module, "Layers", "Decoder layers that are computed as one operation.")

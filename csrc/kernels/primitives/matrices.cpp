@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "dispatch.h"
+#include "mlx/ops.h"
 #include "mlx/transforms.h"
 
 namespace mx = mlx::core;
@@ -48,13 +49,16 @@ HeldMatrix HeldMatrix::part(int from, int rows) const {
   Matrix& m = other.matrix_;
   m = rows_of(m, from, rows);
   if (low_) {
-    other.low_ = std::make_shared<LowRank>(LowRank{low_->down, rows_of(low_->up, from, rows)});
+    const float* rescale = low_->rescale ? low_->rescale + from : nullptr;
+    other.low_ =
+        std::make_shared<LowRank>(LowRank{low_->down, rows_of(low_->up, from, rows), rescale});
     m.low = other.low_.get();
   }
   return other;
 }
 
-HeldMatrix HeldMatrix::with_low(const HeldMatrix& down, const HeldMatrix& up) const {
+HeldMatrix HeldMatrix::with_low(const HeldMatrix& down, const HeldMatrix& up,
+                                const std::optional<mx::array>& rescale) const {
   const Matrix &a = down.matrix_, &b = up.matrix_;
   if (a.columns != matrix_.columns || b.rows != matrix_.rows || b.columns != a.rows ||
       a.format != Format::Float32 || b.format != Format::Float32 || a.bias || b.bias)
@@ -64,7 +68,20 @@ HeldMatrix HeldMatrix::with_low(const HeldMatrix& down, const HeldMatrix& up) co
   HeldMatrix other(*this);
   for (const HeldMatrix* part : {&down, &up})
     other.held_.insert(other.held_.end(), part->held_.begin(), part->held_.end());
-  other.low_ = std::make_shared<LowRank>(LowRank{a, b});
+  LowRank low{a, b};
+  if (rescale) {
+    if (rescale->dtype() != mx::float32 || rescale->ndim() != 1 ||
+        rescale->shape(0) != matrix_.rows)
+      throw std::invalid_argument("rows of a matrix are rescaled by " +
+                                  std::to_string(matrix_.rows) + " float32");
+    mx::array numbers = mx::contiguous(*rescale, false, stream_of(mx::StreamOrDevice{}));
+    mx::eval(numbers);
+    other.held_.push_back(numbers);
+    low.rescale = numbers.data<float>();
+    low.up.bias = matrix_.bias; /* which is added behind */
+    other.matrix_.bias = nullptr;
+  }
+  other.low_ = std::make_shared<LowRank>(low);
   other.matrix_.low = other.low_.get();
   return other;
 }

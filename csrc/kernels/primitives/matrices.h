@@ -22,9 +22,10 @@ class HeldMatrix {
    * begins a block. */
   HeldMatrix part(int from, int rows) const;
 
-  /* This matrix with up down added to it, of float32; throws std::invalid_argument unless they fit.
-   */
-  HeldMatrix with_low(const HeldMatrix& down, const HeldMatrix& up) const;
+  /* This matrix with up down added to it, of float32, and its rows multiplied with `rescale` (N,)
+   * before, where that is given; throws std::invalid_argument unless they fit. */
+  HeldMatrix with_low(const HeldMatrix& down, const HeldMatrix& up,
+                      const std::optional<mlx::core::array>& rescale) const;
 
   const Matrix& matrix() const { return matrix_; }
 
