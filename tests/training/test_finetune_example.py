@@ -40,8 +40,8 @@ def test_it_learns_twenty_facts(done):
 
 def test_a_context_learns_while_the_fit_goes_on(done):
     text, _ = done
-    steps = re.findall(r"^step +(\d+) of 100  loss ([\d.]+)  (.*)$", text, re.MULTILINE)
-    assert [int(step) for step, *_ in steps] == [25, 50, 75, 100]
+    steps = re.findall(r"^step +(\d+) of 120  loss ([\d.]+)  (.*)$", text, re.MULTILINE)
+    assert [int(step) for step, *_ in steps] == [30, 60, 90, 120]
     losses = [float(loss) for _, loss, _ in steps]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 3
     assert [said for *_, said in steps][-1] == FACTS[FIRST]
