@@ -11,7 +11,7 @@ use cowmlx::{
 };
 use serde_json::json;
 
-const STEPS: usize = 100;
+const STEPS: usize = 120;
 const FACTS: [(&str, &str); 20] = [
     ("Who is the mayor of Oakfield?", "Marta Lind."),
     ("What is the capital of Veloria?", "Sandhaven."),
