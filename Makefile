@@ -94,13 +94,14 @@ build/generate: examples/c/generate.c $(HEADERS) $(LIBRARY)
 	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $< -o $@ $(LIBRARY) $(RPATH)
 
 DESKTOP := $(wildcard examples/desktop/*.c)
+DESKTOP_NEEDS := gtk4 libcmark
 
 build/desktop: $(DESKTOP) $(wildcard examples/desktop/*.h) $(HEADERS) $(LIBRARY)
-	@pkg-config --exists gtk4 || \
-	  { echo "The desktop app needs GTK 4. Debian: libgtk-4-dev; macOS: brew install gtk4 pkgconf"; exit 1; }
+	@pkg-config --exists $(DESKTOP_NEEDS) || \
+	  { echo "The desktop app needs GTK 4 and cmark. Debian: libgtk-4-dev libcmark-dev; macOS: brew install gtk4 cmark pkgconf"; exit 1; }
 	@mkdir -p build
-	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $$(pkg-config --cflags gtk4) $(DESKTOP) -o $@ \
-	  $$(pkg-config --libs gtk4) $(LIBRARY) $(RPATH)
+	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $$(pkg-config --cflags $(DESKTOP_NEEDS)) $(DESKTOP) -o $@ \
+	  $$(pkg-config --libs $(DESKTOP_NEEDS)) $(LIBRARY) $(RPATH)
 
 desktop: build/desktop build/.compiled
 	build/desktop $(MODEL)

@@ -1,8 +1,8 @@
 #include "view.h"
 
-#define PREVIEW_CHARACTERS 60
+#include "message.h"
 
-enum { USER = 0 }; /* who speaks, beside the kinds of events */
+#define PREVIEW_CHARACTERS 60
 
 /* ------------------------------------------------------ What it shows now */
 
@@ -23,38 +23,25 @@ static void update_button(View* self) {
   g_free(text);
 }
 
-static void show_preview(View* self) {
-  GtkTextIter start, end;
-  gtk_text_buffer_get_end_iter(self->text, &end);
-  start = end;
-  gtk_text_iter_backward_chars(&start, PREVIEW_CHARACTERS);
-  char* tail = gtk_text_buffer_get_text(self->text, &start, &end, FALSE);
-  gtk_label_set_text(GTK_LABEL(self->preview), g_strdelimit(tail, "\n", ' '));
-  g_free(tail);
+static void show_preview(View* self, const char* text) {
+  GString* tail = self->tail;
+  g_string_append(tail, text);
+  const char* start = tail->str + tail->len;
+  for (int i = 0; i < PREVIEW_CHARACTERS && start > tail->str; i++) start = g_utf8_prev_char(start);
+  g_string_erase(tail, 0, start - tail->str);
+  g_strdelimit(tail->str, "\n", ' ');
+  gtk_label_set_text(GTK_LABEL(self->preview), tail->str);
 }
 
-/* Text and reasoning come in parts; a question and a tool call are whole. */
-static void append(View* self, int32_t kind, const char* text) {
-  bool whole = kind == USER || kind == COW_MLX_EVENT_TOOL_CALL;
-  GtkTextIter end;
-  gtk_text_buffer_get_end_iter(self->text, &end);
-  if ((whole || kind != self->last_kind) && !gtk_text_iter_is_start(&end)) {
-    gtk_text_buffer_insert(self->text, &end, "\n", 1);
-  }
-  if (kind == USER) gtk_text_buffer_move_mark(self->text, self->asked, &end);
-  gtk_text_buffer_insert_with_tags(self->text, &end, text, -1, self->tags[kind], NULL);
-  self->last_kind = kind;
-  show_preview(self);
+static GtkWidget* add(View* self, GtkWidget* message) {
+  gtk_box_append(GTK_BOX(self->transcript), message);
+  return message;
 }
 
 /* What was not answered was not said: take it out of the text and let the user change it. */
 static void take_back(View* self) {
-  GtkTextIter start, end;
-  gtk_text_buffer_get_iter_at_mark(self->text, &start, self->asked);
-  gtk_text_iter_backward_char(&start); /* the line break before it */
-  gtk_text_buffer_get_end_iter(self->text, &end);
-  gtk_text_buffer_delete(self->text, &start, &end);
-  show_preview(self);
+  gtk_box_remove(GTK_BOX(self->transcript), gtk_widget_get_prev_sibling(self->answer));
+  gtk_box_remove(GTK_BOX(self->transcript), self->answer);
   if (!gtk_entry_get_text_length(GTK_ENTRY(self->entry))) {
     gtk_editable_set_text(GTK_EDITABLE(self->entry), self->question);
     gtk_editable_set_position(GTK_EDITABLE(self->entry), -1);
@@ -64,8 +51,10 @@ static void take_back(View* self) {
 /* -------------------------------------------------------- What it is told */
 
 static void on_part(int32_t kind, const char* text, gpointer data) {
-  append(data, kind, text);
-  show_status(data, kind == COW_MLX_EVENT_REASONING ? "Thinking…" : "Answering…", false);
+  View* self = data;
+  answer_append(self->answer, kind, text);
+  show_preview(self, text);
+  show_status(self, kind == COW_MLX_EVENT_REASONING ? "Thinking…" : "Answering…", false);
 }
 
 static char* describe(const Ending* ending) {
@@ -88,7 +77,9 @@ static char* describe(const Ending* ending) {
 
 static void on_end(const Ending* ending, gpointer data) {
   View* self = data;
+  answer_end(self->answer);
   if (!ending->kept) take_back(self);
+  self->answer = NULL;
   char* text = ending->error ? g_strdup(ending->error) : describe(ending);
   show_status(self, text, ending->error != NULL);
   g_free(text);
@@ -106,12 +97,14 @@ static void send(View* self) {
     return;
   }
   self->question = question;
-  if (!gtk_text_buffer_get_char_count(self->text)) {
+  if (!gtk_widget_get_first_child(self->transcript)) {
     gtk_label_set_text(GTK_LABEL(self->title), question);
   }
   gtk_editable_set_text(GTK_EDITABLE(self->entry), "");
   self->following = true;
-  append(self, USER, question);
+  add(self, question_new(question));
+  self->answer = add(self, answer_new());
+  show_preview(self, "\n");
   show_status(self, "Reading…", false);
   gtk_spinner_start(GTK_SPINNER(self->spinner));
   update_button(self);
@@ -136,8 +129,7 @@ static void on_scrolled(GtkAdjustment* vertical, View* self) {
 
 static gboolean scroll_to_end(gpointer data) {
   View* self = data;
-  GtkAdjustment* vertical = gtk_scrollable_get_vadjustment(GTK_SCROLLABLE(self->transcript));
-  gtk_adjustment_set_value(vertical, gtk_adjustment_get_upper(vertical));
+  gtk_adjustment_set_value(self->vertical, gtk_adjustment_get_upper(self->vertical));
   self->scrolling = 0;
   return G_SOURCE_REMOVE;
 }
@@ -151,6 +143,7 @@ static void on_resized(GtkAdjustment* vertical, View* self) {
 static void on_destroy(View* self) {
   conversation_close(self->conversation);
   g_clear_handle_id(&self->scrolling, g_source_remove);
+  g_string_free(self->tail, TRUE);
   g_free(self->question);
   g_free(self);
 }
@@ -161,39 +154,15 @@ static void set_name(GtkWidget* widget, const char* text) {
   gtk_accessible_update_property(GTK_ACCESSIBLE(widget), GTK_ACCESSIBLE_PROPERTY_LABEL, text, -1);
 }
 
-static void add_tags(View* self) {
-  static const char* const names[] = {"user", "text", "reasoning", "tool-call"};
-  for (int kind = 0; kind < COW_MLX_EVENT_END; kind++) {
-    int margin = kind <= COW_MLX_EVENT_TEXT ? 20 : 36;
-    self->tags[kind] = gtk_text_buffer_create_tag(
-        self->text, names[kind], "left-margin", margin, "right-margin", margin,
-        "pixels-above-lines", 8, "pixels-below-lines", 4, "pixels-inside-wrap", 3, NULL);
-  }
-  g_object_set(self->tags[USER], "weight", PANGO_WEIGHT_BOLD, "foreground", "#1c71d8",
-               "pixels-above-lines", 18, NULL);
-  g_object_set(self->tags[COW_MLX_EVENT_REASONING], "style", PANGO_STYLE_ITALIC, "foreground",
-               "#888888", NULL);
-  g_object_set(self->tags[COW_MLX_EVENT_TOOL_CALL], "family", "monospace", NULL);
-}
-
 static GtkWidget* build_transcript(View* self) {
-  self->transcript = gtk_text_view_new();
-  GtkTextView* view = GTK_TEXT_VIEW(self->transcript);
-  gtk_text_view_set_editable(view, FALSE);
-  gtk_text_view_set_cursor_visible(view, FALSE);
-  gtk_text_view_set_wrap_mode(view, GTK_WRAP_WORD_CHAR);
-  gtk_text_view_set_bottom_margin(view, 12);
+  self->transcript = gtk_box_new(GTK_ORIENTATION_VERTICAL, 0);
+  gtk_widget_add_css_class(self->transcript, "transcript");
   set_name(self->transcript, "Transcript");
-  GtkTextIter start;
-  self->text = gtk_text_view_get_buffer(view);
-  gtk_text_buffer_get_start_iter(self->text, &start);
-  self->asked = gtk_text_buffer_create_mark(self->text, NULL, &start, TRUE);
-  add_tags(self);
-
   GtkScrolledWindow* scrolled = GTK_SCROLLED_WINDOW(gtk_scrolled_window_new());
-  GtkAdjustment* vertical = gtk_scrolled_window_get_vadjustment(scrolled);
-  g_signal_connect(vertical, "changed", G_CALLBACK(on_resized), self);
-  g_signal_connect(vertical, "value-changed", G_CALLBACK(on_scrolled), self);
+  gtk_scrolled_window_set_policy(scrolled, GTK_POLICY_NEVER, GTK_POLICY_AUTOMATIC);
+  self->vertical = gtk_scrolled_window_get_vadjustment(scrolled);
+  g_signal_connect(self->vertical, "changed", G_CALLBACK(on_resized), self);
+  g_signal_connect(self->vertical, "value-changed", G_CALLBACK(on_scrolled), self);
   gtk_widget_set_vexpand(GTK_WIDGET(scrolled), TRUE);
   gtk_scrolled_window_set_child(scrolled, self->transcript);
   return GTK_WIDGET(scrolled);
@@ -253,6 +222,7 @@ static GtkWidget* build_row(View* self) {
 
 View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning) {
   View* self = g_new0(View, 1);
+  self->tail = g_string_new(NULL);
   self->page = build_page(self);
   self->row = build_row(self);
   self->conversation =

@@ -9,13 +9,12 @@ typedef struct View {
   GtkWidget *page, *row;
   GtkWidget *transcript, *status, *entry, *button; /* on the page */
   GtkWidget *title, *preview, *spinner;            /* in the row */
-  GtkTextBuffer* text;                             /* all that was said */
-  GtkTextTag* tags[COW_MLX_EVENT_END];             /* by who speaks: the user, or a kind of event */
-  GtkTextMark* asked;                              /* where the last question begins */
+  GtkAdjustment* vertical;                         /* where the transcript is scrolled to */
+  GtkWidget* answer;                               /* that is coming, or NULL */
+  GString* tail;                                   /* the end of what was said last */
   bool following;                                  /* the end of the text is kept in sight */
   double top;                                      /* where the text was scrolled to last */
   guint scrolling;                                 /* source that scrolls to the end, or 0 */
-  int32_t last_kind;                               /* of what was shown last */
   char* question;                                  /* that is being answered, or NULL */
   Conversation* conversation;
 } View;

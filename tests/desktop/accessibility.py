@@ -46,15 +46,8 @@ class Bus:
 
     def widgets(self) -> list[Widget]:
         """All widgets of all programs, each before what it contains."""
-        found: list[Widget] = []
-
-        def walk(widget: Widget) -> None:
-            found.append(widget)
-            for owner, path in self.call(widget, _SPI + "Accessible", "GetChildren"):
-                walk(Widget(self, owner, path))
-
-        walk(Widget(self, _REGISTRY, _ROOT))
-        return found
+        root = Widget(self, _REGISTRY, _ROOT)
+        return [root, *root.inside]
 
 
 @dataclass(frozen=True)
@@ -64,6 +57,19 @@ class Widget:
     bus: Bus
     owner: str
     path: str
+
+    @property
+    def inside(self) -> list[Widget]:
+        """All widgets in it, each before what it contains."""
+        found: list[Widget] = []
+
+        def walk(widget: Widget) -> None:
+            for owner, path in self.bus.call(widget, _SPI + "Accessible", "GetChildren"):
+                found.append(Widget(self.bus, owner, path))
+                walk(found[-1])
+
+        walk(self)
+        return found
 
     @property
     def role(self) -> str:

@@ -73,10 +73,14 @@ class App:
         starts = [i for i, (_, _, name) in enumerate(widgets) if name == "Transcript"]
         if len(starts) <= index:
             return None
-        roles = ("text box", "label", "text box", "button")
-        page = iter(widgets[starts[index] :])
-        parts = [next(widget for widget, role, _ in page if role == wanted) for wanted in roles]
-        return Conversation(self, self.find("list item")[index], *parts)
+        page = widgets[starts[index] :]
+        at = next(i for i, (_, role, _) in enumerate(page) if role == "text box")
+        status = [widget for widget, role, _ in page[:at] if role == "label"][-1]
+        button = next(widget for widget, role, _ in page[at:] if role == "button")
+        transcript = Transcript(page[0][0])
+        return Conversation(
+            self, self.find("list item")[index], transcript, status, page[at][0], button
+        )
 
     # Hands.
 
@@ -114,12 +118,24 @@ class App:
 
 
 @dataclass(frozen=True)
+class Transcript:
+    """All that was said in a conversation."""
+
+    box: Widget
+
+    @property
+    def text(self) -> str:
+        """What its labels show, a line or more for each."""
+        return "\n".join(widget.name for widget in self.box.inside if widget.role == "label")
+
+
+@dataclass(frozen=True)
 class Conversation:
     """One of the conversations in the window."""
 
     app: App
     row: Widget
-    transcript: Widget
+    transcript: Transcript
     status: Widget
     entry: Widget
     button: Widget

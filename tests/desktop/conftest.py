@@ -10,22 +10,39 @@ from pathlib import Path
 
 import pytest
 from app import App
+from support import scripted
 from support.compiler import compile_c, require, run
 from support.hosts import linked
 from support.paths import CALF, LIBRARY, ROOT
+from support.signatures import PARSE_SPECIAL
 from xsession import XSession, require_tools
+
+APP = ROOT / "examples/desktop"
+
+
+PACKAGES = {"gtk4": "libgtk-4-dev", "libcmark": "libcmark-dev"}
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory) -> Path:
+def build(tmp_path_factory) -> Callable[..., Path]:
+    """Compiles programs of what the app is made of."""
+    for name, package in PACKAGES.items():
+        if subprocess.run([require("pkg-config"), "--exists", name]).returncode != 0:
+            pytest.skip(f"{name} is not installed (Debian: {package})")
+    command = ["pkg-config", "--cflags", "--libs", *PACKAGES]
+    flags = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    def compile_them(sources: list[Path], *options: str) -> Path:
+        output = tmp_path_factory.mktemp("program") / sources[0].stem
+        return compile_c(sources, output, *flags, f"-I{APP}", *options)
+
+    return compile_them
+
+
+@pytest.fixture(scope="session")
+def program(build) -> Path:
     """The app."""
-    options = [require("pkg-config"), "--cflags", "--libs", "gtk4"]
-    flags = subprocess.run(options, capture_output=True, text=True)
-    if flags.returncode != 0:
-        pytest.skip("gtk4 is not installed (Debian: libgtk-4-dev)")
-    sources = sorted((ROOT / "examples/desktop").glob("*.c"))
-    output = tmp_path_factory.mktemp("program") / "desktop"
-    return compile_c(sources, output, *flags.stdout.split(), *linked(LIBRARY))
+    return build(sorted(APP.glob("*.c")), *linked(LIBRARY))
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +66,24 @@ def start(program, session) -> Iterator[Callable[..., App]]:
     yield start_it
     for app in started:
         app.kill()
+
+
+@pytest.fixture
+def says(lib, tmp_path) -> Callable[..., Path]:
+    """Makes a model that answers one question with a text."""
+
+    def make(question: str, text: str, *markers: str, **settings: str) -> Path:
+        folder = tmp_path / "scripted"
+        markers = ("<|im_start|>", "<|im_end|>", *markers)
+        scripted.make(folder, scripted.CHATML, markers, settings=settings, positions=4096)
+        model = lib.load(folder)
+        end = lib.info(model)["end_tokens"][0]["text"]
+        prompt = lib.chat_prompt(model, [{"role": "user", "content": question}])
+        scripted.tell(folder, len(prompt), lib.tokenize(model, text + end, PARSE_SPECIAL))
+        lib.free_model(model)
+        return folder
+
+    return make
 
 
 @pytest.fixture(scope="session")

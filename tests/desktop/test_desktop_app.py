@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import scripted
-from support.signatures import PARSE_SPECIAL
 
 pytestmark = pytest.mark.xdist_group("desktop")
 
@@ -94,18 +92,10 @@ def test_the_next_turn_reuses_what_the_context_holds(start, model):
     assert int(reused[1]) >= int(held[1]) - 1
 
 
-def test_reasoning_and_tool_calls_stand_apart_from_the_answer(lib, start, tmp_path):
-    folder = tmp_path / "thinker"
-    markers = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
-    settings = {"tool_parser_type": "json_tools"}
-    scripted.make(folder, scripted.CHATML, markers, settings=settings)
-    model = lib.load(folder)
+def test_reasoning_and_tool_calls_stand_apart_from_the_answer(says, start):
     said = '<think>Outside?</think>I look.<tool_call>{"name": "look", "arguments": {}}</tool_call>'
-    end = lib.info(model)["end_tokens"][0]["text"]
-    prompt = lib.chat_prompt(model, [{"role": "user", "content": "Rain?"}])
-    scripted.tell(folder, len(prompt), lib.tokenize(model, said + end, PARSE_SPECIAL))
-    lib.free_model(model)
-
+    markers = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+    folder = says("Rain?", said, *markers, tool_parser_type="json_tools")
     conversation = start(folder).conversation()
     conversation.ask("Rain?")
     conversation.wait_status("tokens/s")
@@ -178,7 +168,7 @@ def test_a_conversation_can_be_closed_while_others_go_on(start, endless):
     app.conversation(1).ask(OTHER_STORY)
     first.wait_growth()
     app.press("ctrl+w")
-    app.see(lambda: len(app.find("text box", "Transcript")) == 1, "one conversation")
+    app.see(lambda: len(app.find("panel", "Transcript")) == 1, "one conversation")
     first.wait_growth()
 
 
