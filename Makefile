@@ -94,11 +94,11 @@ build/generate: examples/c/generate.c $(HEADERS) $(LIBRARY)
 	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $< -o $@ $(LIBRARY) $(RPATH)
 
 DESKTOP := $(wildcard examples/desktop/*.c)
-DESKTOP_NEEDS := gtk4 libcmark
+DESKTOP_NEEDS := gtk4 libcmark json-glib-1.0
 
 build/desktop: $(DESKTOP) $(wildcard examples/desktop/*.h) $(HEADERS) $(LIBRARY)
 	@pkg-config --exists $(DESKTOP_NEEDS) || \
-	  { echo "The desktop app needs GTK 4 and cmark. Debian: libgtk-4-dev libcmark-dev; macOS: brew install gtk4 cmark pkgconf"; exit 1; }
+	  { echo "The desktop app needs GTK 4, cmark and json-glib; examples/desktop/README.md tells how to get them"; exit 1; }
 	@mkdir -p build
 	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $$(pkg-config --cflags $(DESKTOP_NEEDS)) $(DESKTOP) -o $@ \
 	  $$(pkg-config --libs $(DESKTOP_NEEDS)) $(LIBRARY) $(RPATH)

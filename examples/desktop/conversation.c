@@ -1,8 +1,14 @@
 #include "conversation.h"
 
-#include "messages.h"
+#include "record.h"
 
 #define GATHERED_MS 33
+
+/* What the thread is asked for. */
+typedef struct Job {
+  guint turn;
+  char* question; /* NULL: the end */
+} Job;
 
 /* What the thread has for the main loop: a part of the answer, or its end. */
 typedef struct News {
@@ -14,24 +20,21 @@ typedef struct News {
 struct Conversation {
   cow_mlx_model model;
   const Settings* settings;
-  Learning* learning;     /* its adapter answers */
-  GAsyncQueue* questions; /* to the thread; CLOSE ends it */
-  gint context;           /* atomic: the thread opens it, the main loop cancels it */
-  gint stopped;           /* atomic */
+  Learning* learning; /* its adapter answers */
+  GAsyncQueue* jobs;  /* to the thread */
+  gint context;       /* atomic: the thread opens it, the main loop cancels it */
+  gint stopped;       /* atomic */
 
   GMutex lock; /* of what follows */
   GQueue news;
   gboolean scheduled; /* the main loop will look at the news */
-  GPtrArray* lines;   /* what can be learnt from it */
+  Record* record;     /* all that was said; the thread alone changes it */
 
   cow_mlx_adapter used; /* the thread's: what the context answers with, of learning */
-  GString* messages;    /* the thread's: all that was said, as JSON */
-  GString* answer;      /* the thread's: the text of this answer */
+  Turn* turn;           /* the thread's: that is being answered */
   int32_t finish;       /* the thread's: why it ended */
   Listener listener;    /* the main loop's; cleared by close */
 };
-
-static char CLOSE[] = "";
 
 static void free_news(gpointer data) {
   News* news = data;
@@ -42,13 +45,11 @@ static void free_news(gpointer data) {
 
 static void free_conversation(gpointer data) {
   Conversation* self = data;
-  g_async_queue_unref(self->questions);
+  g_async_queue_unref(self->jobs);
   g_queue_clear_full(&self->news, free_news);
-  g_ptr_array_unref(self->lines);
+  record_free(self->record);
   learning_release(self->learning);
   g_mutex_clear(&self->lock);
-  g_string_free(self->messages, TRUE);
-  g_string_free(self->answer, TRUE);
 }
 
 static void release(gpointer self) { g_atomic_rc_box_release_full(self, free_conversation); }
@@ -91,19 +92,22 @@ static void post(Conversation* self, int32_t kind, const char* text, const Endin
   g_mutex_unlock(&self->lock);
 }
 
+/* Show a part, and let it belong to the answer. */
+static void tell(Conversation* self, int32_t kind, const char* text) {
+  turn_append(self->turn, kind, text);
+  post(self, kind, text, NULL);
+}
+
 static bool on_event(const cow_mlx_event* event, void* user_data) {
   Conversation* self = user_data;
   switch (event->kind) {
     case COW_MLX_EVENT_TEXT:
-      g_string_append_len(self->answer, event->text, (gssize)event->length);
-      post(self, event->kind, event->text, NULL);
-      break;
-    case COW_MLX_EVENT_REASONING: /* is shown, and no part of what was said */
-      post(self, event->kind, event->text, NULL);
+    case COW_MLX_EVENT_REASONING:
+      tell(self, event->kind, event->text);
       break;
     case COW_MLX_EVENT_TOOL_CALL: {
       char* call = g_strdup_printf("%s(%s)", event->name, event->text);
-      post(self, event->kind, call, NULL);
+      tell(self, event->kind, call);
       g_free(call);
       break;
     }
@@ -136,26 +140,40 @@ static cow_mlx_status chat(Conversation* self) {
   }
   cow_mlx_status status = learning_use(self->learning, self->context, &self->used);
   if (status != COW_MLX_OK) return status;
-  return cow_mlx_context_chat(self->context, self->messages->str, self->messages->len, &params,
-                              NULL, on_event, self, NULL);
+  char* messages = record_messages(self->record, self->settings->system);
+  status = cow_mlx_context_chat(self->context, messages, COW_MLX_NUL, &params, NULL, on_event, self,
+                                NULL);
+  g_free(messages);
+  return status;
 }
 
-/* An answer that was cut is not: it would be learnt as if it had to end there. */
-static void keep_line(Conversation* self, const char* question) {
-  if (self->finish != COW_MLX_FINISH_STOP || !self->answer->len) return;
-  char* line = messages_line(self->settings->system, question, self->answer->str);
+static void begin_turn(Conversation* self, const Job* job, GPtrArray** cut) {
   g_mutex_lock(&self->lock);
-  g_ptr_array_add(self->lines, line);
+  *cut = record_cut(self->record, job->turn);
+  self->turn = record_ask(self->record, job->question);
+  self->finish = COW_MLX_FINISH_NONE;
   g_mutex_unlock(&self->lock);
 }
 
-static void answer(Conversation* self, const char* question) {
-  Ending ending = {.stats.struct_size = sizeof ending.stats};
-  gsize before = self->messages->len;
-  messages_append(self->messages, "user", question);
-  g_string_truncate(self->answer, 0);
-  self->finish = COW_MLX_FINISH_NONE;
+static void end_turn(Conversation* self, guint turn, bool kept, bool whole, GPtrArray* cut) {
+  g_mutex_lock(&self->lock);
+  if (kept) {
+    turn_append(self->turn, COW_MLX_EVENT_TEXT, ""); /* it has an answer, if an empty one */
+    self->turn->whole = whole;
+    g_ptr_array_unref(cut);
+  } else {
+    g_ptr_array_set_size(self->record->turns, (gint)turn);
+    record_put_back(self->record, cut);
+  }
+  g_mutex_unlock(&self->lock);
+}
 
+/* The messages of a turn that is answered anew begin like those that the context holds, which
+ * keeps what is alike and drops the rest. */
+static void answer(Conversation* self, const Job* job) {
+  Ending ending = {.stats.struct_size = sizeof ending.stats};
+  GPtrArray* cut;
+  begin_turn(self, job, &cut);
   cow_mlx_status status = chat(self);
   if (status < 0 && status != COW_MLX_ECANCELED) ending.error = g_strdup(cow_mlx_error_message());
   ending.finish = status == COW_MLX_ECANCELED ? COW_MLX_FINISH_CANCELED : self->finish;
@@ -163,13 +181,11 @@ static void answer(Conversation* self, const char* question) {
     cow_mlx_context_stats(self->context, &ending.stats);
     cow_mlx_context_tokens(self->context, NULL, 0, &ending.held);
   }
-  ending.kept = status == COW_MLX_OK || self->answer->len > 0;
-  if (ending.kept) {
-    messages_append(self->messages, "assistant", self->answer->str);
-    if (status == COW_MLX_OK) keep_line(self, question);
-  } else {
-    messages_truncate(self->messages, before); /* as if the question had not been asked */
-  }
+  char* said = turn_answer(self->turn);
+  ending.kept = status == COW_MLX_OK || *said;
+  bool whole = *said && status == COW_MLX_OK && self->finish == COW_MLX_FINISH_STOP;
+  end_turn(self, job->turn, ending.kept, whole, cut);
+  g_free(said);
   post(self, COW_MLX_EVENT_END, "", &ending);
 }
 
@@ -180,9 +196,12 @@ static gboolean on_thread_end(gpointer application) {
 
 static gpointer run(gpointer data) {
   Conversation* self = data;
-  for (char* question; (question = g_async_queue_pop(self->questions)) != CLOSE;) {
-    answer(self, question);
-    g_free(question);
+  for (bool open = true; open;) {
+    Job* job = g_async_queue_pop(self->jobs);
+    open = job->question != NULL;
+    if (open) answer(self, job);
+    g_free(job->question);
+    g_free(job);
   }
   if (self->context) cow_mlx_context_free(self->context);
   release(self);
@@ -196,21 +215,22 @@ Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Le
   self->model = model;
   self->settings = settings;
   self->learning = learning_acquire(learning);
-  self->lines = g_ptr_array_new_with_free_func(g_free);
   self->listener = listener;
-  self->questions = g_async_queue_new();
-  self->answer = g_string_new(NULL);
-  self->messages = g_string_new(NULL);
-  if (settings->system) messages_append(self->messages, "system", settings->system);
+  self->jobs = g_async_queue_new();
+  self->record = record_new();
   g_mutex_init(&self->lock);
   g_application_hold(g_application_get_default());
   g_thread_unref(g_thread_new("conversation", run, g_atomic_rc_box_acquire(self)));
   return self;
 }
 
-void conversation_ask(Conversation* self, const char* question) {
+static void push(Conversation* self, Job job) {
+  g_async_queue_push(self->jobs, g_memdup2(&job, sizeof job));
+}
+
+void conversation_ask(Conversation* self, guint turn, const char* question) {
   g_atomic_int_set(&self->stopped, FALSE);
-  g_async_queue_push(self->questions, g_strdup(question));
+  push(self, (Job){turn, g_strdup(question)});
 }
 
 void conversation_stop(Conversation* self) {
@@ -218,14 +238,14 @@ void conversation_stop(Conversation* self) {
   cow_mlx_context_cancel(g_atomic_int_get(&self->context));
 }
 
-static gpointer copy_line(gconstpointer line, gpointer data) {
-  (void)data;
-  return g_strdup(line);
-}
-
+/* An answer that was cut is not learnt: it would be as if it had to end there. */
 GPtrArray* conversation_lines(Conversation* self) {
+  GPtrArray* lines = g_ptr_array_new_with_free_func(g_free);
   g_mutex_lock(&self->lock);
-  GPtrArray* lines = g_ptr_array_copy(self->lines, copy_line, NULL);
+  for (guint i = 0; i < self->record->turns->len; i++) {
+    const Turn* turn = self->record->turns->pdata[i];
+    if (turn->whole) g_ptr_array_add(lines, turn_line(turn, self->settings->system));
+  }
   g_mutex_unlock(&self->lock);
   return lines;
 }
@@ -233,6 +253,6 @@ GPtrArray* conversation_lines(Conversation* self) {
 void conversation_close(Conversation* self) {
   self->listener = (Listener){0};
   conversation_stop(self);
-  g_async_queue_push(self->questions, CLOSE);
+  push(self, (Job){0});
   release(self);
 }

@@ -15,7 +15,8 @@ typedef struct Settings {
 typedef struct Ending {
   char* error;    /* what the library says, or NULL */
   int32_t finish; /* one of COW_MLX_FINISH_ */
-  bool kept;      /* the question and its answer belong to the conversation now */
+  bool kept;      /* the question and its answer belong to the conversation now; otherwise it is as
+                     it was before */
   size_t held;    /* tokens in the context */
   cow_mlx_stats stats;
 } Ending;
@@ -33,8 +34,9 @@ typedef struct Conversation Conversation;
 Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Learning* learning,
                                Listener listener);
 
-/* Ask; one question at a time. */
-void conversation_ask(Conversation* self, const char* question);
+/* Ask, as the turn of this number: turns from there on make way once there is an answer. One
+ * question at a time. */
+void conversation_ask(Conversation* self, guint turn, const char* question);
 
 /* Make the answer end where it is. */
 void conversation_stop(Conversation* self);

@@ -17,6 +17,7 @@ static void on_clicked(GtkWidget* button) {
 GtkWidget* copy_button_new(const char* name) {
   GtkWidget* button = gtk_button_new_from_icon_name("edit-copy-symbolic");
   gtk_widget_add_css_class(button, "flat");
+  gtk_widget_set_focus_on_click(button, FALSE);
   gtk_widget_set_tooltip_text(button, name);
   gtk_accessible_update_property(GTK_ACCESSIBLE(button), GTK_ACCESSIBLE_PROPERTY_LABEL, name, -1);
   g_signal_connect(button, "clicked", G_CALLBACK(on_clicked), NULL);

@@ -1,7 +1,5 @@
 #include "view.h"
 
-#include "message.h"
-
 #define PREVIEW_CHARACTERS 60
 
 /* ------------------------------------------------------ What it shows now */
@@ -23,6 +21,15 @@ static void update_button(View* self) {
   g_free(text);
 }
 
+/* One question at a time. */
+static void update_actions(View* self) {
+  static const char* const names[] = {"edit", "retry"};
+  for (guint i = 0; i < G_N_ELEMENTS(names); i++) {
+    GAction* action = g_action_map_lookup_action(G_ACTION_MAP(self->actions), names[i]);
+    g_simple_action_set_enabled(G_SIMPLE_ACTION(action), !self->question);
+  }
+}
+
 static void show_preview(View* self, const char* text) {
   GString* tail = self->tail;
   g_string_append(tail, text);
@@ -33,26 +40,30 @@ static void show_preview(View* self, const char* text) {
   gtk_label_set_text(GTK_LABEL(self->preview), tail->str);
 }
 
-static GtkWidget* add(View* self, GtkWidget* message) {
-  gtk_box_append(GTK_BOX(self->transcript), message);
-  return message;
+static void set_entry(View* self, const char* text) {
+  gtk_editable_set_text(GTK_EDITABLE(self->entry), text);
+  gtk_editable_set_position(GTK_EDITABLE(self->entry), -1);
 }
 
-/* What was not answered was not said: take it out of the text and let the user change it. */
+static void edit(View* self, int turn) {
+  self->editing = turn;
+  transcript_mark(self->transcript, turn);
+}
+
+/* What was not answered was not said: let the user change it. */
 static void take_back(View* self) {
-  gtk_box_remove(GTK_BOX(self->transcript), gtk_widget_get_prev_sibling(self->answer));
-  gtk_box_remove(GTK_BOX(self->transcript), self->answer);
-  if (!gtk_entry_get_text_length(GTK_ENTRY(self->entry))) {
-    gtk_editable_set_text(GTK_EDITABLE(self->entry), self->question);
-    gtk_editable_set_position(GTK_EDITABLE(self->entry), -1);
-  }
+  g_string_truncate(self->tail, 0);
+  show_preview(self, transcript_answer(self->transcript));
+  if (gtk_entry_get_text_length(GTK_ENTRY(self->entry))) return;
+  set_entry(self, self->question);
+  if (self->turn < self->turns) edit(self, (int)self->turn);
 }
 
 /* -------------------------------------------------------- What it is told */
 
 static void on_part(int32_t kind, const char* text, gpointer data) {
   View* self = data;
-  answer_append(self->answer, kind, text);
+  transcript_append(self->transcript, kind, text);
   show_preview(self, text);
   show_status(self, kind == COW_MLX_EVENT_REASONING ? "Thinking…" : "Answering…", false);
 }
@@ -77,18 +88,39 @@ static char* describe(const Ending* ending) {
 
 static void on_end(const Ending* ending, gpointer data) {
   View* self = data;
-  answer_end(self->answer);
-  if (!ending->kept) take_back(self);
-  self->answer = NULL;
+  transcript_end(self->transcript, ending->kept);
+  if (ending->kept) {
+    self->turns = self->turn + 1;
+  } else {
+    take_back(self);
+  }
   char* text = ending->error ? g_strdup(ending->error) : describe(ending);
   show_status(self, text, ending->error != NULL);
   g_free(text);
   g_clear_pointer(&self->question, g_free);
   gtk_spinner_stop(GTK_SPINNER(self->spinner));
   update_button(self);
+  update_actions(self);
 }
 
 /* ----------------------------------------------------- What the user does */
+
+/* Ask, as the turn of this number. */
+static void ask(View* self, guint turn, char* question) {
+  self->question = question;
+  self->turn = turn;
+  if (turn == 0) gtk_label_set_text(GTK_LABEL(self->title), question);
+  edit(self, -1);
+  transcript_begin(self->transcript, turn, question);
+  g_string_truncate(self->tail, 0);
+  show_preview(self, question);
+  g_string_truncate(self->tail, 0);
+  show_status(self, "Reading…", false);
+  gtk_spinner_start(GTK_SPINNER(self->spinner));
+  update_button(self);
+  update_actions(self);
+  conversation_ask(self->conversation, turn, question);
+}
 
 static void send(View* self) {
   char* question = typed(self);
@@ -96,19 +128,39 @@ static void send(View* self) {
     g_free(question);
     return;
   }
-  self->question = question;
-  if (!gtk_widget_get_first_child(self->transcript)) {
-    gtk_label_set_text(GTK_LABEL(self->title), question);
+  guint turn = self->editing >= 0 ? (guint)self->editing : self->turns;
+  set_entry(self, self->editing >= 0 && self->draft ? self->draft : "");
+  ask(self, turn, question);
+}
+
+static void leave_editing(View* self) {
+  edit(self, -1);
+  set_entry(self, self->draft ? self->draft : "");
+  show_status(self, "", false);
+}
+
+static void on_retry(GSimpleAction* action, GVariant* turn, gpointer data) {
+  (void)action;
+  View* self = data;
+  guint number = g_variant_get_uint32(turn);
+  if (self->editing >= 0) leave_editing(self);
+  ask(self, number, g_strdup(transcript_question(self->transcript, number)));
+  view_focus(self);
+}
+
+static void on_edit(GSimpleAction* action, GVariant* turn, gpointer data) {
+  (void)action;
+  View* self = data;
+  guint number = g_variant_get_uint32(turn);
+  if (self->editing < 0) {
+    g_free(self->draft);
+    self->draft = g_strdup(gtk_editable_get_text(GTK_EDITABLE(self->entry)));
   }
-  gtk_editable_set_text(GTK_EDITABLE(self->entry), "");
-  self->following = true;
-  add(self, question_new(question));
-  self->answer = add(self, answer_new());
-  show_preview(self, "\n");
-  show_status(self, "Reading…", false);
-  gtk_spinner_start(GTK_SPINNER(self->spinner));
-  update_button(self);
-  conversation_ask(self->conversation, question);
+  edit(self, (int)number);
+  set_entry(self, transcript_question(self->transcript, number));
+  show_status(self, "Enter asks this instead, and what followed goes. Escape leaves all as it is.",
+              false);
+  view_focus(self);
 }
 
 static void on_button(View* self) {
@@ -119,31 +171,11 @@ static void on_button(View* self) {
   }
 }
 
-/* New text keeps its end in sight, until the user scrolls up, and again from where it ends. */
-static void on_scrolled(GtkAdjustment* vertical, View* self) {
-  double top = gtk_adjustment_get_value(vertical);
-  double end = gtk_adjustment_get_upper(vertical) - gtk_adjustment_get_page_size(vertical);
-  self->following = top >= end || (self->following && top >= self->top - 1);
-  self->top = top;
-}
-
-static gboolean scroll_to_end(gpointer data) {
-  View* self = data;
-  gtk_adjustment_set_value(self->vertical, gtk_adjustment_get_upper(self->vertical));
-  self->scrolling = 0;
-  return G_SOURCE_REMOVE;
-}
-
-/* Comes while the text is laid out, and what it is scrolled to then does not last. */
-static void on_resized(GtkAdjustment* vertical, View* self) {
-  (void)vertical;
-  if (self->following && !self->scrolling) self->scrolling = g_idle_add(scroll_to_end, self);
-}
-
 static void on_destroy(View* self) {
   conversation_close(self->conversation);
-  g_clear_handle_id(&self->scrolling, g_source_remove);
   g_string_free(self->tail, TRUE);
+  g_object_unref(self->actions);
+  g_free(self->draft);
   g_free(self->question);
   g_free(self);
 }
@@ -152,20 +184,6 @@ static void on_destroy(View* self) {
 
 static void set_name(GtkWidget* widget, const char* text) {
   gtk_accessible_update_property(GTK_ACCESSIBLE(widget), GTK_ACCESSIBLE_PROPERTY_LABEL, text, -1);
-}
-
-static GtkWidget* build_transcript(View* self) {
-  self->transcript = gtk_box_new(GTK_ORIENTATION_VERTICAL, 0);
-  gtk_widget_add_css_class(self->transcript, "transcript");
-  set_name(self->transcript, "Transcript");
-  GtkScrolledWindow* scrolled = GTK_SCROLLED_WINDOW(gtk_scrolled_window_new());
-  gtk_scrolled_window_set_policy(scrolled, GTK_POLICY_NEVER, GTK_POLICY_AUTOMATIC);
-  self->vertical = gtk_scrolled_window_get_vadjustment(scrolled);
-  g_signal_connect(self->vertical, "changed", G_CALLBACK(on_resized), self);
-  g_signal_connect(self->vertical, "value-changed", G_CALLBACK(on_scrolled), self);
-  gtk_widget_set_vexpand(GTK_WIDGET(scrolled), TRUE);
-  gtk_scrolled_window_set_child(scrolled, self->transcript);
-  return GTK_WIDGET(scrolled);
 }
 
 static GtkWidget* build_input(View* self) {
@@ -192,15 +210,27 @@ static GtkWidget* build_label(const char* text, const char* css_class, PangoElli
   return label;
 }
 
+static void add_actions(View* self, GtkWidget* page) {
+  static const GActionEntry actions[] = {
+      {.name = "edit", .activate = on_edit, .parameter_type = "u"},
+      {.name = "retry", .activate = on_retry, .parameter_type = "u"}};
+  self->actions = g_simple_action_group_new();
+  g_action_map_add_action_entries(G_ACTION_MAP(self->actions), actions, G_N_ELEMENTS(actions),
+                                  self);
+  gtk_widget_insert_action_group(page, "message", G_ACTION_GROUP(self->actions));
+}
+
 static GtkWidget* build_page(View* self) {
   GtkBox* page = GTK_BOX(gtk_box_new(GTK_ORIENTATION_VERTICAL, 0));
   self->status = build_label("", "status", PANGO_ELLIPSIZE_NONE);
   gtk_label_set_wrap(GTK_LABEL(self->status), TRUE);
   gtk_label_set_selectable(GTK_LABEL(self->status), TRUE);
-  gtk_box_append(page, build_transcript(self));
+  self->transcript = transcript_new();
+  gtk_box_append(page, transcript_widget(self->transcript));
   gtk_box_append(page, self->status);
   gtk_box_append(page, build_input(self));
   g_signal_connect_swapped(page, "destroy", G_CALLBACK(on_destroy), self);
+  add_actions(self, GTK_WIDGET(page));
   return GTK_WIDGET(page);
 }
 
@@ -223,6 +253,7 @@ static GtkWidget* build_row(View* self) {
 View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning) {
   View* self = g_new0(View, 1);
   self->tail = g_string_new(NULL);
+  self->editing = -1;
   self->page = build_page(self);
   self->row = build_row(self);
   self->conversation =
@@ -236,5 +267,9 @@ View* view_of(GtkWidget* row) { return g_object_get_data(G_OBJECT(row), "view");
 void view_focus(View* self) { gtk_widget_grab_focus(self->entry); }
 
 void view_stop(View* self) {
-  if (self->question) conversation_stop(self->conversation);
+  if (self->question) {
+    conversation_stop(self->conversation);
+  } else if (self->editing >= 0) {
+    leave_editing(self);
+  }
 }

@@ -4,18 +4,20 @@
 
 #include "conversation.h"
 #include "gtk48.h"
+#include "transcript.h"
 
 typedef struct View {
   GtkWidget *page, *row;
-  GtkWidget *transcript, *status, *entry, *button; /* on the page */
-  GtkWidget *title, *preview, *spinner;            /* in the row */
-  GtkAdjustment* vertical;                         /* where the transcript is scrolled to */
-  GtkWidget* answer;                               /* that is coming, or NULL */
-  GString* tail;                                   /* the end of what was said last */
-  bool following;                                  /* the end of the text is kept in sight */
-  double top;                                      /* where the text was scrolled to last */
-  guint scrolling;                                 /* source that scrolls to the end, or 0 */
-  char* question;                                  /* that is being answered, or NULL */
+  GtkWidget *status, *entry, *button;   /* on the page */
+  GtkWidget *title, *preview, *spinner; /* in the row */
+  Transcript* transcript;               /* its messages */
+  GSimpleActionGroup* actions;          /* of the messages */
+  GString* tail;                        /* the end of what was said last */
+  guint turns;                          /* questions that were answered */
+  guint turn;                           /* number of the one that is being answered */
+  char* question;                       /* that is being answered, or NULL */
+  int editing;                          /* number of the one in the entry, or -1 */
+  char* draft;                          /* was in the entry before that */
   Conversation* conversation;
 } View;
 
@@ -28,7 +30,7 @@ View* view_of(GtkWidget* row);
 /* Let the user type. */
 void view_focus(View* self);
 
-/* End the answer, if there is one. */
+/* End the answer, if one is coming, or the editing of a message. */
 void view_stop(View* self);
 
 #endif

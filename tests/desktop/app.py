@@ -95,8 +95,15 @@ class App:
         self.session.do("type", "--delay", 2, text)
 
     def click(self, widget: Widget) -> None:
-        """Click a widget."""
-        self.session.do("mousemove", *widget.centre, "click", 1)
+        """Click a widget, once it has come to its place."""
+        places = [(0, 0)]
+
+        def is_still() -> bool:
+            places.append(widget.centre)
+            return places[-1] == places[-2]
+
+        self.see(is_still, "the widget in its place")
+        self.session.do("mousemove", *places[-1], "click", 1)
 
     def _hand_keys_to(self, window: str) -> None:
         """Do what a window manager would do."""

@@ -20,7 +20,11 @@ from xsession import XSession, require_tools
 APP = ROOT / "examples/desktop"
 
 
-PACKAGES = {"gtk4": "libgtk-4-dev", "libcmark": "libcmark-dev"}
+PACKAGES = {
+    "gtk4": "libgtk-4-dev",
+    "libcmark": "libcmark-dev",
+    "json-glib-1.0": "libjson-glib-dev",
+}
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +36,8 @@ def build(tmp_path_factory) -> Callable[..., Path]:
     command = ["pkg-config", "--cflags", "--libs", *PACKAGES]
     flags = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
-    def compile_them(sources: list[Path], *options: str) -> Path:
-        output = tmp_path_factory.mktemp("program") / sources[0].stem
+    def compile_them(name: str, sources: list[Path], *options: str) -> Path:
+        output = tmp_path_factory.mktemp("program") / name
         return compile_c(sources, output, *flags, f"-I{APP}", *options)
 
     return compile_them
@@ -42,7 +46,7 @@ def build(tmp_path_factory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def program(build) -> Path:
     """The app."""
-    return build(sorted(APP.glob("*.c")), *linked(LIBRARY))
+    return build("desktop", sorted(APP.glob("*.c")), *linked(LIBRARY))
 
 
 @pytest.fixture(scope="session")

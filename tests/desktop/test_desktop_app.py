@@ -168,7 +168,7 @@ def test_a_conversation_can_be_closed_while_others_go_on(start, endless):
     app.conversation(1).ask(OTHER_STORY)
     first.wait_growth()
     app.press("ctrl+w")
-    app.see(lambda: len(app.find("panel", "Transcript")) == 1, "one conversation")
+    app.see(lambda: len(app.find("group", "Transcript")) == 1, "one conversation")
     first.wait_growth()
 
 

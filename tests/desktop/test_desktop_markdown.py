@@ -43,7 +43,7 @@ def show(build, session) -> Callable[..., list[str]]:
     folder = Path(__file__).parent
     app = folder.parents[1] / "examples/desktop"
     parts = [app / f"{name}.c" for name in ("markdown", "markup", "copy")]
-    host = build([folder / "hosts/markdown_host.c", *parts])
+    host = build("markdown", [folder / "hosts/markdown_host.c", *parts])
 
     def run(text: str, step: int = 1 << 20) -> list[str]:
         done = subprocess.run(
