@@ -1,13 +1,16 @@
 #include "conversation.h"
 
-#include "record.h"
+#include "store.h"
 
 #define GATHERED_MS 33
 
+#define PROBLEM (-1) /* beside the kinds of events */
+
 /* What the thread is asked for. */
 typedef struct Job {
+  enum { ASK, RENAME, CLOSE } what;
   guint turn;
-  char* question; /* NULL: the end */
+  char* text; /* the question, or the title */
 } Job;
 
 /* What the thread has for the main loop: a part of the answer, or its end. */
@@ -24,6 +27,7 @@ struct Conversation {
   GAsyncQueue* jobs;  /* to the thread */
   gint context;       /* atomic: the thread opens it, the main loop cancels it */
   gint stopped;       /* atomic */
+  gint discarded;     /* atomic: its files shall stay deleted */
 
   GMutex lock; /* of what follows */
   GQueue news;
@@ -33,7 +37,10 @@ struct Conversation {
   cow_mlx_adapter used; /* the thread's: what the context answers with, of learning */
   Turn* turn;           /* the thread's: that is being answered */
   int32_t finish;       /* the thread's: why it ended */
+  bool answered;        /* the thread's: the context holds what its file does not */
   Listener listener;    /* the main loop's; cleared by close */
+  void (*ended)(gpointer);
+  gpointer ended_data;
 };
 
 static void free_news(gpointer data) {
@@ -66,6 +73,8 @@ static gboolean deliver(gpointer data) {
     Listener* to = &self->listener;
     if (news->kind == COW_MLX_EVENT_END) {
       if (to->end) to->end(&news->ending, to->data);
+    } else if (news->kind == PROBLEM) {
+      if (to->problem) to->problem(news->text->str, to->data);
     } else if (to->part) {
       to->part(news->kind, news->text->str, to->data);
     }
@@ -124,6 +133,14 @@ static bool on_prompt(size_t processed, size_t total, void* user_data) {
   return !g_atomic_int_get(&((Conversation*)user_data)->stopped);
 }
 
+static cow_mlx_status open_context(Conversation* self) {
+  if (self->context) return COW_MLX_OK;
+  cow_mlx_context context;
+  cow_mlx_status status = cow_mlx_context_create(self->model, NULL, &context);
+  if (status == COW_MLX_OK) g_atomic_int_set(&self->context, context);
+  return status;
+}
+
 static cow_mlx_status chat(Conversation* self) {
   cow_mlx_generation_params params;
   cow_mlx_generation_params_init(&params, sizeof params);
@@ -132,13 +149,9 @@ static cow_mlx_status chat(Conversation* self) {
   params.seed = g_random_int();
   params.prompt_progress = on_prompt;
   params.user_data = self;
-  if (!self->context) {
-    cow_mlx_context context;
-    cow_mlx_status status = cow_mlx_context_create(self->model, NULL, &context);
-    if (status != COW_MLX_OK) return status;
-    g_atomic_int_set(&self->context, context);
-  }
-  cow_mlx_status status = learning_use(self->learning, self->context, &self->used);
+  cow_mlx_status status = open_context(self);
+  if (status != COW_MLX_OK) return status;
+  status = learning_use(self->learning, self->context, &self->used);
   if (status != COW_MLX_OK) return status;
   char* messages = record_messages(self->record, self->settings->system);
   status = cow_mlx_context_chat(self->context, messages, COW_MLX_NUL, &params, NULL, on_event, self,
@@ -147,10 +160,53 @@ static cow_mlx_status chat(Conversation* self) {
   return status;
 }
 
+/* ------------------------------------------------------------------ Files */
+
+static void post_problem(Conversation* self, GError* error) {
+  post(self, PROBLEM, error->message, NULL);
+  g_error_free(error);
+}
+
+static GError* keep(Conversation* self) {
+  GError* error = NULL;
+  if (!g_atomic_int_get(&self->discarded) && !store_write(self->record, &error)) {
+    g_prefix_error(&error, "This conversation is not kept: ");
+  }
+  return error;
+}
+
+/* What was said before need not be processed again. */
+static void load_context(Conversation* self) {
+  char* path = store_context(self->record->id);
+  if (g_file_test(path, G_FILE_TEST_EXISTS) &&
+      (open_context(self) != COW_MLX_OK ||
+       cow_mlx_context_load(self->context, path) != COW_MLX_OK)) {
+    char* text =
+        g_strdup_printf("What was said will be processed again: %s", cow_mlx_error_message());
+    post(self, PROBLEM, text, NULL);
+    g_free(text);
+  }
+  g_free(path);
+}
+
+/* With what is learnt the context would be of no use: the next start does not know that. */
+static void save_context(Conversation* self) {
+  char* path = store_context(self->record->id);
+  if (g_atomic_int_get(&self->discarded)) {
+    store_delete(self->record->id, NULL); /* what was written since they were deleted */
+  } else if (self->answered && self->record->turns->len && self->context && !self->used &&
+             cow_mlx_context_save(self->context, path) != COW_MLX_OK) {
+    g_printerr("%s\n", cow_mlx_error_message());
+  }
+  g_free(path);
+}
+
+/* ------------------------------------------------------------- The thread */
+
 static void begin_turn(Conversation* self, const Job* job, GPtrArray** cut) {
   g_mutex_lock(&self->lock);
   *cut = record_cut(self->record, job->turn);
-  self->turn = record_ask(self->record, job->question);
+  self->turn = record_ask(self->record, job->text);
   self->finish = COW_MLX_FINISH_NONE;
   g_mutex_unlock(&self->lock);
 }
@@ -160,6 +216,7 @@ static void end_turn(Conversation* self, guint turn, bool kept, bool whole, GPtr
   if (kept) {
     turn_append(self->turn, COW_MLX_EVENT_TEXT, ""); /* it has an answer, if an empty one */
     self->turn->whole = whole;
+    if (!self->record->title) self->record->title = g_strdup(self->turn->question);
     g_ptr_array_unref(cut);
   } else {
     g_ptr_array_set_size(self->record->turns, (gint)turn);
@@ -186,38 +243,56 @@ static void answer(Conversation* self, const Job* job) {
   bool whole = *said && status == COW_MLX_OK && self->finish == COW_MLX_FINISH_STOP;
   end_turn(self, job->turn, ending.kept, whole, cut);
   g_free(said);
+  self->answered = true;
+  GError* error = ending.kept ? keep(self) : NULL;
   post(self, COW_MLX_EVENT_END, "", &ending);
+  if (error) post_problem(self, error);
 }
 
-static gboolean on_thread_end(gpointer application) {
-  g_application_release(application);
+static void rename_to(Conversation* self, char* title) {
+  g_mutex_lock(&self->lock);
+  char* before = self->record->title;
+  self->record->title = g_strdup(title);
+  g_mutex_unlock(&self->lock);
+  g_free(before);
+  GError* error = self->record->turns->len ? keep(self) : NULL;
+  if (error) post_problem(self, error);
+}
+
+static gboolean on_thread_end(gpointer data) {
+  Conversation* self = data;
+  if (self->ended) self->ended(self->ended_data);
+  release(self);
+  g_application_release(g_application_get_default());
   return G_SOURCE_REMOVE;
 }
 
 static gpointer run(gpointer data) {
   Conversation* self = data;
+  load_context(self);
   for (bool open = true; open;) {
     Job* job = g_async_queue_pop(self->jobs);
-    open = job->question != NULL;
-    if (open) answer(self, job);
-    g_free(job->question);
+    if (job->what == ASK) answer(self, job);
+    if (job->what == RENAME) rename_to(self, job->text);
+    open = job->what != CLOSE;
+    g_free(job->text);
     g_free(job);
   }
+  save_context(self);
   if (self->context) cow_mlx_context_free(self->context);
-  release(self);
-  g_idle_add(on_thread_end, g_application_get_default());
+  g_idle_add(on_thread_end, self);
   return NULL;
 }
 
 Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Learning* learning,
-                               Listener listener) {
+                               Record* record, Listener listener) {
   Conversation* self = g_atomic_rc_box_new0(Conversation);
   self->model = model;
   self->settings = settings;
   self->learning = learning_acquire(learning);
   self->listener = listener;
   self->jobs = g_async_queue_new();
-  self->record = record_new();
+  self->record = record;
   g_mutex_init(&self->lock);
   g_application_hold(g_application_get_default());
   g_thread_unref(g_thread_new("conversation", run, g_atomic_rc_box_acquire(self)));
@@ -230,7 +305,7 @@ static void push(Conversation* self, Job job) {
 
 void conversation_ask(Conversation* self, guint turn, const char* question) {
   g_atomic_int_set(&self->stopped, FALSE);
-  push(self, (Job){turn, g_strdup(question)});
+  push(self, (Job){ASK, turn, g_strdup(question)});
 }
 
 void conversation_stop(Conversation* self) {
@@ -250,9 +325,17 @@ GPtrArray* conversation_lines(Conversation* self) {
   return lines;
 }
 
-void conversation_close(Conversation* self) {
+void conversation_rename(Conversation* self, const char* title) {
+  push(self, (Job){.what = RENAME, .text = g_strdup(title)});
+}
+
+void conversation_discard(Conversation* self) { g_atomic_int_set(&self->discarded, TRUE); }
+
+void conversation_close(Conversation* self, void (*ended)(gpointer), gpointer data) {
   self->listener = (Listener){0};
+  self->ended = ended;
+  self->ended_data = data;
   conversation_stop(self);
-  push(self, (Job){0});
+  push(self, (Job){.what = CLOSE});
   release(self);
 }

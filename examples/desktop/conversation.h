@@ -3,6 +3,7 @@
 #define CONVERSATION_H
 
 #include "learning.h"
+#include "record.h"
 
 typedef struct Settings {
   const char* system; /* prompt, or NULL */
@@ -25,14 +26,15 @@ typedef struct Ending {
 typedef struct Listener {
   void (*part)(int32_t kind, const char* text, gpointer data); /* kind: COW_MLX_EVENT_ */
   void (*end)(const Ending* ending, gpointer data);
+  void (*problem)(const char* text, gpointer data); /* with its files */
   gpointer data;
 } Listener;
 
 typedef struct Conversation Conversation;
 
-/* None of these functions waits for the library. */
+/* None of these functions waits for the library or a disk. The record is the conversation's. */
 Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Learning* learning,
-                               Listener listener);
+                               Record* record, Listener listener);
 
 /* Ask, as the turn of this number: turns from there on make way once there is an answer. One
  * question at a time. */
@@ -44,7 +46,13 @@ void conversation_stop(Conversation* self);
 /* What can be learnt from it: a line for each question that got its whole answer, to be freed. */
 GPtrArray* conversation_lines(Conversation* self);
 
-/* Stop, tell nothing more, and free everything. The application lives on until that is done. */
-void conversation_close(Conversation* self);
+void conversation_rename(Conversation* self, const char* title);
+
+/* Its files are deleted, and shall stay so. */
+void conversation_discard(Conversation* self);
+
+/* Stop, tell nothing more, write what is to be kept, and free everything. The application lives on
+ * until that is done, when ended, which may be NULL, is called in the main loop. */
+void conversation_close(Conversation* self, void (*ended)(gpointer), gpointer data);
 
 #endif

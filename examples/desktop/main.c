@@ -2,9 +2,9 @@
  * Talk with a model in a window: desktop [MODEL FOLDER]
  *
  * Every call that can wait is made on a thread of its own: loading.c loads the model on one,
- * learning.c trains it on another, and each conversation has one (conversation.c). What they have
- * to tell goes to GLib's main loop, which alone touches widgets (window.c, view.c,
- * learning_bar.c).
+ * learning.c trains it on another, and each conversation has one (conversation.c), which writes its
+ * files, too. What they have to tell goes to GLib's main loop, which alone touches widgets
+ * (window.c, sidebar.c, view.c, learning_bar.c).
  */
 #include "style.h"
 #include "window.h"

@@ -32,17 +32,20 @@ static GtkWidget* build_button(const char* icon, const char* name, const char* a
   return button;
 }
 
-static GtkWidget* build(const char* name, const char* css_class, GtkWidget* button) {
-  GtkWidget* box = gtk_box_new(GTK_ORIENTATION_VERTICAL, 4);
+static GtkWidget* build(const char* name, const char* css_class, GtkOrientation orientation,
+                        GtkWidget* button) {
+  GtkWidget* box = gtk_box_new(orientation, 4);
   gtk_widget_add_css_class(box, "message");
   gtk_widget_add_css_class(box, css_class);
   gtk_accessible_update_property(GTK_ACCESSIBLE(box), GTK_ACCESSIBLE_PROPERTY_LABEL, name, -1);
   Message* self = g_new0(Message, 1);
   self->text = g_string_new(NULL);
   self->parts = gtk_box_new(GTK_ORIENTATION_VERTICAL, 8);
+  gtk_widget_set_hexpand(self->parts, TRUE);
   self->copy = copy_button_new("Copy message");
   GtkWidget* buttons = gtk_box_new(GTK_ORIENTATION_HORIZONTAL, 0);
   gtk_widget_add_css_class(buttons, "buttons");
+  gtk_widget_set_valign(buttons, GTK_ALIGN_START);
   gtk_box_append(GTK_BOX(buttons), self->copy);
   gtk_box_append(GTK_BOX(buttons), button);
   gtk_box_append(GTK_BOX(box), self->parts);
@@ -64,7 +67,7 @@ static GtkWidget* build_plain(const char* text) {
 GtkWidget* question_new(const char* text, guint turn) {
   GtkWidget* edit =
       build_button("document-edit-symbolic", "Edit and ask again", "message.edit", turn);
-  GtkWidget* box = build("Question", "question", edit);
+  GtkWidget* box = build("Question", "question", GTK_ORIENTATION_HORIZONTAL, edit);
   Message* self = message_of(box);
   g_string_append(self->text, text);
   gtk_box_append(GTK_BOX(self->parts), build_plain(text));
@@ -74,7 +77,7 @@ GtkWidget* question_new(const char* text, guint turn) {
 
 GtkWidget* answer_new(guint turn) {
   GtkWidget* retry = build_button("view-refresh-symbolic", "Answer again", "message.retry", turn);
-  return build("Answer", "answer", retry);
+  return build("Answer", "answer", GTK_ORIENTATION_VERTICAL, retry);
 }
 
 static void add_part(Message* self, int32_t kind, GtkWidget* part) {

@@ -19,10 +19,16 @@ typedef struct Turn {
 } Turn;
 
 typedef struct Record {
+  char* id;    /* of its files */
+  char* title; /* or NULL, as long as nothing was said */
   GPtrArray* turns;
 } Record;
 
 Record* record_new(void);
+
+/* What record_json() has made of one, or NULL and why it is none. */
+Record* record_read(const char* id, const char* json, gsize length, GError** error);
+
 void record_free(Record* self);
 
 /* Add a turn that has no answer yet. */
@@ -42,6 +48,9 @@ char* turn_answer(const Turn* self);
 
 /* All that was said, as the library takes it: a JSON array of messages. system may be NULL. */
 char* record_messages(const Record* self, const char* system);
+
+/* All of it, to be kept. */
+char* record_json(const Record* self);
 
 /* A turn as a JSON object with "messages", to learn from. */
 char* turn_line(const Turn* self, const char* system);

@@ -3,7 +3,8 @@
 #include "gtk48.h"
 
 static const char CSS[] =
-    ".transcript { padding: 14px 20px; }"
+    ".transcript { background-color: @theme_base_color; }"
+    ".transcript viewport > box { padding: 14px 20px; }"
     ".message { padding: 8px 0px; font-size: 1.1em; }"
     ".question { padding: 10px 14px; border-radius: 12px;"
     " background-color: alpha(@theme_selected_bg_color, 0.16); }"
@@ -31,6 +32,7 @@ static const char CSS[] =
     ".input { padding: 6px 14px 14px 14px; }"
     ".input entry { min-height: 36px; border-radius: 9px; }"
     ".input button { min-width: 64px; border-radius: 9px; }"
+    ".notice { padding: 8px; font-size: 0.85em; color: @error_color; }"
     "row { padding: 8px; }"
     "row .title { font-weight: bold; }"
     "row .preview { font-size: 0.85em; opacity: 0.7; }";

@@ -111,10 +111,10 @@ static void on_destroy(Transcript* self) {
 Transcript* transcript_new(void) {
   Transcript* self = g_new0(Transcript, 1);
   self->box = gtk_box_new(GTK_ORIENTATION_VERTICAL, 0);
-  gtk_widget_add_css_class(self->box, "transcript");
   gtk_accessible_update_property(GTK_ACCESSIBLE(self->box), GTK_ACCESSIBLE_PROPERTY_LABEL,
                                  "Transcript", -1);
   self->scrolled = gtk_scrolled_window_new();
+  gtk_widget_add_css_class(self->scrolled, "transcript");
   GtkScrolledWindow* scrolled = GTK_SCROLLED_WINDOW(self->scrolled);
   gtk_scrolled_window_set_policy(scrolled, GTK_POLICY_NEVER, GTK_POLICY_AUTOMATIC);
   gtk_scrolled_window_set_child(scrolled, self->box);

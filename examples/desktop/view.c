@@ -1,7 +1,5 @@
 #include "view.h"
 
-#define PREVIEW_CHARACTERS 60
-
 /* ------------------------------------------------------ What it shows now */
 
 static void show_status(View* self, const char* text, bool is_error) {
@@ -30,16 +28,6 @@ static void update_actions(View* self) {
   }
 }
 
-static void show_preview(View* self, const char* text) {
-  GString* tail = self->tail;
-  g_string_append(tail, text);
-  const char* start = tail->str + tail->len;
-  for (int i = 0; i < PREVIEW_CHARACTERS && start > tail->str; i++) start = g_utf8_prev_char(start);
-  g_string_erase(tail, 0, start - tail->str);
-  g_strdelimit(tail->str, "\n", ' ');
-  gtk_label_set_text(GTK_LABEL(self->preview), tail->str);
-}
-
 static void set_entry(View* self, const char* text) {
   gtk_editable_set_text(GTK_EDITABLE(self->entry), text);
   gtk_editable_set_position(GTK_EDITABLE(self->entry), -1);
@@ -52,8 +40,7 @@ static void edit(View* self, int turn) {
 
 /* What was not answered was not said: let the user change it. */
 static void take_back(View* self) {
-  g_string_truncate(self->tail, 0);
-  show_preview(self, transcript_answer(self->transcript));
+  row_show(self->row, transcript_answer(self->transcript));
   if (gtk_entry_get_text_length(GTK_ENTRY(self->entry))) return;
   set_entry(self, self->question);
   if (self->turn < self->turns) edit(self, (int)self->turn);
@@ -64,9 +51,11 @@ static void take_back(View* self) {
 static void on_part(int32_t kind, const char* text, gpointer data) {
   View* self = data;
   transcript_append(self->transcript, kind, text);
-  show_preview(self, text);
+  row_add(self->row, text);
   show_status(self, kind == COW_MLX_EVENT_REASONING ? "Thinking…" : "Answering…", false);
 }
+
+static void on_problem(const char* text, gpointer data) { show_status(data, text, true); }
 
 static char* describe(const Ending* ending) {
   static const char* const reasons[] = {
@@ -98,7 +87,7 @@ static void on_end(const Ending* ending, gpointer data) {
   show_status(self, text, ending->error != NULL);
   g_free(text);
   g_clear_pointer(&self->question, g_free);
-  gtk_spinner_stop(GTK_SPINNER(self->spinner));
+  row_set_busy(self->row, false);
   update_button(self);
   update_actions(self);
 }
@@ -109,14 +98,12 @@ static void on_end(const Ending* ending, gpointer data) {
 static void ask(View* self, guint turn, char* question) {
   self->question = question;
   self->turn = turn;
-  if (turn == 0) gtk_label_set_text(GTK_LABEL(self->title), question);
+  if (!self->turns && !self->renamed) row_set_title(self->row, question);
   edit(self, -1);
   transcript_begin(self->transcript, turn, question);
-  g_string_truncate(self->tail, 0);
-  show_preview(self, question);
-  g_string_truncate(self->tail, 0);
+  row_show(self->row, "");
   show_status(self, "Reading…", false);
-  gtk_spinner_start(GTK_SPINNER(self->spinner));
+  row_set_busy(self->row, true);
   update_button(self);
   update_actions(self);
   conversation_ask(self->conversation, turn, question);
@@ -172,8 +159,8 @@ static void on_button(View* self) {
 }
 
 static void on_destroy(View* self) {
-  conversation_close(self->conversation);
-  g_string_free(self->tail, TRUE);
+  conversation_close(self->conversation, self->ended, self->ended_data);
+  g_object_unref(self->row);
   g_object_unref(self->actions);
   g_free(self->draft);
   g_free(self->question);
@@ -202,14 +189,6 @@ static GtkWidget* build_input(View* self) {
   return box;
 }
 
-static GtkWidget* build_label(const char* text, const char* css_class, PangoEllipsizeMode cut) {
-  GtkWidget* label = gtk_label_new(text);
-  gtk_label_set_xalign(GTK_LABEL(label), 0);
-  gtk_label_set_ellipsize(GTK_LABEL(label), cut);
-  gtk_widget_add_css_class(label, css_class);
-  return label;
-}
-
 static void add_actions(View* self, GtkWidget* page) {
   static const GActionEntry actions[] = {
       {.name = "edit", .activate = on_edit, .parameter_type = "u"},
@@ -222,7 +201,9 @@ static void add_actions(View* self, GtkWidget* page) {
 
 static GtkWidget* build_page(View* self) {
   GtkBox* page = GTK_BOX(gtk_box_new(GTK_ORIENTATION_VERTICAL, 0));
-  self->status = build_label("", "status", PANGO_ELLIPSIZE_NONE);
+  self->status = gtk_label_new("");
+  gtk_widget_add_css_class(self->status, "status");
+  gtk_label_set_xalign(GTK_LABEL(self->status), 0);
   gtk_label_set_wrap(GTK_LABEL(self->status), TRUE);
   gtk_label_set_selectable(GTK_LABEL(self->status), TRUE);
   self->transcript = transcript_new();
@@ -234,35 +215,43 @@ static GtkWidget* build_page(View* self) {
   return GTK_WIDGET(page);
 }
 
-static GtkWidget* build_row(View* self) {
-  GtkGrid* grid = GTK_GRID(gtk_grid_new());
-  gtk_grid_set_column_spacing(grid, 8);
-  self->title = build_label("New conversation", "title", PANGO_ELLIPSIZE_END);
-  self->preview = build_label("", "preview", PANGO_ELLIPSIZE_START);
-  self->spinner = gtk_spinner_new();
-  gtk_widget_set_hexpand(self->title, TRUE);
-  gtk_grid_attach(grid, self->title, 0, 0, 1, 1);
-  gtk_grid_attach(grid, self->preview, 0, 1, 1, 1);
-  gtk_grid_attach(grid, self->spinner, 1, 0, 1, 2);
-  GtkWidget* row = gtk_list_box_row_new();
-  gtk_list_box_row_set_child(GTK_LIST_BOX_ROW(row), GTK_WIDGET(grid));
-  g_object_set_data(G_OBJECT(row), "view", self);
-  return row;
+/* What was said in earlier times. */
+static void show(View* self, const Record* record) {
+  for (guint i = 0; i < record->turns->len; i++) {
+    const Turn* turn = record->turns->pdata[i];
+    transcript_begin(self->transcript, i, turn->question);
+    for (guint p = 0; p < turn->parts->len; p++) {
+      const Part* part = turn->parts->pdata[p];
+      transcript_append(self->transcript, part->kind, part->text->str);
+    }
+    transcript_end(self->transcript, true);
+  }
+  self->turns = record->turns->len;
 }
 
-View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning) {
+View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning, Record* record,
+               GtkWidget* row) {
   View* self = g_new0(View, 1);
-  self->tail = g_string_new(NULL);
   self->editing = -1;
+  self->row = g_object_ref(row);
   self->page = build_page(self);
-  self->row = build_row(self);
-  self->conversation =
-      conversation_new(model, settings, learning, (Listener){on_part, on_end, self});
+  show(self, record);
+  Listener listener = {on_part, on_end, on_problem, self};
+  self->conversation = conversation_new(model, settings, learning, record, listener);
   update_button(self);
   return self;
 }
 
-View* view_of(GtkWidget* row) { return g_object_get_data(G_OBJECT(row), "view"); }
+void view_rename(View* self, const char* title) {
+  self->renamed = true;
+  row_set_title(self->row, title);
+  conversation_rename(self->conversation, title);
+}
+
+void view_on_ended(View* self, void (*ended)(gpointer), gpointer data) {
+  self->ended = ended;
+  self->ended_data = data;
+}
 
 void view_focus(View* self) { gtk_widget_grab_focus(self->entry); }
 

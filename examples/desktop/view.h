@@ -1,31 +1,37 @@
-/* What one conversation looks like: a page with its text, and a row in the list of all. */
+/* The page of a conversation; its row in the list of all shows how it goes on. */
 #ifndef VIEW_H
 #define VIEW_H
 
 #include "conversation.h"
 #include "gtk48.h"
+#include "row.h"
 #include "transcript.h"
 
 typedef struct View {
   GtkWidget *page, *row;
-  GtkWidget *status, *entry, *button;   /* on the page */
-  GtkWidget *title, *preview, *spinner; /* in the row */
-  Transcript* transcript;               /* its messages */
-  GSimpleActionGroup* actions;          /* of the messages */
-  GString* tail;                        /* the end of what was said last */
-  guint turns;                          /* questions that were answered */
-  guint turn;                           /* number of the one that is being answered */
-  char* question;                       /* that is being answered, or NULL */
-  int editing;                          /* number of the one in the entry, or -1 */
-  char* draft;                          /* was in the entry before that */
+  GtkWidget *status, *entry, *button; /* on the page */
+  Transcript* transcript;             /* its messages */
+  GSimpleActionGroup* actions;        /* of the messages */
+  bool renamed;                       /* the first question is not the title */
+  guint turns;                        /* questions that were answered */
+  guint turn;                         /* number of the one that is being answered */
+  char* question;                     /* that is being answered, or NULL */
+  int editing;                        /* number of the one in the entry, or -1 */
+  char* draft;                        /* was in the entry before that */
   Conversation* conversation;
+  void (*ended)(gpointer);
+  gpointer ended_data;
 } View;
 
-/* The view lives until its page is destroyed. */
-View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning);
+/* The view lives until its page is destroyed. The record is its. */
+View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning, Record* record,
+               GtkWidget* row);
 
-/* The view of a row. */
-View* view_of(GtkWidget* row);
+/* Give the conversation another title. */
+void view_rename(View* self, const char* title);
+
+/* Before the page is removed: whom to tell when nothing is written any more. */
+void view_on_ended(View* self, void (*ended)(gpointer), gpointer data);
 
 /* Let the user type. */
 void view_focus(View* self);

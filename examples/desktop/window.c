@@ -2,12 +2,12 @@
 
 #include "learning_bar.h"
 #include "loading.h"
-#include "view.h"
+#include "sidebar.h"
 
 typedef struct Window {
   GtkWindow* window;
   GtkProgressBar* progress; /* while a model is being loaded */
-  GtkListBox* list;         /* the conversations: their rows */
+  Sidebar* sidebar;         /* the conversations */
   GtkStack* pages;          /* and their pages */
   GCancellable* closing;
   cow_mlx_model model;
@@ -18,68 +18,28 @@ typedef struct Window {
 
 static void choose(Window* self, const char* message);
 
-/* ---------------------------------------------------------- Conversations */
-
-static View* current_view(Window* self) {
-  return view_of(GTK_WIDGET(gtk_list_box_get_selected_row(self->list)));
-}
-
-static void on_row_selected(GtkListBox* list, GtkListBoxRow* row, Window* self) {
-  (void)list;
-  if (!row) return;
-  gtk_stack_set_visible_child(self->pages, view_of(GTK_WIDGET(row))->page);
-  view_focus(view_of(GTK_WIDGET(row)));
-}
-
-/* A click on a row gives the row the keys. */
-static void on_row_activated(GtkListBox* list, GtkListBoxRow* row) {
-  (void)list;
-  view_focus(view_of(GTK_WIDGET(row)));
-}
-
-static void on_new(GSimpleAction* action, GVariant* parameter, gpointer data) {
-  (void)action, (void)parameter;
-  Window* self = data;
-  View* view = view_new(self->model, self->settings, self->learning);
-  gtk_stack_add_child(self->pages, view->page);
-  gtk_list_box_append(self->list, view->row);
-  gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(view->row));
-}
-
-static void on_remove(GSimpleAction* action, GVariant* parameter, gpointer data) {
-  Window* self = data;
-  View* view = current_view(self);
-  GtkWidget* page = view->page;
-  GtkWidget* next = gtk_widget_get_next_sibling(view->row);
-  if (!next) next = gtk_widget_get_prev_sibling(view->row);
-  gtk_list_box_remove(self->list, view->row);
-  gtk_stack_remove(self->pages, page);
-  if (next) {
-    gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(next));
-  } else {
-    on_new(action, parameter, self);
-  }
-}
+/* ------------------------------------------------- The conversation in front */
 
 static void on_stop(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
-  view_stop(current_view(data));
+  Window* self = data;
+  if (!sidebar_stop_renaming(self->sidebar)) view_stop(sidebar_view(self->sidebar));
 }
 
 static void on_learn(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
   Window* self = data;
-  GPtrArray* lines = conversation_lines(current_view(self)->conversation);
+  GPtrArray* lines = conversation_lines(sidebar_view(self->sidebar)->conversation);
   learning_bar_learn(self->learning_bar, lines, self->settings->epochs);
   g_ptr_array_unref(lines);
-  view_focus(current_view(self));
+  view_focus(sidebar_view(self->sidebar));
 }
 
 static void on_cancel_learning(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
   Window* self = data;
   learning_bar_cancel(self->learning_bar);
-  view_focus(current_view(self));
+  view_focus(sidebar_view(self->sidebar));
 }
 
 static GtkWidget* build_right(Window* self) {
@@ -94,26 +54,19 @@ static GtkWidget* build_right(Window* self) {
 
 static void talk(Window* self) {
   static const GActionEntry actions[] = {
-      {.name = "new", .activate = on_new},
-      {.name = "remove", .activate = on_remove},
       {.name = "stop", .activate = on_stop},
       {.name = "learn", .activate = on_learn},
       {.name = "cancel-learning", .activate = on_cancel_learning}};
   g_action_map_add_action_entries(G_ACTION_MAP(self->window), actions, G_N_ELEMENTS(actions), self);
   GtkWidget* paned = gtk_paned_new(GTK_ORIENTATION_HORIZONTAL);
-  GtkWidget* sidebar = gtk_scrolled_window_new();
-  self->list = GTK_LIST_BOX(gtk_list_box_new());
-  gtk_list_box_set_selection_mode(self->list, GTK_SELECTION_BROWSE);
-  gtk_widget_add_css_class(GTK_WIDGET(self->list), "navigation-sidebar");
-  g_signal_connect(self->list, "row-selected", G_CALLBACK(on_row_selected), self);
-  g_signal_connect(self->list, "row-activated", G_CALLBACK(on_row_activated), NULL);
-  gtk_scrolled_window_set_child(GTK_SCROLLED_WINDOW(sidebar), GTK_WIDGET(self->list));
-  gtk_paned_set_start_child(GTK_PANED(paned), sidebar);
   gtk_paned_set_end_child(GTK_PANED(paned), build_right(self));
+  self->sidebar =
+      sidebar_new(self->window, self->pages, self->model, self->settings, self->learning);
+  gtk_paned_set_start_child(GTK_PANED(paned), sidebar_widget(self->sidebar));
   gtk_paned_set_position(GTK_PANED(paned), 240);
   gtk_paned_set_resize_start_child(GTK_PANED(paned), FALSE);
   gtk_window_set_child(self->window, paned);
-  on_new(NULL, NULL, self);
+  view_focus(sidebar_view(self->sidebar));
 }
 
 /* ------------------------------------------------------- Getting a model */
@@ -206,23 +159,30 @@ static void free_window(gpointer data) {
   g_free(data);
 }
 
+static void add_button(GtkWidget* header, const char* icon, const char* action, const char* name,
+                       const char* key) {
+  GtkWidget* button = gtk_button_new_from_icon_name(icon);
+  gtk_actionable_set_action_name(GTK_ACTIONABLE(button), action);
+  char* tooltip = g_strdup_printf("%s (%s)", name, key);
+  gtk_widget_set_tooltip_text(button, tooltip);
+  g_free(tooltip);
+  gtk_accessible_update_property(GTK_ACCESSIBLE(button), GTK_ACCESSIBLE_PROPERTY_LABEL, name, -1);
+  gtk_header_bar_pack_start(GTK_HEADER_BAR(header), button);
+}
+
 void window_open(GtkApplication* application, const char* folder, const Settings* settings) {
-  static const char* const keys[][2] = {{"win.new", "<Control>n"},
-                                        {"win.remove", "<Control>w"},
-                                        {"win.stop", "Escape"},
-                                        {"win.learn", "<Control>l"},
+  static const char* const keys[][2] = {{"win.new", "<Control>n"},     {"win.remove", "<Control>w"},
+                                        {"win.rename", "F2"},          {"win.delete", "<Control>d"},
+                                        {"win.stop", "Escape"},        {"win.learn", "<Control>l"},
                                         {"window.close", "<Control>q"}};
   for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
     const char* accelerators[] = {keys[i][1], NULL};
     gtk_application_set_accels_for_action(application, keys[i][0], accelerators);
   }
   GtkWidget* header = gtk_header_bar_new();
-  GtkWidget* button = gtk_button_new_from_icon_name("list-add-symbolic");
-  gtk_actionable_set_action_name(GTK_ACTIONABLE(button), "win.new");
-  gtk_widget_set_tooltip_text(button, "New conversation (Ctrl+N)");
-  gtk_accessible_update_property(GTK_ACCESSIBLE(button), GTK_ACCESSIBLE_PROPERTY_LABEL,
-                                 "New conversation", -1);
-  gtk_header_bar_pack_start(GTK_HEADER_BAR(header), button);
+  add_button(header, "list-add-symbolic", "win.new", "New conversation", "Ctrl+N");
+  add_button(header, "document-edit-symbolic", "win.rename", "Rename conversation", "F2");
+  add_button(header, "user-trash-symbolic", "win.delete", "Delete conversation", "Ctrl+D");
 
   Window* self = g_new0(Window, 1);
   self->window = GTK_WINDOW(gtk_application_window_new(application));

@@ -20,13 +20,14 @@ class App:
     Args:
         session: the desktop.
         arguments: the command that starts it.
+        data: the folder below which it keeps conversations.
     """
 
-    def __init__(self, session: XSession, *arguments: str | Path) -> None:
+    def __init__(self, session: XSession, *arguments: str | Path, data: Path) -> None:
         self.session = session
         self.process = subprocess.Popen(
             arguments,
-            env=session.environment,
+            env={**session.environment, "XDG_DATA_HOME": str(data)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -65,7 +66,7 @@ class App:
         return labels[0]
 
     def conversation(self, index: int = 0) -> Conversation:
-        """Wait for a conversation, in the order of the list."""
+        """Wait for a conversation, in the order in which they were opened."""
         return self.see(lambda: self._conversation(index), f"conversation {index}")
 
     def _conversation(self, index: int) -> Conversation | None:
@@ -78,9 +79,9 @@ class App:
         status = [widget for widget, role, _ in page[:at] if role == "label"][-1]
         button = next(widget for widget, role, _ in page[at:] if role == "button")
         transcript = Transcript(page[0][0])
-        return Conversation(
-            self, self.find("list item")[index], transcript, status, page[at][0], button
-        )
+        rows = self.find("list item")  # the last comes first
+        row = rows[len(starts) - 1 - index]
+        return Conversation(self, row, transcript, status, page[at][0], button)
 
     # Hands.
 
@@ -157,6 +158,12 @@ class Conversation:
         """Enter a question, and wait until it is being answered."""
         self.enter(question)
         self.app.see(lambda: not self.entry.text, f"{question!r} being sent")
+
+    def answer(self, question: str) -> str:
+        """Ask, wait until the answer has ended, and give its last line."""
+        self.ask(question)
+        self.wait_status("tokens/s")
+        return self.transcript.text.split("\n")[-1]
 
     def wait_status(self, part: str) -> str:
         """Wait until the status line says something, and give all of it."""

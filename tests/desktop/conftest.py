@@ -59,12 +59,12 @@ def session(tmp_path_factory) -> Iterator[XSession]:
 
 
 @pytest.fixture
-def start(program, session) -> Iterator[Callable[..., App]]:
+def start(program, session, tmp_path) -> Iterator[Callable[..., App]]:
     """Starts the app with arguments."""
     started: list[App] = []
 
-    def start_it(*arguments: str | Path) -> App:
-        started.append(App(session, program, *arguments))
+    def start_it(*arguments: str | Path, data: Path = tmp_path / "data") -> App:
+        started.append(App(session, program, *arguments, data=data))
         return started[-1]
 
     yield start_it

@@ -16,13 +16,6 @@ SUM = "What is 3 + 4?"
 STEPS = 10_000  # of a lesson that does not end by itself here
 
 
-def answer(conversation, question: str) -> str:
-    """Ask, wait until the answer has ended, and give it."""
-    conversation.ask(question)
-    conversation.wait_status("tokens/s")
-    return conversation.transcript.text.split("\n")[-1]
-
-
 def learn(app, what: str) -> None:
     """Let the model learn from the conversation in front, and wait until it has."""
     app.click(app.see(lambda: usable(app), "the button to learn"))
@@ -43,10 +36,10 @@ def step(app) -> int:
 def test_what_was_learnt_answers_in_all_conversations(start, model):
     app = start(model)
     first = app.conversation()
-    answer(first, NAME)
-    trained = answer(first, ASKED)
+    first.answer(NAME)
+    trained = first.answer(ASKED)
     app.press("ctrl+n")
-    untaught = answer(app.conversation(1), ASKED)
+    untaught = app.conversation(1).answer(ASKED)
     assert untaught != trained
 
     app.click(first.row)
@@ -55,7 +48,7 @@ def test_what_was_learnt_answers_in_all_conversations(start, model):
     assert not app.find("progress bar")
     assert not app.find("button", CANCEL)
     app.press("ctrl+n")
-    assert answer(app.conversation(2), ASKED) == trained
+    assert app.conversation(2).answer(ASKED) == trained
     app.click(first.row)
     first.ask(ASKED)
     first.wait_status("context, 0 reused")  # other weights had computed the rest
@@ -64,7 +57,7 @@ def test_what_was_learnt_answers_in_all_conversations(start, model):
 def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(start, model):
     app = start(model, f"--epochs={STEPS}")
     first = app.conversation()
-    trained = answer(first, NAME)
+    trained = first.answer(NAME)
     app.press("ctrl+l")
     bar = app.one("progress bar", "Learning")
     assert not app.one("button", LEARN).sensitive
@@ -73,7 +66,7 @@ def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(st
 
     app.press("ctrl+n")
     second = app.conversation(1)
-    assert "7" in answer(second, SUM)
+    assert "7" in second.answer(SUM)
     app.see(lambda: step(app) > begun, "another step")
     far = bar.value
     app.see(lambda: bar.value > far, "more progress")
@@ -83,19 +76,19 @@ def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(st
     assert not app.find("progress bar")
     assert not app.find("button", CANCEL)
     assert usable(app)
-    assert answer(second, NAME) == trained
+    assert second.answer(NAME) == trained
     assert "context, 0 reused" not in second.status.name  # it has the weights that it had
 
 
 def test_a_lesson_has_what_was_learnt_before_and_nothing_twice(start, model):
     app = start(model, "--epochs=1")
     first = app.conversation()
-    answer(first, SUM)
+    first.answer(SUM)
     learn(app, "1 question")
-    answer(first, NAME)
+    first.answer(NAME)
     learn(app, "2 questions")
     app.press("ctrl+n")
-    answer(app.conversation(1), ASKED)
+    app.conversation(1).answer(ASKED)
     learn(app, "3 questions")
 
 
@@ -114,7 +107,7 @@ def test_what_cannot_be_learnt_is_told(lib, start, tmp_path):
     conversation = app.conversation()
     app.press("ctrl+l")
     app.label("There is nothing to learn before a question has got its whole answer")
-    assert answer(conversation, "Rain?") == "No."
+    assert conversation.answer("Rain?") == "No."
     app.press("ctrl+l")
     assert "line 1" in app.label("no answers")
     assert usable(app)
@@ -123,7 +116,7 @@ def test_what_cannot_be_learnt_is_told(lib, start, tmp_path):
 
 def test_closing_the_window_while_the_model_learns_ends_the_app_cleanly(start, model):
     app = start(model, f"--epochs={STEPS}")
-    answer(app.conversation(), SUM)
+    app.conversation().answer(SUM)
     app.press("ctrl+l")
     app.label("Learning: step")
     app.press("ctrl+q")

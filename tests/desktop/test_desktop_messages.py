@@ -17,13 +17,6 @@ def lines(conversation) -> list[str]:
     return conversation.transcript.text.split("\n")
 
 
-def answer(conversation, question: str) -> str:
-    """Ask, wait until the answer has ended, and give it."""
-    conversation.ask(question)
-    conversation.wait_status("tokens/s")
-    return lines(conversation)[-1]
-
-
 def click(app, name: str, index: int) -> None:
     """Click one of the buttons of this name, once it can be."""
 
@@ -37,8 +30,8 @@ def click(app, name: str, index: int) -> None:
 def test_messages_are_copied_edited_and_answered_again(start, model, terminal_chat):
     app = start(model)
     conversation = app.conversation()
-    first = answer(conversation, SUM)
-    answer(conversation, CAPITAL)
+    first = conversation.answer(SUM)
+    conversation.answer(CAPITAL)
 
     click(app, COPY, 1)  # of the first answer
     app.click(conversation.entry)
@@ -65,15 +58,15 @@ def test_messages_are_copied_edited_and_answered_again(start, model, terminal_ch
     reused = re.search(r"context, (\d+) reused", conversation.wait_status("tokens/s"))
     assert int(reused[1]) > 0
     assert lines(conversation) == [SUM, expected[0]]
-    answer(conversation, COW)
+    conversation.answer(COW)
     assert lines(conversation) == [SUM, expected[0], COW, expected[1]]
 
 
 def test_an_edited_question_without_an_answer_changes_nothing(start, endless):
     app = start(endless(context_length=64), "--max-tokens=8")
     conversation = app.conversation()
-    answer(conversation, SUM)
-    answer(conversation, "And?")
+    conversation.answer(SUM)
+    conversation.answer("And?")
     said = conversation.transcript.text
     click(app, EDIT, 0)
     app.see(lambda: conversation.entry.text == SUM, "the question in the entry")

@@ -1,0 +1,27 @@
+/* Conversations on disk: of each what was said, as JSON, and beside it what its context holds, as
+ * the library saves it. Files appear whole or not at all. */
+#ifndef STORE_H
+#define STORE_H
+
+#include "record.h"
+
+/* Write a conversation. */
+bool store_write(const Record* record, GError** error);
+
+/* Whether one is kept. */
+bool store_has(const char* id);
+
+/* Read one, or NULL and why it cannot be read. */
+Record* store_read(const char* id, GError** error);
+
+/* All that are kept, the last first, with the end of what was said as their only turn. Adds to
+ * problems what cannot be read, and why; that stays as it is. */
+GPtrArray* store_list(GString* problems);
+
+/* Delete one and what its context holds; there need be none. */
+bool store_delete(const char* id, GError** error);
+
+/* The file of what a context holds. */
+char* store_context(const char* id);
+
+#endif
