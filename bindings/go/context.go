@@ -2,11 +2,15 @@ package cowmlx
 
 import (
 	"context"
+	"sync/atomic"
 	"unsafe"
 )
 
 // A Context is one sequence of tokens and its cache. One call at a time runs on it.
-type Context struct{ object }
+type Context struct {
+	object
+	following atomic.Pointer[wake] // of who takes what comes
+}
 
 // A Checkpoint is what a context held at one moment.
 type Checkpoint struct{ object }

@@ -2,7 +2,6 @@ package cowmlx
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"unsafe"
 )
@@ -11,6 +10,7 @@ import (
 func (c *Context) Begin(ctx context.Context, tokens []int32, params *GenerationParams) error {
 	l := &lowering{}
 	given := params.lower(l)
+	c.leave()
 	return canceling(ctx, c.cancel, func() error {
 		return l.call(func() int32 {
 			return api.contextBegin(c.handle(), pointer(tokens), uintptr(len(tokens)), given)
@@ -20,38 +20,36 @@ func (c *Context) Begin(ctx context.Context, tokens []int32, params *GenerationP
 
 // Next is the next piece; at the end more is false, and the piece has no text and tells why.
 func (c *Context) Next(ctx context.Context) (piece Piece, more bool, err error) {
-	told := &cPiece{structSize: unsafe.Sizeof(cPiece{})}
-	var text []byte
 	err = canceling(ctx, c.cancel, func() (err error) {
-		text, err = fill[byte](256, 1, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
-			status := api.contextNext(c.handle(), buffer, capacity, length, unsafe.Pointer(told))
-			more = Status(status) == StatusOk
-			return status
-		})
+		piece, more, err = c.take()
 		return err
+	})
+	return piece, more, err
+}
+
+func (c *Context) take() (piece Piece, more bool, err error) {
+	told := &cPiece{structSize: unsafe.Sizeof(cPiece{})}
+	text, err := fill[byte](256, 1, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+		status := api.contextNext(c.handle(), buffer, capacity, length, unsafe.Pointer(told))
+		more = Status(status) == StatusOk
+		return status
 	})
 	piece = told.told()
 	piece.Text = string(text)
 	return piece, more && err == nil, err
 }
 
-// Generate processes a prompt, and gives the pieces as they are asked for. The last one has no text,
-// and its Finish tells why the generation has ended; an error is the last, too.
+// Generate processes a prompt, and gives the pieces. The last one has no text, and its Finish tells why
+// the generation has ended; an error is the last, too. A goroutine that waits for a piece has no thread,
+// whatever the number of contexts. A loop that is left early cancels the generation.
 func (c *Context) Generate(ctx context.Context, tokens []int32, params *GenerationParams) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
-		if err := c.Begin(ctx, tokens, params); err != nil {
-			yield(Piece{}, err)
-			return
-		}
-		for {
-			piece, more, err := c.Next(ctx)
-			if err == nil && !more && ctx.Err() != nil && piece.Finish == FinishCanceled {
-				err = context.Cause(ctx)
-			}
-			if !yield(piece, err) || !more {
-				return
-			}
-		}
+		l := &lowering{}
+		given := params.lower(l)
+		f := follower[Piece]{context: c, operation: "context_begin_async", lowered: l, take: c.take}
+		f.follow(ctx, func() int32 {
+			return api.contextBeginAsync(c.handle(), pointer(tokens), uintptr(len(tokens)), given)
+		}, yield)
 	}
 }
 
@@ -63,6 +61,7 @@ func (c *Context) GenerateText(ctx context.Context, tokens []int32, params *Gene
 	if onText != nil {
 		l.on.text, callback, user = onText, trampolines.text, l.id()
 	}
+	c.leave()
 	err := canceling(ctx, c.cancel, func() error {
 		return l.call(func() int32 {
 			return api.contextGenerate(c.handle(), pointer(tokens), uintptr(len(tokens)), given, callback,
@@ -72,40 +71,30 @@ func (c *Context) GenerateText(ctx context.Context, tokens []int32, params *Gene
 	return stats.told(), err
 }
 
-var errLeft = errors.New("the loop was left")
-
-// Chat answers a conversation: its events. Messages and options are as for Model.ChatPrompt. A loop that
-// is left early cancels the answer.
+// Chat answers a conversation: its events. Messages and options are as for Model.ChatPrompt. A goroutine
+// that waits for an event has no thread. A loop that is left early cancels the answer.
 func (c *Context) Chat(ctx context.Context, messages, options any, params *GenerationParams) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		ctx, leave := context.WithCancelCause(ctx)
-		events, ended := make(chan Event), make(chan error, 1)
-		go func() {
-			_, err := c.ChatEvents(ctx, messages, options, params, func(event Event) bool {
-				select {
-				case events <- event:
-					return true
-				case <-ctx.Done():
-					return false
-				}
-			})
-			ended <- err
-			close(events)
-		}()
-		defer func() { // the call has ended when this function has
-			leave(errLeft)
-			for range events {
-			}
-		}()
-		for event := range events {
-			if !yield(event, nil) {
-				return
-			}
-		}
-		if err := <-ended; err != nil {
-			yield(Event{}, err)
-		}
+		l := &lowering{}
+		text, chat := conversation(l, messages, options)
+		given := params.lower(l)
+		f := follower[Event]{context: c, operation: "context_chat_async", lowered: l, take: c.takeEvent}
+		f.follow(ctx, func() int32 {
+			return api.contextChatAsync(c.handle(), pointer(text), uintptr(len(text)), given, chat)
+		}, yield)
 	}
+}
+
+func (c *Context) takeEvent() (event Event, more bool, err error) {
+	told := &cEvent{structSize: unsafe.Sizeof(cEvent{})}
+	err = try(func() int32 {
+		status := api.contextNextEvent(c.handle(), unsafe.Pointer(told))
+		if status >= 0 {
+			event, more = told.told(), Status(status) == StatusOk
+		}
+		return status
+	})
+	return event, more, err
 }
 
 // ChatEvents does the same in one call, which tells onEvent on this goroutine; it may be nil.
@@ -117,6 +106,7 @@ func (c *Context) ChatEvents(ctx context.Context, messages, options any, params 
 	if onEvent != nil {
 		l.on.event, callback, user = onEvent, trampolines.event, l.id()
 	}
+	c.leave()
 	err := canceling(ctx, c.cancel, func() error {
 		return l.call(func() int32 {
 			return api.contextChat(c.handle(), pointer(text), uintptr(len(text)), given, chat, callback,
@@ -128,11 +118,19 @@ func (c *Context) ChatEvents(ctx context.Context, messages, options any, params 
 
 // Poll waits until Next would not block, so many milliseconds at most; false: not yet.
 func (c *Context) Poll(milliseconds uint32) (bool, error) {
-	err := try(func() int32 { return api.contextPoll(c.handle(), milliseconds) })
-	if errors.Is(err, StatusETimedout) {
-		return false, nil
-	}
-	return err == nil, err
+	return polled(func() int32 { return api.contextPoll(c.handle(), milliseconds) })
+}
+
+func polled(call func() int32) (there bool, err error) {
+	err = try(func() int32 {
+		status := call()
+		if Status(status) == StatusETimedout {
+			return 0
+		}
+		there = status >= 0
+		return status
+	})
+	return there, err
 }
 
 // WakeFD is a file descriptor that is readable while Next would not block.

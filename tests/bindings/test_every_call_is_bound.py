@@ -23,7 +23,6 @@ DLPACK = {"array_from_dlpack": NO_DLPACK, "array_to_dlpack": NO_DLPACK}
 # Calls that return at once are for hosts whose one thread must not wait.
 LATER = ("model_load_async", "model_poll", "model_wake_fd")
 LATER += ("context_begin_async", "context_chat_async", "context_next_event")
-GOROUTINES = dict.fromkeys(LATER, "a goroutine waits while others run")
 THREADS = dict.fromkeys(LATER, "a thread waits; interrupting it cancels the call")
 # Generated files that declare all calls and make none.
 DECLARING = ("CowMlx.java", "declarations.js", "functions.go")
@@ -106,7 +105,7 @@ ALL = [
     Binding("cpp", ("cow_mlx.hpp", "cow_mlx/*.hpp"), by_its_name),
     Binding("rust", ("cowmlx/src/**/*.rs",), by_its_name),
     Binding("swift", ("Sources/CCowMLX/shim.h",), through_the_module),
-    Binding("go", ("*.go",), by_its_field, {**GOROUTINES, **DLPACK}),
+    Binding("go", ("*.go",), by_its_field, DLPACK),
     Binding("java", ("src/main/java/cowmlx/*.java",), by_its_name, JAVA),
     Binding("node", ("lib/*.js",), by_a_text, DLPACK),
 ]

@@ -41,11 +41,12 @@ def java_said(tmp_path_factory) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def go_programs(tmp_path_factory) -> Path:
-    """The folder of the example for Go and of the host of all calls, built without a C compiler."""
+    """The folder of the example for Go and of the hosts, built without a C compiler."""
     needs("go", (1, 25), "version")
     folder = example(tmp_path_factory.mktemp("go"), "go")
-    (folder / "everything").mkdir()
-    shutil.copy(HOSTS / "everything.go", folder / "everything/main.go")
+    for name in ("everything", "following"):
+        (folder / name).mkdir()
+        shutil.copy(HOSTS / f"{name}.go", folder / name / "main.go")
     options = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
     command("go", "mod", "download", cwd=folder, **options)
     command("go", "build", "-o", "built/", "./...", cwd=folder, **options)

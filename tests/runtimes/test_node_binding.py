@@ -1,16 +1,13 @@
-"""What is tried in Node alone: its event loop, its process's end, functions of operations."""
+"""What is tried in Node alone: its process ends at any time, and each operation has a function."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from support.compiler import run
-from support.library import Library
 from support.paths import ROOT
-from support.signatures import ADD_SPECIAL
 
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.row import Operation
@@ -25,50 +22,6 @@ def test_the_process_ends_while_a_call_runs(node_folder, arguments, where, statu
     done = run(["node", host, *arguments[:2], where], cwd=node_folder, timeout=60)
     assert (done.returncode, done.stdout) == (status, "")
     assert ("Error: thrown" in done.stderr) == (where == "exception")
-
-
-def test_what_comes_in_the_event_loop(node_folder, arguments, lib, calf):
-    host = node_folder / "following.mjs"
-    host.write_text((ROOT / "tests/runtimes/hosts" / host.name).read_text())
-    done = run(["node", host, *arguments[:2]], cwd=node_folder, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    said = json.loads(done.stdout)
-    prompt = lib.tokenize(calf, "Once upon a time", flags=ADD_SPECIAL)
-    assert said == {
-        "tokens": [["length", *drawn(lib, calf, prompt, seed)] for seed in range(8)],
-        "answers": ["3 + 4 = 7.stop"] * 8,
-        "at_once": "3 + 4 = 7.stop",
-        "missing": ["ENOENT", "file_not_found", "model_load_async"],
-        "given": ["Error", "mine", ""],
-        "left": ["AbortError", "This operation was aborted", ""],
-        "refused": ["ECANCELED", "callback_refused", "model_load_async"],
-        "thrown": ["Error", "mine", ""],
-        "canceled": ["AbortError", "This operation was aborted", ""],
-        "early": ["Error", "mine", ""],
-        "finish": "canceled",
-        "again": drawn(lib, calf, prompt)[0],
-        "before": ["ESTATE", "context_busy", "context_begin_async"],
-        "busy": ["ESTATE", "context_busy", "context_chat_async"],
-        "event": "3",
-        "progress": ["Error", "mine", ""],
-        "option": ["EINVAL", "unknown_option", ""],
-        "range": ["EINVAL", "out_of_range", "context_begin_async"],
-        "usable": drawn(lib, calf, prompt)[0],
-        "descriptors": 0,
-        "freed": ["ECANCELED", "freed", "context_begin_async"],
-        "closed": ["EHANDLE", "unknown_handle", ""],
-        "stopped": ["ESTATE", "not_running", "context_poll"],
-    }
-
-
-def drawn(lib: Library, calf: int, prompt: Sequence[int], seed: int | None = None) -> list[int]:
-    """The tokens that C gives: greedy ones without a seed."""
-    sampling = {} if seed is None else {"temperature": 0.9, "seed": seed}
-    context = lib.context(calf)
-    lib.begin(context, prompt, max_tokens=16, **sampling)
-    tokens = [piece.token for piece in lib.drain(context)[:-1]]
-    lib.free(context)
-    return tokens
 
 
 def test_every_operation_has_its_function(node_folder):

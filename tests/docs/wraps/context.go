@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
+	"sync"
 	"time"
 
 	"cowmlx"
@@ -27,6 +29,7 @@ func main() {
 	tokens, err := model.Tokenize("Once upon a time", cowmlx.AddSpecial)
 	check(err)
 	_, _, _, _ = fmt.Print, errors.Is, time.Second, tokens
+	_, _ = strings.Join, sync.OnceFunc
 	_ = conversation
 	{
 		/* BLOCK */

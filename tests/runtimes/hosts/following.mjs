@@ -43,12 +43,13 @@ said.tokens = await Promise.all(contexts.map(async (context, seed) => {
   const tokens = [];
   const options = { maxTokens: 16, temperature: 0.9, seed: BigInt(seed) };
   for await (const piece of context.generate(prompt, options)) tokens.push(piece.token);
-  return [context.finish, ...tokens];
+  said.length = context.finish;
+  return tokens;
 }));
 const messages = [{ role: "user", content: "What is 3 + 4?" }];
 said.answers = await Promise.all(contexts.map(async (context) => {
   let answer = "";
-  for await (const event of context.chat(messages)) answer += event.kind === "end" ? event.finish : event.text;
+  for await (const event of context.chat(messages)) answer += event.text;
   return answer;
 }));
 const [context, other] = contexts;
@@ -73,7 +74,7 @@ const before = context.generate(prompt, endless);
 await before.next();
 said.again = (await first(context, prompt, { maxTokens: 4 })).token;
 said.before = await caught(() => before.next());
-const busy = context.chat(messages);
+const busy = context.chat(messages, endless);
 const event = busy.next();
 said.busy = await caught(() => context.chat(messages).next());
 said.event = (await event).value.text;

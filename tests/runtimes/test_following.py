@@ -1,0 +1,87 @@
+"""What comes of calls that return at once, in each runtime: what C gives, until it is ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.library import Library
+from support.outside import command
+from support.paths import ROOT
+from support.signatures import ADD_SPECIAL
+
+HOSTS = ROOT / "tests/runtimes/hosts"
+MINE = ["mine"]
+ABORTED = ["AbortError", "This operation was aborted", ""]
+
+pytestmark = pytest.mark.xdist_group("runtimes")
+
+
+@pytest.fixture(scope="session")
+def told(lib, calf) -> dict[str, Any]:
+    """What hosts say in every language."""
+    prompt = lib.tokenize(calf, "Once upon a time", flags=ADD_SPECIAL)
+    begins = drawn(lib, calf, prompt)[0]
+    return {
+        "missing": ["ENOENT", "file_not_found", "model_load_async"],
+        "refused": ["ECANCELED", "callback_refused", "model_load_async"],
+        "tokens": [drawn(lib, calf, prompt, seed) for seed in range(8)],
+        "answers": ["3 + 4 = 7."] * 8,
+        "again": begins,
+        "before": ["ESTATE", "context_busy", "context_begin_async"],
+        "busy": ["ESTATE", "context_busy", "context_chat_async"],
+        "event": "3",
+        "range": ["EINVAL", "out_of_range", "context_begin_async"],
+        "usable": begins,
+        "freed": ["ECANCELED", "freed", "context_begin_async"],
+        "stopped": ["ESTATE", "not_running", "context_poll"],
+    }
+
+
+def drawn(lib: Library, calf: int, prompt: Sequence[int], seed: int | None = None) -> list[int]:
+    """The tokens that C gives: greedy ones without a seed."""
+    sampling = {} if seed is None else {"temperature": 0.9, "seed": seed}
+    context = lib.context(calf)
+    lib.begin(context, prompt, max_tokens=16, **sampling)
+    tokens = [piece.token for piece in lib.drain(context)[:-1]]
+    lib.free(context)
+    return tokens
+
+
+def test_node_follows_in_its_event_loop(node_folder, arguments, told):
+    host = node_folder / "following.mjs"
+    host.write_text((HOSTS / host.name).read_text())
+    done = command("node", host, *arguments[:2], cwd=node_folder)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == {
+        **told,
+        "given": ["Error", "mine", ""],
+        "left": ABORTED,
+        "thrown": ["Error", "mine", ""],
+        "length": "length",
+        "at_once": "3 + 4 = 7.stop",
+        "canceled": ABORTED,
+        "early": ["Error", "mine", ""],
+        "finish": "canceled",
+        "progress": ["Error", "mine", ""],
+        "option": ["EINVAL", "unknown_option", ""],
+        "descriptors": 0,
+        "closed": ["EHANDLE", "unknown_handle", ""],
+    }
+
+
+def test_go_follows_without_a_thread_for_each(go_programs, arguments, told):
+    done = command(go_programs / "following", *arguments[:2], cwd=go_programs)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == {
+        **told,
+        "given": MINE,
+        "left": MINE,
+        "panicked": "mine",
+        "canceled": MINE,
+        "early": MINE,
+        "progress": "mine",
+        "threads": True,
+    }
