@@ -79,7 +79,7 @@ class App:
         status = [widget for widget, role, _ in page[:at] if role == "label"][-1]
         button = next(widget for widget, role, _ in page[at:] if role == "button")
         transcript = Transcript(page[0][0])
-        rows = self.find("list item")  # the last comes first
+        rows = [widget for widget, role, _ in widgets if role == "list item"]  # the last first
         row = rows[len(starts) - 1 - index]
         return Conversation(self, row, transcript, status, page[at][0], button)
 

@@ -88,8 +88,8 @@ def test_blocks_and_styles_become_widgets_and_markup(show):
 @pytest.mark.parametrize(
     "text",
     [
-        "x" * 20_000,
-        "```\n" + "x = 1\n" * 20_000,
+        "x" * 5000,
+        "```\n" + "x = 1\n" * 5000,
         "> " * 3000 + "deep",
         "- " * 3000 + "deep",
         "*_" * 3000 + "deep" + "_*" * 3000,
