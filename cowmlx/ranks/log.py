@@ -54,6 +54,7 @@ class Log:
             "meet": self._meet,
             "ring": self._join,
             "load": self._load,
+            "prove": self._prove,
             "forward": self._forward,
             "trim": self._trim,
             "copy": self._copy,
@@ -111,8 +112,13 @@ class Log:
         told |= {"peak": mx.get_peak_memory(), "vocabulary": shard.vocabulary, "dtype": shard.dtype}
         told |= trimming.trims_of(shard.make_cache())
         told |= {"alone": batched.why_not_steps(self._pass, shard.make_cache)}
-        told |= {"prompts": batched.why_not_prompts(self._pass, shard.make_cache)}
+        told |= {"kinds": sorted({type(layer).__name__ for layer in shard.make_cache()})}
         self._voice.say({"done": head["number"], **told})
+
+    def _prove(self, head: dict[str, Any], body: bytes) -> None:
+        assert self._shard is not None
+        why = batched.why_not_prompts(self._pass, self._shard.make_cache)
+        self._voice.say({"done": head["number"], "prompts": why})
 
     def _pass(self, ids: mx.array, cache: list[Any]) -> mx.array:
         """Run the network, and wait: ranks that compute several passes at once mix them up."""
