@@ -20,13 +20,9 @@ BINDINGS = ROOT / "bindings"
 NO_DLPACK = "no library of the language takes or gives DLPack tensors"
 NAMED = "the enum Status has the names"
 DLPACK = {"array_from_dlpack": NO_DLPACK, "array_to_dlpack": NO_DLPACK}
-# Calls that return at once are for hosts whose one thread must not wait.
-LATER = ("model_load_async", "model_poll", "model_wake_fd")
-LATER += ("context_begin_async", "context_chat_async", "context_next_event")
-THREADS = dict.fromkeys(LATER, "a thread waits; interrupting it cancels the call")
 # Generated files that declare all calls and make none.
 DECLARING = ("CowMlx.java", "declarations.js", "functions.go")
-JAVA = {"status_name": NAMED, **THREADS, **DLPACK}
+JAVA = {"status_name": NAMED, **DLPACK}
 
 
 @cache

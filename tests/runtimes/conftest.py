@@ -24,19 +24,20 @@ def node_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def java_said(tmp_path_factory) -> tuple[str, str]:
-    """What the host of all calls says in Java, and what the example does behind it."""
+def java_said(tmp_path_factory) -> tuple[str, str, str]:
+    """What the hosts say in Java, of all calls and of some that return at once; and the example."""
     needs("javac", (17,))
     require("mvn")
     scratch = tmp_path_factory.mktemp("java")
     folder = example(scratch, "java")
-    shutil.copy(HOSTS / "Everything.java", folder / "src/main/java")
+    for name in ("Everything.java", "Following.java"):
+        shutil.copy(HOSTS / name, folder / "src/main/java")
     words = shlex.join(str(word) for word in (LIBRARY, CALF, scratch, TEXT))
     options = ["-Dexec.mainClass=Everything", f"-Dexec.args={words}"]
     done = command("mvn", "-q", "-B", "compile", "exec:java", *options, cwd=folder)
     assert "JNA" not in done.stderr
-    said, _, streamed = done.stdout.replace("\x1b[0m", "").partition("\n")
-    return said, streamed
+    said, followed, streamed = done.stdout.replace("\x1b[0m", "").split("\n", 2)
+    return said, followed, streamed
 
 
 @pytest.fixture(scope="session")

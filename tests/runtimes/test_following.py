@@ -85,3 +85,20 @@ def test_go_follows_without_a_thread_for_each(go_programs, arguments, told):
         "progress": "mine",
         "threads": True,
     }
+
+
+def test_java_follows_with_one_thread_for_all(java_said, told):
+    assert json.loads(java_said[1]) == {
+        **told,
+        "left": ["canceled"],
+        "thrown": MINE,
+        "length": "[LENGTH]",
+        "threads": True,
+        "stop": "[STOP]",
+        "canceled": ["canceled"],
+        "after": "STOP",
+        "itself": "CANCELED",
+        "heard": MINE,
+        "progress": MINE,
+        "closed": ["EHANDLE", "unknown_handle", ""],
+    }

@@ -32,7 +32,7 @@ def test_go_with_purego(go_programs, arguments, story):
 
 
 def test_java_with_jna(java_said, story):
-    check_streamed(java_said[1], story)
+    check_streamed(java_said[2], story)
 
 
 def test_node_tells_why_a_call_failed_that_had_returned(node_folder, arguments, narrow):

@@ -9,8 +9,8 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Says as JSON what each kind of call gives, and then does what Stream does: Everything LIBRARY MODEL
- * FOLDER TEXT. Both in one process, since Maven takes its time.
+ * Says as JSON what each kind of call gives, and then does what Following and Stream do: Everything
+ * LIBRARY MODEL FOLDER TEXT. All in one process, since Maven takes its time.
  */
 public final class Everything {
   private static final Map<String, Object> said = new LinkedHashMap<>();
@@ -245,6 +245,7 @@ public final class Everything {
     runtime.close();
     said.put("stopped", failed(context::info).reason());
     System.out.println(Json.write(said));
+    Following.main(arguments);
     Stream.main(new String[] {arguments[0], arguments[1], arguments[3]});
   }
 }

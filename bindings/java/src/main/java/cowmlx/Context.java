@@ -6,6 +6,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * A context: one sequence of tokens and its cache. One call at a time runs on it. An interruption of
@@ -23,6 +25,9 @@ public final class Context extends Handle {
     int open(Pointer out);
   }
 
+  /** Who takes what comes of a call that has returned at once. */
+  private final AtomicReference<Follower<?>> following = new AtomicReference<>();
+
   Context(int handle) {
     super("context", handle, number -> Api.get().cow_mlx_context_free((int) number));
   }
@@ -35,6 +40,7 @@ public final class Context extends Handle {
 
   /** Processes a prompt, and is ready to generate. */
   public void begin(int[] tokens, GenerationParams params) {
+    follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       listener.check(Api.get().cow_mlx_context_begin(handle(), arena.numbers(tokens), tokens.length,
           Params.lower(arena, listener, WATCHED, params)));
@@ -67,6 +73,7 @@ public final class Context extends Handle {
 
   /** Processes a prompt and generates to the end; {@code onText} may be null. */
   public Stats generate(int[] tokens, GenerationParams params, Listener.Text onText) {
+    follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       Memory stats = sized(arena, Stats.SIZE);
       Listener.Text heard = onText != null ? onText : text -> true;
@@ -75,6 +82,80 @@ public final class Context extends Handle {
           listener.hear(Listener.Kind.TEXT, heard), listener.id(), stats));
       return Stats.read(stats);
     }
+  }
+
+  /**
+   * Processes a prompt and generates to the end, and returns at once. No thread waits for the
+   * pieces, whatever the number of contexts: {@code onPiece}, which may be null, hears them on
+   * threads of the common pool, one after the other. The future tells why the generation has ended;
+   * a cancel of it ends the generation.
+   */
+  public CompletableFuture<Finish> generateAsync(int[] tokens, GenerationParams params,
+      Listener.Pieces onPiece) {
+    boolean[] ended = {false};
+    Follower.Take<Piece> take = () -> {
+      Piece piece = next(ended);
+      return new Follower.Taken<>(ended[0] ? null : piece, ended[0], piece.finish());
+    };
+    return new Follower<>(this, "context_begin_async", take, onPiece == null ? null : onPiece::hear)
+        .after(following.get(), listener -> {
+          try (Arena arena = new Arena()) {
+            listener.check(Api.get().cow_mlx_context_begin_async(handle(), arena.numbers(tokens),
+                tokens.length, Params.lower(arena, listener, null, params)));
+          }
+        });
+  }
+
+  /** Answers a conversation, and returns at once: see {@link #generateAsync}. */
+  public CompletableFuture<Finish> chatAsync(List<Message> messages, GenerationParams params,
+      Listener.Event onEvent) {
+    return chatAsync(Message.json(messages), params, null, onEvent);
+  }
+
+  /** The same of JSON; options may be null: see cow_mlx_model_chat_prompt(). */
+  public CompletableFuture<Finish> chatAsync(String messagesJson, GenerationParams params,
+      String optionsJson, Listener.Event onEvent) {
+    byte[] utf8 = messagesJson.getBytes(StandardCharsets.UTF_8);
+    return new Follower<>(this, "context_chat_async", this::takeEvent,
+        onEvent == null ? null : onEvent::hear)
+        .after(following.get(), listener -> {
+          try (Arena arena = new Arena()) {
+            listener.check(Api.get().cow_mlx_context_chat_async(handle(), arena.bytes(utf8),
+                utf8.length, Params.lower(arena, listener, null, params),
+                arena.string(optionsJson, "options_json")));
+          }
+        });
+  }
+
+  private Follower.Taken<Event> takeEvent() {
+    try (Arena arena = new Arena()) {
+      Memory memory = sized(arena, Event.SIZE);
+      int status = Api.get().cow_mlx_context_next_event(handle(), memory);
+      CowMlxException.check(status);
+      Event event = Event.read(memory);
+      return new Follower.Taken<>(event, status == Status.DONE.value, event.finish());
+    }
+  }
+
+  /** Tells who has followed a call here, if anybody, that another has begun. */
+  void follow(Follower<?> follower) {
+    Follower<?> before = following.getAndSet(follower);
+    if (before != null) Wakes.raise(before);
+  }
+
+  boolean isFollowedBy(Follower<?> follower) {
+    return following.get() == follower && !isClosed();
+  }
+
+  void leave(Follower<?> follower) {
+    following.compareAndSet(follower, null);
+  }
+
+  /** Frees it. Futures of what goes on here fail with {@link CowMlxException.Canceled}. */
+  @Override
+  public void close() {
+    super.close();
+    follow(null);
   }
 
   /** Answers a conversation. */
@@ -86,6 +167,7 @@ public final class Context extends Handle {
   public Stats chat(String messagesJson, GenerationParams params, String optionsJson,
       Listener.Event onEvent) {
     byte[] utf8 = messagesJson.getBytes(StandardCharsets.UTF_8);
+    follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       Memory stats = sized(arena, Stats.SIZE);
       Listener.Event heard = onEvent != null ? onEvent : event -> true;

@@ -23,6 +23,11 @@ public abstract class Handle implements AutoCloseable {
     return found;
   }
 
+  /** Whether it was closed, or taken over. */
+  final boolean isClosed() {
+    return number.get() == 0;
+  }
+
   /** The number that the library knows it by. */
   int handle() {
     return (int) number();

@@ -25,6 +25,11 @@ public final class Listener implements AutoCloseable {
     boolean advance(long processed, long total);
   }
 
+  /** Hears pieces as they are generated; false cancels the call. */
+  public interface Pieces {
+    boolean hear(Piece piece);
+  }
+
   /** Hears text as it is generated; false cancels the call. */
   public interface Text {
     boolean hear(String text);

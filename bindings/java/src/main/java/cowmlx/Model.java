@@ -4,12 +4,13 @@ import com.sun.jna.Memory;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 
 /** A model: weights, tokenizer and chat template of one folder. */
 public final class Model extends Handle {
   private static final ModelParams WATCHED = new ModelParams().progress((fraction, stage) -> true);
 
-  private Model(int handle) {
+  Model(int handle) {
     super("model", handle, number -> Api.get().cow_mlx_model_free((int) number));
   }
 
@@ -25,6 +26,14 @@ public final class Model extends Handle {
           Params.lower(arena, listener, WATCHED, params), out));
       return new Model(out.getInt(0));
     }
+  }
+
+  /**
+   * Loads a model's folder, and returns at once; no thread waits for it. A cancel of the future ends
+   * the load. Callbacks run on threads of the common pool.
+   */
+  public static CompletableFuture<Model> loadAsync(String path, ModelParams params) {
+    return new Loading(path, params).begin();
   }
 
   /** Tells what is in a folder without loading it: see cow_mlx_model_inspect(). */

@@ -33,6 +33,7 @@ public final class Runtime implements AutoCloseable {
     if (!open) return;
     open = false;
     CowMlxException.check(Api.get().cow_mlx_runtime_stop());
+    Wakes.raiseAll();
   }
 
   /** Versions, paths, the device, memory, open handles: see cow_mlx_runtime_info(). */
