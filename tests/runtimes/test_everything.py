@@ -18,7 +18,10 @@ pytestmark = pytest.mark.xdist_group("runtimes")
 
 @pytest.fixture(scope="session")
 def told(lib, calf) -> dict[str, Any]:
-    return expected(lib, calf)
+    said = expected(lib, calf)
+    # Rounded to four digits; mlx's own products need not add up alike in every process.
+    near = [[size, pytest.approx(length, abs=2e-4)] for size, length in said["embedded"]]
+    return {**said, "embedded": near}
 
 
 @pytest.fixture(scope="session")
