@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,12 +28,23 @@ class Input {
   template <typename T>
   Input(const std::vector<T>& values, Shape shape)
       : Input(Span<const T>(values.data(), values.size()), std::move(shape)) {}
+  /** Keeps the elements that nobody else has. */
+  template <typename T>
+  Input(std::vector<T>&& values, Shape shape)
+      : Input(std::make_shared<const std::vector<T>>(std::move(values)), std::move(shape)) {}
 
  private:
   friend class Program;
   friend class Training;
 
+  template <typename T>
+  Input(std::shared_ptr<const std::vector<T>> values, Shape shape)
+      : Input(Span<const T>(values->data(), values->size()), std::move(shape)) {
+    kept_ = std::move(values);
+  }
+
   cow_mlx_array array_ = 0;
+  std::shared_ptr<const void> kept_;
   Shape shape_;
   cow_mlx_tensor tensor_ = {};
 };

@@ -440,6 +440,9 @@ static void a_program_runs_on_memory_and_arrays(Host&) {
   std::vector<float> x = {1, 2, 3}, y(3), s(1);
   program.run({{x, {3}}}, {Output(y, {3}), Output(s, {})});
   EXPECT(y == std::vector<float>({2, 4, 6}) && s[0] == 12);
+  const std::vector<Input> kept(1, Input(std::vector<float>(1000, 0.5f), {1000}));
+  const std::vector<float> others(1000, 7);
+  EXPECT(program.run(std::vector<Input>(kept), 2)[1].values<float>()[0] == 1000);
   const Array array(x);
   std::vector<Array> results = program.run({array}, 2);
   EXPECT(results[0].values<float>() == y && results[1].shape().empty());
