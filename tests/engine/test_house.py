@@ -45,6 +45,7 @@ FLOORS = {
             "blas",
             "branches",
             "resources",
+            "garbage",
             "arrays",
             "_constants",
             "_defaults",
