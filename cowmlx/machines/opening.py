@@ -181,25 +181,9 @@ class Opening:
             told = entry.answers[peer.rank]
             peer.bytes, peer.layers = _size(told.get("bytes")), _size(told.get("layers"))
             peer.peak = _size(told.get("peak"))
-        answers = [entry.answers[peer.rank] for peer in peers]
-        answers[0]["prompts"] = yield from self._prove(answers)
         self.group.is_ready()
         self.group.expect(self._silence)
-        return answers
-
-    def _prove(self, told: list[dict[str, Any]]) -> Steps:
-        """Let ranks find out whether they take several prompts at once; returns why not, or None.
-
-        One that breaks off where others go on would let them wait in the ring for ever, so that is
-        found out where all have layers of the same kinds alone.
-        """
-        if any(each.get("kinds") != told[0].get("kinds") for each in told):
-            return "its machines have layers of different kinds"
-        entry = self.group.post({"op": "prove"}, size=0)
-        while len(entry.answers) < len(self.group.peers):
-            self._poll()
-            yield self._pause(time.monotonic())
-        return entry.answers[0].get("prompts")
+        return [entry.answers[peer.rank] for peer in peers]
 
     @property
     def _told(self) -> dict[str, Any]:

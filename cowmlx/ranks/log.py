@@ -15,6 +15,7 @@ from cowmlx.errors import Lost
 from cowmlx.generation import batched
 from cowmlx.models import shards
 from cowmlx.ranks import ring
+from cowmlx.ranks.together import Together
 from cowmlx.ranks.watch import Watch
 
 TYPE_CHECKING = False
@@ -54,7 +55,6 @@ class Log:
             "meet": self._meet,
             "ring": self._join,
             "load": self._load,
-            "prove": self._prove,
             "forward": self._forward,
             "trim": self._trim,
             "copy": self._copy,
@@ -111,20 +111,13 @@ class Log:
         }
         told |= {"peak": mx.get_peak_memory(), "vocabulary": shard.vocabulary, "dtype": shard.dtype}
         told |= trimming.trims_of(shard.make_cache())
-        told |= {"alone": batched.why_not_steps(self._pass, shard.make_cache)}
-        told |= {"kinds": sorted({type(layer).__name__ for layer in shard.make_cache()})}
+        told |= {"alone": self._together(batched.why_not_steps)}
+        told |= {"prompts": self._together(batched.why_not_prompts)}
         self._voice.say({"done": head["number"], **told})
 
-    def _prove(self, head: dict[str, Any], body: bytes) -> None:
-        assert self._shard is not None
-        why = batched.why_not_prompts(self._pass, self._shard.make_cache)
-        self._voice.say({"done": head["number"], "prompts": why})
-
-    def _pass(self, ids: mx.array, cache: list[Any]) -> mx.array:
-        """Run the network, and wait: ranks that compute several passes at once mix them up."""
-        logits: mx.array = self._network(ids, cache=cache)
-        mx.eval(logits, [getattr(layer, "arrays", None) or layer.state for layer in cache])
-        return logits
+    def _together(self, prove: Any) -> str | None:
+        """Return why all ranks cannot do something, or None."""
+        return Together(self._network, self._group).find_out(prove, self._new_layers)
 
     def _told(self, steps: Generator[float, None, Shard]) -> Shard:
         """Do all steps of a load, and tell how far it is."""

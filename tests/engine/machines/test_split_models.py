@@ -48,6 +48,7 @@ FEW_HEADS = {
         },
     },
 }
+RECURRENT_FIRST = {"qwen3_5": "llama", "qwen3_next": "qwen3_next"}
 SPLITS = {"tensor": SPLIT_TENSOR, "pipeline": SPLIT_PIPELINE}
 kinds = pytest.mark.parametrize("kind", ["tensor", "pipeline"])
 
@@ -155,6 +156,24 @@ def test_ranks_share_heads_where_the_architecture_lets_them(
     here = lib.load(folder)
     made = [greedy(lib, open_context(each), START, 12) for each in (model, here)]
     assert made[0] == made[1]
+    lib.free_model(model)
+    lib.free_model(here)
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_next"])
+def test_a_rank_that_cannot_take_batches_keeps_no_other_waiting(
+    lib, start_worker, tmp_path, secret, open_context, family
+):
+    """It has recurrent layers alone, and this process's rank attention alone."""
+    config = FEW_HEADS if family == "qwen3_5" else {"num_hidden_layers": 2}
+    folder = tiny_models.make(tmp_path / "kinds", RECURRENT_FIRST[family], config=config)
+    options = on([start_worker(models=tmp_path)], secret, split=SPLITS["pipeline"])
+    model, here = lib.load(folder, **options), lib.load(folder)
+    contexts = [open_context(model) for _ in range(2)]
+    expected = Oracle(lib, here)
+    prompts = [START, prompt(12)]
+    made = generate_at_once(lib, contexts, prompts, max_tokens=8)
+    assert made == [expected.after(each, 8) for each in prompts]
     lib.free_model(model)
     lib.free_model(here)
 
