@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -75,7 +76,7 @@ def _is_there(pid: int) -> bool:
 
 def _spawn(descriptor: int, config: dict[str, Any]) -> int:
     program = python(sys.prefix)
-    lines, given = os.pipe()
+    lines, given = _high(os.pipe())
     try:
         # The thread that starts it blocks all signals, and the host may ignore some.
         pid = os.posix_spawn(
@@ -83,11 +84,12 @@ def _spawn(descriptor: int, config: dict[str, Any]) -> int:
             [program, "-I", "-c", _PROGRAM, _place()],
             os.environ,
             file_actions=[
+                # First: a host without standard streams may have it in the place of one.
+                (os.POSIX_SPAWN_DUP2, descriptor, _INHERITED),
                 (os.POSIX_SPAWN_DUP2, lines, 0),
                 # mlx's ring prints what it meets; the host's output is the host's.
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_DUP2, descriptor, _INHERITED),
             ],
             setpgroup=0,
             setsigmask=(),
@@ -98,6 +100,22 @@ def _spawn(descriptor: int, config: dict[str, Any]) -> int:
         os.close(lines)
         os.close(given)
     return pid
+
+
+def _high(ends: tuple[int, int]) -> list[int]:
+    """Return a pipe's ends again, none of them in a place that the child has something else in."""
+    moved: list[int] = []
+    try:
+        for end in ends:
+            moved.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _INHERITED + 1))
+    except BaseException:
+        for end in moved:
+            os.close(end)
+        raise
+    finally:
+        for end in ends:
+            os.close(end)
+    return moved
 
 
 # The package is found where this one lies, whatever else the Python has.

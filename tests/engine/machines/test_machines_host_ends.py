@@ -60,3 +60,21 @@ def test_ranks_end_with_their_host(place, worker, secret, how):
         host.communicate("", timeout=60)
     assert host.returncode == (0 if how == "stop" else -signal.SIGKILL)
     assert worker.ranks() == []
+
+
+# A host that has closed its standard streams, so that what it opens next takes their places.
+BARE = """
+import os, sys
+os.closerange(0, 3)
+from cowmlx.machines.child import Child
+child = Child({"rank": 0, "size": 1, "threads": 0})
+child.connection.send({"ping": 1})
+while not (told := child.connection.receive()):
+    pass
+child.end()
+sys.exit(0 if told[0][0]["pong"] == 1 else 1)
+"""
+
+
+def test_a_host_without_standard_streams_has_a_rank():
+    assert subprocess.run([sys.executable, "-c", BARE], check=False, timeout=60).returncode == 0
