@@ -40,7 +40,8 @@ def understood(told: object, address: str, rank: int) -> errors.CowMlxError:
     told = told if isinstance(told, dict) else {}
     message = printable(told.get("message")) or "it does not say why"
     kind = _KINDS.get(str(told.get("kind")), errors.Lost)
-    reason: Any = told.get("reason") if told.get("reason") in _REASONS else None
+    given: Any = told.get("reason")
+    reason: Any = given if isinstance(given, str) and given in _REASONS else None
     if kind is errors.Lost and reason is None:
         reason = "machine_lost"
     whose = {"machine": address, "rank": rank} if reason == "machine_lost" else {}

@@ -14,12 +14,14 @@ from cowmlx.machines.wire import Connection, Garbage, Gone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cowmlx.machines.child import Child
 
 PINGS = 4  # in the time after which silence means that a rank is lost
 PING_SECONDS = 0.25  # at most, between them
+MAX_DROPPED = 1000  # sequences that one entry tells of: what it says is of a bounded size
 
 
 class Entry:
@@ -82,17 +84,19 @@ class Group:
 
     Args:
         silence: seconds without a sign of life after which a rank is lost.
+        on_end: told of the end.
 
     Attributes:
         peers: by rank.
     """
 
-    def __init__(self, silence: float) -> None:
+    def __init__(self, silence: float, on_end: Callable[[], object]) -> None:
         self.peers: list[Peer] = []
         self._owner = os.getpid()
         self._why: tuple[str, dict[str, Any]] | None = None  # it has ended
         self.failure: BaseException | None = None  # what a rank said itself
         self._silence = silence
+        self._on_end = on_end
         self._child: Child | None = None
         self._number = 0
         self._open: dict[int, Entry] = {}  # entries that some rank has not carried out
@@ -152,8 +156,8 @@ class Group:
         self._number += 1
         head = {**head, "number": self._number}
         if self._dropped:
-            dropped, self._dropped = self._dropped, []
-            head["drop"] = dropped
+            head["drop"] = self._dropped[:MAX_DROPPED]
+            del self._dropped[:MAX_DROPPED]
         entry = Entry(self._number, size or 0)
         if size is not None:
             if not self._open:
@@ -215,8 +219,9 @@ class Group:
             self._take(peer, head, body)
 
     def _take(self, peer: Peer, head: dict[str, Any], body: bytes) -> None:
-        if "failed" in head:
-            self.failure = failures.understood(head["failed"], peer.address, peer.rank)
+        failed = head.get("failed") or head.get("refused")  # by a worker that cannot start it
+        if failed:
+            self.failure = failures.understood(failed, peer.address, peer.rank)
             raise self.fail(peer, failures.printable(str(self.failure)))
         if "done" in head:
             self._finish(peer, head, body)
@@ -226,8 +231,10 @@ class Group:
             self._compare(peer, head)
         elif "gone" in head:
             self._accuse(peer, head["gone"])
+        elif "found" in head:
+            peer.told["found"] = head["found"]
         else:
-            peer.told.update(head)
+            raise Garbage("what no rank says")
 
     def _accuse(self, peer: Peer, rank: object) -> None:
         """End all ranks, since a neighbour of one is gone."""
@@ -291,6 +298,7 @@ class Group:
         """End all ranks; nothing if they have ended, or in a child that the host has forked."""
         if os.getpid() != self._owner:
             return
+        self._on_end()
         if self._why is None:
             self._why = "the model was freed", {}
         for peer in self.peers:

@@ -12,6 +12,7 @@ import secrets
 from typing import NamedTuple
 
 from cowmlx.errors import InputOutput, InvalidArgument, NotFound
+from cowmlx.machines.failures import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def digest(key: bytes, text: str) -> str:
 
 def is_proof(given: object, expected: str) -> bool:
     """Whether a value is the proof that was expected."""
-    return isinstance(given, str) and hmac.compare_digest(given.encode(), expected.encode())
+    is_text = isinstance(given, str) and given.isascii()
+    return is_text and hmac.compare_digest(str(given), expected)
 
 
 def ring_key(secret: bytes, session: str) -> str:
@@ -120,7 +122,7 @@ def difference(own: dict[str, str], other: Any) -> str:
     if not isinstance(other, dict):
         return "it tells no versions"
     odd = [
-        f"{name} {str(other.get(name))[:40]}, not {version}"
+        f"{name} {printable(str(other.get(name)))[:40]}, not {version}"
         for name, version in own.items()
         if other.get(name) != version
     ]

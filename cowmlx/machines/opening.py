@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from collections import deque
+from functools import partial
 from typing import NamedTuple
 
 from cowmlx.errors import Lost
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     Steps = Generator[tuple[float, str] | Callable[[float], object], None, Any]
 
 LOCAL = "local"  # the address of the first rank
+# Sessions of this process that are over: a worker whose link was down may not know it yet.
+_ended: deque[str] = deque(maxlen=32)
 TELL_SECONDS = 0.25  # between reports of progress while nothing goes on: hosts may refuse them
 # While ranks start, libraries that are being imported let no other thread of theirs speak.
 STARTING_TIMES = 4
@@ -64,6 +68,7 @@ class Opening:
         self._size = len(workers.addresses) + 1
         self._session = secrets.token_hex(8)
         self._wanted = {**wanted, "session": self._session, "size": self._size}
+        self._wanted["ended"] = [*_ended]
         given = workers.addresses
         secret = handshake.read_secret(workers.secret_path) if given else handshake.random_key()
         self._key = handshake.ring_key(secret, self._session)
@@ -74,7 +79,7 @@ class Opening:
         self._local = {**self._wanted, "rank": 0, "path": path, "key": self._key}
         self._local["threads"] = threads
         self._silence = workers.silence_seconds
-        self.group = Group(STARTING_TIMES * self._silence)
+        self.group = Group(STARTING_TIMES * self._silence, partial(_ended.append, self._session))
         self._stage = 0.0, "connect"
         self._shown = 0.0  # when that was told
         self._first: Peer | None = None

@@ -21,6 +21,7 @@ MAX_HEAD = 1 << 16
 MAX_TOKENS = 1 << 24  # bytes of a prompt's chunk, or of a step's tokens
 _SIZES = struct.Struct("<II")
 _PIECE = 1 << 20
+MAX_MESSAGES = 64  # that are taken at once: one end that never stops lets others have their turns
 # An end that has gone is an error of the send, and no signal.
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 _SO_NOSIGPIPE = 0x1022  # macOS
@@ -125,7 +126,7 @@ class Connection:
             del self._out[:sent]
 
     def receive(self, most: int = 0) -> list[Message]:
-        """Return the messages that are there.
+        """Return the messages that are there, or the first of many.
 
         Args:
             most: bytes that the body of one may have.
@@ -135,8 +136,8 @@ class Connection:
             Garbage: what it sent is none.
         """
         self._read(most + MAX_HEAD)
-        messages = []
-        while (message := self._take(most)) is not None:
+        messages: list[Message] = []
+        while len(messages) < MAX_MESSAGES and (message := self._take(most)) is not None:
             messages.append(message)
         if self._ended and not messages:
             raise Gone(self._ended)

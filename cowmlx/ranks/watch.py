@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 AGAIN_SECONDS = 0.1  # between tries to reach a neighbour
+LONGEST_WAIT = 60.0  # before it is looked at the time again
 MAX_STRANGERS = 16  # that may be saying who they are at a time
 
 
@@ -159,7 +160,7 @@ class Watch:
             poll = select.poll()
             for number in (self._listener.fileno(), *(each.fileno() for each in coming)):
                 poll.register(number, select.POLLIN)
-            poll.poll(max(0.0, until - time.monotonic()) * 1000)
+            poll.poll(min(max(0.0, until - time.monotonic()), LONGEST_WAIT) * 1000)
             with suppress(OSError):  # nobody new
                 coming.append(Connection(self._listener.accept()[0]))
             for each in coming:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import plistlib
 import shlex
+import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -83,6 +84,19 @@ def test_a_port_in_use_and_a_folder_that_is_not_there_are_named(place):
         one.end()
     gone = ("--secret-file", place / "secret", "--models", place / "gone")
     assert "no such folder" in run("worker", "--listen", "127.0.0.1:0", *gone).stderr
+
+
+def test_strangers_who_say_nothing_keep_nobody_out(place):
+    one = Worker(place / "models", place / "secret")
+    host, _, port = one.address.rpartition(":")
+    strangers = [socket.create_connection((host, int(port))) for _ in range(40)]
+    try:
+        done = run("machines", "check", one.address, "--secret-file", place / "secret")
+        assert done.returncode == 0, done.stderr
+    finally:
+        for sock in strangers:
+            sock.close()
+        one.end()
 
 
 def test_machines_check_measures_all_ways(place):

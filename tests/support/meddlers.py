@@ -21,12 +21,20 @@ class Meddler:
         worker: whom to pass messages on to.
         of_host: is given each message of the host's before it is passed on, and may change it.
         of_worker: the same of the worker's, or of its rank's.
+        keeps: connections with the worker, whatever the host does.
     """
 
-    def __init__(self, worker: str, of_host: Hook | None = None, of_worker: Hook | None = None):
+    def __init__(
+        self,
+        worker: str,
+        of_host: Hook | None = None,
+        of_worker: Hook | None = None,
+        keeps: bool = False,
+    ):
         host, _, port = worker.rpartition(":")
         self._worker = host, int(port)
         self._hooks = of_host, of_worker
+        self._keeps = keeps
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.trouble: list[BaseException] = []
@@ -57,7 +65,7 @@ class Meddler:
             pass
         except BaseException as error:
             self.trouble.append(error)
-        for sock in (source, sink):
+        for sock in () if self._keeps else (source, sink):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 

@@ -39,6 +39,7 @@ class Guest:
 
     Attributes:
         ended: whether nothing is left of it.
+        session: that its rank runs in, or None.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Guest:
     ) -> None:
         self.address = address
         self.ended = False
+        self.session: str | None = None
         self._begin = begin
         self._reach = reach
         self._log = log
@@ -74,6 +76,11 @@ class Guest:
         """Whether a rank runs for it."""
         return self._rank is not None and not self.ended
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it has proved that it knows the secret, or has ended."""
+        return self._place is not None or self.ended
+
     def step(self) -> None:
         """See to what has come, what has ended, and what takes too long."""
         if self.ended:
@@ -82,11 +89,11 @@ class Guest:
             if self._rank is None:
                 self._talk()
             elif self._rank.poll() is not None:
-                self._end(f"its rank has ended ({_told(self._rank.returncode)})")
+                self.end(f"its rank has ended ({_told(self._rank.returncode)})")
             elif self._is_gone():
-                self._end("it is gone")
+                self.end("it is gone")
         except (Gone, Garbage) as error:
-            self._end(str(error))
+            self.end(str(error))
         except Exception as error:
             self._refuse(error)
 
@@ -104,7 +111,7 @@ class Guest:
             if self.ended or self._rank is not None:
                 return
         if time.monotonic() > self._until:
-            self._end(f"it has said nothing of use within {HANDSHAKE_SECONDS:g} seconds")
+            self.end(f"it has said nothing of use within {HANDSHAKE_SECONDS:g} seconds")
 
     def _hear(self, head: dict[str, Any], body: bytes) -> None:
         if self._place == measuring.NOBODY:
@@ -142,12 +149,13 @@ class Guest:
     def _start(self, wanted: dict[str, Any]) -> None:
         assert self._place is not None
         config = self._begin(wanted)
+        self.session = str(wanted.get("session"))
         config |= {
             "rank": self._place.rank,
             "size": self._place.size,
             "address": self._own_address,
-            "key": handshake.ring_key(self._secret, str(wanted.get("session"))),
-            "session": wanted.get("session"),
+            "key": handshake.ring_key(self._secret, self.session),
+            "session": self.session,
             "parent": os.getpid(),
         }
         self._send({"accepted": True})
@@ -158,14 +166,15 @@ class Guest:
         try:
             self._connection.send(head, body)
         except Gone as error:
-            self._end(str(error))
+            self.end(str(error))
 
     def _refuse(self, error: Exception) -> None:
         with suppress(Gone):
             self._connection.send({"refused": failures.described(error)})
-        self._end(f"refused: {failures.printable(str(error))}")
+        self.end(f"refused: {failures.printable(str(error))}")
 
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
+        """End its rank and its connection, and say why."""
         self.ended = True
         self._log(why)
         self.close()

@@ -92,8 +92,11 @@ class Server:
             return
         address = f"{host}:{port}"
         if sum(not guest.runs for guest in self._guests) >= MAX_GUESTS:
-            sock.close()
-            return
+            unknown = next((guest for guest in self._guests if not guest.is_known), None)
+            if unknown is None:
+                sock.close()
+                return
+            unknown.end("others want to prove who they are")
         self._guests.append(
             Guest(
                 sock,
@@ -111,7 +114,10 @@ class Server:
         Raises:
             CowMlxError: it cannot be.
         """
+        ended = wanted.get("ended")
         for guest in self._guests:  # one whose host is gone makes place
+            if guest.runs and isinstance(ended, list) and guest.session in ended:
+                guest.end("its host has let it go")
             guest.step() if guest.runs else None
         if sum(guest.runs for guest in self._guests) >= self._most:
             raise busy(self._most)

@@ -15,6 +15,8 @@ from support.meddlers import Meddler
 from support.signatures import EFORMAT, EIO, ELOST
 from support.workers import local_ranks, on
 
+from cowmlx.machines import wire
+
 SILENCE_MS = 1000
 RING_SECONDS = 4  # that mlx has to find its neighbours, whatever the silence is
 
@@ -69,6 +71,17 @@ def fails(lib, place, secret):
     return fails
 
 
+def test_a_worker_that_does_not_know_yet_that_a_host_is_gone(
+    lib, meddle, start_worker, place, secret
+):
+    """As after a link was down: the host's end is closed, and the worker has not heard of it."""
+    worker = start_worker()
+    meddler = meddle(worker, keeps=True)
+    lib.free_model(lib.load(place / "models/pipeline", **on([meddler], secret)))
+    lib.free_model(lib.load(place / "models/pipeline", **on([worker], secret)))
+    worker.says("its host has let it go")
+
+
 def test_a_stranger_that_joins_the_ring_first(lib, meddle, worker, strange, fails, place, secret):
     def join(head):
         if head.get("op") == "ring":
@@ -85,7 +98,8 @@ def test_strangers_at_the_neighbours_door_change_nothing(
 ):
     def knock(head):
         if "watch" in head:
-            for says in (b"", b"\0" * 64, b"GET / HTTP/1.1\r\n\r\n"):
+            odd = wire.pack({"proof": "\ud800"})
+            for says in (b"", b"\0" * 64, b"GET / HTTP/1.1\r\n\r\n", odd):
                 strange(head["watch"], says)
 
     meddler = meddle(worker, of_worker=knock)

@@ -11,6 +11,7 @@ from support.signatures import (
     EINVAL,
     ELOST,
     ENOENT,
+    ENOMEM,
     ESTATE,
     EUNSUPPORTED,
     SPLIT_PIPELINE,
@@ -22,9 +23,10 @@ from support.workers import SECRET, local_ranks, on
 
 from cowmlx._defaults import MODEL
 from cowmlx.errors import Canceled, NotFound
-from cowmlx.machines import child
+from cowmlx.machines import child, wire
 
 NOWHERE = "127.0.0.1:9"
+UINT32_MAX = 2**32 - 1
 
 
 @pytest.fixture
@@ -144,17 +146,27 @@ def test_one_with_another_secret(fails, stranger, worker, tmp_path):
     assert SECRET not in "".join(worker.says("its secret is another one"))
     liar = stranger(other_worker(b"what the host does not know", wait_for_end))
     assert fails(workers=[liar])[:2] == (EINVAL, "wrong_secret")
+    odd = stranger(other_worker(SECRET.encode(), wait_for_end, proof="\ud800"))
+    assert fails(workers=[odd])[:2] == (EINVAL, "wrong_secret")
 
 
 def test_one_with_other_versions(fails, stranger):
-    older = {"libcowmlx": "0.9.0", "mlx": "0.1"}
+    older = {"libcowmlx": "0.9.0", "mlx": "\ud800\x1b\0"}
     address = stranger(other_worker(SECRET.encode(), wait_for_end, versions=older))
     status, reason, message = fails(workers=[address])
     assert (status, reason) == (EUNSUPPORTED, "version_mismatch")
     assert "libcowmlx 0.9.0, not" in message
 
 
-@pytest.mark.parametrize("data", [b"\0" * 64, sizes(2, 1 << 30) + b"{}", sizes(1 << 30, 0)])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0" * 64,
+        sizes(2, 1 << 30) + b"{}",
+        sizes(1 << 30, 0),
+        wire.pack({"what no rank says": 1}),
+    ],
+)
 def test_a_worker_that_answers_with_garbage(fails, stranger, data):
     def garbage(sock):
         sock.sendall(data)
@@ -164,6 +176,23 @@ def test_a_worker_that_answers_with_garbage(fails, stranger, data):
     status, reason, message = fails(workers=[address])
     assert (status, reason) == (ELOST, "machine_lost")
     assert "it sent garbage" in message
+
+
+@pytest.mark.parametrize("told", [None, {"kind": [], "reason": []}, {"reason": {}, "message": 5}])
+def test_a_refusal_that_nobody_understands(fails, stranger, told):
+    address = stranger(says(wire.pack({"refused": told})))
+    assert fails(workers=[address])[:2] == (ELOST, "machine_lost")
+
+
+def test_a_worker_that_cannot_start_a_rank(fails, stranger):
+    def refuse(sock):
+        wire.write(sock, {"refused": {"kind": "OutOfMemory", "message": "no process is left"}})
+        wait_for_end(sock)
+
+    address = stranger(other_worker(SECRET.encode(), refuse))
+    status, _, message = fails(workers=[address])
+    assert status == ENOMEM
+    assert f"rank 1 ({address}): no process is left" in message
 
 
 def test_a_model_that_the_worker_lacks(fails, start_worker, tmp_path, place):
@@ -235,6 +264,7 @@ def test_a_worker_that_comes_late(lib, place, secret, start_worker):
         progress=progress,
         workers=[early.address],
         secret_path=secret,
+        silence_timeout_ms=UINT32_MAX,
     )
     lib.free_model(model)
 

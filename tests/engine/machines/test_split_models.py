@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from driver import Oracle, delivered, generate_at_once, greedy, prompt
 from support import tiny_models
@@ -16,6 +18,10 @@ from support.signatures import (
     SPLIT_TENSOR,
 )
 from support.workers import local_ranks, on
+
+from cowmlx.machines import wire
+from cowmlx.machines.group import Group
+from cowmlx.machines.wire import Connection
 
 START = prompt(40)
 MAX_STEPS = 6
@@ -184,6 +190,21 @@ def test_prompts_are_shared(lib, split, oracle, open_context):
     greedy(lib, first, [*begun, 11], 2)
     assert greedy(lib, second, [*begun, 12], 6) == oracle("tensor").after([*begun, 12], 6)
     assert lib.info(second)["shared"] == len(begun)
+
+
+def test_thousands_of_sequences_that_are_freed_at_once_are_told_in_several_messages():
+    ours, its = socket.socketpair()
+    group = Group(1.0, lambda: None)
+    group.add("rank", Connection(ours))
+    for number in range(20000):
+        group.drop(number)
+    told: list[int] = []
+    with its:
+        while len(told) < 20000:
+            group.post({"op": "nothing"})
+            told += wire.read(its, 0)[0]["drop"]
+        assert told == [*range(20000)]
+        group.close()
 
 
 @kinds
