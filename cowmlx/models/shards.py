@@ -190,6 +190,7 @@ def load(wanted: dict[str, Any], group: Any) -> Generator[float, None, Shard]:
     from cowmlx.folders import fingerprint
 
     path = wanted["path"]
+    config_files.check_folder(path)  # before a pipe in it keeps this rank for ever
     fingerprint.require(path, wanted["print"])
     yield 0.0
     config = config_files.read_config(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 from time import monotonic
@@ -144,6 +145,16 @@ def test_a_copy_of_the_weights_that_has_broken_off(meddle, start_worker, place, 
         opened.write(bytes(64))
     failure = fails(meddle(start_worker(models=models)), 1)
     assert (failure.status, failure.reason) == (EFORMAT, "weights_mismatch")
+
+
+def test_a_pipe_in_the_place_of_the_weights(meddle, start_worker, place, tmp_path, fails):
+    models = shutil.copytree(place / "models", tmp_path / "models")
+    (file,) = (models / "pipeline").glob("*.safetensors")
+    file.unlink()
+    os.mkfifo(file)
+    failure = fails(meddle(start_worker(models=models)), 1)
+    assert failure.status == EFORMAT
+    assert "is neither a file nor a directory" in failure.message
 
 
 def test_weights_that_break_off_while_a_rank_loads_them(
