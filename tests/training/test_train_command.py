@@ -198,6 +198,8 @@ def test_a_terminal_gets_a_bar(
         (["--validation", "/nowhere"], "no such file"),
         (["--patience", "2"], "--patience needs --validation"),
         (["--steps", "-1"], "--steps is below 0"),
+        (["--steps", "0"], "--steps is 0, must be 1 or more"),
+        (["--epochs", "0"], "--epochs is 0, must be 1 or more"),
     ],
 )
 def test_bad_options_are_refused(

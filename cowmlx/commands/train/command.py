@@ -68,6 +68,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     def checked(arguments: argparse.Namespace) -> int:
         if arguments.steps is None and arguments.epochs is None:
             arguments.steps = 1000
+        for name in ("steps", "epochs"):
+            if getattr(arguments, name) == 0:
+                parser.error(f"--{name} is 0, must be 1 or more")
         for name in ("steps", "epochs", "evaluate_every", "patience", "save_every", "seed"):
             if (getattr(arguments, name) or 0) < 0:
                 parser.error(f"--{name.replace('_', '-')} is below 0")
