@@ -11,7 +11,7 @@ from mlx import optimizers as mlx_optimizers
 from mlx.utils import tree_map
 
 from cowmlx.errors import BadFormat, InvalidArgument
-from cowmlx.training import options
+from cowmlx.training import adam, options
 from cowmlx.training.options import Flag, Number, Option, Pair, out_of_range, wrong_type
 from cowmlx.training.schedules import Rate, rate_of
 
@@ -53,9 +53,9 @@ OPTIMIZERS: Mapping[str, tuple[type[Any], Mapping[str, Option]]] = {
         mlx_optimizers.AdaDelta,
         {"rho": _number(_MOMENTUM, 0.9), "eps": _number(_SMALL, 1e-6)},
     ),
-    "adam": (mlx_optimizers.Adam, {**_ADAM, "bias_correction": _FLAG}),
+    "adam": (adam.Adam, {**_ADAM, "bias_correction": _FLAG}),
     "adamw": (
-        mlx_optimizers.AdamW,
+        adam.AdamW,
         {**_ADAM, "weight_decay": _number(_DECAY, 0.01), "bias_correction": _FLAG},
     ),
     "adamax": (mlx_optimizers.Adamax, _ADAM),

@@ -14,6 +14,7 @@
 #include "families/packing.h"
 #include "families/draw.h"
 #include "families/recurrence.h"
+#include "families/updates.h"
 #include "families/table.h"
 
 namespace cowmlx {

@@ -37,6 +37,7 @@ constexpr auto pack_numbers = Avx512<&Table::pack>::function;
 constexpr auto attention_size = Avx512<&Table::attention_size>::function;
 constexpr auto attention = Avx512<&Table::attention>::function;
 constexpr auto recurrence = Avx512<&Table::recurrence>::function;
+constexpr auto adam = Avx512<&Table::adam>::function;
 constexpr auto maximum_of = Avx512<&Table::highest>::function;
 constexpr auto exponentials = Avx512<&Table::exponentials>::function;
 constexpr auto threefry = Avx512<&Table::threefry>::function;

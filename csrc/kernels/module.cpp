@@ -62,6 +62,7 @@ NB_MODULE(_kernels, module) {
   module.def("threads", cowmlx::threads, "How many threads compute, the caller's included.");
   module.def("set_threads", cowmlx::set_threads, "count"_a,
              "Bound the threads from the next operation on; 0: as many as the process may use.");
+  cowmlx::bind_adam(module);
   cowmlx::bind_adopt(module);
   cowmlx::bind_attention(module);
   cowmlx::bind_draw(module);

@@ -76,6 +76,21 @@ struct Recurrence {
   int64_t out_stride;
 };
 
+/* A step of Adam (arXiv 1412.6980) or AdamW (arXiv 1711.05101). */
+struct AdamStep {
+  float beta1, rest1, beta2, rest2; /* rest: 1 - beta, rounded once */
+  float eps;
+  float rate; /* of learning, corrected or not */
+  float root; /* the root of the second moment is multiplied by this: 1, or what corrects it */
+  float keep; /* the parameter is multiplied by this before: 1, or less where weights decay */
+};
+struct AdamState { /* numbers of a parameter, and of its first and second moments */
+  const float *parameter, *first, *second;
+};
+struct AdamResult {
+  float *parameter, *first, *second;
+};
+
 enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared, Sigmoid };
 
 struct Table {
@@ -133,6 +148,11 @@ struct Table {
                     float best, int32_t* places);
   /* ---- recurrence (families/recurrence) ---- */
   void (*recurrence)(const Recurrence&);
+
+  /* ---- updates (families/updates) ---- */
+  /* The bits that mlx's own operations give, one after the other. */
+  void (*adam)(const AdamStep&, const float* gradient, const AdamState& from, const AdamResult& to,
+               int n);
 };
 
 /* The table in use; never null ("portable" is always there). */

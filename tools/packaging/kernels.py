@@ -48,7 +48,7 @@ COMMON += ["-ffunction-sections", "-fdata-sections", "-ffp-contract=off"]
 # goes through numbers itself.
 _GLUE = ["-Os"]
 _LOOPS = frozenset(
-    ["activations", "buffers", "draw_noise", "draw_row", "draw_select", "mlstm", "pack"]
+    ["activations", "adam", "buffers", "draw_noise", "draw_row", "draw_select", "mlstm", "pack"]
 )
 
 _PROBE = """

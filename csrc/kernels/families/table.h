@@ -28,6 +28,7 @@ static constexpr Table filled(const char* name) {
   table.threefry = threefry;
   table.contenders = contenders;
   table.recurrence = recurrence;
+  table.adam = adam;
   return table;
 }
 

@@ -5,6 +5,7 @@
 
 namespace cowmlx {
 
+void bind_adam(nanobind::module_& module);
 void bind_adopt(nanobind::module_& module);
 void bind_attention(nanobind::module_& module);
 void bind_draw(nanobind::module_& module);
