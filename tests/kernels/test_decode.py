@@ -150,6 +150,21 @@ def test_networks_that_do_more_are_called(made, family):
     assert mx.array_equal(logits, expected).item()
 
 
+@pytest.mark.parametrize("family", ["gemma", "gemma2"])  # an input scale, and a head that caps
+def test_tokens_whose_embeddings_are_zeros_prove_nothing(tmp_path, family):
+    path = tiny_models.make(tmp_path / "model", family)
+    weights: Any = mx.load(str(path / "model.safetensors"))
+    weights["model.embed_tokens.weight"][:3] = 0
+    mx.save_safetensors(str(path / "model.safetensors"), weights, metadata={"format": "mlx"})
+    model, plain = load(path), load(path)
+    fused.undo(plain.network)
+    assert model.info()["kernels"]["whole"]
+    own, expected = (
+        logits_behind(each.network, one(30), begun(each, [20, 30, 40])) for each in (model, plain)
+    )
+    assert mx.allclose(own, expected, rtol=1e-4, atol=1e-4).item()
+
+
 def test_angles_are_no_longer_than_asked_for_and_can_be_forgotten(made):
     model = made("llama")
     (angles,) = at_once(model)._run._angles  # which models of the same kind share

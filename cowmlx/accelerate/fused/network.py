@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_IDS = (1, 2)
+_TRIED = 64  # tokens of which those with the largest embeddings are taken
 _ALIKE = 1e-5
 _ALIKE_16 = 2.0**-6
 
@@ -70,37 +70,39 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, int8: bool = F
     decode.offer(network, None, make_cache)
     report = Report()
     try:
-        run = _fuse(network, make_cache, int8, report)
+        run, ids = _fuse(network, make_cache, int8, report)
     finally:
         for module in rounding:
             module.int8 = True
-    decode.offer(network, run, make_cache)
+    decode.offer(network, run, make_cache, ids)
     return report
 
 
 def _fuse(
     network: Module, make_cache: Callable[[], list[Any]], int8: bool, report: Report
-) -> Run | None:
-    """Fuse layers; returns the run that is the whole network, if there is one."""
+) -> tuple[Run | None, tuple[int, int]]:
+    """Fuse layers; returns the run that is the whole network, if there is one, and tokens."""
+    ids = 0, 0
     for owner, name in trace.lists_of_blocks(network):
         blocks = owner[name]
         if not any(_has_attention(block) for block in blocks):
             continue
         report.layers = len(blocks)
         try:
-            around = trace.listen(owner, name, make_cache(), mx.array([_ids(owner)]))
+            ids = _ids(owner)
+            around = trace.listen(owner, name, make_cache(), mx.array([ids]))
             windows = around.windows
         except trace.Unclear as why:
             report.reasons[str(why)] += len(blocks)
-            return None
+            return None, ids
         found = _layers(blocks, windows, make_cache, report)
         report.fused = sum(each is not None for each in found)
         _put_layers(blocks, found, int8)
         if all(each is not None and each.rest is None for each in found):
-            return _put_whole(network, owner, found, around, int8, report)
-        return None
+            return _put_whole(network, owner, found, around, ids, int8, report), ids
+        return None, ids
     report.reasons["it has no list of layers with attention"] += 1
-    return None
+    return None, ids
 
 
 def unfused(reason: str) -> dict[str, Any]:
@@ -126,10 +128,16 @@ def _has_attention(block: Any) -> bool:
     return True
 
 
-def _ids(owner: Any) -> list[int]:
+def _ids(owner: Any) -> tuple[int, int]:
+    """Return two tokens that tell something: embeddings of those that nobody trained may be 0."""
     embedding = _embedding(owner)
-    rows = embedding.rows if embedding is not None else 1
-    return [token % rows for token in _IDS]
+    if embedding is None:
+        return 0, 0
+    tried = mx.arange(0, embedding.rows, max(1, embedding.rows // _TRIED))
+    sizes = mx.abs(embedding(tried).astype(mx.float32)).sum(-1)
+    order = mx.argsort(mx.where(mx.isfinite(sizes), -sizes, 0))
+    found: list[int] = tried[order][:2].tolist()  # type: ignore[assignment]
+    return found[0], found[-1]
 
 
 def _layers(
@@ -167,7 +175,13 @@ def _put_layers(blocks: list[Any], found: list[proof.Fused | None], int8: bool) 
 
 
 def _put_whole(
-    network: Any, owner: Any, found: list[Any], around: trace.Around, int8: bool, report: Report
+    network: Any,
+    owner: Any,
+    found: list[Any],
+    around: trace.Around,
+    ids: tuple[int, int],
+    int8: bool,
+    report: Report,
 ) -> Run | None:
     """Let kernels compute all layers with what is around them, if that is known."""
     embedding = _embedding(owner)
@@ -175,7 +189,7 @@ def _put_whole(
     if embedding is None or embedding.columns != width:
         report.reasons["it has no embedding of its layers' width"] += 0
         return None
-    scale = _scale(embedding, around.before, mx.array([_ids(owner)]))
+    scale = _scale(embedding, around.before, mx.array([ids]))
     norm = _last_norm(owner, around)
     if scale is None or norm is None:
         what = "its last norm" if norm is None else "its embedding"
@@ -207,6 +221,8 @@ def _scale(embedding: Any, before: mx.array, ids: mx.array) -> float | None:
     """Return what embeddings are multiplied with before the first layer, or None."""
     rows = embedding(ids).astype(mx.float32)
     given = before.astype(mx.float32)
+    if not mx.any(given).item():
+        return None
     width: float = rows.shape[-1]
     root = mx.array(width**0.5)
     rough = (mx.sum(rows * given) / mx.maximum(mx.sum(rows * rows), 1e-30)).item()
