@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 from support import tiny_models
@@ -16,6 +17,7 @@ from cowmlx._constants import ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import network as fused
+from cowmlx.accelerate.fused import parts
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
 from cowmlx.cache.trimming import trim
@@ -325,6 +327,13 @@ def test_a_layer_that_computes_something_else_is_left_alone(tmp_path):
     own = run(model, caches, PROMPT)
     fused.undo(model.network)
     assert_near(own, run(model, model.make_cache(), PROMPT))
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 3000.0])
+def test_norms_are_told_apart_whatever_the_size_of_their_weights(size):
+    for kind, module in (("rms", nn.RMSNorm(64)), ("layer", nn.LayerNorm(64))):
+        module.weight = size * module.weight
+        assert parts.norm_of(module, 64)[0] == kind
 
 
 def test_weights_are_held_once(pair):

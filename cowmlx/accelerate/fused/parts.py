@@ -73,12 +73,13 @@ def norm_of(module: Any, width: int) -> tuple[str, mx.array | None, mx.array | N
     expected = module(x)
     weight, bias, eps = module.get("weight"), module.get("bias"), float(module.eps)
     if isinstance(expected, mx.array) and expected.shape == x.shape:
+        near = _NEAR * mx.abs(expected).max()
         for kind in ("rms", "layer"):
             for own in _weights(weight):
                 if own is not None and own.size != width:
                     continue
                 made = _normed(kind, x, own, bias, eps)
-                if mx.abs(made - expected).max().item() < _NEAR * 8:  # type: ignore[operator]
+                if (mx.abs(made - expected).max() <= near).item():
                     return kind, own, bias, eps
     raise Unknown(f"its {type(module).__name__} is no norm that kernels have")
 
