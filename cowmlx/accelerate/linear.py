@@ -139,6 +139,9 @@ def _put(
     module: Any, kind: type, shared: dict[int, tuple[mx.array, mx.array]], packed: bool, int8: bool
 ) -> None:
     *stacked, rows, _ = module["weight"].shape
+    scales, biases = module.get("scales"), module.get("biases")
+    if biases is not None and biases.dtype != scales.dtype:  # mlx takes both; kernels one type
+        module["scales"], module["biases"] = (each.astype(mx.float32) for each in (scales, biases))
     for name in BLOCKED:
         array = module.get(name)
         if array is not None:

@@ -130,3 +130,16 @@ def test_scales_that_are_wider_than_their_weights(folder: pathlib.Path) -> None:
     mx.save_safetensors(str(path / "model.safetensors"), stored)
     with pytest.raises(BadFormat, match=r"q_proj\.scales is 1000 wide"):
         load(path)
+
+
+@pytest.mark.parametrize("part", ["scales", "biases"])
+def test_scales_and_biases_of_different_types(folder: pathlib.Path, part: str) -> None:
+    path = make(folder / f"different-{part}", "affine-4")
+    stored = {name: mx.array(x) for name, x in mx.load(str(path / "model.safetensors")).items()}
+    name, logits = f"model.layers.1.self_attn.q_proj.{part}", []
+    for type_ in (mx.float16, mx.float32):
+        stored[name] = stored[name].astype(type_)
+        mx.save_safetensors(str(path / "model.safetensors"), stored)
+        model = load(path)
+        logits.append(model.network(mx.array([[20, 30]]), cache=model.make_cache()))
+    assert mx.array_equal(*logits).item()
