@@ -5,6 +5,7 @@ from __future__ import annotations
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
 from cowmlx.models import classifier, config_values, quantization
+from cowmlx.modules import modules_of
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
@@ -145,8 +146,13 @@ def prove(network: Module, package: str) -> int:
         The width of the logits.
 
     Raises:
-        Exception: whatever the network raises.
+        Exception: whatever the network raises; ValueError: its positions rotate by no angles.
     """
+    from mlx.nn.layers.positional_encoding import RoPE
+
+    for module in modules_of(network):
+        if isinstance(module, RoPE) and not module.base > 0:
+            raise ValueError(f"the base of rotary positions is {module.base}, not above 0")
     return int(traced(network, package).shape[-1])
 
 

@@ -127,6 +127,8 @@ CASES: dict[str, tuple[Callable[[pathlib.Path], Any], type[CowMlxError], str]] =
     "too many layers": (lambda p: change(p, num_hidden_layers=4), BadFormat, "model.layers.3"),
     "huge": (lambda p: change(p, hidden_size=2**20), BadFormat, "embed_tokens"),
     "zero heads": (lambda p: change(p, num_attention_heads=0, head_dim=None), BadFormat, ""),
+    "rotation by no base": (lambda p: change(p, rope_theta=0.0), BadFormat, "base of rotary"),
+    "rotation below 0": (lambda p: change(p, rope_theta=-1.0), BadFormat, "is -1.0"),
     "other vocabulary": (lambda p: change(p, vocab_size=7), BadFormat, "7x64"),
     "end token a word": (lambda p: change(p, eos_token_id="end"), BadFormat, "eos_token_id"),
     "empty weights": (lambda p: write(p, "model.safetensors", ""), BadFormat, "model.safetensors"),
