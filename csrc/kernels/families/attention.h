@@ -11,15 +11,16 @@ static size_t attention_size(int key_dim, int value_dim) {
   size_t room = TILE * static_cast<size_t>(key_dim > value_dim ? key_dim : value_dim);
   size_t many = dims * QUERIES + TILE * QUERIES + room;
   size_t few = FEW * TILE + room;
-  return many > few ? many : few;
+  return (many > few ? many : few) + LANES;
 }
 
 COWMLX_KERNEL void attention(const Attention& a) {
   if (a.queries < 1 || a.heads < 1) return;
-  if (a.queries <= FEW_QUERIES && a.heads <= FEW_HEADS) return attend_few(a);
+  float* scratch = aligned(a.scratch);
+  if (a.queries <= FEW_QUERIES && a.heads <= FEW_HEADS) return attend_few(a, scratch);
   int64_t rows = static_cast<int64_t>(a.queries) * a.heads;
   for (int64_t row = 0; row < rows; row += QUERIES)
-    attend_tile(a, row, row + QUERIES < rows ? row + QUERIES : rows);
+    attend_tile(a, row, row + QUERIES < rows ? row + QUERIES : rows, scratch);
 }
 
 }  // namespace cowmlx::ISA

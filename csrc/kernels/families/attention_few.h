@@ -94,7 +94,7 @@ COWMLX_INLINE void weigh(const Attention& a, Query& q, int start, float* scores)
   q.total = q.total * shrunk[0] + sum(total);
 }
 
-COWMLX_INLINE void attend_few(const Attention& a) {
+COWMLX_INLINE void attend_few(const Attention& a, float* scratch) {
   Query queries[FEW];
   int count = 0, low = a.end, high = a.first;
   for (int t = 0; t < a.queries; t++)
@@ -110,7 +110,7 @@ COWMLX_INLINE void attend_few(const Attention& a) {
       if (q.seen.low < low) low = q.seen.low;
       if (q.seen.high > high) high = q.seen.high;
     }
-  float* scores = a.scratch;
+  float* scores = scratch;
   float* room = scores + FEW * TILE;
   for (int start = tile_start(a, low); start < high; start += TILE) {
     int from = start < low ? low : start;

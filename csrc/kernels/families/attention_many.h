@@ -87,8 +87,8 @@ COWMLX_INLINE void mix(const float* values, int64_t stride, int n, const float* 
 }
 
 /* Up to QUERIES queries: numbers [row, row_end) of t * heads + head. */
-COWMLX_INLINE void attend_tile(const Attention& a, int64_t row, int64_t row_end) {
-  float* queries = a.scratch;                                       /* [key dim][query] */
+COWMLX_INLINE void attend_tile(const Attention& a, int64_t row, int64_t row_end, float* scratch) {
+  float* queries = scratch;                                         /* [key dim][query] */
   float* out = queries + static_cast<int64_t>(a.key_dim) * QUERIES; /* [value dim][query] */
   float* scores = out + static_cast<int64_t>(a.value_dim) * QUERIES;
   float* room = scores + TILE * QUERIES;

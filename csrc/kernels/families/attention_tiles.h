@@ -40,6 +40,13 @@ COWMLX_INLINE void unpack_position(const Cache& cache, int64_t position, int n, 
   }
 }
 
+/* Where a line of the nearest cache begins: a vector that lies across two is read in twice the
+ * time. */
+COWMLX_INLINE float* aligned(float* p) {
+  constexpr uintptr_t LINE = LANES * sizeof(float);
+  return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + LINE - 1) / LINE * LINE);
+}
+
 struct Tile {
   const float* data; /* [position][dim] */
   int64_t stride;
