@@ -21,6 +21,7 @@ from cowmlx.accelerate.fused import parts
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
 from cowmlx.cache.trimming import trim
+from cowmlx.generation.batched import feed
 from cowmlx.models.model import Model
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
@@ -266,6 +267,20 @@ def test_rows_of_a_batch_give_what_they_give_alone(pair, family):
         mx.eval(together, batch.arrays)
         for row, (token, caches) in enumerate(zip(tokens, alone, strict=True)):
             assert_near(together[row : row + 1], run(model, caches, [token]))
+
+
+def test_prompts_of_a_batch_are_to_the_bit_what_they_are_alone(pair):
+    """Few queries are attended for in another way than many: a neighbour's do not count."""
+    model, _ = pair("llama")
+    batch = Batch(model.make_cache(), mx.default_stream(mx.default_device()))
+    rows = [batch.join(model.make_cache(), 0) for _ in range(4)]
+    prompts = [PROMPT[:5], PROMPT * 7, [], PROMPT[:2]]
+    together = feed(model.network, batch, rows, prompts)
+    assert not mx.any(mx.isnan(together)).item()
+    for row, prompt in zip(rows, prompts, strict=True):
+        if prompt:
+            alone = run(model, model.make_cache(), prompt)
+            assert mx.array_equal(together[row.index, : len(prompt)], alone).item()
 
 
 def test_a_prompt_whose_logits_nobody_wants_leaves_the_last_layer(pair):

@@ -219,7 +219,7 @@ class Rows:
         """Return where the step's tokens go in buffers of so many columns."""
         lengths = [row.length for row in cache.rows.all]
         if not cache.ring:
-            ends = [length + tokens for length in lengths]
+            ends = [row.length + max(row.count, 1) for row in cache.rows.all]
             return lengths, ends, lengths, shape.window > 0
         ring = cache.ring
         ends = [min(length + 1, ring) for length in lengths]

@@ -1,5 +1,6 @@
 #include "attend.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace cowmlx {
@@ -118,10 +119,18 @@ void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, f
         [&](int index, int worker) {
           const int block = index % blocks, group = index / blocks % a.groups;
           const int row = index / blocks / a.groups;
-          const int first = block * QUERIES, count = std::min(QUERIES, step.tokens - first);
+          const int first = block * QUERIES;
+          /* What follows a row's own tokens means nothing, and may not change how they are cut. */
+          const int own_tokens = place.ends[row] - place.positions[row];
+          const int all = std::min(QUERIES, step.tokens - first);
+          const int count = std::clamp(own_tokens - first, 0, all);
           const int64_t line = (int64_t{row} * a.groups + group) * cache.capacity;
           const int64_t token = int64_t{row} * step.tokens + first;
           float* query = queries + token * width + group * each * a.key_dim;
+          float* result = out + token * out_width + group * each * a.value_dim;
+          for (int t = count; t < all; t++)
+            std::fill_n(result + int64_t{t} * out_width, each * a.value_dim, 0.0f);
+          if (count == 0) return;
           for (int t = 0; t < count; t++)
             for (int head = 0; head < each; head++)
               finish_head(a.query_norm, a.norm_per_head, a.turn, step,
@@ -146,7 +155,7 @@ void attend(const AttentionHalf& a, const Step& step, const LayerCache& cache, f
           attention.soft_cap = a.soft_cap;
           attention.sinks = a.sinks ? a.sinks + group * each : nullptr;
           attention.scratch = scratch + worker * own;
-          attention.out = out + token * out_width + group * each * a.value_dim;
+          attention.out = result;
           attention.out_head_stride = a.value_dim;
           attention.out_stride = out_width;
           step.table->attention(attention);

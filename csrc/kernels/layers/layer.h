@@ -76,7 +76,7 @@ struct Angles {
 /* Where the layers of one kind write a step's T tokens and what these see, per row of the batch. */
 struct Place {
   std::vector<int32_t> columns;   /* (B,) of the first token in the cache */
-  std::vector<int32_t> ends;      /* (B,) columns in use, the new ones included */
+  std::vector<int32_t> ends;      /* (B,) columns in use, the row's own new ones included */
   std::vector<int32_t> positions; /* (B,) what query 0 counts as: it sees columns 0 … position */
   bool windowed;                  /* whether the layers' window applies (a ring holds no more) */
 };
