@@ -145,8 +145,13 @@ class Ring:
         if excess > 0:
             keys, values = keys[:, :, excess:], values[:, :, excess:]
             cache._idx = cache.max_size
-        if cache._idx == cache.max_size:
-            cache._idx = 0
+        at = cache._idx % cache.max_size
+        if keys.shape[2] == cache.max_size and before % cache.max_size != at:
+            # The order of columns is that of additions: it is the one that a batch's rows have.
+            by = (before - at) % cache.max_size
+            keys, values = mx.roll(keys, by, 2), mx.roll(values, by, 2)
+            at = before % cache.max_size
+        cache._idx = at
         cache.keys = cache.values = None
         return keys, values
 
