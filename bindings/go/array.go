@@ -3,12 +3,18 @@ package cowmlx
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"unsafe"
 )
 
 // An Array is an array of numbers, which lives in the library: a value, which nothing changes.
 type Array struct {
 	object
+	known atomic.Pointer[arrayType]
+}
+
+type arrayType struct {
 	dtype Dtype
 	shape []int64
 }
@@ -45,42 +51,59 @@ func FromTensor(from Tensor) (*Array, error) {
 
 // Type is an array's dtype and shape.
 func (a *Array) Type() (Dtype, []int64, error) {
-	if a.shape == nil {
-		var dtype int32
-		sizes, rank := make([]int64, MaxRank), uintptr(0)
-		err := try(func() int32 {
-			return api.arrayType(a.number.Load(), &dtype, pointer(sizes), MaxRank, &rank)
-		})
-		if err != nil {
-			return 0, nil, err
-		}
-		a.dtype, a.shape = Dtype(dtype), sizes[:rank:rank]
+	known, err := a.typed()
+	if err != nil {
+		return 0, nil, err
 	}
-	return a.dtype, a.shape, nil
+	return known.dtype, slices.Clone(known.shape), nil
+}
+
+func (a *Array) typed() (*arrayType, error) {
+	if known := a.known.Load(); known != nil {
+		return known, nil
+	}
+	var dtype int32
+	sizes, rank := make([]int64, MaxRank), uintptr(0)
+	err := try(func() int32 {
+		return api.arrayType(a.number.Load(), &dtype, pointer(sizes), MaxRank, &rank)
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := &arrayType{Dtype(dtype), sizes[:rank]}
+	a.known.Store(known)
+	return known, nil
 }
 
 // Len is the number of an array's elements.
 func (a *Array) Len() (int, error) {
-	_, shape, err := a.Type()
+	known, err := a.typed()
+	if err != nil {
+		return 0, err
+	}
+	return known.size(), nil
+}
+
+func (t *arrayType) size() int {
 	size := 1
-	for _, each := range shape {
+	for _, each := range t.shape {
 		size *= int(each)
 	}
-	return size, err
+	return size
 }
 
 // Values copies the elements, once they are computed, to a slice of the array's dtype.
 func Values[T Element](a *Array) ([]T, error) {
-	size, err := a.Len()
+	known, err := a.typed()
 	if err != nil {
 		return nil, err
 	}
-	data := make([]T, size)
+	data := make([]T, known.size())
 	tensor := TensorOf(data)
-	tensor.shape = a.shape
-	if a.dtype == Float16 || a.dtype == Bfloat16 {
+	tensor.shape = known.shape
+	if known.dtype == Float16 || known.dtype == Bfloat16 {
 		if DtypeOf[T]() == Uint16 {
-			tensor.dtype = a.dtype // their bits
+			tensor.dtype = known.dtype // their bits
 		}
 	}
 	return data, a.Read(tensor)
@@ -107,7 +130,7 @@ func (a *Array) Read(to Tensor) error {
 
 // View lets look at the elements where they are, as bytes that must not be kept or changed.
 func (a *Array) View(look func(elements []byte)) error {
-	size, err := a.Len()
+	known, err := a.typed()
 	if err != nil {
 		return err
 	}
@@ -115,7 +138,7 @@ func (a *Array) View(look func(elements []byte)) error {
 	if err := try(func() int32 { return api.arrayView(a.number.Load(), unsafe.Pointer(data), nil) }); err != nil {
 		return err
 	}
-	look(unsafe.Slice((*byte)(*data), size*int(dtypeBytes[a.dtype])))
+	look(unsafe.Slice((*byte)(*data), known.size()*int(dtypeBytes[known.dtype])))
 	return nil
 }
 

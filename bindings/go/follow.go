@@ -25,7 +25,7 @@ func (f *follower[T]) follow(ctx context.Context, begin func() int32, yield func
 		return
 	}
 	defer f.lowered.close()
-	stop := context.AfterFunc(ctx, func() { f.context.cancel() })
+	stop := whenEnded(ctx, func() { f.context.cancel() })
 	defer stop()
 	defer f.settle()
 	if err := f.watch(); err != nil {

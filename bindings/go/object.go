@@ -53,12 +53,12 @@ func described(guess int, call func(buffer unsafe.Pointer, capacity uintptr, len
 
 // canceling makes a call that ends when ctx does. A cancel that comes before the call has begun does
 // nothing, so it is repeated until the call has ended.
-func canceling(ctx context.Context, cancel func() int32, call func() error) error {
-	if err := ctx.Err(); err != nil {
+func canceling(ctx context.Context, cancel func() int32, call func() error) (err error) {
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	stop := whenEnded(ctx, func() {
 		for {
 			cancel()
 			select {
@@ -68,11 +68,28 @@ func canceling(ctx context.Context, cancel func() int32, call func() error) erro
 			}
 		}
 	})
-	err := call()
-	close(ended)
-	stop()
+	func() {
+		defer stop()
+		defer close(ended) // also if a callback has panicked
+		err = call()
+	}()
 	if errors.Is(err, StatusECanceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// whenEnded calls a function once ctx has ended. Behind what it returns it is not called any more, and
+// does not run: a cancel that came late would end what the object does next.
+func whenEnded(ctx context.Context, call func()) (stop func()) {
+	called := make(chan struct{})
+	unless := context.AfterFunc(ctx, func() {
+		defer close(called)
+		call()
+	})
+	return func() {
+		if !unless() {
+			<-called
+		}
+	}
 }

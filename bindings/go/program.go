@@ -3,13 +3,14 @@ package cowmlx
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 	"unsafe"
 )
 
 // A Program is a computation on arrays, checked once and run many times, by any number of goroutines.
 type Program struct {
 	object
-	results int
+	results atomic.Int64 // and 1; 0: not known yet
 }
 
 // NewProgram makes a program of its JSON, as a text or as what encoding/json makes it of:
@@ -19,7 +20,7 @@ func NewProgram(source any) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, program := &lowering{}, &Program{results: -1}
+	l, program := &lowering{}, &Program{}
 	given := NewProgramParams().lower(l)
 	return program, opened(&program.object, api.programFree, func(out *int32) error {
 		return l.call(func() int32 { return api.programCreate(pointer(text), uintptr(len(text)), given, out) })
@@ -51,7 +52,7 @@ func (p *Program) Derive(spec any) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	derived := &Program{results: -1}
+	derived := &Program{}
 	return derived, opened(&derived.object, api.programFree, func(out *int32) error {
 		return try(func() int32 {
 			return api.programDerive(p.handle(), pointer(text), uintptr(len(text)), out)
@@ -104,14 +105,16 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 }
 
 func (p *Program) outputs() (int, error) {
-	if p.results < 0 {
-		info, err := p.Info(nil)
-		if err != nil {
-			return 0, err
-		}
-		p.results = len(info["outputs"].([]any))
+	if known := p.results.Load(); known > 0 {
+		return int(known - 1), nil
 	}
-	return p.results, nil
+	info, err := p.Info(nil)
+	if err != nil {
+		return 0, err
+	}
+	count := len(info["outputs"].([]any))
+	p.results.Store(int64(count + 1))
+	return count, nil
 }
 
 // Cancel ends the runs that have begun or wait; for any goroutine.

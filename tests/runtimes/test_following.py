@@ -82,6 +82,8 @@ def test_go_follows_without_a_thread_for_each(go_programs, arguments, told):
         "panicked": "mine",
         "canceled": MINE,
         "early": MINE,
+        "behind": "mine",
+        "whole": 1000,
         "progress": "mine",
         "threads": True,
     }

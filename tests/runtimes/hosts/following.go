@@ -134,9 +134,9 @@ func main() {
 	rolling := cowmlx.NewContextParams()
 	rolling.Overflow = cowmlx.OverflowRoll
 	of, other := must(model.NewContext(rolling)), must(model.NewContext(rolling))
-	canceled, cancel := context.WithCancelCause(ctx)
+	canceled, cancelFor := context.WithCancelCause(ctx)
 	for _, err := range of.Generate(canceled, prompt, endless) {
-		cancel(errMine)
+		cancelFor(errMine)
 		said["canceled"] = told(err)
 	}
 	_, err := first(canceled, of, prompt, endless)
@@ -154,6 +154,15 @@ func main() {
 		said["event"] = event.Text
 		break
 	}
+	behind, cancel := context.WithCancel(ctx)
+	said["behind"] = panicking(func() {
+		of.GenerateText(behind, prompt, endless, func(string) bool { panic("mine") })
+	})
+	cancel()
+	long := *endless
+	long.MaxTokens = 1000
+	stats := must(of.GenerateText(ctx, prompt, &long, nil))
+	said["whole"] = stats.GeneratedTokens
 	watched := cowmlx.NewGenerationParams()
 	watched.PromptProgress = func(uint64, uint64) bool { panic("mine") }
 	said["progress"] = panicking(func() { first(ctx, of, prompt, watched) })
