@@ -11,8 +11,8 @@ import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * A context: one sequence of tokens and its cache. One call at a time runs on it. An interruption of
- * the thread cancels what it waits for, which throws {@link CowMlxException.Canceled} and leaves the
- * thread interrupted.
+ * the thread cancels the generation or the chat that it waits for, which throws
+ * {@link CowMlxException.Canceled} and leaves the thread interrupted.
  */
 public final class Context extends Handle {
   private static final GenerationParams WATCHED =

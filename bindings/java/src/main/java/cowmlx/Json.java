@@ -97,7 +97,15 @@ public final class Json {
       case "NaN": return Double.NaN;
       case "Infinity": return Double.POSITIVE_INFINITY;
       case "-Infinity": return Double.NEGATIVE_INFINITY;
-      default: return word.matches("-?\\d+") ? (Object) Long.valueOf(word) : Double.valueOf(word);
+      default: return number(word);
+    }
+  }
+
+  private static Object number(String word) {
+    try {
+      return Long.valueOf(word);
+    } catch (NumberFormatException larger) { // or no whole number
+      return Double.valueOf(word);
     }
   }
 

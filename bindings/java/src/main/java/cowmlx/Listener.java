@@ -98,9 +98,14 @@ public final class Listener implements AutoCloseable {
 
   /** Throws what a callback has thrown, or why the call failed. */
   void check(int status) {
-    if (thrown instanceof Error error) throw error;
-    if (thrown != null) throw (RuntimeException) thrown;
+    if (thrown != null) throw Listener.<RuntimeException>unchanged(thrown);
     CowMlxException.check(status);
+  }
+
+  /** Also what no signature tells, as functions of other languages throw. */
+  @SuppressWarnings("unchecked")
+  private static <T extends Throwable> T unchanged(Throwable problem) throws T {
+    throw (T) problem;
   }
 
   @Override

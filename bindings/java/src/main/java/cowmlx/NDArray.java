@@ -12,8 +12,9 @@ import java.util.function.Function;
 
 /** An array of numbers, which lives in the library: a value, which nothing changes. */
 public final class NDArray extends Handle implements Value {
-  private Dtype dtype;
-  private long[] shape;
+  private record Type(Dtype dtype, long[] shape) {}
+
+  private Type type; // of any number of threads: all find the same
 
   NDArray(long handle) {
     super("array", handle, number -> Api.get().cow_mlx_array_free(number));
@@ -37,13 +38,11 @@ public final class NDArray extends Handle implements Value {
   }
 
   public Dtype dtype() {
-    describe();
-    return dtype;
+    return type().dtype;
   }
 
   public long[] shape() {
-    describe();
-    return shape.clone();
+    return type().shape.clone();
   }
 
   /** The number of its elements. */
@@ -51,16 +50,17 @@ public final class NDArray extends Handle implements Value {
     return (int) Arrays.stream(shape()).reduce(1, (a, b) -> a * b);
   }
 
-  private void describe() {
-    if (shape != null) return;
+  private Type type() {
+    Type known = type;
+    if (known != null) return known;
     try (Arena arena = new Arena()) {
-      Memory type = arena.allocate(4), sizes = arena.allocate(8 * CowMlx.MAX_RANK);
+      Memory dtype = arena.allocate(4), sizes = arena.allocate(8 * CowMlx.MAX_RANK);
       Memory rank = arena.allocate(8);
       CowMlxException.check(
-          Api.get().cow_mlx_array_type(number(), type, sizes, CowMlx.MAX_RANK, rank));
-      dtype = Dtype.of(type.getInt(0));
+          Api.get().cow_mlx_array_type(number(), dtype, sizes, CowMlx.MAX_RANK, rank));
       int count = (int) rank.getLong(0);
-      shape = count == 0 ? new long[0] : sizes.getLongArray(0, count);
+      long[] shape = count == 0 ? new long[0] : sizes.getLongArray(0, count);
+      return type = new Type(Dtype.of(dtype.getInt(0)), shape);
     }
   }
 
