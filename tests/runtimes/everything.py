@@ -31,6 +31,7 @@ def expected(lib: Library, calf: int) -> dict[str, Any]:
         "text": PROMPT,
         "ends": [False, True],
         "embedded": [[len(row), rounded(row[0])] for row in embedded],
+        "none": 0,
         "ranked": [[len(row), rounded(row[0])] for row in ranked],
         "candidates": 2,
         **sampled(lib, context, prompt),
@@ -58,6 +59,7 @@ REFUSED = {
     "thrown": "mine",
     "canceled": "AbortError",
     "shape": "conflict",
+    "strides": "conflict",
 }
 
 # What arrays, programs and trainings give; of the gradient at w = (0.5, 0, -0.5) the errors are

@@ -67,6 +67,7 @@ def test_node_follows_in_its_event_loop(node_folder, arguments, told):
         "finish": "canceled",
         "progress": ["Error", "mine", ""],
         "option": ["EINVAL", "unknown_option", ""],
+        "late": ABORTED,
         "descriptors": 0,
         "closed": ["EHANDLE", "unknown_handle", ""],
     }

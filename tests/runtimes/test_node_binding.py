@@ -15,12 +15,15 @@ from cowmlx.programs.operations.row import Operation
 pytestmark = pytest.mark.xdist_group("runtimes")
 
 
-@pytest.mark.parametrize(("where", "status"), [("callback", 3), ("loop", 3), ("exception", 1)])
+@pytest.mark.parametrize(
+    ("where", "status"), [("callback", 3), ("loop", 3), ("exception", 1), ("thread", 3)]
+)
 def test_the_process_ends_while_a_call_runs(node_folder, arguments, where, status):
+    """Or a worker thread alone; those that listen for the end hear of it."""
     host = node_folder / "leaving.mjs"
     host.write_text((ROOT / "tests/runtimes/hosts" / host.name).read_text())
     done = run(["node", host, *arguments[:2], where], cwd=node_folder, timeout=60)
-    assert (done.returncode, done.stdout) == (status, "")
+    assert (done.returncode, done.stdout) == (status, "left\n")
     assert ("Error: thrown" in done.stderr) == (where == "exception")
 
 

@@ -104,9 +104,9 @@ const LOWER = {
 
 function elements(type, buffer, length) {
   if (type === "char") return Buffer.from(buffer, 0, length).toString("utf8");
-  if (type === "float") return new Float32Array(buffer).slice(0, length);
-  if (type === "int32_t") return new Int32Array(buffer).slice(0, length);
-  return Array.from(new BigInt64Array(buffer).subarray(0, length), Number);
+  if (type === "float") return new Float32Array(buffer, 0, length).slice();
+  if (type === "int32_t") return new Int32Array(buffer, 0, length).slice();
+  return Array.from(new BigInt64Array(buffer, 0, length), Number);
 }
 
 /** The number that C knows an object by. */
@@ -171,11 +171,12 @@ export function call(name, given = {}, options = {}) {
 export async function wait(name, given = {}, options = {}) {
   const { signal } = options;
   signal?.throwIfAborted();
-  const stopListening = signal ? cancelOn(signal, name, given) : undefined;
+  const cancel = canceling(name, given);
+  const stopListening = signal && cancel ? cancelOn(signal, cancel) : undefined;
   try {
     for (let { capacity } = options; ;) {
       const made = new Call(name, given, { capacity });
-      const { status, failure: failed } = await onWorker(name, made.args);
+      const { status, failure: failed } = await onWorker(name, made.args, cancel);
       if (status === STATUSES.ECANCELED) signal?.throwIfAborted();
       const result = made.end(status, () => failed, options);
       if (result) return result;
@@ -200,13 +201,18 @@ export function isThere(name, object, listener) {
   return status !== STATUSES.ETIMEDOUT;
 }
 
-// What a signal cancels: the context, program or training. A cancel that comes before the call has
-// begun on its thread does nothing, so it is repeated until the call has ended.
-function cancelOn(signal, name, given) {
+// What cancels a call: that of its context, program or training, which says nothing if it is closed.
+function canceling(name, given) {
   const subject = SUBJECTS.find((each) => name.startsWith(`${each}_`) && each in given);
   if (!subject) return undefined;
+  const handle = handleOf(given[subject]);
+  return () => native()[`${subject}_cancel`](handle);
+}
+
+// A cancel that comes before the call has begun on its thread does nothing, so it is repeated until
+// the call has ended.
+function cancelOn(signal, cancel) {
   let timer;
-  const cancel = () => native()[`${subject}_cancel`](handleOf(given[subject]));
   const begin = () => {
     cancel();
     timer = setInterval(cancel, 10);

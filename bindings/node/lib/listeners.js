@@ -37,6 +37,7 @@ function trampoline(kind) {
 
 function heard(kind, told) {
   const listener = listeners.get(told.at(-1));
+  if (!listener) return false; // who has heard has left
   try {
     const answer = listener.functions[kind](...TOLD[kind](...told));
     if (typeof answer?.then === "function") refuse(kind, "a promise", "a value that is there at once");

@@ -1,6 +1,6 @@
 // Elements in the host's memory: typed arrays, and the strided views that C is given of them.
 import { DTYPES, STRUCTS } from "./declarations.js";
-import { refuse } from "./errors.js";
+import { CowMlxError, refuse } from "./errors.js";
 import { write } from "./memory.js";
 
 // The typed array of each dtype. 16-bit floats are their bits, complex numbers are pairs.
@@ -71,6 +71,10 @@ function ownDtype(data, name) {
 export function writeTensor(arena, value, name) {
   const { data, shape, strides, offset, dtype } = asTensor(value, name);
   const [code, bytes] = DTYPES[dtype];
+  if (strides && strides.length !== shape.length) {
+    throw new CowMlxError("EINVAL",
+      `${name}: strides has ${strides.length} elements, must have ${shape.length}`, "conflict");
+  }
   const { size, members } = STRUCTS.tensor;
   const { view, address } = arena.allocate(size);
   const set = (member, given) => write(view, members[member][0], members[member][2], given);

@@ -1,25 +1,27 @@
 // Threads that wait: a call that takes time is made on one, so that the event loop stays free, and
 // its error message, which belongs to the thread, is read there.
-import { Worker } from "node:worker_threads";
+import { Worker, isMainThread } from "node:worker_threads";
 import koffi from "koffi";
 import { libraryPath } from "./native.js";
 
 const idle = [];
-let busy = 0;
+const running = new Set(); // what cancels each call
 
 /**
  * Make a call on another thread.
  * @param {string} name
  * @param {unknown[]} args  numbers and addresses
+ * @param {() => void} [cancel]
  * @returns {Promise<{status: number, failure: object | null}>}
  */
-export function onWorker(name, args) {
+export function onWorker(name, args, cancel = () => {}) {
   const worker = idle.pop() ?? start();
+  const call = { cancel };
   worker.ref();
-  busy += 1;
+  running.add(call);
   return new Promise((resolve, reject) => {
     const finish = () => {
-      busy -= 1;
+      running.delete(call);
       worker.off("message", answered).off("error", failed).unref();
     };
     const answered = (answer) => {
@@ -40,7 +42,7 @@ function start() {
   if (!registered) {
     registered = true;
     process.on("uncaughtExceptionMonitor", (error) => (uncaught = { error }));
-    process.on("exit", leave);
+    process.on("exit", isMainThread ? leave : leaveThread);
   }
   return new Worker(new URL("./worker.js", import.meta.url), { workerData: libraryPath() });
 }
@@ -49,10 +51,17 @@ let registered = false;
 let uncaught;
 
 // Node would wait for its threads as it ends, and they for callbacks, which run here no more: so
-// while a call runs the process ends at once, with the status that it has. (Node would tell of an
-// exception that nobody caught after this.)
+// while a call runs the process ends at once, behind who else listens, with the status that it has.
+// (Node would tell of an exception that nobody caught after this.)
 function leave(code) {
-  if (busy === 0) return;
+  if (running.size === 0) return;
+  const listeners = process.rawListeners("exit");
+  for (const listener of listeners.slice(listeners.indexOf(leave) + 1)) listener.call(process, code);
   if (uncaught) console.error("Uncaught", uncaught.error);
-  koffi.load(null).func("void _exit(int code)")(code);
+  koffi.load(null).func("void _exit(int code)")(process.exitCode ?? code);
+}
+
+// A worker of the host's ends when its calls have ended.
+function leaveThread() {
+  for (const { cancel } of running) cancel();
 }

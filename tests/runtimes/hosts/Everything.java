@@ -57,6 +57,7 @@ public final class Everything {
     EmbedParams params = new EmbedParams().normalize(false).pooling(Pooling.LAST);
     said.put("embedded", Arrays.stream(model.embed(List.of("fox", "frog"), params))
         .map(each -> List.of(each.length, close(each[0]))).toList());
+    said.put("none", model.embed(List.of(), null).length);
     RankParams asked = new RankParams().prompt("{query} {document}").yes("a").no("b")
         .normalize(false);
     said.put("ranked", Arrays.stream(model.rank("a fox", List.of("fox", "frog"), asked))
@@ -147,6 +148,8 @@ public final class Everything {
       bytes.asFloatBuffer().get(seen);
       return list(seen);
     }));
+    said.put("strides", failed(() ->
+        NDArray.of(Tensor.of(new int[] {1}, 1, 1).strided(0, 1))).reason());
     said.put("operations", cowmlx.Runtime.operations().size());
   }
 

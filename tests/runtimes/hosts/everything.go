@@ -54,6 +54,7 @@ func models(model *cowmlx.Model, prompt []int32) {
 		embedded = append(embedded, []any{len(row), close(float64(row[0]))})
 	}
 	said["embedded"] = embedded
+	said["none"] = len(must(model.Embed(nil, nil)))
 	asked := cowmlx.NewRankParams()
 	asked.Prompt, asked.Yes, asked.No, asked.Normalize = "{query} {document}", "a", "b", false
 	var ranked []any
@@ -172,6 +173,8 @@ func arrays(array *cowmlx.Array, scratch string) {
 		said["viewed"] = must(cowmlx.Values[float32](must(cowmlx.FromTensor(
 			cowmlx.TensorOf(elements, 6).As(cowmlx.Float32)))))
 	}))
+	_, err = cowmlx.FromTensor(cowmlx.TensorOf([]int32{1}, 1, 1).Strided(0, 1))
+	said["strides"] = reason(err)
 	said["operations"] = len(must(cowmlx.Operations()))
 }
 

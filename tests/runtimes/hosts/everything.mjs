@@ -29,6 +29,7 @@ said.text = model.detokenize(prompt, { skipSpecial: true });
 said.ends = [model.isEnd(prompt[0]), model.isEnd(model.info().end_tokens[0].id)];
 const vectors = await model.embed(["fox", "frog"], { normalize: false, pooling: "last" });
 said.embedded = vectors.map((vector) => [vector.length, close(vector[0])]);
+said.none = (await model.embed([])).length;
 const asked = { prompt: "{query} {document}", yes: "a", no: "b", normalize: false };
 const scores = await model.rank("a fox", ["fox", "frog"], asked);
 said.ranked = scores.map((row) => [row.length, close(row[0])]);
@@ -86,6 +87,7 @@ const loaded = await cow.loadArrays(`${scratch}/arrays.safetensors`);
 said.arrays = [sum.dtype, sum.shape, [...(await sum.values())], [...loaded.turned.read()], loaded.turned.dtype];
 said.file = Object.keys((await cow.arraysInfo(`${scratch}/arrays.safetensors`)).tensors).sort();
 said.viewed = sum.view((elements) => [...elements]);
+said.strides = (await caught(() => NDArray.from({ data: Int32Array.of(1), shape: [1, 1], strides: [1] }))).reason;
 said.operations = cow.operationsInfo().length;
 
 const builder = new ProgramBuilder();

@@ -91,6 +91,15 @@ other.close();
 said.freed = await pending;
 said.closed = await caught(() => first(other, prompt));
 
+// A signal that comes when its context is closed.
+const late = new AbortController();
+let hear;
+const heard = new Promise((resolve) => (hear = resolve));
+const texts = caught(() => contexts[2].generateText(prompt, () => hear(), { ...endless, signal: late.signal }));
+await heard;
+contexts[2].close();
+late.abort();
+said.late = await texts;
 said.stopped = await caught(async () => {
   for await (const _ of context.generate(prompt, endless)) runtime.close();
 });

@@ -75,6 +75,10 @@ public final class Tensor implements Value {
 
   /** The struct. What C writes into copies, {@link #copyBack} brings to Java's arrays. */
   Memory lower(Arena arena, Pointer elements, long bytes) {
+    if (strides != null && strides.length != shape.length) {
+      throw new CowMlxException(Status.EINVAL,
+          "strides has " + strides.length + " elements, must have " + shape.length, "conflict");
+    }
     Memory memory = arena.allocate(CowMlx.At.TENSOR);
     memory.setLong(CowMlx.At.TENSOR_STRUCT_SIZE, CowMlx.At.TENSOR);
     memory.setPointer(CowMlx.At.TENSOR_DATA, elements);
