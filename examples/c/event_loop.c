@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   check(cow_mlx_runtime_start(NULL));
   check(cow_mlx_model_load_async(argv[1], NULL, &model));
   check(cow_mlx_model_wake_fd(model, &fd));
-  watch(&watched[0], STDIN_FILENO);
+  watch(&watched[0], -1); /* there is nothing to end yet */
   watch(&watched[1], fd);
   for (int i = 0; i < count; i++) watch(&watched[2 + i], -1);
 
@@ -86,9 +86,10 @@ int main(int argc, char** argv) {
     if (watched[1].revents) {
       check(cow_mlx_model_poll(model, 0)); /* without progress to tell, it is there, or never */
       watched[1].fd = -1;
+      watch(&watched[0], STDIN_FILENO);
       for (int i = 0; i < count; i++) begin(&stories[i], &watched[2 + i], model, argv[2 + i]);
     }
-    if (watched[0].revents && watched[1].fd < 0) end_all(count);
+    if (watched[0].revents) end_all(count);
     for (int i = 0; i < count; i++) {
       if (!watched[2 + i].revents || take(&stories[i])) continue;
       watched[2 + i].fd = -1;

@@ -32,11 +32,16 @@ async function answer(question, signal) {
   for (;;) {
     let content = "";
     const calls = [];
-    for await (const event of context.chat(messages, { chat: { tools }, signal })) {
-      if (event.kind === "tool_call") calls.push(event);
-      if (event.kind !== "text") continue;
-      process.stdout.write(event.text);
-      content += event.text;
+    try {
+      for await (const event of context.chat(messages, { chat: { tools }, signal })) {
+        if (event.kind === "tool_call") calls.push(event);
+        if (event.kind !== "text") continue;
+        process.stdout.write(event.text);
+        content += event.text;
+      }
+    } catch (error) {
+      messages.push({ role: "assistant", content }); // templates want that roles take turns
+      throw error;
     }
     const tool_calls = calls.map(({ name, text }) => (
       { type: "function", function: { name, arguments: JSON.parse(text) } }));

@@ -138,9 +138,11 @@ impl Context<'_> {
     ) -> Result<()> {
         let later = params.progress().map(Later::new);
         let progress = later.as_ref().map(Later::as_ptr);
-        check(params.with_progress(operation, progress, call)?)?;
-        self.later = later; // nobody calls the one before any more
-        Ok(())
+        let status = params.with_progress(operation, progress, call)?;
+        if status == sys::COW_MLX_OK {
+            self.later = later; // nobody calls the one before any more
+        }
+        check(status) // which goes on with the panic of a log, if there was one
     }
 }
 
