@@ -98,6 +98,8 @@ def test_java_follows_with_one_thread_for_all(java_said, told):
         "length": "[LENGTH]",
         "threads": True,
         "stop": "[STOP]",
+        "pool": True,
+        "large": ["EINVAL", "out_of_range", "context_create"],
         "canceled": ["canceled"],
         "after": "STOP",
         "itself": "CANCELED",

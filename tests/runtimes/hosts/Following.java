@@ -3,16 +3,20 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ForkJoinWorkerThread;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
 /** Says as JSON what comes of calls that return at once, and how it ends: Following LIBRARY MODEL. */
 public final class Following {
   private static final Map<String, Object> said = new LinkedHashMap<>();
+  private static final Set<Thread> HEARD = ConcurrentHashMap.newKeySet();
   private static final List<Message> MESSAGES = List.of(Message.user("What is 3 + 4?"));
 
   /** What a future has failed with. */
@@ -29,12 +33,19 @@ public final class Following {
     }
   }
 
+  /** Remembers who has called back. */
+  private static boolean heard() {
+    HEARD.add(Thread.currentThread());
+    return true;
+  }
+
   private static RuntimeException mine() {
     return new IllegalStateException("mine");
   }
 
   private static Model models(String folder) {
-    var loadings = List.of(Model.loadAsync(folder, null), Model.loadAsync(folder, null));
+    ModelParams watched = new ModelParams().progress((part, stage) -> heard());
+    var loadings = List.of(Model.loadAsync(folder, watched), Model.loadAsync(folder, watched));
     loadings.get(1).join().close();
     said.put("missing", failed(Model.loadAsync(folder + "/none", null)));
     CompletableFuture<Model> left = Model.loadAsync(folder, null);
@@ -57,8 +68,9 @@ public final class Following {
       List<Integer> own = new ArrayList<>();
       tokens.add(own);
       ends.add(contexts.get(seed).generateAsync(prompt,
-          new GenerationParams().maxTokens(16).temperature(0.9f).seed(seed),
-          piece -> own.add(piece.token())));
+          new GenerationParams().maxTokens(16).temperature(0.9f).seed(seed)
+              .promptProgress((processed, total) -> heard()),
+          piece -> heard() && own.add(piece.token())));
     }
     said.put("length", ends.stream().map(CompletableFuture::join).distinct().toList().toString());
     said.put("tokens", tokens);
@@ -66,11 +78,14 @@ public final class Following {
     var chats = contexts.stream().map(context -> {
       var parts = new ConcurrentLinkedQueue<String>();
       answers.add(parts);
-      return context.chatAsync(MESSAGES, null, event -> parts.add(event.text()));
+      return context.chatAsync(MESSAGES, null, event -> heard() && parts.add(event.text()));
     }).toList();
     said.put("threads", Thread.activeCount() < contexts.size());
     said.put("stop", chats.stream().map(CompletableFuture::join).distinct().toList().toString());
     said.put("answers", answers.stream().limit(8).map(parts -> String.join("", parts)).toList());
+    said.put("pool", HEARD.stream().allMatch(each -> each instanceof ForkJoinWorkerThread));
+    said.put("large", failed(CompletableFuture.supplyAsync(
+        () -> model.context(new ContextParams().maxTokens(-1)))));
     contexts.forEach(Context::close);
   }
 

@@ -2,6 +2,7 @@ package cowmlx;
 
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ForkJoinPool;
 
 /**
  * Takes what a call brings about on a context that has returned at once. It looks on one thread at a
@@ -66,7 +67,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
       settle(failure);
       return;
     }
-    run();
+    ForkJoinPool.commonPool().execute(this); // whose threads hear of all, the first included
   }
 
   /** Ends the call; what comes until then is heard by nobody. */

@@ -24,7 +24,7 @@ final class Loading extends CompletableFuture<Model> implements Runnable {
   }
 
   Loading begin() {
-    if (!isDone()) run();
+    if (!isDone()) ForkJoinPool.commonPool().execute(this);
     return this;
   }
 
