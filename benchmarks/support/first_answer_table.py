@@ -12,9 +12,9 @@ def first_answer_table(report: dict[str, Any]) -> str:
     lines = [HEAD]
     for row in report.get("rows", ()):
         commands = "<br>".join(f"`{command}`".replace("|", "\\|") for command in row["commands"])
-        seconds = "<br>".join(f"{value:.0f}" for value in row["seconds"])
+        seconds = "<br>".join(f"{value:.1f}" for value in row["seconds"])
         minutes = sum(row["seconds"]) / 60
-        lines.append(f"| {row['language']} | {commands} | {seconds} | {minutes:.1f} |")
+        lines.append(f"| {row['language']} | {commands} | {seconds} | {minutes:.2f} |")
     machine = f"{report.get('cpu', '')}, {report.get('cores', '')} shared cores"
     lines += ["", f"Measured on {machine}, with a load of {report.get('load', '')} by others."]
     return "\n".join([*lines, "", ""])
