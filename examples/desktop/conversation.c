@@ -279,6 +279,7 @@ static gpointer run(gpointer data) {
     g_free(job);
   }
   save_context(self);
+  store_release(self->record);
   if (self->context) cow_mlx_context_free(self->context);
   g_idle_add(on_thread_end, self);
   return NULL;

@@ -23,6 +23,7 @@ static void free_turn(gpointer data) {
 Record* record_new(void) {
   Record* self = g_new0(Record, 1);
   self->id = g_uuid_string_random();
+  self->lock = -1;
   self->turns = g_ptr_array_new_with_free_func(free_turn);
   return self;
 }
@@ -195,9 +196,12 @@ static JsonNode* member(JsonNode* object, const char* name, GType type) {
   return node && json_node_get_value_type(node) == type ? node : NULL;
 }
 
+/* The parser lets half of a surrogate pair through, which no widget can show, here and in what it
+ * says of an error. */
 static const char* string(JsonNode* object, const char* name) {
   JsonNode* node = member(object, name, G_TYPE_STRING);
-  return node ? json_node_get_string(node) : NULL;
+  const char* text = node ? json_node_get_string(node) : NULL;
+  return text && g_utf8_validate(text, -1, NULL) ? text : NULL;
 }
 
 static JsonArray* array(JsonNode* object, const char* name) {
@@ -268,6 +272,11 @@ Record* record_read(const char* id, const char* json, gsize length, GError** err
     }
   }
   g_object_unref(parser);
+  if (error && *error) {
+    char* told = (*error)->message;
+    (*error)->message = g_utf8_make_valid(told, -1);
+    g_free(told);
+  }
   if (read) return self;
   record_free(self);
   return NULL;

@@ -22,6 +22,7 @@ typedef struct Record {
   char* id;    /* of its files */
   char* title; /* or NULL, as long as nothing was said */
   GPtrArray* turns;
+  int lock; /* the store's: a descriptor, or -1 */
 } Record;
 
 Record* record_new(void);

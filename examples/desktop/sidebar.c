@@ -33,6 +33,20 @@ static View* view_of(GtkWidget* row) { return g_object_get_data(G_OBJECT(row), "
 
 View* sidebar_view(Sidebar* self) { return view_of(current_row(self)); }
 
+/* Back to the one whose page is shown. */
+static void stay(Sidebar* self) {
+  GtkWidget* page = gtk_stack_get_visible_child(self->pages);
+  GtkWidget* row = gtk_widget_get_first_child(GTK_WIDGET(self->list));
+  while (row && !(view_of(row) && view_of(row)->page == page && gtk_widget_get_sensitive(row))) {
+    row = gtk_widget_get_next_sibling(row);
+  }
+  if (row) {
+    gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(row));
+  } else {
+    add_new(self);
+  }
+}
+
 /* The record is the view's. */
 static void open_page(Sidebar* self, GtkWidget* row, Record* record) {
   View* view = view_new(self->model, self->settings, self->learning, record, row);
@@ -49,9 +63,11 @@ static void on_row_selected(GtkListBox* list, GtkListBoxRow* selected, Sidebar* 
     Record* record = store_read(row_id(row), &error);
     if (!record) {
       tell(self, error->message);
+      if (!g_error_matches(error, G_IO_ERROR, G_IO_ERROR_BUSY)) {
+        gtk_list_box_remove(self->list, row);
+      }
       g_error_free(error);
-      gtk_list_box_remove(self->list, row);
-      add_new(self);
+      stay(self);
       return;
     }
     open_page(self, row, record);
@@ -61,10 +77,11 @@ static void on_row_selected(GtkListBox* list, GtkListBoxRow* selected, Sidebar* 
   view_focus(view_of(row));
 }
 
-/* A click on a row gives the row the keys. */
+/* A click on a row gives the row the keys; it may have been one that cannot be opened. */
 static void on_row_activated(GtkListBox* list, GtkListBoxRow* row) {
   (void)list;
-  view_focus(view_of(GTK_WIDGET(row)));
+  View* view = view_of(GTK_WIDGET(row));
+  if (view) view_focus(view);
 }
 
 static void add_new(Sidebar* self) {

@@ -1,10 +1,13 @@
 #include "store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <gio/gio.h>
 #include <glib/gstdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LARGEST (64 << 20) /* bytes of a file that is read */
 
@@ -36,12 +39,32 @@ static bool make_folder(GError** error) {
   return made;
 }
 
-bool store_write(const Record* record, GError** error) {
+void store_release(Record* record) {
+  if (record->lock >= 0) close(record->lock);
+  record->lock = -1;
+}
+
+/* Two that write one conversation would each take away what the other has added. A file system that
+ * has no locks takes everyone. */
+static bool is_free(Record* record, const char* path) {
+  int lock = open(path, O_RDONLY);
+  if (lock >= 0) fcntl(lock, F_SETFD, FD_CLOEXEC);
+  if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(lock);
+    return false;
+  }
+  store_release(record); /* of the file that was there before */
+  record->lock = lock;
+  return true;
+}
+
+bool store_write(Record* record, GError** error) {
   if (!make_folder(error)) return false;
   char* path = path_of(record->id, ".json");
   char* json = record_json(record);
   bool written = g_file_set_contents_full(
       path, json, -1, G_FILE_SET_CONTENTS_CONSISTENT | G_FILE_SET_CONTENTS_DURABLE, 0600, error);
+  if (written) is_free(record, path);
   g_free(json);
   g_free(path);
   return written;
@@ -77,6 +100,11 @@ static Record* read_file(const char* path, const char* id, GError** error) {
 Record* store_read(const char* id, GError** error) {
   char* path = path_of(id, ".json");
   Record* record = read_file(path, id, error);
+  if (record && !is_free(record, path)) {
+    g_set_error(error, G_IO_ERROR, G_IO_ERROR_BUSY, "“%s” is open in another window",
+                record->title);
+    g_clear_pointer(&record, record_free);
+  }
   g_free(path);
   return record;
 }

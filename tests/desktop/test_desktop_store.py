@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -45,10 +46,18 @@ def test_a_conversation_is_kept_opened_renamed_and_deleted(start, model, tmp_pat
     damaged = data / KEPT / "damaged.json"
     cut = record.read_bytes()[:-40]
     damaged.write_bytes(cut)
+    gone = data / KEPT / "gone.json"
+    gone.write_bytes(record.read_bytes())
+    os.utime(gone, (0, 0))  # the last of the list
     app = start(model)
     assert str(damaged) in app.label("damaged")
     app.conversation()
-    app.click(app.see(lambda: app.find("list item")[1:], "the row of what was kept")[0])
+    rows = app.see(lambda: app.find("list item")[1:], "the rows of what was kept")
+    gone.unlink()
+    app.click(rows[1])
+    assert str(gone) in app.label("gone.json")
+    app.see(lambda: len(app.find("list item")) == 2, "the row of what is there")
+    app.click(rows[0])
     conversation = app.conversation(1)
     app.see(lambda: conversation.entry.focused, "what was kept, in front")
     assert conversation.transcript.text == said
@@ -105,6 +114,12 @@ def test_a_full_disk_leaves_what_was_kept(store, tmp_path):
     assert len(files(tmp_path)) == 1
 
 
+def test_a_conversation_is_open_in_one_window(store, tmp_path):
+    """Also behind a write, which makes a new file."""
+    busy = "“{}” is open in another window"
+    assert store(tmp_path, "twice") == [busy.format("first"), busy.format("First"), "First"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -116,6 +131,8 @@ def test_a_full_disk_leaves_what_was_kept(store, tmp_path):
         b"[" * 100_000,
         b'{"version": 2, "title": "a", "messages": []}',
         b'{"version": 1, "title": 3, "messages": []}',
+        b'{"version": 1, "title": "\\ud800", "messages": []}',
+        b'{"version": 1, "title": "\\ud800 a", "messages": []}',
         b'{"version": 1, "title": "a", "messages": {}}',
         b'{"version": 1, "title": "a", "messages": [3, 4]}',
         b'{"version": 1, "title": "a", "messages": [{"role": "user", "content": "a"}]}',

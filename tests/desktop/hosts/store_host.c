@@ -1,6 +1,7 @@
 /*
  * Conversations on disk, below XDG_DATA_HOME: store_host, prints which there are and what is wrong
- * with others; store_host full, keeps one, and keeps it again where no file can grow that far.
+ * with others; store_host full, keeps one, and keeps it again where no file can grow that far;
+ * store_host twice, opens one that is open.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -29,7 +30,33 @@ static int keep(Record* record) {
   return 1;
 }
 
+/* Tell whether it can be opened, and leave it closed. */
+static void try(const char* id) {
+  GError* error = NULL;
+  Record* record = store_read(id, &error);
+  printf("%s\n", record ? record->title : error->message);
+  g_clear_error(&error);
+  if (!record) return;
+  store_release(record);
+  record_free(record);
+}
+
+static int twice(void) {
+  Record* record = record_new();
+  record->title = g_strdup("first");
+  int failures = keep(record);
+  try(record->id);
+  record->title[0] = 'F';
+  failures += keep(record);
+  try(record->id);
+  store_release(record);
+  try(record->id);
+  record_free(record);
+  return failures;
+}
+
 int main(int argc, char** argv) {
+  if (argc > 1 && strcmp(argv[1], "twice") == 0) return twice();
   if (argc < 2 || strcmp(argv[1], "full") != 0) {
     list();
     return 0;
