@@ -27,6 +27,14 @@ def test_the_process_ends_while_a_call_runs(node_folder, arguments, where, statu
     assert ("Error: thrown" in done.stderr) == (where == "exception")
 
 
+@pytest.mark.long
+def test_more_callbacks_wait_than_koffi_has_room_for(node_folder, arguments):
+    host = node_folder / "crowd.mjs"
+    host.write_text((ROOT / "tests/runtimes/hosts" / host.name).read_text())
+    done = run(["node", host, *arguments[:2], "300"], cwd=node_folder, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1500\n", "")
+
+
 def test_every_operation_has_its_function(node_folder):
     """What it adds to a program is what the table's example says."""
     host = node_folder / "operations.mjs"

@@ -176,7 +176,8 @@ export async function wait(name, given = {}, options = {}) {
   try {
     for (let { capacity } = options; ;) {
       const made = new Call(name, given, { capacity });
-      const { status, failure: failed } = await onWorker(name, made.args, cancel);
+      const { status, failure: failed } = await onWorker(
+        name, made.args, { cancel, isHeard: made.listener.isHeard });
       if (status === STATUSES.ECANCELED) signal?.throwIfAborted();
       const result = made.end(status, () => failed, options);
       if (result) return result;

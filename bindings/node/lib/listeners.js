@@ -71,6 +71,11 @@ export class Listener {
     return trampoline(kind);
   }
 
+  /** Whether there are callbacks to hear. */
+  get isHeard() {
+    return listeners.has(this.id);
+  }
+
   /** The call has ended. */
   close() {
     listeners.delete(this.id);

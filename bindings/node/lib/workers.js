@@ -4,17 +4,35 @@ import { Worker, isMainThread } from "node:worker_threads";
 import koffi from "koffi";
 import { libraryPath } from "./native.js";
 
+// Calls with callbacks at a time: koffi has room for 256 callbacks that wait for the event loop, of all
+// who use it, and ends the process beyond that. Others wait for their turn.
+const MOST_HEARD = 128;
+
 const idle = [];
 const running = new Set(); // what cancels each call
+const waiting = [];
+let heard = 0;
 
 /**
  * Make a call on another thread.
  * @param {string} name
  * @param {unknown[]} args  numbers and addresses
- * @param {() => void} [cancel]
+ * @param {{cancel?: () => void, isHeard?: boolean}} [options]  what cancels it; whether it has callbacks
  * @returns {Promise<{status: number, failure: object | null}>}
  */
-export function onWorker(name, args, cancel = () => {}) {
+export async function onWorker(name, args, { cancel = () => {}, isHeard = false } = {}) {
+  if (!isHeard) return send(name, args, cancel);
+  if (heard === MOST_HEARD) await new Promise((resolve) => waiting.push(resolve));
+  else heard += 1;
+  try {
+    return await send(name, args, cancel);
+  } finally {
+    if (waiting.length) waiting.shift()();
+    else heard -= 1;
+  }
+}
+
+function send(name, args, cancel) {
   const worker = idle.pop() ?? start();
   const call = { cancel };
   worker.ref();
