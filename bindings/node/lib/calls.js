@@ -177,7 +177,7 @@ export async function wait(name, given = {}, options = {}) {
     for (let { capacity } = options; ;) {
       const made = new Call(name, given, { capacity });
       const { status, failure: failed } = await onWorker(
-        name, made.args, { cancel, isHeard: made.listener.isHeard });
+        name, made.args, { cancel, isHeard: made.listener.isHeard, signal });
       if (status === STATUSES.ECANCELED) signal?.throwIfAborted();
       const result = made.end(status, () => failed, options);
       if (result) return result;

@@ -17,12 +17,13 @@ let heard = 0;
  * Make a call on another thread.
  * @param {string} name
  * @param {unknown[]} args  numbers and addresses
- * @param {{cancel?: () => void, isHeard?: boolean}} [options]  what cancels it; whether it has callbacks
+ * @param {{cancel?: () => void, isHeard?: boolean, signal?: AbortSignal}} [options]  what cancels it,
+ *     and before its turn the signal; whether it has callbacks
  * @returns {Promise<{status: number, failure: object | null}>}
  */
-export async function onWorker(name, args, { cancel = () => {}, isHeard = false } = {}) {
+export async function onWorker(name, args, { cancel = () => {}, isHeard = false, signal } = {}) {
   if (!isHeard) return send(name, args, cancel);
-  if (heard === MOST_HEARD) await new Promise((resolve) => waiting.push(resolve));
+  if (heard === MOST_HEARD) await turn(signal);
   else heard += 1;
   try {
     return await send(name, args, cancel);
@@ -30,6 +31,17 @@ export async function onWorker(name, args, { cancel = () => {}, isHeard = false 
     if (waiting.length) waiting.shift()();
     else heard -= 1;
   }
+}
+
+function turn(signal) {
+  return new Promise((resolve, reject) => {
+    waiting.push(resolve);
+    signal?.addEventListener("abort", () => {
+      const at = waiting.indexOf(resolve);
+      if (at >= 0) waiting.splice(at, 1);
+      reject(signal.reason); // which says nothing any more if its turn has come
+    }, { once: true });
+  });
 }
 
 function send(name, args, cancel) {

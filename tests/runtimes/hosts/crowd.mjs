@@ -9,6 +9,11 @@ const prompt = model.tokenize("Once upon a time", { addSpecial: true });
 const contexts = Array.from({ length: Number(count) }, () => model.context());
 let texts = 0;
 const all = contexts.map((context) => context.generateText(prompt, () => { texts += 1; }, { maxTokens: 5 }));
+const canceler = new AbortController(); // of one that waits for its turn
+const given = { maxTokens: 5, signal: canceler.signal };
+const last = model.context().generateText(prompt, () => { texts += 1000; }, given).catch((error) => error.name);
+canceler.abort();
+console.log(await last);
 for (let ended = false; !ended;) {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1500); // the loop does something else
   ended = await Promise.race([Promise.all(all).then(() => true), new Promise((resolve) => setTimeout(resolve, 300))]);
