@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.generation.context_params import ContextParams
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.generation import Constrains
+    from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.outlet import Outlet
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
@@ -561,7 +561,7 @@ class Context:
             "reused": generation.stats.reused_tokens if generation else 0,
             "shared": self._reuse.shared if generation else 0,
             "recomputed": generation.recomputed if generation else 0,
-            "dropped": self._dropped + generation.rolled if generation else 0,
+            "dropped": self._dropped + generation.prompt.rolled if generation else 0,
             "first_difference": self._reuse.first_difference if generation else None,
             "rebuilt": self._reuse.rebuilt if generation else None,
             "batched": generation.batched if generation else 0,

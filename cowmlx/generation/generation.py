@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from contextlib import suppress
 from math import inf
@@ -12,11 +11,12 @@ import mlx.core as mx
 
 from cowmlx import _constants as constants
 from cowmlx.errors import Lost
+from cowmlx.generation.draw_inputs import DrawInputs
 from cowmlx.generation.drawer import Drawer
-from cowmlx.generation.drawn import Draw, DrawInput, RowLogits, Step
+from cowmlx.generation.drawn import RowLogits, Step, settled
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.piece import Piece, Stats
-from cowmlx.generation.sampling import Sampler
+from cowmlx.generation.prompt import Prompt
 from cowmlx.generation.text import TextOutput
 
 TYPE_CHECKING = False
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from cowmlx.cache.sequence import Sequence
     from cowmlx.cache.window import RollingWindow
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.grammar import Constraint
+    from cowmlx.generation.draw_inputs import Constrains
+    from cowmlx.generation.drawn import Draw, DrawInput
+    from cowmlx.generation.guesses import Guesses
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.thinking import ThinkingFirst
     from cowmlx.models.model import Model
 
-    Constrains = Constraint | ThinkingFirst
-
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
-SHORT_PROMPT = 64  # tokens up to which a prompt is quicker together with others
 CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
 
 
@@ -81,32 +79,24 @@ class Generation:
         self.finish = constants.FINISH_NONE
         self.ended = False  # no more tokens come, but for those in the outbox
         self.error: BaseException | None = None
-        self.processed = len(sequence.tokens)  # of the prompt, reused ones included
         self.logits: RowLogits | None = None  # behind the tokens that the host knows
         self.last: Piece | None = None  # that the host was given
-        self.rolled = 0  # tokens that left the window since begin
         self.batched = 0  # tokens whose step was taken together with other contexts
-        self._rolling = False
-        self._unplaced: int | None = None  # a token for which the window has no place
+        self.prompt = Prompt(
+            prompt, sequence, rolling=rolling, drafter=drafter, on_prompt=on_prompt
+        )
         self._count = 0  # tokens generated, given to the host or not
-        self._draws = 0
         self._sequence = sequence
         self._window = window
-        self._roller = rolling
-        self._constraint = constraint
-        self._drafter = drafter
-        self._on_prompt = on_prompt
-        self._ends = model.end_tokens
-        self._prompt = prompt
-        self._rest = prompt[len(sequence.tokens) :]
-        self._sampler = Sampler(params, model)
-        self._waits = constraint is not None or self._sampler.waits
-        self._surprise = 2 * params.mirostat_tau  # mirostat's bound
+        self._can_roll = rolling is not None
+        self._inputs = DrawInputs(params, model, constraint)
+        self._guesses: Guesses | None = None
+        if drafter is not None:
+            from cowmlx.generation.guesses import Guesses  # late: few hosts draft
+
+            self._guesses = Guesses(drafter, sequence, self._inputs, model.end_tokens)
         self._drawer = Drawer()
         self._text = TextOutput(model, params.stop, exact=constraint is not None)
-        self._chunk = 0  # tokens of the prompt that are computing
-        self._chunk_began = 0.0
-        self._chunk_starting = 0.0  # seconds: mlx lets a few operations wait, and waits for others
         self._pending: Draw | None = None  # the next token
         self._held: Step | None = None  # under way, its token in the sequence
 
@@ -115,9 +105,7 @@ class Generation:
     @property
     def prefilling(self) -> bool:
         """Whether the prompt, or what rolls, is still to be processed."""
-        return not self.ended and (
-            bool(self._rest) or self._chunk > 0 or self._unplaced is not None
-        )
+        return not self.ended and self.prompt.unfinished
 
     def finish_chunk(self) -> tuple[int, int, float | None]:
         """Wait for the chunk that is computing, if one is.
@@ -125,24 +113,10 @@ class Generation:
         Returns:
             its tokens, those before it, and the seconds that it took, or None if that is not known.
         """
-        size = self._chunk
-        if not size:
-            return 0, len(self._sequence.tokens), None
-        waits = perf_counter()
-        if self._pending is None:
-            mx.eval(self._sequence.state)
-        else:  # the layers may be in a batch, where they stay
-            mx.eval(self._pending.token)
-        ends = perf_counter()
-        if not self._rolling:
-            self.processed += size
-        self._chunk = 0
-        if not self._rest:
+        chunk = self.prompt.finish_chunk(self._pending)
+        if chunk[0] and not self.prompt.left:
             self._end_prompt()
-        # It may have been ready long before anybody looked.
-        seconds = ends - self._chunk_began
-        known = 2 * (self._chunk_starting + ends - waits) >= seconds
-        return size, len(self._sequence.tokens) - size, seconds if known else None
+        return chunk
 
     @property
     def position(self) -> int:
@@ -159,32 +133,21 @@ class Generation:
         if not chunk:
             return
         logits = self._sequence.forward(mx.array(chunk, mx.int32))[:, -1, :]
-        self.hold_chunk(chunk)
-        wanted = None if self._rest else self.follow_prompt(RowLogits(logits))
+        self.prompt.hold(chunk)
+        wanted = None if self.prompt.left else self.follow_prompt(RowLogits(logits))
         if wanted is None:
             mx.async_eval(self._sequence.state)
         else:
             self._draw(wanted, logits)
-        self._chunk_starting = perf_counter() - self._chunk_began
+        self.prompt.note_started()
 
     # The parts of that, for those who do something in between.
 
     def next_chunk(self, size: int) -> list[int]:
         """Return the tokens to process next, ``size`` at most; none if something else was done."""
-        self._chunk_began = perf_counter()
-        if self._unplaced is not None:
-            self._roll(self._unplaced)
-        if self._drafter is not None and self._drafter.prefill(self._prompt, size):
-            return []
-        if len(self._rest) == 1 and self._on_prompt is not None and not self._rolling:
-            self._on_prompt()
-        return self._rest[: max(1, min(size, len(self._rest) - 1))]
-
-    def hold_chunk(self, chunk: list[int]) -> None:
-        """Note tokens that the layers process, or have processed."""
-        self._sequence.append(chunk)
-        del self._rest[: len(chunk)]
-        self._chunk += len(chunk)
+        if self.prompt.rolls:
+            self.logits = None
+        return self.prompt.next_chunk(size)
 
     def follow_prompt(self, logits: RowLogits) -> DrawInput | None:
         """Say what the first token is drawn from; None if there is to be none.
@@ -196,37 +159,21 @@ class Generation:
         if self.params.max_tokens == 0:
             return None
         *history, last = self._sequence.tokens
-        return self._input(history, last, self._allowed(logits.array()))
-
-    # The same for a short prompt, together with others.
+        return self._inputs.allowed_behind(history, last, logits.array())
 
     @property
     def short_prompt(self) -> int:
         """How many tokens of a prompt are left that can be processed with others; 0: none."""
-        if not self.prefilling or self._chunk or self._rolling or self._unplaced is not None:
+        if not self.prefilling or self.params.max_tokens == 0:
             return 0
-        if self._drafter is not None or self.params.max_tokens == 0:
-            return 0
-        return len(self._rest) if len(self._rest) <= SHORT_PROMPT else 0
-
-    def feed_prompt(self) -> list[int]:
-        """Return what is left of the prompt but for its last token."""
-        return self._rest[:-1]
-
-    def feed_last(self) -> int:
-        """Return the last token of the prompt: all before it is fed."""
-        self.hold_chunk(self._rest[:-1])
-        if self._on_prompt is not None:
-            self._on_prompt()
-        return self._rest[0]
+        return self.prompt.short
 
     def _end_prompt(self) -> None:
         if self._pending is None:
             self._end(constants.FINISH_LENGTH)
         else:
             mx.eval(self._pending.token)
-        if self._rolling:
-            self._rolling = False
+        if not self.prompt.finish():
             return
         if self.recomputed > PREFILL_CHUNK:
             mx.clear_cache()
@@ -246,27 +193,21 @@ class Generation:
     @property
     def drafts(self) -> bool:
         """Whether it checks guesses."""
-        return self._drafter is not None
+        return self._guesses is not None
 
     def next_guesses(self) -> list[int]:
         """Return the pending token with guesses, to be held and checked; none: a plain step."""
-        return [] if self._drafter is None else self.guess(self._drafter)
-
-    @property
-    def left(self) -> int:
-        """Tokens of the prompt, or of what rolls, that are still to be processed."""
-        return len(self._rest)
+        if self._guesses is None:
+            return []
+        assert self._pending is not None
+        left = self.params.max_tokens - self._count - 2  # the last token is not processed
+        place = self._window - len(self._sequence.tokens) - 1
+        return self._guesses.behind(self._pending, min(self.params.draft_tokens, left, place))
 
     @property
     def decoding(self) -> bool:
         """Whether it takes decode steps, plain ones."""
-        return not (
-            self.ended
-            or self._rest
-            or self._chunk
-            or self._unplaced is not None
-            or self._drafter is not None
-        )
+        return not (self.ended or self.prompt.unfinished or self._guesses is not None)
 
     @property
     def expired(self) -> bool:
@@ -277,8 +218,12 @@ class Generation:
 
     def decode(self) -> None:
         """Start the step after the pending token, then read that token into the outbox."""
-        if self._drafter is None or not self._decode_drafted(self._drafter):
+        if self._guesses is None or not (ids := self.next_guesses()):
             self._decode_one()
+            return
+        logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
+        self.hold_guesses(ids)
+        self.check_guesses(ids, logits)
 
     def _decode_one(self) -> None:
         step = self.prepare()
@@ -306,7 +251,7 @@ class Generation:
         finish, full = constants.FINISH_NONE, before >= self._window
         if self._count >= self.params.max_tokens:
             finish = constants.FINISH_LENGTH
-        elif full and self._roller is None:
+        elif full and not self._can_roll:
             finish = constants.FINISH_CONTEXT
         return Step(pending, before, finish, full)
 
@@ -330,36 +275,28 @@ class Generation:
             logits: behind its token.
         """
         step.following = logits
-        if self._waits:  # the mask, DRY and mirostat need the token first
+        if self._inputs.waits:
             return None
-        return self._input(self._before(step), step.pending)
+        return self._inputs.behind(self._before(step), step.pending)
 
     def match(self, step: Step) -> DrawInput | None:
         """Take note of the token of a step; returns what its successor is drawn from.
 
         None where that is known without, or it has none.
         """
-        if not self._waits:
+        if not self._inputs.waits:
             return None
         token = step.pending.value()
-        if self.params.mirostat:
-            self._adapt(step.pending.surprise())
-        if self._constraint is not None and self._constraint.accept(token):
+        if self._inputs.note(token, step.pending):
             step.finish = constants.FINISH_STOP
         elif step.feeds:
-            allowed = self._allowed(step.following.array())
-            return self._input(self._before(step), token, allowed)
+            logits = step.following.array()
+            return self._inputs.allowed_behind(self._before(step), token, logits)
         return None
-
-    def _adapt(self, surprise: float) -> None:
-        """Move mirostat's bound by what was drawn (arXiv 2007.14966, algorithm 2)."""
-        off = surprise - self.params.mirostat_tau
-        if math.isfinite(off):  # logits may be no numbers
-            self._surprise -= self.params.mirostat_eta * off
 
     def take_draw(self, draw: Draw) -> None:
         """Take the next token, which is computing."""
-        self._draws += 1
+        self._inputs.drawn += 1
         self._pending = draw
 
     def read(self, step: Step) -> None:
@@ -373,35 +310,8 @@ class Generation:
         if self._count % CLEAR_INTERVAL == 0:
             mx.clear_cache()
         if step.full and not finish:
-            self._unplaced = token  # a window rolls when its host wants more
+            self.prompt.roll_for(token)  # a window rolls when its host wants more
         self._emit(token, finish, step.before, step.pending, step.following)
-
-    def _decode_drafted(self, drafter: Drafter) -> bool:
-        """Check guesses in one step, and read all that are right; false if there are none.
-
-        A guess is right if the sampler draws the same token there, so a draft never changes
-        what is generated (arXiv 2211.17192 without its correction: the draws are coupled by
-        their keys instead).
-        """
-        ids = self.guess(drafter)
-        if not ids:
-            return False
-        logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
-        self.hold_guesses(ids)
-        self.check_guesses(ids, logits)
-        return True
-
-    def guess(self, drafter: Drafter) -> list[int]:
-        """Return the pending token with guesses of what follows; none if there are no guesses."""
-        tokens = self._sequence.tokens
-        left = self.params.max_tokens - self._count - 2  # the last token is not processed
-        room = min(self.params.draft_tokens, left, self._window - len(tokens) - 1)
-        if room < 1 or not self._sequence.can_take_back(room + 1):
-            return []
-        assert self._pending is not None
-        token = self._pending.value()
-        guesses = [] if token in self._ends else drafter.guess([*tokens, token], room, self._draws)
-        return [token, *guesses] if guesses else []
 
     def hold_guesses(self, ids: list[int]) -> None:
         """Note a token and guesses that the layers process, or have processed."""
@@ -417,26 +327,16 @@ class Generation:
             logits: (S, V) behind each of them.
         """
         held, self._held = self._held, None
-        assert held is not None
-        base, pending, guesses = held.before, held.pending, ids[1:]
-        history = self._sequence.tokens
-        inputs = [self._input(history[: base + i], ids[i], ahead=i) for i in range(len(ids))]
-        draws = self._drawer.draw(inputs, logits)
-        mx.eval(draws[0].rows.arrays)
-        right = 0
-        while right < len(guesses) and draws[right].value() == guesses[right]:
-            right += 1
-        self._sequence.trim_to(base + 1 + right)
-        self._draws += right + 1
-        self._pending = draws[right]
-        self.stats.drafted_tokens += len(guesses)
-        self.stats.accepted_tokens += right
-        for i in range(right + 1):
+        assert held is not None and self._guesses is not None
+        draws = self._guesses.check(ids, held.before, logits)
+        self._pending = draws[-1]
+        self.stats.drafted_tokens += len(ids) - 1
+        self.stats.accepted_tokens += len(draws) - 1
+        for i, drawn in enumerate([held.pending, *draws[:-1]]):
             self._count += 1
-            drawn = draws[i - 1] if i else pending
-            self._emit(ids[i], constants.FINISH_NONE, base + i, drawn, draws[i].logits)
+            self._emit(ids[i], constants.FINISH_NONE, held.before + i, drawn, draws[i].logits)
             if self.ended:
-                self._sequence.trim_to(base + i + 1)
+                self._sequence.trim_to(held.before + i + 1)
                 break
 
     def _draw(self, wanted: DrawInput, logits: mx.array) -> None:
@@ -445,72 +345,25 @@ class Generation:
         mx.async_eval(draw.rows.arrays)
         self.take_draw(draw)
 
-    def _input(
-        self,
-        history: list[int],
-        last: Draw | int,
-        allowed: mx.array | None = None,
-        *,
-        ahead: int = 0,
-    ) -> DrawInput:
-        """Return what the token after ``last`` is drawn from, ``ahead`` draws from now."""
-        number, logprobs = self._draws + ahead, self.params.logprobs
-        return DrawInput(self._sampler, history, last, number, allowed, logprobs, self._surprise)
-
-    def _allowed(self, logits: mx.array) -> mx.array | None:
-        """Return (V,) which tokens the grammar allows next, found out while logits compute."""
-        if self._constraint is None:
-            return None
-        mx.async_eval(logits)
-        return self._constraint.allowed()
-
-    def _roll(self, token: int) -> None:
-        """Make place for a token: what stays in the window is processed again, and then it."""
-        assert self._roller is not None
-        tokens = [*self._sequence.tokens, token]
-        kept = self._roller.cut(tokens)
-        self.rolled += len(tokens) - len(kept)
-        self.logits = None
-        self._sequence.keep_prefix(kept)
-        self._prompt, self._rest = kept, kept[len(self._sequence.tokens) :]
-        self._unplaced, self._rolling = None, True
-
     def _emit(
         self, token: int, finish: int, before: int, drawn: Draw, following: RowLogits
     ) -> None:
-        if token in self._ends:
-            finish = constants.FINISH_STOP
-            text = self._text.finish()
-        else:
-            text = self._text.add(token)
-            if finish and not self._text.stopped:
-                text += self._text.finish()
-        if self._text.stopped:
-            finish = constants.FINISH_STOP_TEXT
+        text, finish = self._text.add(token, finish)
         if finish:
             self._end(finish)
         # An end token, or one that completes a stop text, is output only if there
         # was text before it.
         silent = not text and finish in (constants.FINISH_STOP, constants.FINISH_STOP_TEXT)
-        elapsed = self.stats.elapsed()
-        if self._count == 1:
+        elapsed, count = self.stats.elapsed(), self._count
+        if count == 1:
             self.stats.first_token_seconds = elapsed
         seconds = elapsed - self.stats.prompt_seconds
         logprob, top = drawn.logprobs() if self.params.logprobs else (None, None)
-        self.outbox.append(
-            Piece(
-                token,
-                text.encode(),
-                finish,
-                silent,
-                before,
-                self._count,
-                seconds,
-                following,
-                logprob,
-                top,
-            )
+        encoded = text.encode()
+        piece = Piece(
+            token, encoded, finish, silent, before, count, seconds, following, logprob, top
         )
+        self.outbox.append(piece)
 
     def take(self) -> Piece:
         """Return the next piece: the host has it from now on."""
@@ -539,7 +392,7 @@ class Generation:
     @property
     def recomputed(self) -> int:
         """Tokens of the prompt that were not reused, as far as it is processed."""
-        return self.processed - self.stats.reused_tokens
+        return self.prompt.processed - self.stats.reused_tokens
 
     def cancel(self, finish: int = constants.FINISH_CANCELED) -> None:
         """End now; tokens that the host has not been given are taken back.
@@ -566,17 +419,11 @@ class Generation:
         """Compute the logits that are kept, and let go of the batch that they were a row of."""
         if self.last is not None:
             self.last.logits = None  # they are in self.logits
-        pieces = [piece for piece in self.outbox if piece.logits is not None]
-        rows = [piece.logits for piece in pieces]
-        if self.logits is not None:
-            rows.append(self.logits)
-        first = mx.array([0])
-        own = [mx.take(row.array(), first, axis=0) for row in rows if row is not None]
-        mx.eval(own)
-        if self.logits is not None:
-            self.logits = RowLogits(own.pop())
-        for piece, row in zip(pieces, own, strict=True):
-            piece.logits = RowLogits(row)
+        keep: list[Generation | Piece] = [self, *self.outbox]
+        keep = [each for each in keep if each.logits is not None]
+        rows = settled([each.logits for each in keep if each.logits is not None])
+        for each, row in zip(keep, rows, strict=True):
+            each.logits = row
 
     def fail(self, error: BaseException) -> None:
         """End with an error; the sequence is emptied, since its layers may differ.

@@ -77,9 +77,9 @@ class BeginWaiter:
         return True
 
     def _tell_progress(self, generation: Generation) -> None:
-        if self.call.ready and generation.processed != self._told:
-            self._told = generation.processed
-            self.call.post_prompt(generation.processed, generation.stats.prompt_tokens)
+        if self.call.ready and generation.prompt.processed != self._told:
+            self._told = generation.prompt.processed
+            self.call.post_prompt(generation.prompt.processed, generation.stats.prompt_tokens)
 
 
 class TrimWaiter(BeginWaiter):

@@ -187,9 +187,9 @@ class RemoteLane(Lane):
         chunk = generation.next_chunk(min(self.most(context), pace.size(position)))
         if not chunk:
             return
-        last = len(chunk) == generation.left
+        last = len(chunk) == generation.prompt.left
         entry = context.sequence.remote_forward(chunk, int(last))
-        generation.hold_chunk(chunk)
+        generation.prompt.hold(chunk)
 
         def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
             if not flight.flies(context):
@@ -206,13 +206,13 @@ class RemoteLane(Lane):
     def _process(self, contexts: list[Context]) -> None:
         """Begin short prompts: all but the last token of each first, and then these."""
         generations: list[Any] = [context.generation for context in contexts]
-        rest = [generation.feed_prompt() for generation in generations]
+        rest = [generation.prompt.all_but_last() for generation in generations]
         if not any(rest):
             self._feed_last(contexts)
             return
         entry = self._batch.feed([context.sequence.row for context in contexts], rest)
         for generation, ids in zip(generations, rest, strict=True):
-            generation.hold_chunk(ids)
+            generation.prompt.hold(ids)
 
         def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
             still = [context for context in contexts if flight.flies(context)]
@@ -224,10 +224,10 @@ class RemoteLane(Lane):
     def _feed_last(self, contexts: list[Context]) -> None:
         """Begin the last tokens of short prompts."""
         generations: list[Any] = [context.generation for context in contexts]
-        last = [generation.feed_last() for generation in generations]
+        last = [generation.prompt.last() for generation in generations]
         entry = self._batch.step([context.sequence.row for context in contexts], last)
         for generation, token in zip(generations, last, strict=True):
-            generation.hold_chunk([token])
+            generation.prompt.hold([token])
 
         def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
             assert logits is not None

@@ -41,15 +41,15 @@ def process(lane: Lane, batch: Batch, contexts: list[Context]) -> None:
     """Feed what is left of the prompts of contexts that have rows, and start drawing."""
     generations = {context: context.generation for context in contexts}
     rows = [context.sequence.row for context in contexts]
-    rest = [generation.feed_prompt() for generation in generations.values()]  # type: ignore[union-attr]
+    rest = [generation.prompt.all_but_last() for generation in generations.values()]  # type: ignore[union-attr]
     try:
         if any(rest):
             feed(lane.model.network, batch, rows, rest)
-        last = [generation.feed_last() for generation in generations.values()]  # type: ignore[union-attr]
+        last = [generation.prompt.last() for generation in generations.values()]  # type: ignore[union-attr]
         indices = [row.index for row in rows]  # type: ignore[union-attr]
         logits = feed(lane.model.network, batch, rows, [[token] for token in last])[:, -1, :]
         for generation, token in zip(generations.values(), last, strict=True):
-            generation.hold_chunk([token])  # type: ignore[union-attr]
+            generation.prompt.hold([token])  # type: ignore[union-attr]
     except BaseException as error:  # the layers may be out of step
         for context in contexts:
             context.fail(error)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cowmlx.call import Call
     from cowmlx.generation.context import Context
-    from cowmlx.generation.generation import Constrains
+    from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.piece import Stats
     from cowmlx.services.contexts import Contexts
     from cowmlx.services.models import Models

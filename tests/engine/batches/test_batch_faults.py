@@ -121,8 +121,11 @@ def failing_after(count, works, error):
 
 
 def failing_draw(generation, allowed):
-    """Let the fifth draw of a generation be from a mask that it fails with."""
-    works, calls = generation._input, iter(range(1, 1000))
+    """Let the fifth draw of a generation be from a mask that it fails with.
+
+    The first, behind the prompt, is another method's.
+    """
+    works, calls = generation._inputs.behind, iter(range(2, 1000))
 
     def function(*arguments, **named):
         each = works(*arguments, **named)
@@ -130,11 +133,12 @@ def failing_draw(generation, allowed):
             each.allowed = allowed
         return each
 
-    generation._input = function
+    generation._inputs.behind = function
 
 
 def break_sampler(generation):
-    generation._input = failing_after(5, generation._input, RuntimeError("broken"))
+    inputs = generation._inputs
+    inputs.behind = failing_after(4, inputs.behind, RuntimeError("broken"))
 
 
 def break_draw(generation):
@@ -159,12 +163,12 @@ def break_text_that_cannot_be_told(generation):
 
 
 def break_grammar(generation):
-    constraint = generation._constraint
+    constraint = generation._inputs._constraint
     constraint.accept = failing_after(5, constraint.accept, KeyboardInterrupt())
 
 
 def break_mask(generation):
-    constraint = generation._constraint
+    constraint = generation._inputs._constraint
     constraint.allowed = failing_after(5, constraint.allowed, RuntimeError("broken"))
 
 

@@ -1,0 +1,160 @@
+"""What a generation processes before it draws: its prompt, or what stays of a window that rolls."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import mlx.core as mx
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cowmlx.cache.sequence import Sequence
+    from cowmlx.cache.window import RollingWindow
+    from cowmlx.generation.drafting import Drafter
+    from cowmlx.generation.drawn import Draw
+
+SHORT_PROMPT = 64  # tokens up to which a prompt is quicker together with others
+
+
+class Prompt:
+    """Tokens that go through the layers in chunks, which are timed.
+
+    Args:
+        tokens: all of the prompt.
+        sequence: the context's, which holds what is reused of it.
+        rolling: how to go on where the window is full, or None to end there.
+        drafter: what guesses tokens ahead.
+        on_prompt: called when all of the prompt but its last token is processed.
+
+    Attributes:
+        unfinished: whether a token is left, or computing.
+        processed: tokens of the prompt, reused ones included.
+        rolled: tokens that left the window since begin.
+    """
+
+    def __init__(
+        self,
+        tokens: list[int],
+        sequence: Sequence,
+        *,
+        rolling: RollingWindow | None = None,
+        drafter: Drafter | None = None,
+        on_prompt: Callable[[], None] | None = None,
+    ) -> None:
+        self.unfinished = True
+        self.processed = len(sequence.tokens)
+        self.rolled = 0
+        self._tokens = tokens
+        self._rest = tokens[len(sequence.tokens) :]
+        self._sequence = sequence
+        self._roller = rolling
+        self._rolling = False
+        self._unplaced: int | None = None  # a token for which the window has no place
+        self._drafter = drafter
+        self._on_prompt = on_prompt
+        self._chunk = 0  # tokens that are computing
+        self._chunk_began = 0.0
+        self._chunk_starting = 0.0  # seconds: mlx lets a few operations wait, and waits for others
+
+    @property
+    def left(self) -> int:
+        """Tokens that are still to be processed, without those that are computing."""
+        return len(self._rest)
+
+    @property
+    def rolls(self) -> bool:
+        """Whether the window rolls next."""
+        return self._unplaced is not None
+
+    # ---------------------------------------------------------------- Chunks
+
+    def next_chunk(self, size: int) -> list[int]:
+        """Return the tokens to process next, ``size`` at most; none if something else was done."""
+        self._chunk_began = perf_counter()
+        if self._unplaced is not None:
+            self._roll(self._unplaced)
+        if self._drafter is not None and self._drafter.prefill(self._tokens, size):
+            return []
+        if len(self._rest) == 1 and self._on_prompt is not None and not self._rolling:
+            self._on_prompt()
+        return self._rest[: max(1, min(size, len(self._rest) - 1))]
+
+    def hold(self, chunk: list[int]) -> None:
+        """Note tokens that the layers process, or have processed."""
+        self._sequence.append(chunk)
+        del self._rest[: len(chunk)]
+        self._chunk += len(chunk)
+
+    def note_started(self) -> None:
+        """Note that all of the chunk's operations are handed to mlx."""
+        self._chunk_starting = perf_counter() - self._chunk_began
+
+    def finish_chunk(self, first: Draw | None) -> tuple[int, int, float | None]:
+        """Wait for the chunk that is computing, if one is.
+
+        Args:
+            first: the token behind all of them, if it is drawn.
+        Returns:
+            its tokens, those before it, and the seconds that it took, or None if that is not known.
+        """
+        size, position = self._chunk, len(self._sequence.tokens)
+        if not size:
+            return 0, position, None
+        waits = perf_counter()
+        if first is None:
+            mx.eval(self._sequence.state)
+        else:  # the layers may be in a batch, where they stay
+            mx.eval(first.token)
+        ends = perf_counter()
+        if not self._rolling:
+            self.processed += size
+        self._chunk = 0
+        # It may have been ready long before anybody looked.
+        seconds = ends - self._chunk_began
+        known = 2 * (self._chunk_starting + ends - waits) >= seconds
+        return size, position - size, seconds if known else None
+
+    def finish(self) -> bool:
+        """Nothing is left; true if that was the prompt, and no window that rolled."""
+        rolled, self._rolling = self._rolling, False
+        self.unfinished = False
+        return not rolled
+
+    # ----------------------------------------------- A short one, together with others
+
+    @property
+    def short(self) -> int:
+        """How many tokens are left that can be processed with other prompts; 0: none."""
+        if self._chunk or self._rolling or self.rolls or self._drafter is not None:
+            return 0
+        return len(self._rest) if len(self._rest) <= SHORT_PROMPT else 0
+
+    def all_but_last(self) -> list[int]:
+        """Return what is left but for the last token."""
+        return self._rest[:-1]
+
+    def last(self) -> int:
+        """Return the last token: all before it are fed."""
+        self.hold(self._rest[:-1])
+        if self._on_prompt is not None:
+            self._on_prompt()
+        return self._rest[0]
+
+    # ---------------------------------------------------------------- Rolling
+
+    def roll_for(self, token: int) -> None:
+        """Let the window roll before anything else: it has no place for a token."""
+        self._unplaced = token
+        self.unfinished = True
+
+    def _roll(self, token: int) -> None:
+        """Make place for a token: what stays in the window is processed again, and then it."""
+        assert self._roller is not None
+        tokens = [*self._sequence.tokens, token]
+        kept = self._roller.cut(tokens)
+        self.rolled += len(tokens) - len(kept)
+        self._sequence.keep_prefix(kept)
+        self._tokens, self._rest = kept, kept[len(self._sequence.tokens) :]
+        self._unplaced, self._rolling = None, True
