@@ -1,4 +1,4 @@
-"""What is checked, and made, before a generation begins."""
+"""What is checked before a generation begins."""
 
 from __future__ import annotations
 
@@ -12,21 +12,6 @@ if TYPE_CHECKING:
     from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.params import GenerationParams
     from cowmlx.models.model import Model
-
-
-class Reuse:
-    """What a begin found done already.
-
-    Attributes:
-        shared: tokens that another context had processed.
-        first_difference: index of the first token that was not as held, or None.
-        rebuilt: why nothing held could be kept, or None.
-    """
-
-    def __init__(self, shared: int, first_difference: int | None, rebuilt: str | None) -> None:
-        self.shared = shared
-        self.first_difference = first_difference
-        self.rebuilt = rebuilt
 
 
 def check(

@@ -6,16 +6,15 @@ import mlx.core as mx
 
 from cowmlx import _constants as constants
 from cowmlx import _defaults as defaults
-from cowmlx.cache.sequence import Sequence, common_prefix
-from cowmlx.cache.trimming import can_trim_all, shorten
-from cowmlx.errors import BadState, InvalidArgument, Unsupported
+from cowmlx.cache.sequence import Sequence
+from cowmlx.errors import BadState
 from cowmlx.generation import beginning
 from cowmlx.generation.batched import known_why_not
-from cowmlx.generation.beginning import Reuse
-from cowmlx.generation.context_params import OVERFLOWS
+from cowmlx.generation.draft_state import DraftState
 from cowmlx.generation.generation import Generation
 from cowmlx.generation.pace import pace_of
 from cowmlx.generation.params import GenerationParams
+from cowmlx.generation.reuse import Reuse, keep_known, share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.generation.context_params import ContextParams
-    from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.outlet import Outlet
     from cowmlx.generation.waiters import Waiter
@@ -81,17 +79,15 @@ class Context:
         self.generation: Generation | None = None
         self.cancel_epoch = cancel_epoch
         self.failure: dict[str, Any] | None = None  # of a call, since a generation last started
-        self._reuse = Reuse(0, None, None)
-        self._dropped = 0  # tokens that the last prompt lost at its front
-        self._draft: tuple[int, Sequence] | None = None  # its weights' version, its state
+        self.reuse = Reuse()  # what the last begin made of its prompt
+        self._draft = DraftState()
         # Why it is never batched, or None; a lane may find out later.
         self.alone: str | None = "solo" if params.solo else None
         self.wanted = False  # a piece shall be there before anybody asks for it
         self._waiter: Waiter | None = None
         self._occupied = False
-        self._refilling = False
-        # The host's, while refilling.
-        self._shelved: tuple[Generation | None, Reuse, int] = None, self._reuse, 0
+        # The host's, while the tokens that a trim left are processed again.
+        self._shelved: tuple[Generation | None, Reuse] | None = None
 
     @property
     def priority(self) -> int:
@@ -148,8 +144,7 @@ class Context:
         try:
             with mx.stream(stream):
                 self.sequence.settle()
-                if self._draft is not None:
-                    self._draft[1].settle()
+                self._draft.settle()
                 if self.generation is not None:
                     self.generation.settle()
         except BaseException as error:
@@ -190,19 +185,20 @@ class Context:
             OutOfMemory: no thread can be started to work on; nothing has changed.
         """
         beginning.check(prompt, params, self.params, self.model)
-        rolling, dropped = self.params.rolling, 0
+        rolling, given = self.params.rolling, len(prompt)
         if rolling is not None:
-            dropped, prompt = rolling.dropped(len(prompt)), rolling.cut(prompt)
+            prompt = rolling.cut(prompt)
         self.model.read_weights()
         if draft is not None:
             draft.read_weights()
         try:
             with mx.stream(self.stream()):
                 constraint = beginning.constraint(params, self.model, constraint)
-                drafter = self._drafter(params, draft)
+                drafter = self._draft.drafter(params, self.model, draft)
                 self.end_generation()
-                self._dropped = dropped
-                self._reuse = self._reuse_for(prompt)
+                prefixes = self.prefixes if self.params.share_prefix else None
+                dropped = given - len(prompt)
+                self.reuse = keep_known(self.sequence, prompt, dropped, prefixes, self._kind)
                 self.generation = Generation(
                     self.model,
                     self.sequence,
@@ -213,65 +209,19 @@ class Context:
                     rolling=rolling,
                     constraint=constraint,
                     drafter=drafter,
-                    on_prompt=self._share if self.params.share_prefix else None,
+                    on_prompt=None if prefixes is None else self._share,
                 )
         finally:
             self.settle()  # if nothing has begun
-
-    def _drafter(self, params: GenerationParams, draft: Model | None) -> Drafter | None:
-        if not params.draft_tokens:
-            return None
-        for model in (self.model, draft) if draft is not None else (self.model,):
-            if not can_trim_all(model.make_cache()):
-                raise Unsupported(
-                    f"draft_tokens is {params.draft_tokens}, but the cache of a "
-                    f"{model.architecture} model cannot drop wrong guesses",
-                    argument="draft_tokens",
-                    value=params.draft_tokens,
-                )
-        from cowmlx.generation.drafting import DraftModel, PromptLookup  # late: few hosts draft
-
-        if draft is None:
-            return PromptLookup()
-        draft.require_one_machine("draft")
-        if draft.vocabulary_size != self.model.vocabulary_size:
-            raise InvalidArgument(
-                f"the draft model's vocabulary has {draft.vocabulary_size} tokens, this one's "
-                f"{self.model.vocabulary_size}; they must be the same",
-                argument="draft",
-            )
-        if self._draft is None or self._draft[0] != draft.weights_version:
-            self._draft = draft.weights_version, Sequence(draft.network, draft.make_cache)
-        return DraftModel(draft, self._draft[1], params)
 
     @property
     def _kind(self) -> tuple[int, int, int]:
         """Whose snapshots fit this context's sequence."""
         return self.model.weights_version, self.params.kv.bits, self.params.kv.group_size
 
-    def _reuse_for(self, prompt: list[int]) -> Reuse:
-        """Keep, or take from the shared prompts, what a prompt begins with."""
-        held = self.sequence.tokens
-        common = common_prefix(held, prompt)
-        difference = common if common < min(len(held), len(prompt)) else None
-        if self.params.share_prefix:
-            own = self.sequence.reusable(prompt)
-            shared = self.prefixes.longest(self._kind, prompt[:-1], own)
-            if shared is not None:
-                self.sequence.restore(shared)
-                return Reuse(len(shared.tokens), difference, None)
-        return Reuse(0, difference, self.sequence.keep_prefix(prompt))
-
     def _share(self) -> None:
         """Leave the prompt so far for the model's other contexts."""
-        sequence = self.sequence
-        if self.prefixes.wants(sequence.tokens, 0):
-            snapshot = sequence.snapshot()
-            assert snapshot is not None
-            for layer in snapshot.layers:
-                shorten(layer)
-            mx.async_eval([layer.state for layer in snapshot.layers])
-            self.prefixes.add(self._kind, snapshot)
+        share(self.sequence, self.prefixes, self._kind)
 
     def trim(self, kept: list[int], cancel_epoch: int) -> bool:
         """Hold ``kept`` of what is held: in place (true), or by processing it, which takes turns.
@@ -286,10 +236,10 @@ class Context:
             self.end_generation(discard=True)
             if self.sequence.trim_to_prefix(kept):
                 return True
-            shelved = self.generation, self._reuse, self._dropped
+            shelved = self.generation, self.reuse
             params = GenerationParams({**defaults.GENERATION, "max_tokens": 0})
             self.begin(kept, params, cancel_epoch)
-            self._shelved, self._refilling = shelved, True
+            self._shelved = shelved
             return False
         finally:
             self.settle()
@@ -370,7 +320,7 @@ class Context:
     def _show(self) -> None:
         """Let the host take what there is, unless a call takes it."""
         takes = self._waiter is not None and self._waiter.takes
-        if self.generation is not None and not self._refilling and not takes:
+        if self.generation is not None and self._shelved is None and not takes:
             self.outlet.show(self.generation)
 
     def wait(self, waiter: Waiter) -> None:
@@ -469,9 +419,9 @@ class Context:
         self.generation = None
         self.wanted = False
         self.sequence.reset()
-        self._draft = None
+        self._draft.reset()
         self.outlet.clear()
-        self._shelved = None, self._reuse, 0
+        self._shelved = None
         self.settle()
 
     def abandon(self, error: BaseException) -> None:
@@ -494,9 +444,9 @@ class Context:
 
     def _end_refill(self) -> None:
         """Let the host's generation, which has ended, come back."""
-        if self._refilling:
-            self.generation, self._reuse, self._dropped = self._shelved
-            self._shelved, self._refilling = (None, self._reuse, 0), False
+        if self._shelved is not None:
+            self.generation, self.reuse = self._shelved
+            self._shelved = None
 
     @property
     def wants_step(self) -> bool:
@@ -527,7 +477,7 @@ class Context:
         if waiter is None or not waiter.advance(generation):
             return False
         self._waiter = None
-        if self._refilling:
+        if self._shelved is not None:
             self._end_refill()
         self._show()
         return True
@@ -537,36 +487,6 @@ class Context:
         if not generation.over and generation.finish != finish:
             self.outlet.take_back(generation)
             generation.cancel(finish)
-
-    # --------------------------------------------------------------------- Info
-
-    def info(self) -> dict[str, Any]:
-        """Return what ``context_info`` tells."""
-        generation = self.generation
-        return {
-            "max_tokens": self.params.max_tokens,
-            "kv_bits": self.params.kv.bits,
-            "kv_group_size": self.params.kv.group_size,
-            "solo": self.params.solo,
-            "priority": self.params.priority,
-            "overflow": OVERFLOWS[self.params.overflow],
-            "keep_tokens": self.params.keep_tokens,
-            "share_prefix": self.params.share_prefix,
-            "alone": self.why_alone,
-            "adapter": self.adapter,
-            "tokens": len(self.tokens()),
-            "bytes": self.sequence.nbytes,
-            "generating": generation is not None and not generation.over,
-            "prompt": generation.stats.prompt_tokens if generation else 0,
-            "reused": generation.stats.reused_tokens if generation else 0,
-            "shared": self._reuse.shared if generation else 0,
-            "recomputed": generation.recomputed if generation else 0,
-            "dropped": self._dropped + generation.prompt.rolled if generation else 0,
-            "first_difference": self._reuse.first_difference if generation else None,
-            "rebuilt": self._reuse.rebuilt if generation else None,
-            "batched": generation.batched if generation else 0,
-            "error": self.failure,
-        }
 
     def tokens(self) -> list[int]:
         """Return the tokens held, but for those that the host has not been given yet."""

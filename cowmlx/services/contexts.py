@@ -8,6 +8,7 @@ from cowmlx.call import keeps_call
 from cowmlx.errors import Canceled, InvalidArgument, Unsupported
 from cowmlx.generation.context import Context
 from cowmlx.generation.context_params import ContextParams
+from cowmlx.generation.information import describe
 from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.waiters import TrimWaiter
 
@@ -185,7 +186,7 @@ class Contexts:
 
     def context_info(self, handle: int) -> dict[str, Any]:
         """Return what ``context_info`` tells."""
-        return self.get(handle).info()
+        return describe(self.get(handle))
 
     def note_failure(
         self, handle: int, status: int, message: str, reason: str, details: dict[str, Any]

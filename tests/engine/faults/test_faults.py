@@ -96,7 +96,7 @@ def test_no_stream_is_lost_with_a_generation_that_cannot_begin(engine, model, mo
     monkeypatch.setattr(streams, "take", take)
     monkeypatch.setattr(streams, "give_back", give_back)
     if failing == "drafter":
-        monkeypatch.setattr(engine.contexts.get(context), "_drafter", fail)
+        monkeypatch.setattr(engine.contexts.get(context)._draft, "drafter", fail)
     with pytest.raises(RuntimeError):
         generate(engine, context)
     assert taken == []
