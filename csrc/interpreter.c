@@ -81,15 +81,7 @@ static cow_mlx_status check_home(const char* home) {
                    cow_python_here.place.home);
 }
 
-/* Locate the Python to boot; a failed try leaves no trace. */
-static cow_mlx_status locate_python(const char* home) {
-  cow_mlx_status status = cow_locate_python(home, &cow_python_here.place);
-  if (status != COW_MLX_OK) memset(&cow_python_here.place, 0, sizeof cow_python_here.place);
-  return status;
-}
-
-cow_mlx_status cow_interpreter_find(const char* home) {
-  if (py->Py_DecRef) return check_home(home);
+static cow_mlx_status find(const char* home) {
   char path[COW_PATH_SIZE];
   int minor;
   bool mapped = cow_locate_mapped_python(path, &minor);
@@ -104,7 +96,7 @@ cow_mlx_status cow_interpreter_find(const char* home) {
   void* library = RTLD_DEFAULT;
   if (!dlsym(RTLD_DEFAULT, "Py_IsInitialized")) {
     if (!mapped) {
-      if ((status = locate_python(home)) != COW_MLX_OK) return status;
+      if ((status = cow_locate_python(home, &cow_python_here.place)) != COW_MLX_OK) return status;
       strcpy(path, cow_python_here.place.library);
     }
     library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | (mapped ? RTLD_NOLOAD : 0));
@@ -116,13 +108,17 @@ cow_mlx_status cow_interpreter_find(const char* home) {
                        reason);
     }
   }
-  if ((status = look_up(library)) != COW_MLX_OK) {
-    memset(&cow_python_here.api, 0, sizeof cow_python_here.api);
-    return status;
-  }
+  if ((status = look_up(library)) != COW_MLX_OK) return status;
   cow_python_here.joined = py->Py_IsInitialized();
-  if (!cow_python_here.joined && !cow_python_here.place.home[0]) status = locate_python(home);
-  if (status == COW_MLX_OK && cow_python_here.joined) status = check_home(home);
-  if (status != COW_MLX_OK) memset(&cow_python_here.api, 0, sizeof cow_python_here.api);
+  if (cow_python_here.joined) return check_home(home);
+  return cow_python_here.place.home[0] ? COW_MLX_OK
+                                       : cow_locate_python(home, &cow_python_here.place);
+}
+
+cow_mlx_status cow_interpreter_find(const char* home) {
+  if (py->Py_DecRef) return check_home(home);
+  cow_mlx_status status = find(home);
+  /* A failed try leaves no trace: the host may run a Python of its own before the next. */
+  if (status != COW_MLX_OK) memset(&cow_python_here, 0, sizeof cow_python_here);
   return status;
 }

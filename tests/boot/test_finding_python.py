@@ -13,6 +13,9 @@ from support.compiler import compile_c, compile_library, run
 from support.hosts import HOSTS, linked
 from support.paths import LIBRARY
 
+NAME = f"python3.{sys.version_info.minor}"
+PACKAGES = Path(sysconfig.get_path("purelib"))
+
 
 def start(program: Path, environment: dict[str, str], home: object = "") -> tuple[str, str]:
     """Status and message of a start."""
@@ -105,3 +108,16 @@ def test_a_wrong_home_costs_one_start(host, model, environment, mapped):
     library = folder / sysconfig.get_config_var("INSTSONAME") if mapped else ""
     done = run([host("homes.c"), model, sys.prefix, library], env=environment)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_home_that_cannot_be_loaded_leaves_no_trace(host, environment, tmp_path):
+    """The Python that the host runs afterwards is the host's: its output, its garbage."""
+    shared = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("INSTSONAME")
+    for folder in ("bin", f"lib/{NAME}"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "bin" / NAME).touch(0o755)
+    (tmp_path / "lib" / NAME / "os.py").touch()
+    (tmp_path / "lib" / shared.name).write_text("no library")
+    done = run([host("late_python.c"), tmp_path, shared, PACKAGES], env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\n") == ["ENOENT", "OK", "False 0", ""]

@@ -1,0 +1,42 @@
+/* Starts with a Python home that cannot be loaded (argv[1]), then runs a Python of its own (the
+ * libpython argv[2], with the packages in argv[3]), and starts again. What follows the two statuses
+ * on stdout is said by that Python, which shall be as it was. */
+#include <dlfcn.h>
+
+#include "host.h"
+
+static void* own;
+
+static void run(const char* source) {
+  int (*simple)(const char*);
+  *(void**)&simple = dlsym(own, "PyRun_SimpleString");
+  EXPECT(simple(source) == 0);
+}
+
+int main(int argc, char** argv) {
+  char source[1024];
+  cow_mlx_runtime_params params;
+  cow_mlx_runtime_params_init(&params, sizeof params);
+  EXPECT(argc == 4);
+  params.python_home = argv[1];
+  printf("%s\n", cow_mlx_status_name(cow_mlx_runtime_start(&params)));
+
+  own = dlopen(argv[2], RTLD_NOW | RTLD_GLOBAL);
+  EXPECT(own);
+  void (*initialize)(int);
+  *(void**)&initialize = dlsym(own, "Py_InitializeEx");
+  initialize(0);
+  snprintf(source, sizeof source, "import gc, sys; sys.path.insert(0, '%s'); gc.disable()",
+           argv[3]);
+  run(source);
+  printf("%s\n", cow_mlx_status_name(cow_mlx_runtime_start(NULL)));
+  fflush(stdout);
+  run("print(gc.isenabled(), gc.get_freeze_count(), flush=True)");
+
+  char info[16384];
+  size_t length;
+  EXPECT_OK(cow_mlx_runtime_info(info, sizeof info, &length));
+  EXPECT(strstr(info, "\"interpreter\": \"joined\", \"python_home\": null"));
+  EXPECT_OK(cow_mlx_runtime_stop());
+  return 0;
+}
