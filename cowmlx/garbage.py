@@ -1,4 +1,8 @@
-"""When Python looks for garbage: not amid imports and loading, which make much and leave none."""
+"""When a Python of our own looks for garbage: not amid imports and loading, which leave none.
+
+Of a host's Python this is the host's: while the setting were ours for a moment, a thread of the
+host that kept it and put it back, as timeit does, would keep ours for good.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def left_alone() -> Generator[None, None, None]:
-    """Look for no garbage meanwhile."""
+def left_alone(is_own: bool) -> Generator[None, None, None]:
+    """Look for no garbage meanwhile, in a Python of our own."""
+    if not is_own:
+        yield
+        return
     was = gc.isenabled()
     gc.disable()
     try:
@@ -23,7 +30,10 @@ def left_alone() -> Generator[None, None, None]:
 
 
 def collect_from_now() -> None:
-    """Look for garbage, from the first time on only among what is made from then on."""
+    """Look for garbage, from the first time on only among what is made from then on.
+
+    For a Python of our own alone.
+    """
     if not gc.get_freeze_count():
         gc.freeze()
     gc.enable()

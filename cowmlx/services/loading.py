@@ -35,6 +35,7 @@ class Loading(SteppedCall):
         on_end: told of the end, before the call is.
         open_model: returns a handle.
         subject: what stands for the model until it is there.
+        own_python: whether the host has no Python.
     """
 
     def __init__(
@@ -45,15 +46,18 @@ class Loading(SteppedCall):
         on_end: Callable[[], object],
         open_model: Callable[[Model], int],
         subject: object = None,
+        *,
+        own_python: bool = False,
     ) -> None:
         super().__init__(call, loader, stream, subject)
+        self._own_python = own_python
         self._wait: Callable[[float], object] | None = None
         self._on_end = on_end
         self._open_model = open_model
 
     def turn(self) -> bool:
         """Do one step; false if there is none now."""
-        with garbage.left_alone():
+        with garbage.left_alone(self._own_python):
             return super().turn()
 
     def _may_step(self) -> bool:

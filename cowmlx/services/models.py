@@ -84,7 +84,7 @@ class Models:
     @keeps_call
     def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:
         """Start loading a model folder; the call ends with its handle."""
-        with garbage.left_alone():
+        with garbage.left_alone(self._runtime.own_python):
             from cowmlx.models import registry  # late: a start needs none of it
 
         activations = params["activations"]
@@ -112,7 +112,8 @@ class Models:
             streams.give_back(stream)
             handles.give_up(constants.KIND_MODEL, call.reserved)
 
-        loading = Loading(call, loader, stream, end, open_model, to_come)
+        own = self._runtime.own_python
+        loading = Loading(call, loader, stream, end, open_model, to_come, own_python=own)
         if call.reserved:
             handles.put(constants.KIND_MODEL, call.reserved, to_come)
         self._runtime.scheduler.add(loading)

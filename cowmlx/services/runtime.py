@@ -98,6 +98,11 @@ class Runtime:
             started += f" ({self._blas_problem})"
         return f"{started}, {_kernels_in_use()}" if chosen.type == mx.cpu else started
 
+    @property
+    def own_python(self) -> bool:
+        """Whether the interpreter was booted for this, so that the host has none."""
+        return bool(self._python_home)
+
     def stop(self) -> None:
         """Give mlx its own limits back."""
         if self._limits is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 
 import pytest
 from support.paths import CALF, ROOT
@@ -22,13 +23,13 @@ def looking(request):
 
 
 def test_it_is_left_alone_meanwhile(looking):
-    with garbage.left_alone():
+    with garbage.left_alone(True):
         assert not gc.isenabled()
     assert gc.isenabled() == looking
 
 
 def test_an_error_changes_nothing_about_that(looking):
-    with pytest.raises(KeyError), garbage.left_alone():
+    with pytest.raises(KeyError), garbage.left_alone(True):
         raise KeyError
     assert gc.isenabled() == looking
 
@@ -50,7 +51,18 @@ def test_what_is_made_later_is_looked_at():
     assert told.stdout.split() == ["True"] * 3, told.stderr
 
 
-def test_a_load_leaves_it_as_it_was(lib, looking):
+def test_a_hosts_python_looks_as_its_host_wants_while_a_model_loads(lib, looking):
+    """Any thread of the host may ask for it, or change it, and change it back."""
+    seen, loaded = set(), threading.Event()
+
+    def watch() -> None:
+        while not loaded.is_set():
+            seen.add(gc.isenabled())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     model = lib.load(CALF)
-    assert gc.isenabled() == looking
+    loaded.set()
+    watcher.join()
+    assert seen == {looking}
     lib.free_model(model)
