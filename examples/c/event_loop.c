@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   check(cow_mlx_runtime_start(NULL));
   check(cow_mlx_model_load_async(argv[1], NULL, &model));
   check(cow_mlx_model_wake_fd(model, &fd));
-  watch(&watched[0], -1); /* there is nothing to end yet */
+  watch(&watched[0], -1); /* not before there is something that a line could end */
   watch(&watched[1], fd);
   for (int i = 0; i < count; i++) watch(&watched[2 + i], -1);
 

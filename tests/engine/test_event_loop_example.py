@@ -19,6 +19,19 @@ def program(tmp_path_factory):
     return compile_c([ROOT / "examples/c/event_loop.c"], folder / "program", *linked(LIBRARY))
 
 
+COUNTING = """
+#include <poll.h>
+#include <stdio.h>
+
+static int polls;
+
+int count_and_poll(struct pollfd* entries, nfds_t count, int timeout) {
+  fprintf(stderr, "%d\\n", ++polls);
+  return poll(entries, count, timeout);
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def stories(lib, calf):
     """What C gives for each text alone."""
@@ -32,6 +45,17 @@ def test_each_text_goes_on_as_it_does_alone(program, stories):
     done = run([program, CALF, *TEXTS], input="")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "".join(f"{story}\n" for story in stories)
+
+
+def test_nothing_that_is_ready_is_left_unread(tmp_path):
+    """Standard input has ended before the model is there: a loop that let it be would spin."""
+    (tmp_path / "counting.c").write_text(COUNTING)
+    counting = compile_c([tmp_path / "counting.c"], tmp_path / "counting.o", "-c")
+    source, renamed = ROOT / "examples/c/event_loop.c", "-Dpoll=count_and_poll"
+    program = compile_c([source, counting], tmp_path / "program", renamed, *linked(LIBRARY))
+    done = run([program, CALF, TEXTS[0]], input="")
+    assert done.returncode == 0
+    assert len(done.stderr.split()) < 1000, "many more than there are tokens"
 
 
 def test_a_line_ends_all(program, stories):
