@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 
 from cowmlx.errors import InvalidArgument
@@ -63,7 +64,8 @@ def threads() -> int:
 def processors() -> int:
     """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
+        with suppress(OSError):  # a sandbox may refuse to tell
+            return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 

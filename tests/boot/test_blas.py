@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -40,9 +41,25 @@ told = len(ids), [sorted(os.sched_getaffinity(each)) for each in ids]
 """
 
 
-def run(before: str = "", **settings: str):
+# A sandbox that refuses system calls (seccomp).
+REFUSE = """
+import ctypes, struct
+steps = [(0x20, 0, 0, 0)]  # load the call's number
+for number in {numbers}:
+    steps += [(0x15, 0, 1, number), (0x06, 0, 0, 0x50001)]  # is it this one? EPERM
+steps.append((0x06, 0, 0, 0x7FFF0000))  # all others may go on
+code = b"".join(struct.pack("HBBI", *step) for step in steps)
+held = ctypes.create_string_buffer(code, len(code))
+filters = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(held))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, filters, 0, 0) == 0
+"""
+SET, GET = {"x86_64": (203, 204), "aarch64": (122, 123)}.get(platform.machine(), (0, 0))
+
+
+def run(before: str = "", after: str = TELL, **settings: str):
     """What a host of its own gets: the BLAS, tokens and logits; and what its threads are then."""
-    source = HOST.format(tests=str(ROOT / "tests"), calf=str(CALF), before=before, after=TELL)
+    source = HOST.format(tests=str(ROOT / "tests"), calf=str(CALF), before=before, after=after)
     # Kernels would compute the products of this model in the place of the BLAS.
     own = {"PYTHONPATH": str(ROOT), "COWMLX_KERNELS": "off"}
     environment = {**os.environ, **own, **settings}
@@ -87,6 +104,13 @@ def test_it_starts_no_thread_that_it_does_not_compute_with(optimised, reference)
 def test_every_thread_may_run_where_the_process_may(optimised):
     allowed = sorted(os.sched_getaffinity(0))
     assert optimised[3][1] == [allowed] * optimised[3][0]
+
+
+@pytest.mark.skipif(not SET, reason="the numbers of this machine's system calls are not known")
+@pytest.mark.parametrize("refused", [[SET], [SET, GET]], ids=["set", "set and get"])
+def test_where_a_sandbox_refuses_to_choose_processors(optimised, refused):
+    got = run(REFUSE.format(numbers=refused), "\ntold = None")
+    assert got == [*optimised[:3], None]
 
 
 def test_where_mlx_is_loaded_already_its_own_stays(reference):
