@@ -167,7 +167,7 @@ def test_ranks_share_heads_where_the_architecture_lets_them(
 
 
 @pytest.mark.parametrize("family", ["qwen3_5", "qwen3_next"])
-def test_a_rank_that_cannot_take_batches_keeps_no_other_waiting(
+def test_a_rank_that_cannot_take_several_prompts_keeps_no_other_waiting(
     lib, start_worker, tmp_path, secret, open_context, family
 ):
     """It has recurrent layers alone, and this process's rank attention alone."""
@@ -180,6 +180,7 @@ def test_a_rank_that_cannot_take_batches_keeps_no_other_waiting(
     prompts = [START, prompt(12)]
     made = generate_at_once(lib, contexts, prompts, max_tokens=8)
     assert made == [expected.after(each, 8) for each in prompts]
+    assert [lib.info(context)["alone"] for context in contexts] == [None, None]
     lib.free_model(model)
     lib.free_model(here)
 
