@@ -1,7 +1,7 @@
 """Milliseconds until eight contexts that begin at once all have their first token.
 
 One C host with a thread for each; "together" is what a host gets, "alone" contexts that are never
-batched. The ways take turns. Behind 64 tokens prompts are not processed together.
+batched. The ways take turns. Behind 32 tokens prompts are not processed together.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.drawn import Draw
 
-SHORT_PROMPT = 64  # tokens up to which a prompt is quicker together with others
+SHORT_PROMPT = 32  # tokens up to which a prompt is quicker together with others
 
 
 class Prompt:

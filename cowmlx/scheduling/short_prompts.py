@@ -1,7 +1,7 @@
 """Short prompts of several contexts, processed as one batch.
 
-Weights are read once for all of them: eight prompts of 16 tokens take half the time that they take
-one after the other, such of 256 tokens the same time.
+Weights are read once for all of them: eight prompts of 8 to 16 tokens of a model of 15M parameters
+take half the time on a CPU that they take one after the other in a lane, such of 64 a third more.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class ArrayRows:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What ``isinstance`` sees: qwen3_next asks."""
+        """What ``isinstance`` sees: mamba and qwen3_next ask."""
         return self._kind
 
     def __getitem__(self, index: int) -> mx.array | None:

@@ -27,10 +27,7 @@ from cowmlx.cache.rows.key_values import BLOCK
 from cowmlx.errors import Unsupported
 from cowmlx.generation import batched
 
-ALONE = {
-    **({} if kernels.available() else {"gemma2": "other results"}),  # a mask of its own
-    "mamba": "other results",  # it writes to a cache of one type only
-}
+ALONE = {} if kernels.available() else {"gemma2": "other results"}  # a mask of its own
 
 
 @pytest.fixture(scope="module")

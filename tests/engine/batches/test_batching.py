@@ -15,8 +15,11 @@ from driver import (
     prompt,
     settle,
 )
+from support import tiny_models
 from support.signatures import FINISH_CANCELED
 from support.threads import at_once
+
+from cowmlx.cache.rows import forms
 
 caches = pytest.mark.parametrize(("kind", "bits"), CACHES)
 
@@ -132,14 +135,17 @@ def test_what_cannot_be_batched_says_why(lib, tiny, open_context):
     assert lib.info(open_context(model))["alone"] is None
 
 
-def test_a_network_that_takes_no_batches_decodes_alone(lib, tiny, open_context, oracle):
-    """Mamba writes to caches of one type only, which mlx-lm's batches do not fit either."""
-    model = tiny("mamba")
+def test_a_network_that_takes_no_batches_decodes_alone(
+    lib, tmp_path, monkeypatch, open_context, oracle
+):
+    monkeypatch.delitem(forms._KINDS, "ArraysCache")
+    model = lib.load(tiny_models.make(tmp_path / "mamba", "mamba"))
     prompts = [prompt(6, seed) for seed in range(3)]
     contexts = [open_context(model) for _ in prompts]
     given = generate_at_once(lib, contexts, prompts, max_tokens=12)
     assert given == [oracle("mamba").after(tokens, 12) for tokens in prompts]
-    assert "network" in lib.info(contexts[0])["alone"]
+    assert "no batch form" in lib.info(contexts[0])["alone"]
+    lib.free_model(model)
 
 
 def test_one_failing_context_fails_alone(lib, tiny, open_context, oracle):
