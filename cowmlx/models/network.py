@@ -5,7 +5,6 @@ from __future__ import annotations
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
 from cowmlx.models import classifier, config_values, quantization
-from cowmlx.modules import modules_of
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
@@ -149,6 +148,8 @@ def prove(network: Module, package: str) -> int:
         Exception: whatever the network raises; ValueError: its positions rotate by no angles.
     """
     from mlx.nn.layers.positional_encoding import RoPE
+
+    from cowmlx.modules import modules_of
 
     for module in modules_of(network):
         if isinstance(module, RoPE) and not module.base > 0:
