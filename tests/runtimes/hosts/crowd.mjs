@@ -14,9 +14,16 @@ const given = { maxTokens: 5, signal: canceler.signal };
 const last = model.context().generateText(prompt, () => { texts += 1000; }, given).catch((error) => error.name);
 canceler.abort();
 console.log(await last);
-for (let ended = false; !ended;) {
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1500); // the loop does something else
-  ended = await Promise.race([Promise.all(all).then(() => true), new Promise((resolve) => setTimeout(resolve, 300))]);
+// The loop does something else meanwhile: each of these steps gives all contexts a turn.
+const ends = model.info().end_tokens.map((token) => token.id);
+const pace = model.context({ overflow: "roll" });
+await pace.begin(prompt, { maxTokens: Infinity, biasTokens: ends, biasValues: ends.map(() => -1000) });
+let ended = false;
+Promise.all(all).then(() => (ended = true));
+while (!ended) {
+  for (let step = 0; step < 200; step++) pace.nextSync();
+  await new Promise(setImmediate);
 }
+pace.close();
 console.log(texts);
 runtime.close();
