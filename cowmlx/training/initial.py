@@ -12,6 +12,7 @@ import mlx.core as mx
 from cowmlx.errors import InvalidArgument
 from cowmlx.programs.graph import Declared
 from cowmlx.programs.operations.promotion import mlx_dtype, name_of
+from cowmlx.programs.operations.random import normal, uniform
 from cowmlx.training import seeds
 from cowmlx.training.options import shown
 
@@ -94,9 +95,9 @@ def made(
         case "identity":
             return mx.eye(shape[0], dtype=of)
         case "normal":
-            return mx.random.normal(shape, of, given.mean, given.std, key)
+            return normal(shape, of, given.mean, given.std, key)
         case "uniform":
-            return mx.random.uniform(given.low, given.high, shape, of, key)
+            return uniform(given.low, given.high, shape, of, key)
         case "sparse":
             return _sparse(given, shape, of, key)
         case "orthogonal":
@@ -108,9 +109,9 @@ def made(
         fan = fan_in if given.mode == "fan_in" else fan_out
     scale = given.gain / math.sqrt(fan)
     if name.endswith("normal"):
-        return mx.random.normal(shape, of, 0.0, scale, key)
+        return normal(shape, of, 0.0, scale, key)
     limit = math.sqrt(3.0) * scale
-    return mx.random.uniform(-limit, limit, shape, of, key)
+    return uniform(-limit, limit, shape, of, key)
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -124,7 +125,7 @@ def _sparse(given: Any, shape: tuple[int, ...], of: mx.Dtype, key: mx.array) -> 
     for_order, for_values = mx.random.split(key)
     zeros = math.ceil(given.sparsity * shape[1])
     order = mx.argsort(mx.random.uniform(shape=shape, key=for_order), axis=1)
-    values = mx.random.normal(shape, of, given.mean, given.std, for_values)
+    values = normal(shape, of, given.mean, given.std, for_values)
     nothing = mx.zeros((shape[0], zeros), of)
     return mx.put_along_axis(values, order[:, :zeros], nothing, axis=1)
 
@@ -132,7 +133,8 @@ def _sparse(given: Any, shape: tuple[int, ...], of: mx.Dtype, key: mx.array) -> 
 def _orthogonal(gain: float, shape: tuple[int, ...], of: mx.Dtype, key: mx.array) -> mx.array:
     """Part of the Q of normal numbers, with the signs of R's diagonal."""
     side = max(shape)
-    q, r = mx.linalg.qr(mx.random.normal((side, side), key=key), stream=mx.cpu)
+    wide = of if of == mx.float64 else mx.float32
+    q, r = mx.linalg.qr(normal((side, side), wide, 0.0, 1.0, key), stream=mx.cpu)
     q = (q * mx.sign(mx.diag(r)))[: shape[0], : shape[1]]
     return (q * gain).astype(of)
 

@@ -122,7 +122,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_free(cow_mlx_program program);
 /**
  * Describe all operations as a JSON array of objects: "name", "aliases", "family", "summary",
  * "formula", "inputs", "attributes", "outputs", what can be differentiated and vectorized,
- * examples.
+ * "float64_error" (the bound of errors with float64, relative to the result's largest absolute
+ * value; null without float64), examples.
  *
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */

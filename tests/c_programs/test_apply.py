@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from ctypes import byref, c_int64, c_size_t
 
@@ -50,6 +51,16 @@ def test_an_input_that_is_left_out(arrays, xs):
     x = np.arange(6, dtype=np.float32)
     assert np.allclose(found, (x - x.mean()) / np.sqrt(x.var() + 1e-5) + 3, atol=1e-5)
     arrays.free(bias)
+
+
+def test_float64_keeps_its_digits(arrays):
+    x = np.linspace(-0.9, 0.9, 7)
+    given = arrays.create(x)
+    for name, wanted in {"exp": np.exp(x), "cos": np.cos(x), "erf": list(map(math.erf, x))}.items():
+        (found,) = taken(arrays, arrays.apply(name, given))
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, wanted, rtol=1e-15)
+    arrays.free(given)
 
 
 def test_a_capacity_that_is_too_small_leaves_nothing_open(arrays, lib, xs):

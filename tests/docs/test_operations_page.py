@@ -13,3 +13,14 @@ def test_the_page_has_every_row_with_an_example_that_was_computed():
     assert '{"name": "out", "op": "matmul", "inputs": ["x0", "x1"]}' in text
     assert "// float32(2, 3), float32(3, 4) → float32(2, 4)" in text
     assert "|**uint64**|" in text and "refused" in text
+
+
+def section_of(name):
+    return page().split(f"\n### {name}\n")[1].split("\n### ")[0]
+
+
+def test_the_page_says_how_accurate_float64_is():
+    assert "errors of at most 1e-14" in page()
+    assert "- errors with float64 up to 1e-06" in section_of("eig")
+    assert "- no float64" in section_of("fft")
+    assert "float64" not in section_of("exp")

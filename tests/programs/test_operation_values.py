@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from support.operation_references import reference_of
+from support.operation_runs import BY_PROPERTY, expected, numpy_of, plain, run
 
 from cowmlx.programs.operations import ROWS, find
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, arrays_of, spec_of
 from cowmlx.programs.operations.row import OperationError, Spec
 
-# Without a reference: several results are right, so properties are tested below.
-BY_PROPERTY = {
-    "qr",
-    "svd",
-    "eigh",
-    "eig",
-    "eigvals",
-    "lu",
-    "lu_factor",
-    "quantize",
-    "dropout",
-    "argpartition",
-    "partition",
-    "hadamard_transform",
-    *(row.name for row in ROWS if row.name.startswith("random_") and row.name != "random_key"),
-}
 # Integers by 0 are tested below; views and steps of 16 bits are not those of the reference.
 NOT_COMPARED = {
     *((name, "int32") for name in ("power", "cummax", "cummin", "argsort")),
@@ -46,47 +30,13 @@ CASES = [
     if row.name not in BY_PROPERTY
     for at, example in enumerate(row.examples)
 ]
-TOLERANCE = {"float16": 2e-2, "bfloat16": 0.15, "float32": 2e-5, "float64": 2e-6, "complex64": 1e-4}
-
-
-def numpy_of(array):
-    if array is None:
-        return None
-    if array.dtype == mx.bfloat16:
-        array = array.astype(mx.float32)
-    found = np.array(array)
-    return found.astype(np.float64) if found.dtype in (np.float16, np.float32) else found
-
-
-def run(row, inputs, attributes):
-    """The results, after the row's own rule has taken the inputs."""
-    given = row.arranged(inputs)
-    specs = [
-        None if each is None else Spec(tuple(each.shape), str(each.dtype).split(".")[-1])
-        for each in given
-    ]
-    row.infer(specs, attributes)
-    found = row.compute(given, attributes)
-    mx.eval(found)
-    for check in row.checks(given, attributes) if row.checks else []:
-        assert check.look() is None
-    return found
-
-
-def expected(row, inputs, given):
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of the mean of nothing
-        arrays = [numpy_of(each) for each in inputs]
-        found = reference_of(row.name)(*arrays, **given)
-    return list(found) if isinstance(found, list | tuple) else [found]
-
-
-def plain(attributes):
-    return {
-        key: tuple(value) if key == "axis" and isinstance(value, list) else value
-        for key, value in attributes.items()
-        if key != "indices"
-    }
+TOLERANCE = {
+    "float16": 2e-2,
+    "bfloat16": 0.15,
+    "float32": 2e-5,
+    "float64": 1e-14,
+    "complex64": 1e-4,
+}
 
 
 def test_every_row_is_tested_against_something():

@@ -601,7 +601,7 @@ REFERENCES: dict[str, Reference] = {
     "prelu": lambda x, alpha: np.where(x > 0, x, alpha * x),
     "elu": lambda x, alpha=1.0: np.where(x > 0, x, alpha * (np.exp(x) - 1)),
     "celu": lambda x, alpha=1.0: np.where(x > 0, x, alpha * (np.exp(x / alpha) - 1)),
-    "selu": lambda x: 1.05070098 * np.where(x > 0, x, 1.67326324 * (np.exp(x) - 1)),
+    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * (np.exp(x) - 1)),
     "gelu": lambda x: x * (1 + erf(x / math.sqrt(2))) / 2,
     "gelu_approx": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "gelu_fast_approx": lambda x: x * sigmoid(1.702 * x),

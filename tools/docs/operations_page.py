@@ -14,10 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs loads hooks by their path
 
 from cowmlx.programs.operations import FAMILIES  # noqa: E402
+from cowmlx.programs.operations.accuracy import float64_error  # noqa: E402
 from cowmlx.programs.operations.attributes import attributes_of  # noqa: E402
 from cowmlx.programs.operations.examples import arrays_of  # noqa: E402
 from cowmlx.programs.operations.promotion import DTYPES, name_of, promoted  # noqa: E402
-from cowmlx.programs.operations.row import REQUIRED, Operation, Spec  # noqa: E402
+from cowmlx.programs.operations.row import FLOAT64_ERROR, REQUIRED, Operation, Spec  # noqa: E402
 
 PAGE = "operations.md"
 
@@ -32,7 +33,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts = ["# Operations", "", promotion()]
+    parts = ["# Operations", "", promotion(), accuracy()]
     for family, rows in FAMILIES.items():
         parts += [f"## {family[0].upper()}{family[1:]}", ""]
         for row in rows:
@@ -47,6 +48,17 @@ def promotion() -> str:
         cells = (promoted(one, other) or "refused" for other in DTYPES)
         lines.append(f"|**{one}**|{'|'.join(cells)}|")
     return "\n".join([*lines, ""])
+
+
+def accuracy() -> str:
+    """Return how accurate results are."""
+    return f"""## Accuracy
+
+Results of float64 inputs, and their gradients, have errors of at most {FLOAT64_ERROR:g}, relative
+to the largest absolute value of the result; an operation that differs says so. `operations_info`
+has the bound as `float64_error`, null for operations without float64. Tests measure it for each
+operation. Other floats have the accuracy of mlx, a few units in the last place.
+"""
 
 
 def section(row: Operation) -> str:
@@ -69,6 +81,11 @@ def section(row: Operation) -> str:
             f"- attribute `{attribute.name}`: {attribute.kind}, {default}. "
             f"{escaped(attribute.about)}"
         )
+    error = float64_error(row)
+    if error is None:
+        lines.append("- no float64")
+    elif error != FLOAT64_ERROR:
+        lines.append(f"- errors with float64 up to {error:g}")
     if not row.vectorisable:
         lines.append("- not vectorisable")
     return "\n".join([*lines, "", "```text", example(row), "```"])

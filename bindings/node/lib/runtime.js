@@ -53,4 +53,4 @@ export const abiVersion = () => native().abi_version();
  * All operations of programs: see cow_mlx_operations_info().
  * @returns {any}
  */
-export const operationsInfo = () => JSON.parse(call("operations_info", {}, { capacity: 1 << 18 }).buffer);
+export const operationsInfo = () => JSON.parse(call("operations_info", {}, { capacity: 1 << 19 }).buffer);

@@ -36,6 +36,7 @@ from cowmlx.programs.operations import (
     sorting,
     trigonometry,
 )
+from cowmlx.programs.operations.accuracy import float64_error
 from cowmlx.programs.operations.row import REQUIRED, UNKNOWN, Attribute, Operation, OperationError
 
 FAMILIES: dict[str, tuple[Operation, ...]] = {
@@ -147,6 +148,7 @@ def table() -> list[dict[str, Any]]:
             "outputs_vary": row.outputs_vary,
             "vectorisable": row.vectorisable,
             "cpu_only": row.cpu_only,
+            "float64_error": float64_error(row),
             "examples": [
                 {"inputs": list(each.inputs), "attributes": each.attributes}
                 for each in row.examples

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import divided
+from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import elementwise, example, row
 from cowmlx.programs.operations.promotion import FLOATS, promote
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
@@ -46,11 +47,11 @@ def _activation(
 
 
 def _log_sigmoid(x: mx.array) -> mx.array:
-    return -mx.logaddexp(-x, mx.zeros_like(x))
+    return -elementary.logaddexp(-x, mx.zeros_like(x))
 
 
 def _softplus(x: mx.array) -> mx.array:
-    return mx.logaddexp(x, mx.zeros_like(x))
+    return elementary.logaddexp(x, mx.zeros_like(x))
 
 
 def _elu(x: mx.array, alpha: float) -> mx.array:
@@ -62,7 +63,7 @@ def _celu(x: mx.array, alpha: float) -> mx.array:
 
 
 def _gelu(x: mx.array) -> mx.array:
-    return x * (1 + mx.erf(x / math.sqrt(2))) / 2
+    return x * (1 + elementary.erf(x / math.sqrt(2))) / 2
 
 
 def _gelu_approx(x: mx.array) -> mx.array:
@@ -117,7 +118,7 @@ def _glu(inputs: list[Any], attributes: Attributes) -> list[Spec]:
 
 def _glu_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     left, right = mx.split(arrays[0], 2, attributes["axis"])
-    return [left * mx.sigmoid(right)]
+    return [left * elementary.sigmoid(right)]
 
 
 _LAMBDA = Attribute("lambd", "float", 0.5, "Where it begins.", low=0)
@@ -125,7 +126,7 @@ _LAMBDA = Attribute("lambd", "float", 0.5, "Where it begins.", low=0)
 ROWS = (
     elementwise(
         "sigmoid",
-        mx.sigmoid,
+        elementary.sigmoid,
         "The logistic function; integers and bools become float32.",
         "1 / (1 + e^-x)",
         places=("x",),
@@ -218,14 +219,14 @@ ROWS = (
     ),
     _activation(
         "gelu_fast_approx",
-        lambda x: x * mx.sigmoid(1.702 * x),
+        lambda x: x * elementary.sigmoid(1.702 * x),
         "The gelu with a sigmoid in place of erf.",
         "x sigmoid(1.702 x)",
         source="arXiv 1606.08415",
     ),
     _activation(
         "silu",
-        lambda x: x * mx.sigmoid(x),
+        lambda x: x * elementary.sigmoid(x),
         "The sigmoid linear unit.",
         "x sigmoid(x)",
         aliases=("swish",),

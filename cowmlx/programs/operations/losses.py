@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.indexing import require_some
 from cowmlx.programs.operations.indices import (
     INDICES,
@@ -101,7 +102,7 @@ def _cross_entropy_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.
     else:
         ids = mx.expand_dims(safe(targets, logits.shape[axis], negative=False), axis)
         score = mx.take_along_axis(logits, ids, axis).squeeze(axis)
-    losses = mx.logsumexp(logits, axis=axis) - (1 - smoothing) * score
+    losses = elementary.logsumexp(logits, axis=axis) - (1 - smoothing) * score
     if smoothing > 0:
         losses = losses - smoothing * mx.mean(logits, axis=axis)
     if weights is not None:
@@ -203,7 +204,7 @@ def _binary(inputs: list[Any], attributes: Attributes) -> list[Spec]:
 def _binary_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     inputs, targets, *weights = cast([each for each in arrays if each is not None])
     if attributes["with_logits"]:
-        losses = mx.logaddexp(inputs, mx.zeros_like(inputs)) - inputs * targets
+        losses = elementary.logaddexp(inputs, mx.zeros_like(inputs)) - inputs * targets
     else:
         hit = mx.maximum(mx.log(inputs), -100)
         miss = mx.maximum(mx.log(1 - inputs), -100)
@@ -393,7 +394,7 @@ ROWS = (
         "log_cosh_loss",
         _IN,
         lambda inputs, targets: (
-            mx.logaddexp(inputs - targets, targets - inputs) - constant(math.log(2), inputs)
+            elementary.logaddexp(inputs - targets, targets - inputs) - constant(math.log(2), inputs)
         ),
         "The logarithms of the hyperbolic cosines of differences.",
         "ln cosh(inputs - targets)",
@@ -408,7 +409,9 @@ ROWS = (
     _loss(
         "kl_div_loss",
         _IN,
-        lambda inputs, targets, axis: mx.sum(mx.exp(targets) * (targets - inputs), axis=axis),
+        lambda inputs, targets, axis: mx.sum(
+            elementary.exp(targets) * (targets - inputs), axis=axis
+        ),
         "The Kullback-Leibler divergence of two distributions, both as logarithms.",
         "sum over axis of e^targets (targets - inputs)",
         axis=-1,

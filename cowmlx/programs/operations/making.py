@@ -11,6 +11,7 @@ from cowmlx.programs.dimensions import Shape
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.promotion import inexact, mlx_dtype, promote
 from cowmlx.programs.operations.row import (
+    FLOAT64_ERROR,
     Attribute,
     Attributes,
     Checks,
@@ -64,6 +65,7 @@ def row(
     outputs_vary: bool = False,
     cpu_only: bool = False,
     multiplications: Callable[[list[Any], Attributes], Any] | None = None,
+    float64_error: float = FLOAT64_ERROR,
 ) -> Operation:
     """Return a row; inputs that are texts are needed, and those ending in ``?`` optional."""
     places = tuple(
@@ -90,6 +92,7 @@ def row(
         outputs_vary=outputs_vary,
         cpu_only=cpu_only,
         multiplications=multiplications,
+        float64_error=float64_error,
     )
 
 

@@ -26,7 +26,13 @@ def _inverse_gradient(a: mx.array, gradient: mx.array, out: mx.array) -> mx.arra
 @mx.custom_function
 def _determinant(a: mx.array) -> mx.array:
     """Return determinants, with a gradient for all sizes: det(a) inv(a)^T, nan if singular."""
-    return mx.linalg.det(a, stream=CPU)
+    if a.dtype != mx.float64 or a.size == 0:
+        return mx.linalg.det(a, stream=CPU)
+    # mlx's own is sign e^logdet, with a float32 exponential.
+    triangles, pivots = mx.linalg.lu_factor(a, stream=CPU)
+    swapped = pivots != mx.arange(a.shape[-1], dtype=pivots.dtype)
+    diagonal = mx.diagonal(triangles, axis1=-2, axis2=-1)
+    return mx.prod(mx.where(swapped, -diagonal, diagonal), axis=-1)
 
 
 @_determinant.vjp

@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import at_least, divided
+from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import cast, example, row
 from cowmlx.programs.operations.promotion import FLOATS, promote
 from cowmlx.programs.operations.random import KEY, require_key
@@ -57,11 +58,16 @@ def _met(arrays: list[Any]) -> list[Any]:
 
 def _rms_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     x, weight = _met(arrays)
+    if x.dtype == mx.float64:
+        mean = mx.mean(mx.square(x), axis=-1, keepdims=True)
+        return _applied(x * mx.rsqrt(mean + attributes["eps"]), weight, None)
     return [mx.fast.rms_norm(x, weight, attributes["eps"])]
 
 
 def _layer_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     x, weight, bias = _met(arrays)
+    if x.dtype == mx.float64:
+        return _applied(_normalised(x, (-1,), attributes["eps"]), weight, bias)
     return [mx.fast.layer_norm(x, weight, bias, attributes["eps"])]
 
 
@@ -188,7 +194,29 @@ def _attention_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
     if k.shape[2] == 0 or 0 in q.shape:
         return [mx.zeros((*q.shape[:3], v.shape[3]), dtype=dtype)]
     kind = "causal" if attributes["causal"] else mask
+    if dtype == mx.float64:
+        return [_attention_float64(q, k, v, scale, kind)]
     return [mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)]
+
+
+def _attention_float64(
+    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | str | None
+) -> mx.array:
+    """As mlx's, which computes softmax in float32; masked scores are the least number."""
+    batch, heads, length, _ = q.shape
+    groups = (batch, k.shape[1], heads // k.shape[1])
+    scores = (scale * q.reshape(*groups, length, -1)) @ k[:, :, None].swapaxes(-1, -2)
+    if mask == "causal":
+        last = mx.arange(k.shape[2] - length, k.shape[2])
+        mask = mx.arange(k.shape[2]) <= last[:, None]
+    if isinstance(mask, mx.array):
+        whole = mx.broadcast_to(mask, (batch, heads, *scores.shape[-2:])).reshape(scores.shape)
+        if mask.dtype == mx.bool_:
+            scores = mx.where(whole, scores, mx.finfo(scores.dtype).min)
+        else:
+            scores = scores + whole
+    found = elementary.softmax(scores, axis=-1) @ v[:, :, None]
+    return found.reshape(batch, heads, length, -1)
 
 
 def _dropout(inputs: list[Any], attributes: Attributes) -> list[Spec]:

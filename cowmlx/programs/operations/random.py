@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.creation import SHAPE
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, mlx_dtype, row
@@ -86,11 +87,7 @@ def _drawn(
         return [spec(name, attributes["shape"], attributes["dtype"])]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        dtype = mlx_dtype(attributes["dtype"])
-        # mlx draws no float64 of its own.
-        drawn = mx.float32 if dtype == mx.float64 else dtype
-        given = {**attributes, "dtype": drawn}
-        return [function(**given, key=arrays[0]).astype(dtype)]
+        return [function(**{**attributes, "dtype": mlx_dtype(attributes["dtype"])}, key=arrays[0])]
 
     return row(
         name,
@@ -107,6 +104,64 @@ def _drawn(
         aliases=aliases,
         attributes=(SHAPE, DTYPE, *attributes),
     )
+
+
+def _unit(shape: Sequence[int], key: mx.array) -> mx.array:
+    """Return float64 numbers evenly between 0 and 1: odd multiples of 2^-53, so neither end."""
+    pairs = _bits(key, math.prod(shape)).astype(mx.uint64)
+    bits = (pairs[:, 0] << mx.array(20, mx.uint64)) | (pairs[:, 1] >> mx.array(12, mx.uint64))
+    return ((bits.astype(mx.float64) + 0.5) * 2.0**-52).reshape(shape)
+
+
+def _standard_normal(u: mx.array) -> mx.array:
+    """Return numbers of a normal distribution for some that are even between -1 and 1."""
+    return math.sqrt(2) * elementary.erfinv(u)
+
+
+# mlx draws float64 in float32, or not at all.
+def uniform(
+    low: float, high: float, shape: Sequence[int], dtype: mx.Dtype, key: mx.array
+) -> mx.array:
+    """Return numbers drawn evenly from low up to high, without it."""
+    if dtype != mx.float64:
+        return mx.random.uniform(low, high, shape, dtype, key)
+    found = low + (high - low) * _unit(shape, key)
+    # A sum may be rounded up to the end.
+    return mx.minimum(found, math.nextafter(high, low))
+
+
+def normal(
+    shape: Sequence[int], dtype: mx.Dtype, loc: float, scale: float, key: mx.array
+) -> mx.array:
+    """Return numbers of a normal distribution."""
+    if dtype != mx.float64:
+        return mx.random.normal(shape, dtype, loc, scale, key)
+    return loc + scale * _standard_normal(2 * _unit(shape, key) - 1)
+
+
+def _truncated_normal(
+    lower: float, upper: float, shape: Sequence[int], dtype: mx.Dtype, key: mx.array
+) -> mx.array:
+    if dtype != mx.float64:
+        return mx.random.truncated_normal(lower, upper, shape, dtype, key)
+    ends = [math.erf(each / math.sqrt(2)) for each in (lower, upper)]
+    found = _standard_normal(ends[0] + (ends[1] - ends[0]) * _unit(shape, key))
+    return mx.clip(found, lower, upper)
+
+
+def _gumbel(shape: Sequence[int], dtype: mx.Dtype, key: mx.array) -> mx.array:
+    if dtype != mx.float64:
+        return mx.random.gumbel(shape, dtype, key)
+    return -mx.log(-mx.log(_unit(shape, key)))
+
+
+def _laplace(
+    shape: Sequence[int], dtype: mx.Dtype, loc: float, scale: float, key: mx.array
+) -> mx.array:
+    if dtype != mx.float64:
+        return mx.random.laplace(shape, dtype, loc, scale, key)
+    place = 2 * _unit(shape, key) - 1
+    return loc - scale * mx.sign(place) * mx.log1p(-mx.abs(place))
 
 
 def _in_order(name: str, low: str, high: str, *, equal: bool = False) -> Any:
@@ -276,7 +331,7 @@ ROWS = (
     ),
     _drawn(
         "random_uniform",
-        mx.random.uniform,
+        uniform,
         "Numbers evenly from low up to high, without it.",
         "out ~ U(low, high)",
         (
@@ -289,7 +344,7 @@ ROWS = (
     ),
     _drawn(
         "random_normal",
-        mx.random.normal,
+        normal,
         "Numbers of a normal distribution.",
         "out ~ N(loc, scale^2)",
         (_LOC, Attribute("scale", "float", 1.0, "The standard deviation.", low=0)),
@@ -298,7 +353,7 @@ ROWS = (
     ),
     _drawn(
         "random_truncated_normal",
-        lambda lower, upper, **more: mx.random.truncated_normal(lower, upper, **more),
+        _truncated_normal,
         "Numbers of a normal distribution between two bounds.",
         "out ~ N(0, 1), lower <= out <= upper",
         (
@@ -310,14 +365,14 @@ ROWS = (
     ),
     _drawn(
         "random_gumbel",
-        mx.random.gumbel,
+        _gumbel,
         "Numbers of a Gumbel distribution.",
         "out = -ln(-ln(u)), u ~ U(0, 1)",
         aliases=("gumbel",),
     ),
     _drawn(
         "random_laplace",
-        mx.random.laplace,
+        _laplace,
         "Numbers of a Laplace distribution.",
         "out ~ e^(-|out - loc| / scale) / (2 scale)",
         (_LOC, Attribute("scale", "float", 1.0, "The mean distance from loc.", low=0)),

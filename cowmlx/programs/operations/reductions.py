@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import (
     Result,
     example,
@@ -202,7 +203,7 @@ def log_softmax(a: mx.array, axis: Any) -> mx.array:
     """Return the logarithm of a softmax, without overflow."""
     if a.size == 0:
         return a.astype(mlx_dtype(inexact(name_of(a.dtype))))
-    return a - mx.logsumexp(a, axis=axis, keepdims=True)
+    return a - elementary.logsumexp(a, axis=axis, keepdims=True)
 
 
 _SOFTMAX_AXES = Attribute("axis", "axis or axes", None, "The axes that sum to 1; null is all.")
@@ -326,7 +327,7 @@ ROWS = (
         "logsumexp",
         ("a",),
         _logsumexp,
-        lambda arrays, attributes: [mx.logsumexp(*arrays, **attributes)],
+        lambda arrays, attributes: [elementary.logsumexp(*arrays, **attributes)],
         "The logarithm of the sum of exponentials along axes, without overflow; of nothing an "
         "error.",
         "out = ln(sum over axes of e^a)",
@@ -342,7 +343,7 @@ ROWS = (
     _arg("argmin", mx.argmin, "Where the first smallest element is, as uint32.", "a[out] = min(a)"),
     _normalised(
         "softmax",
-        mx.softmax,
+        elementary.softmax,
         "Positive numbers that sum to 1 along axes.",
         "out = e^a / sum over axes of e^a",
         attributes=(
@@ -352,7 +353,7 @@ ROWS = (
     ),
     _normalised(
         "softmin",
-        lambda a, axis: mx.softmax(-a, axis=axis),
+        lambda a, axis: elementary.softmax(-a, axis=axis),
         "The softmax of the negative: positive numbers that sum to 1 along axes.",
         "out = e^-a / sum over axes of e^-a",
         attributes=(_SOFTMAX_AXES,),

@@ -26,6 +26,9 @@ UNKNOWN: Reason = "unknown_option"
 VALUE: Reason = "out_of_range"
 LIMIT: Reason = "limit_exceeded"
 
+FLOAT64_ERROR = 1e-14
+"""Of operations that are computed in float64, sums of some elements included."""
+
 Attributes = dict[str, Any]
 """Values as :func:`cowmlx.programs.operations.attributes.attributes_of` gives them."""
 
@@ -180,6 +183,8 @@ class Operation:
         outputs_vary: whether the number of its results depends on attributes and shapes.
         cpu_only: whether mlx computes it on a CPU alone; then it runs there on every machine.
         multiplications: how many multiply-adds it takes, if they are worth telling.
+        float64_error: the bound of its errors, and those of its gradients, where inputs or
+            results are float64, relative to the largest absolute value.
     """
 
     name: str
@@ -199,6 +204,7 @@ class Operation:
     outputs_vary: bool = False
     cpu_only: bool = False
     multiplications: Callable[[list[Any], Attributes], Dim] | None = None
+    float64_error: float = FLOAT64_ERROR
 
     @property
     def variadic(self) -> bool:

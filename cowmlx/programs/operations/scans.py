@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import count
+from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import Result, example, inexact, row, same
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
@@ -130,7 +131,7 @@ ROWS = (
     ),
     _scan(
         "logcumsumexp",
-        mx.logcumsumexp,
+        elementary.logcumsumexp,
         inexact,
         "The logarithms of the sums of exponentials up to each element.",
         "out[i] = ln(e^a[0] + … + e^a[i])",

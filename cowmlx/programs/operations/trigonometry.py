@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import PAIR, elementwise, inexact
 from cowmlx.programs.operations.row import Operation
 from cowmlx.programs.operations.rules import REAL
@@ -21,9 +22,9 @@ def _function(
 
 
 ROWS = (
-    _function("sin", mx.sin, "The sine.", "sin a", aliases=("sine",)),
-    _function("cos", mx.cos, "The cosine.", "cos a", aliases=("cosine",)),
-    _function("tan", mx.tan, "The tangent.", "sin a / cos a", values=" -1..1"),
+    _function("sin", elementary.sin, "The sine.", "sin a", aliases=("sine",)),
+    _function("cos", elementary.cos, "The cosine.", "cos a", aliases=("cosine",)),
+    _function("tan", elementary.tan, "The tangent.", "sin a / cos a", values=" -1..1"),
     _function(
         "arcsin",
         mx.arcsin,

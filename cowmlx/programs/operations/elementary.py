@@ -1,0 +1,251 @@
+"""Elementary functions that are accurate in every dtype, float64 included.
+
+mlx evaluates some functions of float64 arrays in float32. They are computed here from functions
+that mlx evaluates in float64 (expm1, tan, log and log1p are the C library's), to a few units in
+the last place, with derivatives of the same accuracy. Arrays of other dtypes go to mlx's functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import mlx.core as mx
+
+Axis = int | tuple[int, ...] | None
+Function = Callable[[mx.array], mx.array]
+
+
+def _unary(
+    plain: Function,
+    value: Function,
+    slope: Callable[[mx.array, mx.array], mx.array],
+) -> Function:
+    """Return a function of elements: mlx's own, and ours for float64.
+
+    Args:
+        plain: mlx's function.
+        value: the function of a float64 array.
+        slope: its derivative, of the argument and the value.
+    """
+    custom = cast(Any, mx.custom_function(value))
+
+    @custom.vjp  # type: ignore[untyped-decorator]
+    def gradient(a: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
+        return cotangent * slope(a, out)
+
+    def function(a: mx.array) -> mx.array:
+        found: mx.array = custom(a) if a.dtype == mx.float64 else plain(a)
+        return found
+
+    return function
+
+
+def _exp(a: mx.array) -> mx.array:
+    """Avoid the cancellation of expm1(a) + 1 below 0: there it is (1 / e^(-a / 2))^2."""
+    below = a < 0
+    root = mx.reciprocal(mx.expm1(mx.where(below, -0.5 * a, 0)) + 1)
+    return mx.where(below, mx.square(root), mx.expm1(mx.where(below, 0, a)) + 1)
+
+
+def _sin(a: mx.array) -> mx.array:
+    half = mx.tan(0.5 * a)
+    return 2 * half / (1 + mx.square(half))
+
+
+def _cos(a: mx.array) -> mx.array:
+    """Avoid the cancellation of 1 - tan(a / 2)^2 near the zeros: there it is sin(a) / tan(a)."""
+    half, whole = mx.tan(0.5 * a), mx.tan(a)
+    scale = 1 + mx.square(half)
+    steep = mx.abs(whole) > 1
+    return mx.where(steep, 2 * half / mx.where(steep, whole, 1), (1 - half) * (1 + half)) / scale
+
+
+# Both were fitted with mpmath.chebyfit; highest power first, errors below 2e-17.
+# erf(x) / x on 0 <= x <= 1, in powers of x^2.
+_ERF = (
+    5.957176147748911e-11,
+    -1.1372848856791674e-09,
+    1.4659775274047436e-08,
+    -1.6350312701054695e-07,
+    1.6461000484121368e-06,
+    -1.4925595266831182e-05,
+    0.0001205533111164271,
+    -0.000854832698083379,
+    0.0052239776248180145,
+    -0.026866170645076792,
+    0.11283791670954879,
+    -0.3761263890318375,
+    1.1283791670955126,
+)
+# erfc(x) e^(x^2) (x + 3) on 1 <= x <= 28, in powers of ((x - 3) / (x + 3) - 19/124) 124/81.
+_ERFC = (
+    -1.7409231842163069e-12,
+    4.487395346808229e-11,
+    5.3493626362383665e-11,
+    -7.104127737697985e-10,
+    -8.694688975381411e-10,
+    8.867717538843475e-09,
+    1.0132210300238094e-08,
+    -1.2009475809169943e-07,
+    -5.760471359722852e-08,
+    1.8187014177595832e-06,
+    -1.903309101944877e-06,
+    -2.6636637534024688e-05,
+    0.00011057158088958468,
+    0.00012517713871551927,
+    -0.003160534528324875,
+    0.018008414533197917,
+    -0.06788244453437302,
+    0.1977266549430353,
+    -0.472112362785163,
+    0.9514522659706822,
+)
+_SLOPE = 2 / math.sqrt(math.pi)
+
+
+def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
+    found = coefficients[0] * x + coefficients[1]
+    for each in coefficients[2:]:
+        found = found * x + each
+    return found
+
+
+def _near(a: mx.array) -> mx.array:
+    """Return erf of numbers from -1 to 1."""
+    return a * _polynomial(_ERF, mx.square(a))
+
+
+def _tail(size: mx.array) -> mx.array:
+    """Return 1 - erf of numbers from 1 to 28, beyond which float64 has only 0."""
+    place = ((size - 3) / (size + 3) - 19 / 124) * (124 / 81)
+    return _exp(-mx.square(size)) * _polynomial(_ERFC, place) / (size + 3)
+
+
+def _split(a: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    """Return which numbers have |a| > 1, with erf(a) of the others and 1 - erf(|a|) of these."""
+    size = mx.abs(a)
+    above = size > 1
+    return above, _near(mx.where(above, 0, a)), _tail(mx.clip(size, 1, 28))
+
+
+def _erf(a: mx.array) -> mx.array:
+    above, near, tail = _split(a)
+    return mx.where(above, mx.sign(a) * (1 - tail), near)
+
+
+def _erfinv(a: mx.array) -> mx.array:
+    """Improve S. Winitzki's estimate (2008) by three steps of Halley's method."""
+    size = mx.abs(a)
+    inside = size < 1
+    held = mx.where(inside, size, 0)
+    # Where 1 - erf is small it alone has all digits.
+    rest = 1 - held
+    logarithm = mx.log1p(-held) + mx.log1p(held)
+    middle = 2 / (math.pi * 0.147) + 0.5 * logarithm
+    found = mx.sqrt(mx.sqrt(mx.square(middle) - logarithm / 0.147) - middle)
+    for _ in range(3):
+        above, near, tail = _split(found)
+        error = mx.where(above, rest - tail, near - held)
+        step = error / (_SLOPE * _exp(-mx.square(found)))
+        found = found - step / (1 + found * step)
+    found = mx.where(inside, found, mx.where(size == 1, math.inf, math.nan).astype(a.dtype))
+    return mx.where(a < 0, -found, found)
+
+
+def _sigmoid(a: mx.array) -> mx.array:
+    return mx.reciprocal(1 + _exp(-a))
+
+
+exp: Function = _unary(mx.exp, _exp, lambda a, out: out)
+sin: Function = _unary(mx.sin, _sin, lambda a, out: cos(a))
+cos: Function = _unary(mx.cos, _cos, lambda a, out: -sin(a))
+log2: Function = _unary(mx.log2, mx.log2, lambda a, out: 1 / (a * math.log(2)))
+log10: Function = _unary(mx.log10, mx.log10, lambda a, out: 1 / (a * math.log(10)))
+tan: Function = _unary(mx.tan, mx.tan, lambda a, out: 1 + mx.square(out))
+erf: Function = _unary(mx.erf, _erf, lambda a, out: _SLOPE * exp(-mx.square(a)))
+erfinv: Function = _unary(mx.erfinv, _erfinv, lambda a, out: exp(mx.square(out)) / _SLOPE)
+sigmoid: Function = _unary(mx.sigmoid, _sigmoid, lambda a, out: out * sigmoid(-a))
+
+
+def exp2(a: mx.array) -> mx.array:
+    """Return the power of 2."""
+    if a.dtype == mx.float64:
+        return mx.power(mx.array(2, mx.float64), a)
+    return mx.exp(a * math.log(2))
+
+
+def _logaddexp(a: mx.array, b: mx.array) -> mx.array:
+    high, low = mx.maximum(a, b), mx.minimum(a, b)
+    # Of infinities there is no difference.
+    same = high == low
+    more = mx.log1p(_exp(mx.where(same, 0, low - high)))
+    return high + more
+
+
+_custom_logaddexp = cast(Any, mx.custom_function(_logaddexp))
+
+
+@_custom_logaddexp.vjp  # type: ignore[untyped-decorator]
+def _logaddexp_gradient(
+    arrays: tuple[mx.array, mx.array], cotangent: mx.array, out: mx.array
+) -> tuple[mx.array, mx.array]:
+    a, b = arrays
+    return cotangent * sigmoid(a - b), cotangent * sigmoid(b - a)
+
+
+def logaddexp(a: mx.array, b: mx.array) -> mx.array:
+    """Return ln(e^a + e^b), without overflow."""
+    if mx.result_type(a, b) != mx.float64:
+        return mx.logaddexp(a, b)
+    left, right = mx.broadcast_arrays(a.astype(mx.float64), b.astype(mx.float64))
+    found: mx.array = _custom_logaddexp(left, right)
+    return found
+
+
+def _largest(a: mx.array, axis: Axis) -> mx.array:
+    """Return the maximum along axes, 0 for infinities, without a gradient."""
+    found = mx.max(mx.stop_gradient(a), axis=axis, keepdims=True)
+    return mx.where(mx.isfinite(found), found, 0)
+
+
+def logsumexp(a: mx.array, axis: Axis = None, keepdims: bool = False) -> mx.array:
+    """Return the logarithm of the sum of exponentials along axes, without overflow."""
+    if a.dtype != mx.float64:
+        return mx.logsumexp(a, axis=axis, keepdims=keepdims)
+    largest = _largest(a, axis)
+    found = mx.log(mx.sum(exp(a - largest), axis=axis, keepdims=True)) + largest
+    if keepdims:
+        return found
+    return mx.squeeze(found, axis=axis)
+
+
+def softmax(a: mx.array, axis: Axis = None, precise: bool = False) -> mx.array:
+    """Return positive numbers that sum to 1 along axes."""
+    if a.dtype != mx.float64 or a.size == 0:
+        return mx.softmax(a, axis=axis, precise=precise)
+    powers = exp(a - mx.max(mx.stop_gradient(a), axis=axis, keepdims=True))
+    return powers / mx.sum(powers, axis=axis, keepdims=True)
+
+
+def logcumsumexp(
+    a: mx.array, axis: int | None = None, reverse: bool = False, inclusive: bool = True
+) -> mx.array:
+    """Return the logarithms of the cumulative sums of exponentials."""
+    if a.dtype != mx.float64:
+        return mx.logcumsumexp(a, axis=axis, reverse=reverse, inclusive=inclusive)
+    if axis is None:
+        a, axis = a.reshape(-1), 0
+    found = mx.moveaxis(a, axis, 0)
+    if reverse:
+        found = found[::-1]
+    if not inclusive:
+        found = mx.concatenate([mx.full(found[:1].shape, -math.inf, a.dtype), found[:-1]])
+    # Each round doubles how many elements a place has (Hillis and Steele, 1986).
+    width = 1
+    while width < found.shape[0]:
+        more = logaddexp(found[width:], found[:-width])
+        found = mx.concatenate([found[:width], more])
+        width *= 2
+    return mx.moveaxis(found[::-1] if reverse else found, 0, axis)
