@@ -13,6 +13,7 @@ from support.operation_runs import BY_PROPERTY, expected, numpy_of, plain, run
 from cowmlx.programs.operations import ROWS, find
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, arrays_of, spec_of
+from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import OperationError, Spec
 
 # Integers by 0 are tested below; views and steps of 16 bits are not those of the reference.
@@ -122,6 +123,49 @@ def test_eigenvectors_are_that():
     np.testing.assert_allclose(
         sorted(np.array(again).real), sorted(np.array(values).real), atol=1e-4
     )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_a_nan_stays_the_extreme_of_all_behind_it(name, dtype):
+    a = mx.array([[1.0, math.nan, 3.0], [2.0, 5.0, math.nan]]).astype(getattr(mx, dtype))
+    (found,) = run(find(name), [a], attributes_of(find(name), {"axis": 1}))
+    assert found.dtype == a.dtype
+    assert np.isnan(np.array(found.astype(mx.float32))).tolist() == [
+        [False, True, True],
+        [False, False, True],
+    ]
+
+
+def not_finite(row, example, dtype, special):
+    """Where results are no numbers if one element of each float input is special."""
+    inputs = []
+    for at, text in enumerate(example.inputs):
+        array = None if text is None else array_of(text, at)
+        if array is not None and array.dtype == mx.float32:
+            flat = array.astype(mx.bfloat16).reshape(-1)
+            if flat.size:
+                flat[at % flat.size] = special
+            array = flat.reshape(array.shape).astype(getattr(mx, dtype))
+        inputs.append(array)
+    try:
+        found = row.compute(row.arranged(inputs), attributes_of(row, example.attributes))
+        row.infer(
+            [each and Spec(each.shape, name_of(each.dtype)) for each in row.arranged(inputs)],
+            attributes_of(row, example.attributes),
+        )
+    except (OperationError, ValueError):
+        return None
+    return [np.isnan(numpy_of(each)).tolist() for each in found]
+
+
+@pytest.mark.parametrize("row, example", CASES)
+def test_16_bits_lose_no_nan(row, example):
+    if "float32" not in str(example.inputs):
+        return
+    wide = not_finite(row, example, "float32", math.nan)
+    for dtype in ("float16", "bfloat16"):
+        assert not_finite(row, example, dtype, math.nan) in (wide, None)
 
 
 def test_partitions_have_smaller_elements_before_the_kth():

@@ -70,6 +70,17 @@ def _scan(
     )
 
 
+def _extreme(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    """Return a scan of extremes for which a nan of 16 bits is one: mlx's lose it."""
+
+    def scan(a: mx.array, **attributes: Any) -> mx.array:
+        if a.dtype in (mx.float16, mx.bfloat16):
+            return function(a.astype(mx.float32), **attributes).astype(a.dtype)
+        return function(a, **attributes)
+
+    return scan
+
+
 def _diff(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
     require_dtype("diff", "a", given, NUMBERS)
@@ -111,7 +122,7 @@ ROWS = (
     ),
     _scan(
         "cummax",
-        mx.cummax,
+        _extreme(mx.cummax),
         same,
         "The largest of all elements up to each.",
         "out[i] = max(a[0], …, a[i])",
@@ -121,7 +132,7 @@ ROWS = (
     ),
     _scan(
         "cummin",
-        mx.cummin,
+        _extreme(mx.cummin),
         same,
         "The smallest of all elements up to each.",
         "out[i] = min(a[0], …, a[i])",
