@@ -89,6 +89,25 @@ def test_info(programs):
     programs.free(program)
 
 
+@pytest.mark.parametrize("submit", [False, True])
+def test_one_value_twice(programs, arrays, submit):
+    """Both handles stand for it, also after one was given up and computed in."""
+    program = programs.create(graph([value("x", [4])], [node("y", "exp", "x")], ["y", "y", "x"]))
+    double = programs.create(graph([value("x", [4])], [node("y", "add", "x", "x")], ["y"]))
+    x = numbers(4)
+    one, other, same = programs.run(program, [x], 3, submit=submit)
+    (twice,) = programs.run(double, [one], 1, donate=[0])
+    for handle, wanted in ((other, np.exp(x)), (same, x), (twice, 2 * np.exp(x))):
+        np.testing.assert_allclose(arrays.read(handle), wanted, rtol=1e-6)
+        arrays.free(handle)
+    first, second = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    (last,) = (each for each in programs.run(program, [x], [first, second, None]) if each)
+    arrays.free(last)
+    assert first.tolist() == second.tolist() != [0] * 4
+    programs.free(program)
+    programs.free(double)
+
+
 # e = l - sum(p x)
 ENTROPY = [node("m", "multiply", "p", "x"), node("s", "sum", "m"), node("e", "subtract", "l", "s")]
 

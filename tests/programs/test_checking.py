@@ -195,7 +195,6 @@ WRONG = {
     ),
     "a node that needs itself": (nodes(node("a", "sin", "a")), "conflict", "a cycle of 1 nodes"),
     "output that is nowhere": (program(outputs=["t"]), "missing", "outputs has 't', which is no"),
-    "output twice": (program(outputs=["s", "s"]), "conflict", "outputs has 's' twice"),
     "no such function": (
         nodes(node("y", "call", "x", function="g")),
         "missing",

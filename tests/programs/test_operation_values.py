@@ -145,23 +145,24 @@ def not_finite(row, example, dtype, special):
         if array is not None and array.dtype == mx.float32:
             flat = array.astype(mx.bfloat16).reshape(-1)
             if flat.size:
-                flat[at % flat.size] = special
+                flat[(at + flat.size // 2) % flat.size] = special
             array = flat.reshape(array.shape).astype(getattr(mx, dtype))
         inputs.append(array)
     try:
-        found = row.compute(row.arranged(inputs), attributes_of(row, example.attributes))
+        given, attributes = row.arranged(inputs), attributes_of(row, example.attributes)
         row.infer(
-            [each and Spec(each.shape, name_of(each.dtype)) for each in row.arranged(inputs)],
-            attributes_of(row, example.attributes),
+            [None if each is None else Spec(each.shape, name_of(each.dtype)) for each in given],
+            attributes,
         )
-    except (OperationError, ValueError):
+        found = row.compute(given, attributes)
+    except OperationError:
         return None
     return [np.isnan(numpy_of(each)).tolist() for each in found]
 
 
 @pytest.mark.parametrize("row, example", CASES)
 def test_16_bits_lose_no_nan(row, example):
-    if "float32" not in str(example.inputs):
+    if "float32" not in str(example.inputs) or row.name == "view":
         return
     wide = not_finite(row, example, "float32", math.nan)
     for dtype in ("float16", "bfloat16"):

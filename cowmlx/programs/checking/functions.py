@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,12 +91,6 @@ def draft(own: str, entry: Mapping[str, Any], what: str) -> Steps[Draft]:
     ]
     if not outputs:
         raise ProgramError("missing", f"{before}outputs is empty", argument="outputs")
-    counts = Counter(outputs)
-    twice = next((each for each in outputs if counts[each] > 1), None)
-    if twice is not None:
-        raise ProgramError(
-            "conflict", f"{before}outputs has {shown(twice)} twice", argument=twice, value=twice
-        )
     return Draft(own, declared, constants, found, tuple(outputs))
 
 
