@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from cowmlx.programs import dimensions
-from cowmlx.programs.bounds import MAX_ITERATIONS
 from cowmlx.programs.dimensions import Dim, text_of
 from cowmlx.programs.failure import shown
 from cowmlx.programs.graph import Control, Graph
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.row import (
-    REQUIRED,
-    Attribute,
     Attributes,
     Operation,
     OperationError,
@@ -24,69 +21,6 @@ from cowmlx.programs.operations.rules import equal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-
-def _function(name: str, about: str) -> Attribute:
-    return Attribute(name, "text", REQUIRED, about)
-
-
-CONTROL: dict[str, Control] = {
-    row.name: row
-    for row in (
-        Control(
-            "call",
-            (_function("function", "The function."),),
-            ("function",),
-            "The results of a function of the inputs.",
-        ),
-        Control(
-            "cond",
-            (
-                _function("then", "The function where the predicate is true."),
-                _function("else", "The function where it is false."),
-            ),
-            ("then", "else"),
-            "The results of one of two functions; the first input says which, a bool of shape (), "
-            "and the others are what it takes.",
-        ),
-        Control(
-            "while",
-            (
-                _function("condition", "Takes the state, gives a bool of shape ()."),
-                _function("body", "Takes the state, gives the next."),
-                Attribute(
-                    "max_iterations",
-                    "int",
-                    REQUIRED,
-                    "How often the body runs at most; a run that needs more fails.",
-                    low=0,
-                    high=MAX_ITERATIONS,
-                ),
-            ),
-            ("condition", "body"),
-            "The state for which the condition is false; the inputs are the first one.",
-        ),
-        Control(
-            "scan",
-            (
-                _function("body", "Takes carries, elements and constants, gives carries and more."),
-                Attribute("carries", "int", 0, "The inputs that are carries, the first.", low=0),
-                Attribute(
-                    "sequences",
-                    "int",
-                    1,
-                    "The inputs after them of which the body takes an element of axis 0 a time; "
-                    "it takes the rest as they are.",
-                    low=1,
-                ),
-                Attribute("reverse", "bool", False, "Whether to begin at the end."),
-            ),
-            ("body",),
-            "The last carries, then what else the body gives for each element, stacked along "
-            "axis 0 in the elements' order.",
-        ),
-    )
-}
 
 
 def control_attributes(row: Control, given: Mapping[str, Any]) -> Attributes:

@@ -47,12 +47,20 @@ class Control:
         attributes: its keyword arguments.
         functions: which of them name functions.
         summary: one sentence.
+        inputs: groups of inputs, in their order: the name and a sentence of each.
+        outputs: groups of results, likewise.
+        formula: what it computes, in plain text.
+        example: a program of it, as JSON has it.
     """
 
     name: str
     attributes: tuple[Attribute, ...]
     functions: tuple[str, ...]
     summary: str
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    formula: str
+    example: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import mlx.core as mx
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.programs import single
+from cowmlx.programs.control_rows import control_table
 from cowmlx.programs.operations import table
 from cowmlx.scheduling.stepped import SteppedCall
 
@@ -109,4 +110,4 @@ def _steps(
 
 @cache
 def _table() -> str:
-    return json.dumps(table(), ensure_ascii=False, allow_nan=False)
+    return json.dumps([*table(), *control_table()], ensure_ascii=False, allow_nan=False)

@@ -123,7 +123,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_free(cow_mlx_program program);
  * Describe all operations as a JSON array of objects: "name", "aliases", "family", "summary",
  * "formula", "inputs", "attributes", "outputs", what can be differentiated and vectorized,
  * "float64_error" (the bound of errors with float64, relative to the result's largest absolute
- * value; null without float64), examples.
+ * value; null without float64), examples. Of "call", "cond", "while" and "scan" it has a whole
+ * "program", whose functions the node's attributes name.
  *
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */

@@ -120,6 +120,41 @@ def test_operations_info(programs):
     assert (errors["exp"], errors["eig"], errors["fft"]) == (1e-14, 1e-6, None)
 
 
+X3 = np.float32([1, 2, 3])
+STEPS = np.float32([[1, 2], [3, 4], [5, 6]])
+CONTROL_FLOW = {
+    "call": ([X3], [2 * X3]),
+    "cond": ([X3, np.array(False)], [-X3]),
+    "while": ([X3, np.array(0, np.int32)], [X3 + 31.5, np.int32(21)]),
+    "scan": (
+        [np.float32([8, 16]), STEPS, np.array(0.5, np.float32)],
+        [np.float32([7.75, 10.5]), np.float32([[5, 10], [5.5, 9], [7.75, 10.5]])],
+    ),
+}
+
+
+def test_operations_info_has_programs_of_control_flow(programs):
+    rows = {row["name"]: row for row in programs.operations() if "program" in row}
+    assert set(rows) == set(CONTROL_FLOW)
+    keys = {frozenset(row) - {"program"} for row in programs.operations()}
+    assert len(keys) == 1
+    for name, row in rows.items():
+        node_of_it = row["program"]["nodes"][0]
+        assert node_of_it["op"] == name
+        known = {each["name"]: each for each in row["attributes"]}
+        assert set(node_of_it["attributes"]) <= set(known)
+        functions = {each["name"] for each in row["program"]["functions"]}
+        for attribute, value_of_it in node_of_it["attributes"].items():
+            assert (known[attribute]["kind"] == "function") == (value_of_it in functions)
+        inputs, wanted = CONTROL_FLOW[name]
+        program = programs.create(row["program"])
+        found = [np.zeros_like(each) for each in wanted]
+        programs.run(program, inputs, found)
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+        programs.free(program)
+
+
 def test_derived_programs_keep_the_digits_of_float64(programs):
     """A gradient, and a gradient for each of some rows, of a softmax's entropy."""
     program = programs.create(

@@ -66,6 +66,7 @@ FLOORS = {
         ["running"],
         ["checking"],
         ["sizes", "control"],
+        ["control_rows"],
         ["graph"],
         ["operations"],
         ["dimensions", "failure", "pace"],

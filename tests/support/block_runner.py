@@ -100,6 +100,9 @@ class Runner(Managed):
 
     def run_json(self, block: Block) -> None:
         json.loads(block.code)
+        if block.title:
+            (self.folder / block.title).write_text(block.code)
+            self.titles.add(block.title)
 
     def run_toml(self, block: Block) -> None:
         tomllib.loads(block.code)

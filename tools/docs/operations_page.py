@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs loads hooks by their path
 
+from cowmlx.programs.control_rows import CONTROL  # noqa: E402
 from cowmlx.programs.operations import FAMILIES  # noqa: E402
 from cowmlx.programs.operations.accuracy import float64_error  # noqa: E402
 from cowmlx.programs.operations.attributes import attributes_of  # noqa: E402
 from cowmlx.programs.operations.examples import arrays_of  # noqa: E402
 from cowmlx.programs.operations.promotion import DTYPES, name_of, promoted  # noqa: E402
-from cowmlx.programs.operations.row import FLOAT64_ERROR, REQUIRED, Operation, Spec  # noqa: E402
+from cowmlx.programs.operations.row import (  # noqa: E402
+    FLOAT64_ERROR,
+    REQUIRED,
+    Attribute,
+    Operation,
+    Spec,
+)
 
 PAGE = "operations.md"
 
@@ -33,7 +41,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts = ["# Operations", "", promotion(), accuracy()]
+    parts = ["# Operations", "", promotion(), accuracy(), control(), ""]
     for family, rows in FAMILIES.items():
         parts += [f"## {family[0].upper()}{family[1:]}", ""]
         for row in rows:
@@ -61,6 +69,58 @@ operation. Other floats have the accuracy of mlx, a few units in the last place.
 """
 
 
+def control() -> str:
+    """Return the section of control flow."""
+    parts = [
+        """## Control flow
+
+Nodes of `call`, `cond`, `while` and `scan` apply functions of the program, which attributes name. A
+node with several results names them all in `"outputs"`, in place of `"name"`. A function sees its
+inputs and its own constants, nothing else. Below, each has a whole program.
+"""
+    ]
+    for row in CONTROL.values():
+        lines = [f"### {row.name}", "", row.summary, "", "```text", row.formula, "```", ""]
+        lines += [f"- inputs `{name}`: {about}" for name, about in row.inputs]
+        lines += [f"- outputs `{name}`: {about}" for name, about in row.outputs]
+        for attribute in row.attributes:
+            kind = "function" if attribute.name in row.functions else attribute.kind
+            lines.append(_attribute(attribute, kind))
+        parts.append("\n".join([*lines, "", "```json", in_lines(row.example), "```", ""]))
+    return "\n".join(parts)
+
+
+def in_lines(program: Mapping[str, Any]) -> str:
+    """Return a program as JSON with a line for each input, node and function's part."""
+
+    def entries(parts: list[Any], depth: int) -> str:
+        pad = "  " * depth
+        inner = [
+            members(part, depth + 1) if "nodes" in part else json.dumps(part) for part in parts
+        ]
+        return "[\n" + ",\n".join(f"{pad}  {each}" for each in inner) + f"\n{pad}]"
+
+    def members(part: Mapping[str, Any], depth: int) -> str:
+        pad = "  " * depth
+        lines = [
+            f"{pad}  {json.dumps(key)}: "
+            + (
+                entries(value, depth + 1)
+                if isinstance(value, list) and isinstance(value[0], dict)
+                else json.dumps(value)
+            )
+            for key, value in part.items()
+        ]
+        return "{\n" + ",\n".join(lines) + f"\n{pad}}}"
+
+    return members(program, 0)
+
+
+def _attribute(attribute: Attribute, kind: str) -> str:
+    default = "required" if attribute.default is REQUIRED else json.dumps(attribute.default)
+    return f"- attribute `{attribute.name}`: {kind}, {default}. {escaped(attribute.about)}"
+
+
 def section(row: Operation) -> str:
     """Return what the page says of a row."""
     lines = [f"### {row.name}", "", escaped(row.summary), "", "```text", row.formula, "```", ""]
@@ -75,12 +135,7 @@ def section(row: Operation) -> str:
             *(["differentiable"] if place.name in row.differentiable else []),
         ]
         lines.append(f"- `{place.name}`" + (f" ({', '.join(marks)})" if marks else ""))
-    for attribute in row.attributes:
-        default = "required" if attribute.default is REQUIRED else json.dumps(attribute.default)
-        lines.append(
-            f"- attribute `{attribute.name}`: {attribute.kind}, {default}. "
-            f"{escaped(attribute.about)}"
-        )
+    lines += [_attribute(each, each.kind) for each in row.attributes]
     error = float64_error(row)
     if error is None:
         lines.append("- no float64")

@@ -12,6 +12,7 @@ from cowmlx.programs.bounds import MAX_NODES, MAX_PROBLEMS
 from cowmlx.programs.checking.declarations import Names, require_bound
 from cowmlx.programs.checking.ordering import Cycle, ordered
 from cowmlx.programs.checking.text import listed, name, section
+from cowmlx.programs.control_rows import CONTROL
 from cowmlx.programs.failure import ProgramError, combined, place_of, placed, shown
 from cowmlx.programs.graph import Control, Graph, Node
 from cowmlx.programs.operations import find
@@ -117,7 +118,7 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
                     value=shown(each),
                 )
         attributes = section_of_attributes(entry.get("attributes", {}))
-        row = control.CONTROL.get(op)
+        row = CONTROL.get(op)
         if row is not None:
             if None in inputs:
                 raise OperationError("missing", f"{op} has no inputs that may be null", op=op)

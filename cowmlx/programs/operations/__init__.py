@@ -143,7 +143,7 @@ def table() -> list[dict[str, Any]]:
                 }
                 for place in row.inputs
             ],
-            "attributes": [_attribute(attribute) for attribute in row.attributes],
+            "attributes": [attribute_as_json(attribute) for attribute in row.attributes],
             "outputs": list(row.outputs),
             "outputs_vary": row.outputs_vary,
             "vectorisable": row.vectorisable,
@@ -159,7 +159,8 @@ def table() -> list[dict[str, Any]]:
     ]
 
 
-def _attribute(attribute: Attribute) -> dict[str, Any]:
+def attribute_as_json(attribute: Attribute) -> dict[str, Any]:
+    """Return an attribute as JSON has it."""
     required = attribute.default is REQUIRED
     found: dict[str, Any] = {
         "name": attribute.name,
