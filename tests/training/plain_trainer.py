@@ -25,6 +25,10 @@ from mlx_lm.tuner import trainer
 from mlx_lm.tuner.datasets import CacheDataset, create_dataset
 from mlx_lm.tuner.utils import linear_to_lora_layers
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from mlx.utils import tree_flatten, tree_map
+from support.float64 import in_float64
+
 
 class Losses:
     """Takes the place of a callback."""
@@ -48,7 +52,7 @@ def answer(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
     else:
         parameters = request["parameters"]
         linear_to_lora_layers(model, -1, parameters, use_dora=request["type"] == "dora")
-        model.load_weights(request["begin"], strict=False)
+    model.load_weights(request["begin"], strict=False)
     # What is trained on, as mlx-lm's own batches have it.
     batches: list[mx.array] = []
     lengths: list[mx.array] = []
@@ -69,7 +73,7 @@ def answer(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
             batch_size=request["batch_size"],
             iters=request["steps"],
             steps_per_report=1,
-            steps_per_save=10**9,
+            steps_per_save=1 if request.get("states") else 10**9,
             max_seq_length=request["window"],
             adapter_file=str(place / "adapters.safetensors"),
             grad_accumulation_steps=request["accumulation"],
@@ -86,7 +90,46 @@ def answer(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
         "rows": [[list(tokens), offset] for tokens, offset in rows],
         "batches": str(place / "batches.safetensors"),
         "trained": str(place / "adapters.safetensors"),
+        "states": [
+            at_state(model, request, place, step, batches[step], lengths[step])
+            for step in request.get("states", [])
+        ],
     }
+
+
+def at_state(
+    model: Any,
+    request: dict[str, Any],
+    place: pathlib.Path,
+    step: int,
+    batch: mx.array,
+    spans: mx.array,
+) -> dict[str, Any]:
+    """The loss and gradients with the parameters before a step, and their errors.
+
+    The errors are what float32 has more than float64.
+    """
+    saved = request["begin"] if step == 0 else str(place / f"{step:07d}_adapters.safetensors")
+    model.load_weights(saved, strict=False)
+
+    def loss(parameters: Any) -> mx.array:
+        model.update(parameters)
+        return trainer.default_loss(model, batch, spans)[0]
+
+    value, found = mx.value_and_grad(loss)(model.trainable_parameters())
+    mx.eval(value, found)
+    with in_float64(model):
+        exact, gradients = mx.value_and_grad(loss)(model.trainable_parameters())
+        mx.eval(exact, gradients)
+        error = tree_map(
+            lambda a, b: (a.astype(mx.float64) - b).astype(mx.float32), found, gradients
+        )
+        off = value.item() - exact.item()
+    files = {}
+    for name, tree in (("gradients", found), ("errors", error)):
+        files[name] = str(place / f"{name}-{step}.safetensors")
+        mx.save_safetensors(files[name], dict(tree_flatten(tree)))
+    return {"step": step, "parameters": saved, "loss": value.item(), "error": off, **files}
 
 
 class Rows:

@@ -1,4 +1,7 @@
-"""Losses of training language models: those of mlx-lm's own trainer, but where it is wrong."""
+"""Losses of training language models: those of mlx-lm's own trainer, but where it is wrong.
+
+With small steps; ``test_language_trajectories.py`` takes large ones, where roundings grow.
+"""
 
 from __future__ import annotations
 
