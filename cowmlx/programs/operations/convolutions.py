@@ -20,7 +20,7 @@ from cowmlx.programs.operations.rules import (
     spec,
     value_refused,
 )
-from cowmlx.programs.operations.windows import convolve_windows
+from cowmlx.programs.operations.windows import convolve
 
 MAX_STEP = 2**16
 """Of strides, padding and dilation."""
@@ -112,7 +112,7 @@ def _convolution(axes: int) -> Operation:
         name,
         ("input", "weight"),
         infer,
-        lambda arrays, attributes: [_convolved(*cast(arrays), axes=axes, **attributes)],
+        lambda arrays, attributes: [_convolved(*cast(arrays), axes, attributes)],
         f"The convolution along {axes} {'axis' if axes == 1 else 'axes'}: input (N, "
         f"{'DHW'[3 - axes :] if axes > 1 else 'L'}, C_in), weight (C_out, kernel, C_in / groups).",
         "out[n, i, o] = sum over k, c of input[n, i stride + k dilation - padding, c] weight[o, k, "
@@ -130,46 +130,28 @@ def _convolution(axes: int) -> Operation:
     )
 
 
-def _by_windows(given: mx.array, axes: int, groups: int) -> bool:
-    """Say whether mlx has no such convolution; the gradient of one of nothing ends the process."""
-    return given.dtype == mx.float64 or given.size == 0 or (axes == 3 and groups > 1)
-
-
-def _convolved(given: mx.array, weight: mx.array, *, axes: int, **options: Any) -> mx.array:
-    """Convolve with mlx where it can."""
-    if not _by_windows(given, axes, options["groups"]):
-        return (mx.conv1d, mx.conv2d, mx.conv3d)[axes - 1](given, weight, **_plain(axes, options))
+def _convolved(given: mx.array, weight: mx.array, axes: int, attributes: Attributes) -> mx.array:
     stride, padding, dilation = (
-        each_axis("conv", name, options[name], axes) for name in ("stride", "padding", "dilation")
+        each_axis("conv", name, attributes[name], axes)
+        for name in ("stride", "padding", "dilation")
     )
     pads = [(each, each) for each in padding]
-    return convolve_windows(given, weight, stride, pads, dilation, (1,) * axes, options["groups"])
+    return convolve(given, weight, stride, pads, dilation, (1,) * axes, attributes["groups"])
 
 
-def _plain(axes: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as mlx takes them: a number for one axis, a tuple for more."""
-    return {
-        name: value[0] if axes == 1 and isinstance(value, tuple) else value
-        for name, value in options.items()
-    }
-
-
-def _transposed_arrays(arrays: list[mx.array], axes: int, options: Any) -> mx.array:
-    given, weight = arrays
-    if options["groups"] == 1 and not _by_windows(given, axes, 1):
-        function = (mx.conv_transpose1d, mx.conv_transpose2d, mx.conv_transpose3d)[axes - 1]
-        return function(given, weight, **_plain(axes, options))
+def _transposed_arrays(
+    given: mx.array, weight: mx.array, axes: int, attributes: Attributes
+) -> mx.array:
     stride, padding, dilation, more = (
-        each_axis("conv", name, options[name], axes)
+        each_axis("conv", name, attributes[name], axes)
         for name in ("stride", "padding", "dilation", "output_padding")
     )
     pads = []
     for at in range(axes):
         low = dilation[at] * (weight.shape[1 + at] - 1) - padding[at]
         pads.append((low, low + more[at]))
-    return convolve_windows(
-        given, weight, (1,) * axes, pads, dilation, stride, options["groups"], flip=True
-    )
+    groups = attributes["groups"]
+    return convolve(given, weight, (1,) * axes, pads, dilation, stride, groups, flip=True)
 
 
 def _transposed(axes: int) -> Operation:
@@ -197,7 +179,7 @@ def _transposed(axes: int) -> Operation:
         return [spec(name, (given.shape[0], *spatial, weight.shape[0]), dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [_transposed_arrays(cast(arrays), axes, attributes)]
+        return [_transposed_arrays(*cast(arrays), axes, attributes)]
 
     sizes = ("[2,5,4]", "[2,4,3,4]", "[1,2,3,2,4]")[axes - 1]
     kernel = ",".join("322"[:axes])
@@ -267,13 +249,8 @@ def _general_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]
         each_axis("conv_general", name, attributes[name], axes)
         for name in ("stride", "kernel_dilation", "input_dilation")
     )
-    # With both mlx gives the weight's gradient in another shape.
-    spread_strides = max(stride) > 1 and max(spread) > 1
-    if spread_strides or _by_windows(given, axes, attributes["groups"]):
-        groups, flip = attributes["groups"], attributes["flip"]
-        return [convolve_windows(given, weight, stride, pads, kernel, spread, groups, flip)]
-    options = {**attributes, "padding": ([low for low, _ in pads], [high for _, high in pads])}
-    return [mx.conv_general(given, weight, **options)]
+    groups, flip = attributes["groups"], attributes["flip"]
+    return [convolve(given, weight, stride, pads, kernel, spread, groups, flip)]
 
 
 def _convolve(inputs: list[Any], attributes: Attributes) -> list[Spec]:

@@ -1,4 +1,4 @@
-"""Convolutions as products of windows: for dtypes and groups that mlx's own does not take."""
+"""Convolutions by mlx where its results and gradients are right, else as products of windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cowmlx.programs.operations.indices import taken
 Numbers = tuple[int, ...]
 
 
-def convolve_windows(
+def convolve(
     given: mx.array,
     weight: mx.array,
     stride: Numbers,
@@ -21,7 +21,11 @@ def convolve_windows(
     groups: int = 1,
     flip: bool = False,
 ) -> mx.array:
-    """Return a convolution.
+    """Return a convolution, which can be differentiated any number of times.
+
+    mlx's own gradients have wrong shapes or values where the two ends of an axis are padded
+    differently, where windows do not reach its end, and where two of stride and dilations are
+    above 1. So mlx gets none of these.
 
     Args:
         given: (N, spatial axes, C_in).
@@ -36,6 +40,50 @@ def convolve_windows(
     Returns:
         (N, spatial axes, C_out).
     """
+    axes = len(stride)
+    steps = list(zip(stride, kernel_dilation, input_dilation, strict=True))
+    mixed = any(sum(each > 1 for each in of_axis) > 1 for of_axis in steps)
+    # mlx ends the process for the gradient of a convolution of nothing.
+    unknown = given.dtype == mx.float64 or given.size == 0 or (axes == 3 and groups > 1)
+    if mixed or unknown:
+        return _convolve_windows(
+            given, weight, stride, pads, kernel_dilation, input_dilation, groups, flip
+        )
+    padding = []
+    ends = []
+    for at, (low, high) in enumerate(pads):
+        length = (given.shape[1 + at] - 1) * input_dilation[at] + 1
+        reach = (weight.shape[1 + at] - 1) * kernel_dilation[at]
+        high -= (length + low + high - reach - 1) % stride[at]
+        if input_dilation[at] > 1:
+            # More than is asked for, where an end or the weight's gradient needs it; cut below.
+            both = min(max(low, high, reach + 1 - length, 0), reach)
+        elif low == high and 0 <= low <= reach:
+            both = low
+        else:
+            given = _padded(given, 1 + at, (low, high))
+            low = high = both = 0
+        padding.append(both)
+        ends.append((low - both, high - both))
+    found = mx.conv_general(
+        given, weight, stride, padding, kernel_dilation, input_dilation, groups, flip
+    )
+    for at, end in enumerate(ends):
+        found = _padded(found, 1 + at, end)
+    return found
+
+
+def _convolve_windows(
+    given: mx.array,
+    weight: mx.array,
+    stride: Numbers,
+    pads: list[tuple[int, int]],
+    kernel_dilation: Numbers,
+    input_dilation: Numbers,
+    groups: int,
+    flip: bool,
+) -> mx.array:
+    """Return a convolution as a product of matrices, for what :func:`convolve` takes."""
     axes = len(stride)
     kernel = weight.shape[1:-1]
     if flip:
@@ -78,8 +126,10 @@ def _spread(given: mx.array, axis: int, dilation: int) -> mx.array:
 
 
 def _padded(given: mx.array, axis: int, pad: tuple[int, int]) -> mx.array:
+    """Return an array with zeros before and behind an axis; below 0 elements are cut off."""
     low, high = pad
-    given = _cut(given, axis, max(-low, 0), given.shape[axis] - max(-high, 0))
+    if low < 0 or high < 0:
+        given = _cut(given, axis, max(-low, 0), given.shape[axis] - max(-high, 0))
     width = [(0, 0)] * given.ndim
     width[axis] = (max(low, 0), max(high, 0))
     return mx.pad(given, width) if low > 0 or high > 0 else given
