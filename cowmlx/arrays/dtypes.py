@@ -5,6 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx._constants import DTYPES
+from cowmlx.errors import CowMlxError
 
 # mlx calls its type of truth values bool_.
 _TYPES: dict[int, mx.Dtype] = {
@@ -27,3 +28,25 @@ def value_of(dtype: mx.Dtype) -> int:
 def name_of(value: int) -> str:
     """Return the name of a value of the header's, such as "float32"."""
     return _NAMES[value]
+
+
+def require_declared(value: mx.array, dtype: int, shape: tuple[int, ...]) -> None:
+    """Check that a value is what hosts were told, before they copy its elements.
+
+    Args:
+        value: the value.
+        dtype: one of ``DTYPES``'s values.
+        shape: sizes.
+
+    Raises:
+        CowMlxError: it is not, which is a fault of whatever computed it.
+    """
+    if value.shape != shape or value.dtype != _TYPES[dtype]:
+        raise CowMlxError(
+            f"an array was declared as {_NAMES[dtype]} of {list(shape)}, but {_text(value.dtype)} "
+            f"of {list(value.shape)} was computed"
+        )
+
+
+def _text(dtype: mx.Dtype) -> str:
+    return _NAMES.get(_VALUES.get(dtype, 0), str(dtype))

@@ -69,6 +69,7 @@ cdef class HeldArray:
         cdef const void* data = NULL
         self.look()
         if is_computed:
+            require_declared(value, self.parts.dtype, self.shape)
             PyObject_GetBuffer(value, &view, PyBUF_C_CONTIGUOUS)
             data = view.buf
             PyBuffer_Release(&view)

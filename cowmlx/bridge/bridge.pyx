@@ -5,7 +5,12 @@ The only Cython, and the project's single exception boundary. Runs on the
 dispatch thread, which holds the interpreter.
 """
 
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -26,6 +31,7 @@ from cowmlx.output import CapturedOutput
 
 cdef const cow_host* host = NULL
 cdef object engine = None
+cdef object require_declared = None  # of cowmlx.arrays.dtypes, once mlx is there
 cdef object output = CapturedOutput()
 cdef set kept = set()  # calls that end later
 
@@ -187,11 +193,12 @@ cdef void rest() noexcept:
 
 
 cdef ensure_engine():
-    global engine
+    global engine, require_declared
     if engine is None:
         resources.ask(can_start_threads, can_map, give_back)
         blas, problem = bring_blas()
         try:
+            from cowmlx.arrays.dtypes import require_declared
             from cowmlx.engine import Engine
         except ImportError as error:
             importlib.invalidate_caches()  # it may be installed before the next try

@@ -27,9 +27,15 @@ cdef list to_results(cow_results results):
 
 
 cdef int put_results(cow_results results, list held) except -1:
-    """Let the caller hold the arrays of results."""
+    """Let the caller hold the arrays of results, which are what it has made room for."""
     cdef size_t i
     cdef HeldArray each
+    for each, wanted in zip(held, to_results(results)):
+        if wanted is not None and wanted != (each.dtype, each.shape):
+            raise CowMlxError(
+                f"a result of dtype {each.dtype} and shape {list(each.shape)} was computed where "
+                f"dtype {wanted[0]} and shape {list(wanted[1])} were declared"
+            )
     for i in range(results.count):
         each = held[i]
         results.data[i].array = each.array

@@ -142,8 +142,10 @@ cdef int put_floats(cow_floats_out out, object value) except -1:
     if isinstance(array, list):
         from array import array as make
         array = make("f", array)
-    PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS)
+    PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
     try:
+        if view.format == NULL or view.format[0] != b"f":
+            raise CowMlxError("float32 values are declared, and others were computed")
         needed = view.len // sizeof(float)
         if out.buffer != NULL and <size_t> view.len <= out.capacity * sizeof(float):
             memcpy(out.buffer, view.buf, view.len)

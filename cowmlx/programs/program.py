@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.errors import Unsupported
+from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_TRACES
 from cowmlx.programs.checking.checker import check
 from cowmlx.programs.failure import ProgramError, shown
@@ -18,7 +18,8 @@ from cowmlx.programs.forms.form import Form, Output
 from cowmlx.programs.forms.written import Written
 from cowmlx.programs.graph import Declared, Library
 from cowmlx.programs.information import information
-from cowmlx.programs.operations.promotion import name_of
+from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
+from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.pace import Steps as Work
 from cowmlx.programs.pace import finish
 from cowmlx.programs.rehearsal import rehearse
@@ -219,7 +220,7 @@ class Run:
 
         Raises:
             CowMlxError: an index out of range, a loop that does not end, numbers that are not
-                finite where that is checked; what mlx raises.
+                finite where that is checked; a result that is not as declared; what mlx raises.
         """
         steps = self._traced.steps(self._inputs)
         try:
@@ -229,7 +230,7 @@ class Run:
                     computing = next(steps)
                 except StopIteration as stop:
                     results: list[mx.array] = stop.value
-                    return results
+                    return self._declared(results)
                 finally:
                     self._note_turn(began)
                 yield computing
@@ -247,7 +248,8 @@ class Run:
         if found is None:
             return Pending(self.finish(), [], ())
         self._inputs.clear()
-        return Pending(*found)
+        results, flags, notes = found
+        return Pending(self._declared(results), flags, notes)
 
     def at_once(self) -> list[mx.array]:
         """Compute the results of a run that takes one turn (``Traced.is_one_turn``).
@@ -257,9 +259,20 @@ class Run:
         """
         began = perf_counter()
         try:
-            return self._traced.at_once(self._inputs)
+            return self._declared(self._traced.at_once(self._inputs))
         finally:
             self._note_turn(began)
+
+    def _declared(self, results: list[mx.array]) -> list[mx.array]:
+        """Return results, all of which have the dtype and shape that were declared.
+
+        Raises:
+            CowMlxError: one has not. Hosts have made room for what was declared.
+        """
+        for at, (spec, array) in enumerate(zip(self.specs, results, strict=True)):
+            if not is_as_declared(array, spec):
+                raise _not_as_declared(self._program.form, at, array, spec)
+        return results
 
     def _note_turn(self, began: float) -> None:
         turn = perf_counter() - began
@@ -269,6 +282,17 @@ class Run:
     def finish(self) -> list[mx.array]:
         """Take all steps, for those who have nobody else to give a turn to."""
         return finish(self.steps())
+
+
+def _not_as_declared(form: Form, at: int, array: mx.array, spec: Spec) -> CowMlxError:
+    """Return the error for a result of another dtype or shape, with what it is made of."""
+    main = form.library.main
+    operations = sorted({node.op for node in main.needed([form.source(at)])})
+    steps = f" ({', then '.join(form.steps)})" if form.steps else ""
+    return CowMlxError(
+        f"the result {shown(form.outputs[at].name)}{steps} is {described(array)}, declared is "
+        f"{spec}: a fault of one of {', '.join(operations[:16])}"
+    )
 
 
 def _key(inputs: Sequence[mx.array], check_finite: bool) -> tuple[Any, ...]:

@@ -8,13 +8,13 @@ from functools import lru_cache
 
 import mlx.core as mx
 
-from cowmlx.errors import Unsupported
+from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.checking import text
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of, names_in
 from cowmlx.programs.operations.indices import Check
-from cowmlx.programs.operations.promotion import name_of
+from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Operation, Spec
 from cowmlx.programs.running.memory import made_by
 
@@ -72,10 +72,10 @@ _known = lru_cache(MAX_KNOWN)(_prepared)
 
 
 @lru_cache(MAX_KNOWN)
-def _size(
+def _results(
     prepared: Prepared, types: tuple[tuple[tuple[int, ...], mx.Dtype] | None, ...], gpu: bool
-) -> int:
-    """Return the bytes of an operation's results for inputs of some types."""
+) -> tuple[list[Spec], int]:
+    """Return the specs of an operation's results for inputs of some types, and their bytes."""
     row = prepared.row
     specs = [None if each is None else Spec(each[0], name_of(each[1])) for each in types]
     found = row.infer(specs, prepared.attributes)
@@ -86,7 +86,7 @@ def _size(
                 op=row.name,
                 dtypes="float64",
             )
-    return made_by(row.name, found)
+    return found, made_by(row.name, found)
 
 
 def apply(
@@ -104,10 +104,15 @@ def apply(
     Raises:
         OperationError: it cannot take these dtypes or shapes.
         Unsupported: a result is of a dtype that the device lacks.
+        CowMlxError: mlx does not compute what the table says.
     """
     row, attributes = prepared.row, prepared.attributes
     given = row.arranged(arrays)
     types = tuple([None if each is None else (each.shape, each.dtype) for each in given])
-    size = _size(prepared, types, gpu)
+    specs, size = _results(prepared, types, gpu)
     checks = [] if row.checks is None else row.checks(given, attributes)
-    return row.compute(given, attributes), checks, size
+    results = row.compute(given, attributes)
+    for array, spec in zip(results, specs, strict=True):
+        if not is_as_declared(array, spec):
+            raise CowMlxError(f"{row.name}: mlx gives {described(array)}, the table says {spec}")
+    return results, checks, size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
+from cowmlx.errors import ContextFull, CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.models.embedding import Pooling
 from cowmlx.models.pooled import MAX_BATCH_TOKENS, rows_of
 from cowmlx.scheduling.stepped import SteppedCall
@@ -44,7 +44,7 @@ class TextRows(SteppedCall):
         call: ends with the rows (N, D) and D.
         model: whose hidden states they are made of.
         steps: makes the rows.
-        dims: D.
+        shape: (N, D).
         stream: to compute on.
         on_end: told when the call ends.
     """
@@ -54,19 +54,24 @@ class TextRows(SteppedCall):
         call: Call,
         model: Model,
         steps: Generator[None, None, mx.array],
-        dims: int,
+        shape: tuple[int, int],
         stream: mx.Stream,
         on_end: Callable[[], object],
     ) -> None:
         super().__init__(call, steps, stream, model)
-        self._dims = dims
+        self._shape = shape
         self._on_end = on_end
 
     def _release(self) -> None:
         self._on_end()
 
-    def _succeed(self, result: Any) -> None:
-        self._call.succeed((result, self._dims))
+    def _succeed(self, result: mx.array) -> None:
+        if result.shape != self._shape:
+            raise CowMlxError(
+                f"rows of shape {list(result.shape)} were computed, but {list(self._shape)} is "
+                "declared"
+            )
+        self._call.succeed((result, self._shape[1]))
 
 
 def embed_steps(

@@ -283,8 +283,9 @@ class Models:
         if call.answer_size(count * width, width):
             streams.give_back(stream)
             return
+        shape = count, width
         unit = TextRows(
-            call, model, steps(hidden), width, stream, lambda: streams.give_back(stream)
+            call, model, steps(hidden), shape, stream, lambda: streams.give_back(stream)
         )
         self._runtime.scheduler.add(unit)
 

@@ -148,6 +148,7 @@ class RunRequest:
         return Waiting(self._call, self._hold)
 
     def _hold(self, result: mx.array) -> Held:
+        """Hold a result; :class:`Run` has found it as declared."""
         return self._arrays.hold(result, dtypes.value_of(result.dtype), result.shape, True)
 
     def _submitted(self, specs: Sequence[Spec]) -> Submission | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import mlx.core as mx
 
-from cowmlx.errors import InvalidArgument
+from cowmlx.errors import CowMlxError, InvalidArgument
 from cowmlx.training import seeds
 from cowmlx.training.gradients import Sums, clipped
 from cowmlx.training.objective import Batch, DataSource, Objective
 from cowmlx.training.optimizers import Optimizer
+from cowmlx.training.options import shown
 
 Turns = Generator[list[mx.array], None, "Step"]
 
@@ -160,7 +161,10 @@ class Training:
         last = len(batch.micro_batches) - 1
         for number, micro_batch in enumerate(batch.micro_batches):
             key = seeds.key_of(self.settings.seed, "step", self.step, number)
-            sums.add(*self.objective.gradients(micro_batch, key))
+            loss, targets, gradients = self.objective.gradients(micro_batch, key)
+            _require_as(self.objective.parameters(), gradients, "the gradient of")
+            sums.add(loss, targets, gradients)
+            del loss, targets, gradients
             if number < last:
                 yield from self._computed(sums.arrays)
         before = self.optimizer.copy_of_state()
@@ -180,6 +184,7 @@ class Training:
         loss, gradients = sums.mean()
         gradients, norm = clipped(gradients, self.settings.clip_value, self.settings.clip_norm)
         updated = self.optimizer.updated(gradients, self.objective.parameters())
+        _require_as(self.objective.parameters(), updated, "the optimizer's new value of")
         state = self.optimizer.state().values()
         del gradients
         yield from self._computed([loss, norm, sums.targets, *updated.values(), *state])
@@ -255,6 +260,23 @@ class Training:
             self.best = Best(evaluation.loss, self.step, parameters)
         else:
             self.best.since += 1
+
+
+def _require_as(
+    parameters: Mapping[str, mx.array], values: Mapping[str, mx.array], what: str
+) -> None:
+    """Check that values by the names of parameters have their dtypes and shapes.
+
+    Raises:
+        CowMlxError: one has not. mlx would broadcast it, and the training would go wrong unseen.
+    """
+    for name, value in values.items():
+        own = parameters[name]
+        if value.shape != own.shape or value.dtype != own.dtype:
+            raise CowMlxError(
+                f"{what} {shown(name)} is {value.dtype} of {list(value.shape)}, must be "
+                f"{own.dtype} of {list(own.shape)}"
+            )
 
 
 def _number(array: mx.array) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from cowmlx.programs.operations.row import DTYPES as WRONG_DTYPE
-from cowmlx.programs.operations.row import OperationError
+from cowmlx.programs.operations.row import OperationError, Spec
 
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -30,6 +30,16 @@ def mlx_dtype(name: str) -> mx.Dtype:
 def name_of(dtype: mx.Dtype) -> str:
     """Return the name of mlx's dtype."""
     return str(dtype).removeprefix("mlx.core.").removesuffix("_")
+
+
+def described(array: mx.array) -> Spec:
+    """Return the dtype and shape of an array."""
+    return Spec(tuple(array.shape), name_of(array.dtype))
+
+
+def is_as_declared(array: mx.array, spec: Spec) -> bool:
+    """Whether an array has the dtype and shape, in numbers, that were declared."""
+    return array.shape == spec.shape and array.dtype == mlx_dtype(spec.dtype)
 
 
 def promoted(left: str, right: str) -> str | None:

@@ -12,7 +12,13 @@ from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_TRACED_DEPTH, MAX_TRACED_NODES
 from cowmlx.programs.failure import ProgramError, placed
 from cowmlx.programs.graph import Graph, Library, Node
-from cowmlx.programs.operations.promotion import FLOATS, mlx_dtype, name_of
+from cowmlx.programs.operations.promotion import (
+    FLOATS,
+    described,
+    is_as_declared,
+    mlx_dtype,
+    name_of,
+)
 from cowmlx.programs.operations.row import Attributes, Operation, Spec
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.flags import Flags, Note
@@ -331,7 +337,6 @@ def _require_inferred(node: Node, graph: Graph, spec: Spec, array: mx.array) -> 
     Raises:
         CowMlxError: it does not, which is a fault of the table.
     """
-    if tuple(array.shape) != spec.shape or name_of(array.dtype) != spec.dtype:
-        found = Spec(tuple(array.shape), name_of(array.dtype))
-        error = CowMlxError(f"mlx gives {found}, the table says {spec}")
+    if not is_as_declared(array, spec):
+        error = CowMlxError(f"mlx gives {described(array)}, the table says {spec}")
         raise placed(error, node.name, node.op, graph.name)
