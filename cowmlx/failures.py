@@ -10,6 +10,7 @@ import errno
 import os
 import resource  # now: a process without descriptors could not import it
 import sys
+from contextlib import suppress
 
 from cowmlx.errors import CowMlxError, InputOutput, NotFound, OutOfMemory, Unsupported
 
@@ -37,6 +38,8 @@ _SPEAKING = (RuntimeError, ImportError, OSError)
 
 # Of an exception's text, which may be as long as a chat template makes it.
 _MAX_TEXT = 4096
+# Where an exception of somebody else's keeps its text with the place that it came from.
+_PLACE = "_cowmlx_place"
 
 
 def translate(error: BaseException) -> BaseException:
@@ -65,6 +68,58 @@ def shortage(error: BaseException) -> CowMlxError | None:
     ):
         return OutOfMemory(f"not enough memory, or no more threads ({text})")
     return None
+
+
+def place(error: BaseException) -> str:
+    """Return the text of an error, its type, and where it came from, for errors of ours."""
+    known: str | None = getattr(error, _PLACE, None)
+    if known is not None:
+        return known
+    text = f"{type(error).__name__}: {error}"
+    trace = error.__traceback__
+    if trace is None:
+        return text
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{text} ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
+
+
+def kept(error: BaseException) -> CowMlxError:
+    """Return a copy of an error that can be kept, and be raised: no frame stays alive with it.
+
+    Whoever raises a kept error raises a copy of it again, since raising adds frames.
+
+    Args:
+        error: of any kind; it lets go of its frames, too.
+    """
+    found = translate(error)
+    if isinstance(found, CowMlxError):
+        made = type(found).__new__(type(found))
+        made.args = found.args
+        made.__dict__.update(found.__dict__)
+    else:
+        made = CowMlxError(place(error))
+    forget_frames(error)
+    return made
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let an exception, and all that it came from, hold no frames and so none of their values.
+
+    Values may be arrays that only C counts, so Python's search for cycles would not free them.
+    """
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        link = waiting.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        if link.__traceback__ is not None and not isinstance(link, CowMlxError):
+            with suppress(BaseException):  # its own text fails, or it takes no attributes
+                setattr(link, _PLACE, place(link))
+        link.__traceback__ = None
+        waiting += [link.__cause__, link.__context__]
 
 
 def reraise_shortage(error: BaseException) -> None:

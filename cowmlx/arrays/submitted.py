@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from cowmlx import failures
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import mlx.core as mx
+
+    from cowmlx.errors import CowMlxError
 
 
 class Submitted:
@@ -21,7 +25,7 @@ class Submitted:
 
     def __init__(self) -> None:
         self.value: mx.array | None = None
-        self.error: BaseException | None = None
+        self.error: CowMlxError | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -36,8 +40,9 @@ class Submitted:
         """
         if self.value is not None:
             return self.value
-        error = self.error or RuntimeError("the value is asked for before it is there")
-        raise error.with_traceback(None)  # it is raised for everybody who asks
+        if self.error is None:
+            raise RuntimeError("the value is asked for before it is there")
+        raise failures.kept(self.error)  # a copy for everybody who asks
 
     def succeed(self, value: mx.array) -> None:
         """Give it its value: evaluated, row-major, of its handle's dtype and shape."""
@@ -47,4 +52,4 @@ class Submitted:
     def fail(self, error: BaseException) -> None:
         """Give it the run's error instead."""
         if not self.is_settled:
-            self.error = error
+            self.error = failures.kept(error)

@@ -169,11 +169,12 @@ cdef void give_up(object error) noexcept:
     The runtime goes on as if it had just been started.
     """
     try:
-        text = f"a step that was no single call's failed, and every handle is freed: {place(error)}"
+        text = f"a step that was no single call's failed, and every handle is freed: {failures.place(error)}"
         output.write(text + "\n")  # the next call that ends brings it to the log
         told = CowMlxError(text)
+        failures.forget_frames(error)
     except BaseException:  # its own text fails, or there is no memory
-        told = CowMlxError()
+        told = CowMlxError("")
     try:
         engine.free_all(told)
     except BaseException:

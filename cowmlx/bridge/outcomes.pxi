@@ -8,18 +8,7 @@ cdef int status_of(object error):
 
 cdef str describe(object error):
     """The text of an error; of one that nobody foresaw, where it came from."""
-    return str(error) if isinstance(error, CowMlxError) else place(error)
-
-
-cdef str place(object error):
-    """The text of an error, its type, and where it came from."""
-    text = f"{type(error).__name__}: {error}"
-    trace = error.__traceback__
-    if trace is None:
-        return text
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{text} ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
+    return str(error) if isinstance(error, CowMlxError) else failures.place(error)
 
 
 cdef void log(cow_request* r, int level, str message):
@@ -59,6 +48,7 @@ cdef tuple spelled(str operation, object error):
     """
     cdef int status = COW_MLX_EINTERNAL
     cdef bytes text
+    raised = error
     try:
         error = failures.translate(error)
         status = status_of(error)
@@ -76,6 +66,7 @@ cdef tuple spelled(str operation, object error):
         known, details = failure_details.encode(operation, reason, details, COW_DETAILS_SIZE - 1)
     except BaseException:  # a value has no text
         known, details = failure_details.encode(operation, reason, {}, COW_DETAILS_SIZE - 1)
+    failures.forget_frames(raised)
     return status, text, known, reason, details
 
 
@@ -292,3 +283,5 @@ cdef class HostCall:
         cdef cow_request* r = self.give_up_request()
         if r != NULL:
             fail(r, error)
+        else:
+            failures.forget_frames(error)

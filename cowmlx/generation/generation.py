@@ -10,6 +10,7 @@ from time import perf_counter
 import mlx.core as mx
 
 from cowmlx import _constants as constants
+from cowmlx import failures
 from cowmlx.errors import Lost
 from cowmlx.generation.draw_inputs import DrawInputs
 from cowmlx.generation.drawer import Drawer
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from cowmlx.cache.sequence import Sequence
     from cowmlx.cache.window import RollingWindow
+    from cowmlx.errors import CowMlxError
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.drawn import Draw, DrawInput
@@ -78,7 +80,7 @@ class Generation:
         self.outbox: deque[Piece] = deque()
         self.finish = constants.FINISH_NONE
         self.ended = False  # no more tokens come, but for those in the outbox
-        self.error: BaseException | None = None
+        self.error: CowMlxError | None = None
         self.logits: RowLogits | None = None  # behind the tokens that the host knows
         self.last: Piece | None = None  # that the host was given
         self.batched = 0  # tokens whose step was taken together with other contexts
@@ -431,7 +433,7 @@ class Generation:
         Where these are lost with the machines that they were on, it goes on telling its tokens.
         """
         unseen, self._held = self.unseen, None
-        self.error = error
+        self.error = failures.kept(error)
         self.outbox.clear()
         self.logits = None
         self._end(constants.FINISH_CANCELED)

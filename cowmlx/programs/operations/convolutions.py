@@ -112,7 +112,7 @@ def _convolution(axes: int) -> Operation:
         name,
         ("input", "weight"),
         infer,
-        lambda arrays, attributes: [_convolved(*cast(arrays), axes, attributes)],
+        lambda arrays, attributes: [_convolved(arrays, axes, attributes)],
         f"The convolution along {axes} {'axis' if axes == 1 else 'axes'}: input (N, "
         f"{'DHW'[3 - axes :] if axes > 1 else 'L'}, C_in), weight (C_out, kernel, C_in / groups).",
         "out[n, i, o] = sum over k, c of input[n, i stride + k dilation - padding, c] weight[o, k, "
@@ -130,7 +130,8 @@ def _convolution(axes: int) -> Operation:
     )
 
 
-def _convolved(given: mx.array, weight: mx.array, axes: int, attributes: Attributes) -> mx.array:
+def _convolved(arrays: list[mx.array], axes: int, attributes: Attributes) -> mx.array:
+    given, weight = cast(arrays)
     stride, padding, dilation = (
         each_axis("conv", name, attributes[name], axes)
         for name in ("stride", "padding", "dilation")
@@ -139,9 +140,8 @@ def _convolved(given: mx.array, weight: mx.array, axes: int, attributes: Attribu
     return convolve(given, weight, stride, pads, dilation, (1,) * axes, attributes["groups"])
 
 
-def _transposed_arrays(
-    given: mx.array, weight: mx.array, axes: int, attributes: Attributes
-) -> mx.array:
+def _transposed_arrays(arrays: list[mx.array], axes: int, attributes: Attributes) -> mx.array:
+    given, weight = cast(arrays)
     stride, padding, dilation, more = (
         each_axis("conv", name, attributes[name], axes)
         for name in ("stride", "padding", "dilation", "output_padding")
@@ -179,7 +179,7 @@ def _transposed(axes: int) -> Operation:
         return [spec(name, (given.shape[0], *spatial, weight.shape[0]), dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [_transposed_arrays(*cast(arrays), axes, attributes)]
+        return [_transposed_arrays(arrays, axes, attributes)]
 
     sizes = ("[2,5,4]", "[2,4,3,4]", "[1,2,3,2,4]")[axes - 1]
     kernel = ",".join("322"[:axes])
