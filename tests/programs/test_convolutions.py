@@ -138,3 +138,24 @@ def test_convolutions_of_all_kinds(name):
         for one, other in zip(narrow, wide, strict=True):
             close = 2e-3 * max(1, np.max(np.abs(other)))
             np.testing.assert_allclose(one, other, atol=close, err_msg=f"{attributes}")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "conv_general"])
+def test_what_a_convolution_makes_on_its_way_is_bounded(name):
+    """Padding and dilation of a few elements can be more than mlx counts, which ends the process."""
+    row = find(name)
+    axes = 2 if name == "conv_general" else int(name[-2])
+    inputs = [Spec((1, *[4] * axes, 2), "float32"), Spec((2, *[2] * axes, 2), "float32")]
+    refused = 0
+    for stride in (1, 2**16):
+        for option in ("padding", "dilation", "kernel_dilation", "input_dilation"):
+            if option not in [each.name for each in row.attributes]:
+                continue
+            attributes = attributes_of(row, {"stride": stride, option: 2**16})
+            try:
+                (out,) = row.infer(inputs, attributes)
+            except OperationError as error:
+                refused += "2147483647" in str(error)
+            else:
+                assert axes == 1 or np.prod(out.shape) < 2**31
+    assert refused or axes == 1

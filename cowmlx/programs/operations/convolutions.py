@@ -11,7 +11,15 @@ from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
 from cowmlx.programs.operations.indices import taken
 from cowmlx.programs.operations.making import cast, example, row
 from cowmlx.programs.operations.promotion import promote
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
+from cowmlx.programs.operations.row import (
+    LIMIT,
+    REQUIRED,
+    Attribute,
+    Attributes,
+    Operation,
+    OperationError,
+    Spec,
+)
 from cowmlx.programs.operations.rules import (
     equal,
     require_dtype,
@@ -20,7 +28,7 @@ from cowmlx.programs.operations.rules import (
     spec,
     value_refused,
 )
-from cowmlx.programs.operations.windows import convolve
+from cowmlx.programs.operations.windows import by_windows, convolve
 
 MAX_STEP = 2**16
 """Of strides, padding and dilation."""
@@ -85,6 +93,55 @@ def _channels(name: str, inputs: list[Any], axes: int, groups: int) -> str:
     return promote(name, [each.dtype for each in inputs])
 
 
+MAX_ELEMENTS = 2**31 - 1
+"""Of an input with its padding and dilation, and of all its windows: mlx counts in 32 bits."""
+
+
+def _require_bounded(
+    name: str,
+    inputs: list[Any],
+    out: Shape,
+    steps: list[tuple[int, ...]],
+    pads: list[tuple[int, int]],
+) -> None:
+    """Check what a convolution makes on its way, which may be far more than it takes and gives.
+
+    Args:
+        name: the operation.
+        inputs: the specs of input and weight.
+        out: the result's shape.
+        steps: stride, kernel_dilation and input_dilation of each axis.
+        pads: of each axis.
+
+    Raises:
+        OperationError: it is more than mlx can count.
+    """
+    given, weight = inputs
+    stride, kernel, spread = steps
+    lengths = [
+        (length - 1) * gap + 1 + max(sum(pad), 0)
+        for length, gap, pad in zip(given.shape[1:-1], spread, pads, strict=True)
+    ]
+    found = count((given.shape[0], *lengths, given.shape[-1]))
+    if by_windows(given.dtype, stride, kernel, spread):
+        found = max_of(found, count((*out[:-1], *weight.shape[1:-1], given.shape[-1])))
+    if isinstance(found, int) and found > MAX_ELEMENTS:
+        raise OperationError(
+            LIMIT,
+            f"{name} makes {found} elements of padding, dilation and windows on its way, must be "
+            f"{MAX_ELEMENTS} at most: take less padding, dilation or stride",
+            op=name,
+            limit=MAX_ELEMENTS,
+            value=found,
+            shapes=f"{given}, {weight}",
+        )
+
+
+def max_of(one: Dim, other: Dim) -> Dim:
+    """Return the greater of two numbers; the first where a dimension has no value yet."""
+    return max(one, other) if isinstance(one, int) and isinstance(other, int) else one
+
+
 def _convolution(axes: int) -> Operation:
     name = f"conv{axes}d"
 
@@ -101,7 +158,11 @@ def _convolution(axes: int) -> Operation:
                 given.shape[1:-1], weight.shape[1:-1], *options, strict=True
             )
         ]
-        return [spec(name, (given.shape[0], *spatial, weight.shape[0]), dtype)]
+        out = (given.shape[0], *spatial, weight.shape[0])
+        stride, padding, dilation = options
+        pads = [(each, each) for each in padding]
+        _require_bounded(name, inputs, out, [stride, dilation, (1,) * axes], pads)
+        return [spec(name, out, dtype)]
 
     def cost(inputs: list[Any], attributes: Attributes) -> Dim:
         return count(infer(inputs, attributes)[0].shape) * count(inputs[1].shape[1:])
@@ -176,7 +237,15 @@ def _transposed(axes: int) -> Operation:
                     name, [given.shape, weight.shape], "nothing is left of an axis"
                 )
             spatial.append(out)
-        return [spec(name, (given.shape[0], *spatial, weight.shape[0]), dtype)]
+        out = (given.shape[0], *spatial, weight.shape[0])
+        stride, _, dilation, more = options
+        # The result before it is cut, and its room, count like an input with its padding.
+        pads = [
+            (reach * (window - 1), reach * (window - 1) + end)
+            for reach, window, end in zip(dilation, weight.shape[1:-1], more, strict=True)
+        ]
+        _require_bounded(name, inputs, out, [(1,) * axes, dilation, stride], pads)
+        return [spec(name, out, dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         return [_transposed_arrays(arrays, axes, attributes)]
@@ -228,7 +297,9 @@ def _general(inputs: list[Any], attributes: Attributes) -> list[Spec]:
             given.shape[1:-1], weight.shape[1:-1], strides, kernels, dilations, pads, strict=True
         )
     ]
-    return [spec(name, (given.shape[0], *spatial, weight.shape[0]), dtype)]
+    out = (given.shape[0], *spatial, weight.shape[0])
+    _require_bounded(name, inputs, out, [strides, kernels, dilations], pads)
+    return [spec(name, out, dtype)]
 
 
 def _paddings(axes: int, padding: Any) -> list[tuple[int, int]]:

@@ -41,11 +41,10 @@ def convolve(
         (N, spatial axes, C_out).
     """
     axes = len(stride)
-    steps = list(zip(stride, kernel_dilation, input_dilation, strict=True))
-    mixed = any(sum(each > 1 for each in of_axis) > 1 for of_axis in steps)
+    kind = "float64" if given.dtype == mx.float64 else "float32"
     # mlx ends the process for the gradient of a convolution of nothing.
-    unknown = given.dtype == mx.float64 or given.size == 0 or (axes == 3 and groups > 1)
-    if mixed or unknown:
+    unknown = given.size == 0 or (axes == 3 and groups > 1)
+    if unknown or by_windows(kind, stride, kernel_dilation, input_dilation):
         return _convolve_windows(
             given, weight, stride, pads, kernel_dilation, input_dilation, groups, flip
         )
@@ -71,6 +70,13 @@ def convolve(
     for at, end in enumerate(ends):
         found = _padded(found, 1 + at, end)
     return found
+
+
+def by_windows(dtype: str, stride: Numbers, kernel: Numbers, spread: Numbers) -> bool:
+    """Whether windows are gathered: mlx has no float64, and wrong gradients of mixed steps."""
+    steps = zip(stride, kernel, spread, strict=True)
+    mixed = any(sum(each > 1 for each in of_axis) > 1 for of_axis in steps)
+    return mixed or dtype == "float64"
 
 
 def _convolve_windows(
