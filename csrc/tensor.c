@@ -109,7 +109,8 @@ static cow_mlx_status overflowing(const char* operation, const char* name) {
 }
 
 /* Strides in bytes, and which bytes the elements take, from the one at index 0: `low` is never
- * above 0, `high` is one past the last. False if that overflows. */
+ * above 0, `high` is one past the last. The stride of a dimension of 1 becomes 0. False if that
+ * overflows. */
 static bool measure(const cow_array_type* type, const int64_t* strides, int64_t* in_bytes,
                     int64_t* low, int64_t* high) {
   int64_t item = (int64_t)cow_dtype_bytes(type->dtype);
@@ -118,6 +119,8 @@ static bool measure(const cow_array_type* type, const int64_t* strides, int64_t*
   *high = item;
   for (int32_t i = 0; i < type->rank; i++) {
     int64_t reach;
+    in_bytes[i] = 0;
+    if (type->shape[i] == 1) continue; /* a step that is never taken, so it may be any */
     if (__builtin_mul_overflow(strides[i], item, &in_bytes[i])) return false;
     if (__builtin_mul_overflow(type->shape[i] - 1, in_bytes[i], &reach)) return false;
     int64_t* side = reach < 0 ? low : high;

@@ -53,7 +53,8 @@ typedef struct cow_mlx_tensor {
   int32_t dtype;          /**< one of COW_MLX_DTYPES */
   int32_t rank;           /**< number of dimensions, 0 to COW_MLX_MAX_RANK */
   const int64_t* shape;   /**< rank sizes, 0 to 2147483647; may be NULL if rank is 0 */
-  const int64_t* strides; /**< rank steps in elements, may be negative or 0; NULL: row-major */
+  const int64_t* strides; /**< rank steps in elements, may be negative or 0, and any number where
+                               the size is 1; NULL: row-major */
 } cow_mlx_tensor;
 
 /**

@@ -189,9 +189,15 @@ def test_a_destination_whose_elements_share_memory_is_refused(arrays, strides):
     arrays.free(handle)
 
 
-def test_a_dimension_of_one_may_have_any_stride(arrays):
-    handle = arrays.create(BASE[:1])
-    to = np.zeros(6, np.float32)
-    arrays.read_into(handle, to, rank=2, shape=sides(1, 6), strides=sides(0, 1))
-    assert same(to, BASE[0])
-    arrays.free(handle)
+@pytest.mark.parametrize("stride", [0, 5, -1, 2**62, 2**63 - 1, -(2**63)])
+def test_a_dimension_of_one_may_have_any_stride(arrays, stride):
+    """In sources and in destinations: no step is taken along it."""
+    for shape, strides in (((1, 6), (stride, 1)), ((6, 1), (1, stride)), ((1, 1), (stride,) * 2)):
+        view = {"rank": 2, "shape": sides(*shape), "strides": sides(*strides)}
+        count = shape[0] * shape[1]
+        handle = arrays.create(BASE[0], **view)
+        assert same(arrays.read(handle), BASE[0, :count].reshape(shape))
+        to = np.zeros(6, np.float32)
+        arrays.read_into(handle, to, **view)
+        assert same(to[:count], BASE[0, :count]) and not to[count:].any()
+        arrays.free(handle)

@@ -81,6 +81,15 @@ def test_a_tensor_is_copied_and_deleted_once(arrays, dtype):
     assert producer.deleted == 1
 
 
+@pytest.mark.parametrize("stride", [0, -1, 2**62, -(2**63)])
+def test_a_dimension_of_one_may_have_any_stride(arrays, stride):
+    producer = dlpack.Producer(np.arange(3, dtype=np.int32).reshape(3, 1))
+    producer.managed.tensor.strides = (c_int64 * 2)(1, stride)
+    handle = arrays.from_dlpack(producer.address)
+    assert arrays.read(handle).tolist() == [[0], [1], [2]]
+    arrays.free(handle)
+
+
 def test_strides_and_deleter_may_be_missing(arrays):
     producer = dlpack.Producer(np.arange(6).reshape(2, 3))
     producer.managed.tensor.strides = None
