@@ -83,9 +83,9 @@ def _graph_in_dot(graph: Graph, prefix: str) -> list[str]:
         lines.append(f"  {places[name]} [label={_quoted(label)}, shape=oval, fillcolor={fill}]")
     for at, node in enumerate(graph.nodes):
         places |= dict.fromkeys(node.outputs, f"{prefix}_n{at}")
-        label = (
-            f"{node.name}\n{node.op}{_attributes(node, chr(10))}\n{graph.specs[node.outputs[0]]}"
-        )
+        label = f"{node.name}\n{node.op}{_attributes(node, chr(10))}"
+        if node.outputs:
+            label += f"\n{graph.specs[node.outputs[0]]}"
         fill = "khaki" if isinstance(node.row, Control) else "white"
         lines.append(f"  {prefix}_n{at} [label={_quoted(label)}, fillcolor={fill}]")
     for at, node in enumerate(graph.nodes):

@@ -11,6 +11,7 @@ from support.programs import graph, node, parse, value
 
 from cowmlx.programs import bounds
 from cowmlx.programs.failure import ProgramError
+from cowmlx.programs.picture import draw_dot, draw_text
 from cowmlx.programs.program import Program
 
 X = value("x", ["n", 3])
@@ -378,6 +379,23 @@ def test_names_that_are_alike_in_functions_are_different_values():
         )
     )
     assert [str(each.spec) for each in made.outputs] == ["float32(3)", "float32()"]
+
+
+def test_an_axis_of_no_elements_is_parted_into_nothing():
+    """A node may have no results where their number depends on shapes."""
+    x = value("x", [0, 3])
+    nodes = [
+        {"op": "unstack", "inputs": ["x"], "outputs": []},
+        node(["a", "b", "c"], "unstack", "x", axis=1),
+    ]
+    program = parse(graph([x], nodes, ["x", "a"]))
+    assert program.info()["nodes"][0]["outputs"] == []
+    assert "unstack" in draw_dot(program.form) and "unstack" in draw_text(program.form)
+    found = program.run([mx.zeros((0, 3))]).finish()
+    assert [each.shape for each in found] == [(0, 3), (0,)]
+    for wrong in ({"op": "add", "inputs": ["x", "x"], "outputs": []}, {**nodes[0], "op": "scan"}):
+        with pytest.raises(ProgramError, match=r"outputs of nodes\[0\] is empty"):
+            parse(graph([x], [wrong], ["x"]))
 
 
 def test_a_gpu_has_no_float64():

@@ -92,9 +92,7 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
     else:
         given = listed(entry["outputs"], f"outputs of {place}", MAX_NODES)
         results = [name(each, f"a name in outputs of {place}") for each in given]
-        if not results:
-            raise ProgramError("missing", f"outputs of {place} is empty", argument="outputs")
-    own = results[0]
+    own = results[0] if results else place
     op = entry["op"]
     if not isinstance(op, str):
         raise ProgramError(
@@ -119,6 +117,8 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
                 )
         attributes = section_of_attributes(entry.get("attributes", {}))
         row = CONTROL.get(op)
+        if not results and (row is not None or not find(op).outputs_vary):
+            raise ProgramError("missing", f"outputs of {place} is empty", argument="outputs")
         if row is not None:
             if None in inputs:
                 raise OperationError("missing", f"{op} has no inputs that may be null", op=op)
