@@ -44,6 +44,46 @@ def test_several_results(arrays, xs):
     assert [part.tolist() for part in parts] == [[0, 1], [2, 3], [4, 5]]
 
 
+@pytest.mark.parametrize("operation", ["argmax", "argmin"])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_the_index_of_a_scalar_is_0(arrays, operation, keepdims):
+    x = arrays.create(np.array(3, np.float32))
+    (found,) = taken(arrays, arrays.apply(operation, x, keepdims=keepdims))
+    assert (found.dtype, found.shape, found.item()) == (np.uint32, (), 0)
+    arrays.free(x)
+
+
+def test_a_transposed_convolution_with_the_greatest_stride_and_padding(arrays):
+    x, w = np.float32([1, 2, 3, 4, 5]), np.float32([7, 8, 9])
+    given = [arrays.create(each.reshape(1, -1, 1)) for each in (x, w)]
+    size = 2**16
+    (found,) = taken(arrays, arrays.apply("conv_transpose1d", *given, stride=size, padding=size))
+    wanted = np.zeros(2 * size + 3, np.float32)
+    wanted[:3], wanted[size : size + 3], wanted[2 * size :] = x[1] * w, x[2] * w, x[3] * w
+    assert np.array_equal(found.reshape(-1), wanted)
+    for handle in given:
+        arrays.free(handle)
+
+
+def test_attention_over_no_features_is_the_mean_of_values(arrays):
+    q, k = (arrays.create(np.zeros((1, 2, 3, 0), np.float32)) for _ in range(2))
+    values = np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)
+    v = arrays.create(values)
+    (found,) = taken(arrays, arrays.apply("scaled_dot_product_attention", q, k, v))
+    wanted = np.broadcast_to(values.mean(axis=2, keepdims=True), values.shape)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for handle in (q, k, v):
+        arrays.free(handle)
+
+
+def test_a_convolution_of_lines_in_float64(arrays):
+    given = [arrays.create(np.float64(line)) for line in ([1, 2], [1, 0, 3, 0, 1])]
+    (found,) = taken(arrays, arrays.apply("convolve", *given))
+    assert found.tolist() == np.convolve([1, 2], [1, 0, 3, 0, 1]).tolist()
+    for handle in given:
+        arrays.free(handle)
+
+
 def test_an_input_that_is_left_out(arrays, xs):
     """A layer norm without weights, and with a bias."""
     bias = arrays.create(np.full(6, 3, np.float32))

@@ -350,8 +350,8 @@ def _convolve_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array
         "valid": (0, 0),
     }[attributes["mode"]]
     line = mx.pad(a, (before, behind)).reshape(1, -1, 1)
-    options = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-    return [_convolved(line, v[::-1].reshape(1, -1, 1), axes=1, **options).reshape(-1)]
+    window = v[::-1].reshape(1, -1, 1)
+    return [convolve(line, window, (1,), [(0, 0)], (1,), (1,)).reshape(-1)]
 
 
 def _pool(name: str, axes: int, largest: bool) -> Operation:

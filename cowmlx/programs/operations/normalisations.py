@@ -189,9 +189,11 @@ def _attention_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
     q, k, v, mask = arrays
     dtype = mx.result_type(mx.result_type(q, k), v)
     q, k, v = (each.astype(dtype) for each in (q, k, v))
+    if q.shape[-1] == 0:  # of no features all scores are 0, as of one that is 0
+        q, k = (mx.zeros((*each.shape[:3], 1), dtype=dtype) for each in (q, k))
     scale = attributes["scale"]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if k.shape[2] == 0 or 0 in q.shape:
+    if k.shape[2] == 0 or 0 in q.shape or v.shape[3] == 0:
         return [mx.zeros((*q.shape[:3], v.shape[3]), dtype=dtype)]
     kind = "causal" if attributes["causal"] else mask
     if dtype == mx.float64:

@@ -139,11 +139,17 @@ def _arg(name: str, function: Callable[..., mx.array], summary: str, formula: st
         shape = reduced(given.shape, axes, attributes["keepdims"])
         return [spec(name, shape, "uint32")]
 
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        (array,) = arrays
+        if array.ndim == 0:  # mlx 0.32.4 fails for it with keepdims
+            return [mx.zeros((), mx.uint32)]
+        return [function(array, **attributes)]
+
     return row(
         name,
         ("a",),
         infer,
-        lambda arrays, attributes: [function(*arrays, **attributes)],
+        compute,
         summary,
         formula,
         [
@@ -151,6 +157,7 @@ def _arg(name: str, function: Callable[..., mx.array], summary: str, formula: st
             example("float32[2,3]"),
             example("float32[2,3,4]", axis=-2, keepdims=True),
             example("float32[]"),
+            example("float32[]", keepdims=True),
         ],
         attributes=(
             Attribute("axis", "axis", None, "The axis; null is the flattened array."),
