@@ -34,6 +34,8 @@ def rehearse(form: Form) -> Steps[None]:
         return
     shapes = [each.spec.shape for each in (*form.inputs, *library.main.declared)]
     values = {name: SIZE for shape in shapes for name in names_of(shape)} | dict(form.fixed)
+    if form.copies(values) == 0:
+        return
     try:
         arrays = [
             mx.zeros(evaluate_shape(each.spec.shape, values), mlx_dtype(each.spec.dtype))

@@ -10,13 +10,13 @@ import mlx.core as mx
 
 from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.checking import text
-from cowmlx.programs.dimensions import count
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of, names_in
 from cowmlx.programs.operations.indices import Check
-from cowmlx.programs.operations.promotion import described, is_as_declared, mlx_dtype, name_of
+from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.running.computing import compute, laid_out
 from cowmlx.programs.running.memory import made_by
 
 MAX_KNOWN = 512
@@ -90,10 +90,6 @@ def _results(
     return found, made_by(row.name, found)
 
 
-def _sides(spec: Spec) -> list[int]:
-    return [side for side in spec.shape if isinstance(side, int)]
-
-
 def apply(
     prepared: Prepared, arrays: Sequence[mx.array | None], gpu: bool = False
 ) -> tuple[list[mx.array], list[Check], int]:
@@ -115,11 +111,9 @@ def apply(
     given = row.arranged(arrays)
     types = tuple([None if each is None else (each.shape, each.dtype) for each in given])
     specs, size = _results(prepared, types, gpu)
+    given = [laid_out(each) for each in given]
     checks = [] if row.checks is None else row.checks(given, attributes)
-    if not any(count(spec.shape) for spec in specs):
-        # Whatever it would compute on the way is not worth any time.
-        return [mx.zeros(_sides(spec), mlx_dtype(spec.dtype)) for spec in specs], checks, size
-    results = row.compute(given, attributes)
+    results = compute(row, given, attributes, specs)
     for array, spec in zip(results, specs, strict=True):
         if not is_as_declared(array, spec):
             raise CowMlxError(f"{row.name}: mlx gives {described(array)}, the table says {spec}")

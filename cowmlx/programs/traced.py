@@ -15,6 +15,7 @@ from cowmlx.programs.pace import Steps as Work
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running import unsupported
 from cowmlx.programs.running.compiling import Unit
+from cowmlx.programs.running.computing import zeros
 from cowmlx.programs.running.concrete import concrete
 from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.memory import Needs
@@ -51,7 +52,8 @@ class Traced:
         )
         self._form = form
         self._library = library
-        self.bytes = Needs(self._library).of_run(form.levels, form.copies(values))
+        self._rows = form.copies(values)
+        self.bytes = Needs(self._library).of_run(form.levels, self._rows)
         self._finite = finite
         self._units = Units(self._library, finite)
         self._depth = MAX_TRACED_DEPTH // GROWTH ** max(form.levels - 1, 0)
@@ -61,7 +63,9 @@ class Traced:
         self._is_written = form.levels == 0 and not form.selects
         self._is_decided = is_decided and not form.selects
         self._whole: tuple[Unit, list[int]] | None = None
-        self._work = 0
+        work = self._units.planner.costs.multiplications(main)
+        assert isinstance(work, int)
+        self._work = work * self._rows * GROWTH**form.levels
         if self._is_written:
             self._prepare_whole()
         elif not self._is_decided:
@@ -91,7 +95,6 @@ class Traced:
             names = [each.name for each in main.declared]
             reads = [names.index(name) for name in segment.reads]
             self._whole = self._units.unit(main, segment), reads
-            self._work = segment.work
 
     def steps(self, arrays: list[mx.array]) -> Steps:
         """Compute the results of a run; yields where others may have a turn.
@@ -113,20 +116,13 @@ class Traced:
                 unit, reads = self._whole
                 results, flags = unit([given[index] for index in reads])
                 given.clear()
-                mx.async_eval(results, flags)
-                yield [*results, *flags]
-                mx.eval(results, flags)
-                flagging.raise_first(zip(unit.notes, flags, strict=True))
-                return results
+                return (yield from self._computed(results, flags, unit.notes))
             return (yield from self._in_rounds(given))
         if self._derived is not None:
             with unsupported.told(self._form.steps):
                 results, flags = self._derived(arrays)
             arrays.clear()
-            notes = self._derived.notes
-            mx.eval(results, flags)
-            flagging.raise_first(zip(notes, flags, strict=True))
-            return results
+            return (yield from self._computed(results, flags, self._derived.notes))
         return (yield from self._decided(arrays))
 
     def lazily(
@@ -185,12 +181,23 @@ class Traced:
         with unsupported.told(self._form.steps):
             results, flags = self._trace(arrays, rounds.decisions)
         arrays.clear()
-        mx.eval(results, *flags.values())
-        flagging.raise_first(flags.items())
+        return (yield from self._computed(results, list(flags.values()), list(flags)))
+
+    def _computed(
+        self, results: list[mx.array], flags: list[mx.array], notes: Sequence[Note]
+    ) -> Steps:
+        """Compute results; others have turns meanwhile if that may take long."""
+        if self._work > SHORT_WORK:
+            mx.async_eval(results, flags)
+            yield [*results, *flags]
+        mx.eval(results, flags)
+        flagging.raise_first(zip(notes, flags, strict=True))
         return results
 
     def _trace(
         self, arrays: Sequence[mx.array], decisions: Decisions | None
     ) -> tuple[list[mx.array], Flags]:
+        if self._rows == 0:  # mlx divides by it in places, and ends the process
+            return [zeros(spec) for spec in self.specs], {}
         tracing = Tracing(self._library, decisions, self._finite, self._depth)
         return self._form.trace(arrays, tracing, range(len(self.specs)))

@@ -60,7 +60,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_create(const char* json, size_t lengt
  * The JSON object is one of
  * {"gradient": {"of": output, "with_respect_to": [inputs], "value": true}}, whose outputs are the
  * value, if that is asked for, and a gradient for each;
- * {"vectorize": {input: axis}, "dimension": name or number}, whose outputs have a first axis more;
+ * {"vectorize": {input: axis}, "dimension": name or number}, whose outputs have a first axis more
+ * (for 0 rows they are empty, whatever the program does for a row);
  * {"bind": {input: array}}, with handles of arrays, which may be freed then.
  *
  * @param spec_json  the object

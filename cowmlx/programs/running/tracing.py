@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import mlx.core as mx
 
@@ -12,15 +12,10 @@ from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_TRACED_DEPTH, MAX_TRACED_NODES
 from cowmlx.programs.failure import ProgramError, placed
 from cowmlx.programs.graph import Graph, Library, Node
-from cowmlx.programs.operations.promotion import (
-    FLOATS,
-    described,
-    is_as_declared,
-    mlx_dtype,
-    name_of,
-)
+from cowmlx.programs.operations.promotion import FLOATS, described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Attributes, Operation, Spec
 from cowmlx.programs.running import flags as flagging
+from cowmlx.programs.running.computing import compute, laid_out, zeros
 from cowmlx.programs.running.flags import Flags, Note
 
 Path = tuple[str | int, ...]
@@ -176,7 +171,9 @@ class Scope:
     def _operation(
         self, node: Node, row: Operation, arrays: list[mx.array | None]
     ) -> list[mx.array]:
-        found = row.compute(arrays, node.attributes)
+        arrays = [laid_out(each) for each in arrays]
+        specs = [self._graph.specs[name] for name in node.outputs]
+        found = compute(row, arrays, node.attributes, specs)
         for name, array in zip(node.outputs, found, strict=True):
             _require_inferred(node, self._graph, self._graph.specs[name], array)
         if row.checks is not None:
@@ -212,8 +209,8 @@ class Scope:
         flagging.add(self._tracer.flags, note, bad, self._guard)
 
     def _is_sound(self, name: str, array: mx.array) -> mx.array | None:
-        """Return a bool (): whether a value is finite; None for dtypes that are always."""
-        if name_of(array.dtype) not in (*FLOATS, "complex64"):
+        """Return a bool (): whether a value is finite; None for what always is."""
+        if name_of(array.dtype) not in (*FLOATS, "complex64") or not array.size:
             return None
         if name not in self._sound:
             self._sound[name] = mx.all(mx.isfinite(mx.stop_gradient(array)))
@@ -316,14 +313,9 @@ def stacked(rows: list[list[mx.array]], specs: Sequence[Spec], backwards: bool) 
         backwards: whether the first step was that of the last element.
     """
     if not rows:
-        return [_zeros(each) for each in specs]
+        return [zeros(each) for each in specs]
     order = rows[::-1] if backwards else rows
     return [mx.stack(list(column)) for column in zip(*order, strict=True)]
-
-
-def _zeros(spec: Spec) -> mx.array:
-    shape: Any = spec.shape
-    return mx.zeros(shape, mlx_dtype(spec.dtype))
 
 
 def _is_told(attributes: Attributes) -> bool:
