@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import DimensionError
 from cowmlx.programs.failure import ProgramError, shown
-from cowmlx.programs.forms.form import Form, Output, Tracing
+from cowmlx.programs.forms.form import Form, Output, Rows, Tracing
 from cowmlx.programs.graph import Declared
 from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import Spec
@@ -81,6 +81,15 @@ class Bound:
     ) -> tuple[list[mx.array], Flags]:
         """Compute some results lazily."""
         return self._inner.trace(self._all(arrays), tracing, wanted)
+
+    def trace_rows(
+        self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
+    ) -> tuple[list[mx.array], Flags]:
+        """Compute some results for each row lazily."""
+        inputs = enumerate(self._inner.inputs)
+        free = [index for index, each in inputs if each.name not in self._arrays]
+        inner = replace(rows, inputs=frozenset(free[index] for index in rows.inputs))
+        return self._inner.trace_rows(self._all(arrays), inner, tracing, wanted)
 
     def _all(self, arrays: Sequence[mx.array]) -> list[mx.array]:
         given = iter(arrays)

@@ -44,6 +44,19 @@ class Tracing:
     depth: int
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a vectorised program.
+
+    Args:
+        count: how many, 1 or more.
+        inputs: the indices of inputs that differ between rows.
+    """
+
+    count: int
+    inputs: frozenset[int]
+
+
 class Form(Protocol):
     """A program, or what is derived of one."""
 
@@ -93,4 +106,19 @@ class Form(Protocol):
             arrays: the inputs.
             tracing: how.
             wanted: the indices of the results.
+        """
+
+    def trace_rows(
+        self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
+    ) -> tuple[list[mx.array], Flags]:
+        """Compute some results for each row lazily; mlx may be tracing.
+
+        Args:
+            arrays: the inputs.
+            rows: which inputs have rows, along their first axis, and how many.
+            tracing: how; both branches of a ``cond`` are computed.
+            wanted: the indices of the results.
+
+        Returns:
+            The results, with a first axis for the rows, and flags with the rows in any axis.
         """

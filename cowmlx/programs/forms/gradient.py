@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.forms.form import Form, Output, Tracing
-from cowmlx.programs.running.flags import Flags
+from cowmlx.programs.forms.form import Form, Output, Rows, Tracing
+from cowmlx.programs.running.flags import Flags, Note
+
+Trace = Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]
+"""Computes the result that is differentiated and those beside it, for all inputs."""
 
 
 class Gradient:
@@ -65,18 +69,46 @@ class Gradient:
         self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
     ) -> tuple[list[mx.array], Flags]:
         """Compute some results lazily."""
-        notes: list[Any] = []
+
+        def trace(given: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+            return self._inner.trace(given, tracing, [self._of, *self._beside])
+
+        return self._differentiated(arrays, trace, wanted)
+
+    def trace_rows(
+        self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
+    ) -> tuple[list[mx.array], Flags]:
+        """Compute some results for each row lazily.
+
+        A row depends on its own inputs alone, so the gradient of the sum over rows has that of each
+        row. mlx's vmap of gradients fails for some, and gives wrong numbers for others.
+        """
+        given = list(arrays)
+        for index in self._chosen:
+            if index not in rows.inputs:
+                given[index] = mx.broadcast_to(given[index], (rows.count, *given[index].shape))
+        inner = replace(rows, inputs=rows.inputs | frozenset(self._chosen))
+
+        def trace(given: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+            return self._inner.trace_rows(given, inner, tracing, [self._of, *self._beside])
+
+        return self._differentiated(given, trace, wanted)
+
+    def _differentiated(
+        self, arrays: Sequence[mx.array], trace: Trace, wanted: Sequence[int]
+    ) -> tuple[list[mx.array], Flags]:
+        notes: list[Note] = []
 
         def objective(*chosen: mx.array) -> tuple[mx.array, list[mx.array], list[mx.array]]:
             given = list(arrays)
             for index, array in zip(self._chosen, chosen, strict=True):
                 given[index] = array
-            results, flags = self._inner.trace(given, tracing, [self._of, *self._beside])
+            results, flags = trace(given)
             notes[:] = flags
-            return results[0], results[1:], list(flags.values())
+            return mx.sum(results[0]), results, list(flags.values())
 
         differentiated: Any = mx.value_and_grad(objective, argnums=list(range(len(self._chosen))))
-        (value, others, flags), gradients = differentiated(
+        (_, (value, *others), flags), gradients = differentiated(
             *[arrays[index] for index in self._chosen]
         )
         if isinstance(gradients, mx.array):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.errors import Unsupported
 from cowmlx.programs.dimensions import Dim, evaluate
-from cowmlx.programs.failure import shown
-from cowmlx.programs.forms.form import Form, Output, Tracing
+from cowmlx.programs.forms.form import Form, Output, Rows, Tracing
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running.flags import Flags
 
@@ -64,28 +61,33 @@ class Vectorized:
         self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
     ) -> tuple[list[mx.array], Flags]:
         """Compute some results lazily."""
-        notes: list[Any] = []
+        given = list(arrays)
+        for index, axis in self._axes.items():
+            given[index] = mx.moveaxis(given[index], axis, 0)
+        rows = Rows(given[next(iter(self._axes))].shape[0], frozenset(self._axes))
+        return self._inner.trace_rows(given, rows, tracing, wanted)
 
-        def row(*mapped: mx.array) -> list[mx.array]:
-            given = list(arrays)
-            for index, array in zip(self._axes, mapped, strict=True):
-                given[index] = array
-            results, flags = self._inner.trace(given, replace(tracing, decisions=None), wanted)
-            notes[:] = flags
-            return [*results, *flags.values()]
-
-        vectorized: Any = mx.vmap(row, in_axes=tuple(self._axes.values()))
-        found = vectorized(*[arrays[index] for index in self._axes])
-        count = len(wanted)
-        rows = arrays[next(iter(self._axes))].shape[next(iter(self._axes.values()))]
-        for index, array in zip(wanted, found[:count], strict=True):
-            if array.shape[0] != rows:  # a fault of mlx: of some operations it loses rows
-                raise Unsupported(
-                    f"mlx computes {array.shape[0]} of {rows} rows of "
-                    f"{shown(self.outputs[index].name)}, so it cannot be vectorised",
-                    argument=self.outputs[index].name,
-                )
-        return list(found[:count]), dict(zip(notes, found[count:], strict=True))
+    def trace_rows(
+        self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
+    ) -> tuple[list[mx.array], Flags]:
+        """Compute some results for each row lazily: the rows of all rows are rows."""
+        given = list(arrays)
+        for index, axis in self._axes.items():
+            outer = index in rows.inputs
+            given[index] = mx.moveaxis(given[index], axis + outer, int(outer))
+            count = given[index].shape[int(outer)]
+        inner = Rows(rows.count * count, rows.inputs | frozenset(self._axes))
+        for index in inner.inputs:
+            array = given[index]
+            if index not in rows.inputs:
+                array = array[None]
+            elif index not in self._axes:
+                array = array[:, None]
+            shape = array.shape[2:]
+            array = mx.broadcast_to(array, (rows.count, count, *shape))
+            given[index] = array.reshape(inner.count, *shape)
+        results, flags = self._inner.trace_rows(given, inner, tracing, wanted)
+        return [each.reshape(rows.count, count, *each.shape[1:]) for each in results], flags
 
 
 def _wider(spec: Spec, axis: int, dimension: Dim) -> Spec:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.forms.form import Output, Tracing
+from cowmlx.errors import Unsupported
+from cowmlx.programs.failure import shown
+from cowmlx.programs.forms.form import Output, Rows, Tracing
 from cowmlx.programs.graph import Declared, Library
-from cowmlx.programs.running.flags import Flags
+from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.tracing import Tracer
 
 
@@ -49,3 +53,29 @@ class Written:
         tracer = Tracer(tracing.library, tracing.decisions, tracing.finite, tracing.depth)
         names = [self.outputs[index].name for index in wanted]
         return tracer.results(tracing.library.main, arrays, names), tracer.flags
+
+    def trace_rows(
+        self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
+    ) -> tuple[list[mx.array], Flags]:
+        """Compute some results for each row lazily."""
+        notes: list[Note] = []
+        varying = sorted(rows.inputs)
+
+        def row(*mapped: mx.array) -> list[mx.array]:
+            given = list(arrays)
+            for index, array in zip(varying, mapped, strict=True):
+                given[index] = array
+            results, flags = self.trace(given, replace(tracing, decisions=None), wanted)
+            notes[:] = flags
+            return [*results, *flags.values()]
+
+        vectorized: Any = mx.vmap(row)
+        found = vectorized(*[arrays[index] for index in varying])
+        for index, array in zip(wanted, found, strict=False):
+            if array.shape[0] != rows.count:  # a fault of mlx: of some operations it loses rows
+                raise Unsupported(
+                    f"mlx computes {array.shape[0]} of {rows.count} rows of "
+                    f"{shown(self.outputs[index].name)}, so it cannot be vectorised",
+                    argument=self.outputs[index].name,
+                )
+        return list(found[: len(wanted)]), dict(zip(notes, found[len(wanted) :], strict=True))

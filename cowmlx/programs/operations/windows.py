@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import mlx.core as mx
 
+from cowmlx.programs.operations.groups import grouped
 from cowmlx.programs.operations.indices import taken
 
 Numbers = tuple[int, ...]
@@ -64,9 +66,16 @@ def convolve(
             low = high = both = 0
         padding.append(both)
         ends.append((low - both, high - both))
-    found = mx.conv_general(
-        given, weight, stride, padding, kernel_dilation, input_dilation, groups, flip
+    plain = partial(
+        mx.conv_general,
+        stride=stride,
+        padding=padding,
+        kernel_dilation=kernel_dilation,
+        input_dilation=input_dilation,
+        groups=groups,
+        flip=flip,
     )
+    found = plain(given, weight) if groups == 1 else grouped(plain)(given, weight)
     for at, end in enumerate(ends):
         found = _padded(found, 1 + at, end)
     return found

@@ -1,0 +1,60 @@
+"""Every operation gives for rows what it gives for each of them, whichever inputs have rows.
+
+The cases are made of the examples of the table, so a new operation is tested by itself. All of them
+take half an hour; what is drawn here is the same in every run.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from support.vectorized import Case, cases
+
+from cowmlx.programs.operations import ROWS
+from cowmlx.programs.operations.row import Operation
+
+VECTORISABLE = [row for row in ROWS if row.vectorisable and row.inputs]
+DIFFERENTIABLE = [row for row in VECTORISABLE if row.differentiable]
+
+
+def drawn(row: Operation, gradients: bool, most: int) -> list[Case]:
+    """Cases of an operation: each set of inputs with rows is there if so many are wanted."""
+    random = Random(row.name)
+    kinds: dict[object, list[Case]] = {}
+    for case in cases(row, random, gradients):
+        kinds.setdefault((case.rows and min(case.rows, 2), *case.axes), []).append(case)
+    # Several rows before one and none.
+    order = sorted(kinds, key=lambda kind: (-kind[0], random.random()))
+    for each in kinds.values():
+        random.shuffle(each)
+    found: list[Case] = []
+    while len(found) < most and any(kinds.values()):
+        found += [kinds[kind].pop() for kind in order if kinds[kind]]
+    return found[:most]
+
+
+@pytest.mark.parametrize("row", VECTORISABLE, ids=lambda row: row.name)
+def test_rows_are_those_of_the_operation(row):
+    for case in drawn(row, False, 6):
+        case.check()
+
+
+@pytest.mark.parametrize("row", DIFFERENTIABLE, ids=lambda row: row.name)
+def test_rows_of_gradients_are_gradients_of_rows(row):
+    for case in drawn(row, True, 3):
+        case.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row", VECTORISABLE, ids=lambda row: row.name)
+def test_more_rows_are_those_of_the_operation(row):
+    for case in drawn(row, False, 40):
+        case.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row", DIFFERENTIABLE, ids=lambda row: row.name)
+def test_more_rows_of_gradients_are_gradients_of_rows(row):
+    for case in drawn(row, True, 25):
+        case.check()
