@@ -10,8 +10,8 @@ from cowmlx.arrays import dtypes
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
-from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import uploads
+from cowmlx.services.array_streams import ArrayStreams, ArrayWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,14 +35,12 @@ class Arrays:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._table = runtime.arrays
-        self._stream: mx.Stream | None = None
+        self.streams = ArrayStreams(runtime)
 
     @property
     def stream(self) -> mx.Stream:
         """On which operations on arrays are computed, one after the other."""
-        if self._stream is None:
-            self._stream = self._runtime.streams.take()
-        return self._stream
+        return self.streams.current
 
     @property
     def _has_float64(self) -> bool:
@@ -72,9 +70,7 @@ class Arrays:
     def stop(self) -> None:
         """Close every array."""
         self._table.stop()
-        if self._stream is not None:
-            self._runtime.streams.give_back(self._stream)
-            self._stream = None
+        self.streams.stop()
 
     def free_all(self) -> None:
         """Close every array; hosts can open others."""
@@ -196,7 +192,7 @@ class Arrays:
 
         tensors = array_files.wanted(path, names, self._has_float64)
         steps = array_files.load(self._table, path, tensors)
-        self._runtime.scheduler.add(FileWork(call, steps, self.stream))
+        self._runtime.scheduler.add(FileWork(call, steps, self.streams))
 
     @keeps_call
     def arrays_save(self, call: Call, path: str, names: list[str], handles: list[int]) -> None:
@@ -206,7 +202,7 @@ class Arrays:
         array_files.check_names(names)
         arrays = dict(zip(names, [self.held(handle) for handle in handles], strict=True))
         steps = self._save(path, arrays, dict(zip(names, handles, strict=True)))
-        self._runtime.scheduler.add(FileWork(call, steps, self.stream))
+        self._runtime.scheduler.add(FileWork(call, steps, self.streams))
 
     def arrays_info(self, path: str) -> dict[str, Any]:
         """Return what a file of tensors holds."""
@@ -245,14 +241,14 @@ class Arrays:
             held.set_value(value, is_computed=True)
 
 
-class FileWork(SteppedCall):
+class FileWork(ArrayWork):
     """Loads or saves arrays; the call ends with what the steps return."""
 
     def _succeed(self, result: Any) -> None:
         self._call.succeed(result)
 
 
-class ArrayWait(SteppedCall):
+class ArrayWait(ArrayWork):
     """Waits for a submitted array, then has its elements ready for hosts.
 
     Args:
@@ -266,7 +262,7 @@ class ArrayWait(SteppedCall):
     def __init__(
         self, call: Call, handle: int, held: Held, timeout_ms: int, arrays: Arrays
     ) -> None:
-        super().__init__(call, arrays.compute(handle, held), arrays.stream, held)
+        super().__init__(call, arrays.compute(handle, held), arrays.streams, held)
         self._held = held
         self._timeout_ms = timeout_ms
         self._deadline = time.monotonic() + timeout_ms / 1000
@@ -279,7 +275,7 @@ class ArrayWait(SteppedCall):
     def _may_step(self) -> bool:
         value = self._held.value
         if not isinstance(value, Submitted) or value.is_settled:
-            return True
+            return super()._may_step()
         if self._timeout_ms != _FOREVER and time.monotonic() >= self._deadline:
             raise TimedOut(
                 f"the run has not given the array within timeout_ms, {self._timeout_ms}",

@@ -12,7 +12,7 @@ from cowmlx.call import keeps_call
 from cowmlx.programs import single
 from cowmlx.programs.control_rows import control_table
 from cowmlx.programs.operations import table
-from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.array_streams import ArrayWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Operations:
         self._runtime.scheduler.begin(unit)
 
 
-class Application(SteppedCall):
+class Application(ArrayWork):
     """One operation, which waits for inputs that runs have still to make.
 
     Args:
@@ -70,13 +70,13 @@ class Application(SteppedCall):
     def __init__(
         self, call: Call, prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
     ) -> None:
-        super().__init__(call, _steps(prepared, given, gpu, arrays), arrays.stream)
+        super().__init__(call, _steps(prepared, given, gpu, arrays), arrays.streams)
         self._arrays = arrays
         self._pending = [each for each in given if isinstance(each, Submitted)]
 
     def _may_step(self) -> bool:
         self._pending = [each for each in self._pending if not each.is_settled]
-        return not self._pending
+        return not self._pending and super()._may_step()
 
     def _succeed(self, result: list[mx.array]) -> None:
         handles: list[int] = []

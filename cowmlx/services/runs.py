@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 
-from cowmlx.accelerate import kernels
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.errors import Canceled
 from cowmlx.programs.program import Run
-from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.array_streams import ArrayWork, is_computed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -22,14 +21,6 @@ if TYPE_CHECKING:
     from cowmlx.services.arrays import Arrays
 
     Hold = Callable[[mx.array], Held]
-
-
-def is_computed(arrays: Sequence[mx.array]) -> bool:
-    """Whether arrays have their elements; also if that cannot be told without waiting."""
-    if not kernels.available():
-        return True
-    found: bool = kernels.module().available(arrays)
-    return found
 
 
 class Inputs:
@@ -67,7 +58,7 @@ class Inputs:
         return found
 
 
-class ProgramRun(SteppedCall):
+class ProgramRun(ArrayWork):
     """One run, which waits for its inputs and then takes a turn for each of its steps.
 
     Args:
@@ -93,29 +84,32 @@ class ProgramRun(SteppedCall):
         # All of a call that it needs is how that ends.
         ending = cast("Call", call)
         steps = _steps(program, prepared, inputs, arrays)
-        super().__init__(ending, steps, arrays.stream, program)
+        super().__init__(ending, steps, arrays.streams, program)
         self._inputs = inputs
         self._is_canceled = is_canceled
         self._computing: list[mx.array] | None = None
 
-    def _may_step(self) -> bool:
+    def _awaited(self) -> list[mx.array] | None:
         if self._computing is not None and not is_computed(self._computing):
-            return False
+            return self._computing
         self._computing = None
-        return self._inputs.are_there or self._is_canceled()
+        return super()._awaited()
+
+    def _may_step(self) -> bool:
+        return self._is_canceled() or (self._awaited() is None and self._inputs.are_there)
 
     def _tell(self, told: list[mx.array] | None) -> None:
         self._computing = told
-
-    def block(self) -> bool:
-        """Wait for what is computed, and go on."""
-        if self._computing is None:
-            return False
-        self._computing = None
-        return self.turn()
+        if told is not None:
+            self._streams.begin(self, self._stream)
 
     def _broken_off(self) -> Canceled | None:
         return Canceled("the program was cancelled") if self._is_canceled() else None
+
+    def _release(self) -> None:
+        computes = self._computing is not None and not is_computed(self._computing)
+        self._computing = None
+        self._streams.end(self, self._stream, computes)
 
     def _succeed(self, result: list[mx.array]) -> None:
         self._call.succeed(result)
