@@ -14,7 +14,7 @@ _CONTINUE = "\U000f0002CONTINUE\U000f0003 "
 # The names that a message's reasoning goes by; templates read the first, or gpt-oss the second.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
-# Types of content parts that a network of text cannot see or hear.
+# Types of content parts, and keys of messages, that a network of text cannot see or hear.
 _MEDIA = ("image", "audio", "video")
 
 
@@ -97,6 +97,12 @@ def check(messages: object) -> list[dict[str, Any]]:
                         argument=f"messages[{index}].content[{number}].type",
                         value=kind,
                     )
+        for key in message:
+            if key.removesuffix("s") in _MEDIA and message[key]:
+                raise Unsupported(
+                    f"messages[{index}].{key}: this model takes text only",
+                    argument=f"messages[{index}].{key}",
+                )
         checked.append({key: value for key, value in message.items() if value is not None})
     return checked
 

@@ -7,6 +7,7 @@ from cowmlx.text.chat_messages import check_objects, json_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 # Read by this library; every other option is a variable of the model's template.
@@ -21,6 +22,10 @@ OPTIONS = (
 )
 _SWITCHES = ("add_generation_prompt", "continue_final_message", "parse_special", "enable_thinking")
 _CHOICES = ("auto", "none", "required")
+_TOOL_FORM = (
+    'a tool is {"type": "function", "function": {"name": ..., "description": ..., '
+    '"parameters": {...}}}'
+)
 
 
 class ChatOptions:
@@ -41,7 +46,7 @@ class ChatOptions:
         self._given = options
         self.template = dict(options)
         check_switches(options)
-        self.tools = check_objects("tools", options.get("tools"))
+        self.tools = _tools(options.get("tools"))
         self.enable_thinking: bool | None = options.get("enable_thinking")
         self.choice, self.tool = _tool_choice(options.get("tool_choice"))
         if self.choice == "none":
@@ -70,6 +75,11 @@ class ChatOptions:
         return bool(self._given.get("continue_final_message"))
 
     @property
+    def offers_tools(self) -> bool:
+        """Whether the model may call a tool, but need not."""
+        return bool(self.tools) and self.choice == "auto"
+
+    @property
     def asks_for_answer(self) -> bool:
         """Whether the prompt ends where a fresh answer begins."""
         given = self._given.get("add_generation_prompt")
@@ -85,35 +95,15 @@ class ChatOptions:
                 "function": {**_function(tool), "parameters": _function(tool).get("parameters")},
             }
             for tool in self.tools
-            if isinstance(_name(tool), str)  # parsers rely on one
         ]
 
     def callable_tools(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return name and parameters, a JSON schema, of the tools of which one is to be called.
-
-        Raises:
-            InvalidArgument: a name is missing, or the parameters are no schema of an object.
-        """
-        found = []
-        for index, tool in enumerate(self.tools or []):
-            name, schema = _name(tool), _function(tool).get("parameters")
-            if not isinstance(name, str) or not name:
-                raise InvalidArgument(
-                    f"tools[{index}] has no name, so that it cannot be called",
-                    reason="missing",
-                    argument=f"tools[{index}]",
-                )
-            schema = {} if schema is None else schema
-            if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-                raise InvalidArgument(
-                    f"the parameters of tools[{index}] must be the JSON schema of an object",
-                    reason="wrong_type",
-                    argument=f"tools[{index}]",
-                    accepted="the JSON schema of an object",
-                )
-            if self.tool in (None, name):
-                found.append((name, {"type": "object", **schema}))
-        return found
+        """Return name and parameters, a JSON schema, of the tools of which one is to be called."""
+        return [
+            (_name(tool), {"type": "object", **(_function(tool).get("parameters") or {})})
+            for tool in self.tools or []
+            if self.tool in (None, _name(tool))
+        ]
 
     def check_names(self, variables: frozenset[str] | None) -> None:
         """Refuse what nobody reads.
@@ -139,11 +129,14 @@ class ChatOptions:
                 argument="documents",
             )
         own = sorted(variables - _RESERVED)
+        # Special tokens can be replaced, too, but nobody looks for them here.
+        others = [name for name in own if name not in OPTIONS and not name.endswith("_token")]
+        offered = [n for n in OPTIONS if n != "documents" or n in variables] + others
         for name in self._given:
             if name not in OPTIONS and name not in own:
                 raise InvalidArgument(
                     f"{name!r} is no option, and this model's chat template does not read it"
-                    f"{_nearest(name, [*OPTIONS, *own])}",
+                    f"{meant(name, offered)} (accepted: {', '.join(offered)})",
                     reason="unknown_option",
                     argument=name,
                 )
@@ -171,6 +164,55 @@ def check_switches(options: dict[str, Any]) -> None:
             value=value if isinstance(value, str | int) else None,
             accepted="true or false",
         )
+
+
+def _tools(value: object) -> list[Any] | None:
+    """Check the tools: functions, each with a name and the schema of its parameters.
+
+    Raises:
+        InvalidArgument: a tool has no name, or a member of another type.
+    """
+    tools = check_objects("tools", value)
+    for index, tool in enumerate(tools or ()):
+        where = f"tools[{index}]"
+        kind = tool.get("type")
+        if kind not in (None, "function"):
+            raise InvalidArgument(
+                f'{where}.type is {kind!r}; it can be "function"',
+                argument=f"{where}.type",
+                accepted="function",
+            )
+        if not isinstance(tool.get("function"), dict) and "parameters" not in tool:
+            raise InvalidArgument(
+                f"{where} is no function; {_TOOL_FORM}", reason="missing", argument=where
+            )
+        inside = f"{where}.function" if isinstance(tool.get("function"), dict) else where
+        function = _function(tool)
+        name, schema = function.get("name"), function.get("parameters")
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(
+                f"{inside}.name must be a non-empty string; {_TOOL_FORM}",
+                reason="wrong_type",
+                argument=f"{inside}.name",
+                accepted="a non-empty string",
+            )
+        if not isinstance(function.get("description"), str | None):
+            raise InvalidArgument(
+                f"{inside}.description must be a string, not {json_type(function['description'])}",
+                reason="wrong_type",
+                argument=f"{inside}.description",
+                accepted="a string",
+            )
+        if schema is not None and (
+            not isinstance(schema, dict) or schema.get("type", "object") != "object"
+        ):
+            raise InvalidArgument(
+                f"{inside}.parameters must be the JSON schema of an object",
+                reason="wrong_type",
+                argument=f"{inside}.parameters",
+                accepted="the JSON schema of an object",
+            )
+    return tools
 
 
 def _tool_choice(value: object) -> tuple[str, str | None]:
@@ -202,10 +244,9 @@ def _name(tool: dict[str, Any]) -> Any:
     return _function(tool).get("name")
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    """Return words that tell the name that was probably meant, and all there are."""
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return words that tell the known name that was probably meant, or ""."""
     from difflib import get_close_matches  # late: only for what is wrong
 
-    found = get_close_matches(name, known, 1)
-    meant = f"; did you mean {found[0]!r}?" if found else ""
-    return f"{meant} (accepted: {', '.join(known)})"
+    found = get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -7,7 +7,7 @@ import re
 
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.folders import config as config_files
-from cowmlx.text import chat_messages, chat_options
+from cowmlx.text import chat_messages, chat_options, unread
 from cowmlx.text.marks import encode_marked, holds, marked, pattern_of
 from cowmlx.text.tokenizer import finished
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _OPTIONS = frozenset(
     ("tools", "documents", "add_generation_prompt", "continue_final_message", "parse_special")
 )
+# Parts of messages that are looked at one by one; what is beyond is looked at together.
+_MAX_DOUBTS = 8
+# Kinds of parts that are remembered as read.
+_MAX_READ = 64
 
 
 def read_sources(path: str, settings: dict[str, Any]) -> dict[str, str]:
@@ -96,6 +100,7 @@ class ChatTemplate:
         self._renderer = renderer
         self._compiled: dict[str, Program | BadFormat] = {}
         self._patterns: dict[str, re.Pattern[str] | None] = {}
+        self._read: set[tuple[str, unread.Label]] = set()
 
     @property
     def takes_tools(self) -> bool:
@@ -135,7 +140,9 @@ class ChatTemplate:
             InvalidArgument: malformed messages or options, or the template refuses them.
             BadFormat: the template is none.
         """
-        return self._render(chat_messages.check(messages), options)
+        plain = chat_messages.check(messages)
+        finished(self._refuse_unread(plain, options))
+        return self._render(plain, options)
 
     def prompt_tokens(
         self, tokenizer: Tokenizer, messages: list[dict[str, Any]], options: dict[str, Any]
@@ -158,6 +165,7 @@ class ChatTemplate:
         """
         chat_options.check_switches(options)
         plain = chat_messages.check(messages)
+        yield from self._refuse_unread(plain, options)
         pattern = None if options.get("parse_special") else self._control(tokenizer, options)
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
         foreign = [message for message in plain if message["role"] != "assistant"]
@@ -167,6 +175,55 @@ class ChatTemplate:
             return (yield from encode_marked(tokenizer, self._render(kept, variables)))
         text = self._render(plain, options)
         return (yield from tokenizer.encode_steps(text, add_special=False, parse_special=True))
+
+    def _refuse_unread(
+        self, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> Generator[None, None, None]:
+        """Refuse parts of messages that do not reach the prompt, yielding between renders.
+
+        Raises:
+            InvalidArgument: a part is left out; the message names the first of its kind.
+        """
+        source = "" if self._renderer is not None else self._source(options.get("tools"))
+        names = self._program(source).names if source else frozenset()
+        found = unread.doubts(messages, names)
+        labels = [label for label in found if (source, label) not in self._read]
+        if not labels:
+            return
+        whole = self._render(messages, options)
+        groups = [[label] for label in labels[:_MAX_DOUBTS]]
+        if rest := labels[_MAX_DOUBTS:]:
+            groups.append(rest)
+        for group in groups:
+            yield
+            if self._reads(messages, frozenset(group), options, whole):
+                if len(self._read) < _MAX_READ:
+                    self._read.update((source, label) for label in group)
+                continue
+            where, (kind, name) = found[group[0]], group[0]
+            known = unread.KEYS if kind == unread.KEY else ()
+            raise InvalidArgument(
+                f"{where}{_said(kind, name)}: this model's chat template does not read it"
+                f"{chat_options.meant(name, known)}",
+                reason="unknown_option",
+                argument=where,
+            )
+
+    def _reads(
+        self,
+        messages: list[dict[str, Any]],
+        labels: frozenset[unread.Label],
+        options: dict[str, Any],
+        whole: str,
+    ) -> bool:
+        """Whether the prompt would differ without some parts of the messages."""
+        rest = unread.without(messages, labels)
+        if not rest:
+            return True
+        try:
+            return self._render(rest, options) != whole
+        except (BadFormat, InvalidArgument):
+            return True
 
     def _render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
         continued = options.get("continue_final_message") or False
@@ -270,3 +327,10 @@ class ChatTemplate:
                 texts += self._program(source).written(others.difference(texts))
             self._patterns[source] = pattern_of(texts)
         return self._patterns[source]
+
+
+def _said(kind: str, name: str) -> str:
+    """Return what a part is, where its place does not say it."""
+    if kind == unread.ROLE:
+        return f" {name!r}"
+    return f" ({name})" if kind == unread.PART else ""

@@ -31,6 +31,13 @@ class Conversation:
         chosen = self.options.template
         variables = template.variables(chosen.get("tools"))
         self.options.check_names(variables)
+        unread = variables is not None and "tools" not in variables
+        if unread and self.options.offers_tools and model.chat_format.parser is None:
+            raise InvalidArgument(
+                "tools: this model's chat template does not read them",
+                reason="unknown_option",
+                argument="tools",
+            )
         self._switched = variables is None or "enable_thinking" in variables
         thinks = bool(model.chat_format.think_start)
         if self.options.enable_thinking and not self._switched and not thinks:

@@ -26,12 +26,16 @@ class Program:
 
     Attributes:
         template: what jinja2 made of it.
-        variables: what it looks up, its macros included.
+        variables: those that it reads before it sets them, its macros included.
+        names: under which it can find the keys of messages.
     """
 
-    def __init__(self, template: Any, variables: frozenset[str], literals: str) -> None:
+    def __init__(
+        self, template: Any, variables: frozenset[str], names: frozenset[str], literals: str
+    ) -> None:
         self.template = template
         self.variables = variables
+        self.names = names
         self._literals = literals
 
     def written(self, texts: Iterable[str]) -> set[str]:
@@ -61,7 +65,7 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     import jinja2
 
     from cowmlx.text.templates import budget as budgets
-    from cowmlx.text.templates import compiler, tokens
+    from cowmlx.text.templates import compiler, lookups, tokens
 
     environment.budget = budget = budget or budgets.Budget()
     try:
@@ -69,7 +73,7 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
         tree = environment.parse(source)
         compiler.check_tree(budget, tree)
         literals = _literals(tree)
-        variables = compiler.variables_of(tree)
+        variables, names = lookups.variables_of(tree), lookups.names_of(tree)
         text = environment.compile(tree, filename=_FILE, raw=True)
         if len(text) > compiler.MAX_CODE:
             raise budgets.OverBudget(
@@ -91,7 +95,7 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     except MemoryError as exc:
         raise OutOfMemory("the chat template could not be compiled: out of memory") from exc
     template = jinja2.Template.from_code(environment, code, dict(environment.globals))
-    return Program(template, variables, literals)
+    return Program(template, variables, names, literals)
 
 
 def render(

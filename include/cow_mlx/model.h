@@ -271,7 +271,9 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *
  * Options are an object; null stands for an option's default:
  *
- * - "tools": a list of objects, as OpenAI's services take them.
+ * - "tools": a list of functions as OpenAI's services take them: {"type": "function", "function":
+ *   {"name": ..., "description": ..., "parameters": ...}}, or what is in "function" alone. They need
+ *   a name; parameters are the JSON schema of an object.
  * - "tool_choice": "auto" (default); "none": the tools are not offered; "required", or the name of
  *   a tool, plain or as {"type": "function", "function": {"name": ...}}: checked here, and
  *   enforced by cow_mlx_context_chat().
@@ -282,10 +284,12 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *   template does not know the variable is given thinking that has ended.
  * - "parse_special": whether special tokens inside the messages are parsed; default false.
  * - "documents": a list of objects, if the template reads them.
- * - any other variable that the model's template reads.
+ * - any other variable that the model's template reads before it sets it.
  *
- * Whatever neither the library nor the template reads is refused. Messages and tools may have keys
- * of any name: templates look into them as they go.
+ * Nothing is ignored: an option that neither the library nor the template reads is refused, and so
+ * is a key, a content part or an unusual role of a message that the template leaves out of the
+ * prompt. Templates may leave out "name", "tool_calls", "tool_call_id" and earlier reasoning, and
+ * what is null, false or empty.
  *
  * @param messages_json  [{"role": "user", "content": "Hello"}, ...]
  * @param length         bytes of messages_json, or COW_MLX_NUL
@@ -293,9 +297,9 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * @param tokens         receives the token ids
  * @param count          receives how many there are
  * @retval COW_MLX_EINVAL        malformed JSON (line and column), a malformed
- *                               message (its index and key), an option that nobody reads (its
- *                               name and the nearest one), what the template itself refuses, or a
- *                               piece of text that is too long
+ *                               message (its index and key), an option or part of a message that
+ *                               is not read (its name and the nearest one), what the template
+ *                               itself refuses, or a piece of text that is too long
  * @retval COW_MLX_EFORMAT       the template is malformed (its line), or passes a bound (which one,
  *                               its number, and the line)
  * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message brings an image, sound

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
-from jinja2.meta import TrackingCodeGenerator
 
 from cowmlx.text.templates.budget import OverBudget
 from cowmlx.text.templates.tokens import MAX_LEVELS, MAX_NODES
@@ -55,21 +54,6 @@ def check_tree(budget: Budget, tree: nodes.Template) -> None:
             raise ValueError("it uses autoescape")
         level = [child for node in level for child in node.iter_child_nodes()]
     budget.make(count * _BYTES_PER_NODE)
-
-
-def variables_of(tree: nodes.Template) -> frozenset[str]:
-    """Return what a parsed template looks up, its macros included."""
-    found = _Lookups(tree.environment)
-    found.visit(tree)
-    return frozenset(found.undeclared_identifiers)
-
-
-class _Lookups(TrackingCodeGenerator):
-    """jinja2's own, which would evaluate constants."""
-
-    def __init__(self, environment: Any) -> None:
-        super().__init__(environment)
-        self.optimizer = None
 
 
 class BoundedCodeGenerator(CodeGenerator):

@@ -6,7 +6,7 @@ import pytest
 from support import scripted
 from support.callbacks import StatusError
 from support.scripted import CHATML, THINKING
-from support.signatures import EINVAL
+from support.signatures import EINVAL, EUNSUPPORTED
 
 USER = [{"role": "user", "content": "What colour is a fox?"}]
 THINK = ["<think>", "</think>"]
@@ -81,10 +81,52 @@ def test_an_option_that_calf_does_not_have_is_named(lib, calf, context, options,
     assert lib.tokens(context) == held
 
 
-def test_what_is_accepted_is_listed(lib, calf):
-    message = refused(lib, calf, temperature=2)
-    for name in ("tools", "tool_choice", "add_generation_prompt", "parse_special", "bos_token"):
-        assert name in message
+def test_what_is_accepted_is_listed_once(lib, calf):
+    """Not the special tokens, nor documents, which calf's template does not read."""
+    listed = refused(lib, calf, temperature=2).split("(accepted: ")[1].rstrip(")").split(", ")
+    assert sorted(listed) == sorted(
+        (
+            "add_generation_prompt",
+            "continue_final_message",
+            "enable_thinking",
+            "parse_special",
+            "tool_choice",
+            "tools",
+        )
+    )
+
+
+# Each sets v before it reads it, on every path.
+SETS = [
+    "{% if messages[0].role %}{% set v = 1 %}{% else %}{% set v = 2 %}{% endif %}{{ v }}",
+    "{% if a %}{% set v = 1 %}{% elif b %}{% set v = 2 %}{% else %}{% set v = 3 %}{% endif %}{{v}}",
+    "{% macro m() %}{{ v }}{% endmacro %}{% set v = 1 %}{{ m() }}",
+    "{% for m in messages %}{% set v = 1 %}{{ v }}{% endfor %}",
+    "{% for v in messages if v %}{{ v }}{% else %}{% set v = 1 %}{{ v }}{% endfor %}",
+    "{% set v %}text{% endset %}{{ v }}",
+    "{% set w, v = 1, 2 %}{{ v }}",
+    "{% with v = 1 %}{{ v }}{% endwith %}",
+]
+# Each reads the host's v on some path.
+OPEN = [
+    "{% if a %}{% set v = 1 %}{% endif %}{{ v }}",
+    "{% if a %}{% set v = 1 %}{% elif v %}{% else %}{% set v = 1 %}{% endif %}",
+    "{% if v is not defined %}{% set v = 1 %}{% endif %}{{ v }}",
+    "{% set v = v or 1 %}{{ v }}",
+    "{% for m in messages %}{% set v = 1 %}{% endfor %}{{ v }}",
+    "{% with v = v %}{{ v }}{% endwith %}",
+    "{{ v }}{% set v = 1 %}",
+]
+
+
+@pytest.mark.parametrize("template", SETS)
+def test_a_variable_that_the_template_sets_first_is_no_option(lib, loaded, template):
+    assert "is no option" in refused(lib, loaded(template + CHATML), v="a")
+
+
+@pytest.mark.parametrize("template", OPEN)
+def test_a_variable_that_is_read_on_some_path_is_an_option(lib, loaded, template):
+    assert lib.chat_prompt(loaded(template + CHATML), USER, v="a")
 
 
 @pytest.mark.parametrize("name", ["in_macro", "tested", "half", "documents"])
@@ -105,7 +147,7 @@ def test_the_template_that_is_used_decides(lib, loaded):
     model = loaded(
         [
             {"name": "default", "template": CHATML + "{{ plain }}"},
-            {"name": "tool_use", "template": CHATML + "{{ fancy }}"},
+            {"name": "tool_use", "template": CHATML + "{{ fancy }}{{ tools }}"},
         ]
     )
     assert lib.chat_prompt(model, USER, plain="a")
@@ -126,8 +168,115 @@ def test_a_switch_of_thinking_is_for_models_that_think(lib, loaded, calf):
     assert lib.chat_prompt(thinks, USER, enable_thinking=False) != opened
 
 
-def test_messages_and_tools_may_have_keys_of_any_name(lib, calf):
-    """Templates look into them as they go, so there is no telling what is read."""
+def test_tools_may_have_keys_of_any_name(lib, calf):
+    """The template of calf writes tools as JSON."""
+    plain = lib.chat_prompt(calf, USER, tools=TOOLS)
+    function = {**TOOLS[0]["function"], "strict": True}
+    assert lib.chat_prompt(calf, USER, tools=[{**TOOLS[0], "function": function}]) != plain
+
+
+@pytest.mark.parametrize(
+    ("tool", "named"),
+    [
+        ({}, "tools[0] is no function"),
+        ({"name": "x"}, "tools[0] is no function"),
+        ({"function": 3}, "tools[0] is no function"),
+        ({"name": "x", "inputSchema": {}}, "tools[0] is no function"),
+        ({"type": "function", "function": {}}, "tools[0].function.name must be"),
+        ({"parameters": {}}, "tools[0].name must be"),
+        ({"function": {"name": 3}}, "tools[0].function.name must be"),
+        ({"function": {"name": "x", "parameters": 3}}, "tools[0].function.parameters must be"),
+        ({"function": {"name": "x", "parameters": {"type": "string"}}}, "the JSON schema of an"),
+        ({"function": {"name": "x", "description": 3}}, "tools[0].function.description must be"),
+        ({"type": "web_search"}, "tools[0].type is 'web_search'"),
+    ],
+)
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+def test_a_tool_is_a_function_with_a_name(lib, calf, context, tool, named, choice):
+    assert named in refused(lib, calf, context, tools=[tool], tool_choice=choice)
+
+
+def refused_messages(lib, model, messages):
+    """Status and message with which both calls refuse messages."""
+    context = lib.context(model)
+    with pytest.raises(StatusError) as prompt:
+        lib.chat_prompt(model, messages)
+    with pytest.raises(StatusError) as chat:
+        lib.chat(context, messages)
+    lib.free(context)
+    message = prompt.value.message.removeprefix("model_chat_prompt: ")
+    assert chat.value.message == f"context_chat: {message}"
+    return prompt.value.status, message
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ({"contnet": "x"}, "messages[1].contnet: this model's chat template does not read it"),
+        ({"contnet": "x"}, "did you mean 'content'?"),
+        ({"custom": [1]}, "messages[1].custom"),
+        ({"content": [{"type": "text", "text": "a", "odd": 1}]}, "messages[1].content[0].odd"),
+        ({"content": ["a", {"type": "text", "text": "b"}]}, "messages[1].content[0] (a string)"),
+        ({"content": [{"type": "refusal", "refusal": "a"}]}, "messages[1].content[0] (refusal)"),
+    ],
+)
+def test_what_the_template_leaves_out_of_a_message_is_refused(lib, calf, message, named):
+    status, told = refused_messages(lib, calf, [*USER, {**USER[0], **message}])
+    assert status == EINVAL
+    assert named in told
+
+
+@pytest.mark.parametrize("key", ["images", "image", "audio", "videos"])
+def test_images_and_sound_beside_the_text_are_refused(lib, calf, key):
+    """The form of Ollama."""
+    status, told = refused_messages(lib, calf, [{**USER[0], key: ["aGk="]}])
+    assert status == EUNSUPPORTED
+    assert f"messages[0].{key}" in told
+
+
+def test_what_says_nothing_is_not_missed(lib, calf):
+    """Clients write all members that their messages can have."""
     plain = lib.chat_prompt(calf, USER)
-    assert lib.chat_prompt(calf, [{**USER[0], "custom": [1], "contnet": "x"}]) == plain
-    assert lib.chat_prompt(calf, USER, tools=[{**TOOLS[0], "custom": 1}])
+    blank = {"images": [], "refusal": None, "annotations": [], "custom": {}, "thought": ""}
+    assert lib.chat_prompt(calf, [{**USER[0], **blank, "name": "Anna"}]) == plain
+
+
+def test_a_role_that_the_template_leaves_out_is_refused(lib, loaded):
+    model = loaded("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    _, told = refused_messages(lib, model, [{"role": "developer", "content": "a"}, *USER])
+    assert "messages[0].role 'developer'" in told
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m | tojson }}{% endfor %}",
+        "{% for m in messages %}{% for key in m %}{{ key }}={{ m[key] }}{% endfor %}{% endfor %}",
+        "{{ messages }}",
+    ],
+)
+def test_a_template_may_read_messages_as_a_whole(lib, loaded, template):
+    model = loaded(template)
+    text = lib.detokenize(model, lib.chat_prompt(model, [{**USER[0], "custom": "seen"}]))
+    assert "seen" in text
+
+
+def test_a_key_that_stands_in_the_template_is_read(lib, loaded):
+    """Even where this conversation does not get there."""
+    model = loaded("{% if false %}{{ messages[0].weight }}{% endif %}" + CHATML)
+    assert lib.chat_prompt(model, [{**USER[0], "weight": 1}])
+
+
+def test_many_keys_that_nobody_reads_are_refused_in_bounded_time(lib, loaded):
+    model = loaded("{% for m in messages %}{{ m.content }}{{ m.k0 }}{% endfor %}")
+    odd = {f"odd{number}": "x" for number in range(20_000)}
+    _, told = refused_messages(lib, model, [{**USER[0], **odd}])
+    assert "messages[0].odd0" in told
+
+
+def test_tools_that_neither_template_nor_parser_reads_are_refused(lib, loaded):
+    model = loaded(CHATML)
+    assert "tools: this model's chat template does not read them" in refused(
+        lib, model, tools=TOOLS
+    )
+    assert lib.chat_prompt(model, USER, tools=TOOLS, tool_choice="none")

@@ -200,13 +200,6 @@ def test_tools_without_function_around_them_are_tools(lib, says):
         assert lib.chat(context, USER, options=options).calls == CALLS["qwen3_coder"]
 
 
-@pytest.mark.parametrize("parser", sorted(SAMPLES))
-def test_a_nameless_tool_does_not_hide_calls_of_others(lib, says, parser):
-    context = says(SAMPLES[parser], CHATML, settings=settings(parser))
-    tools = [{}, {"type": "function", "function": {}}, {"function": 3}, *TOOLS]
-    assert lib.chat(context, USER, options={"tools": tools}).calls == CALLS[parser]
-
-
 def test_none_offers_no_tools_and_takes_nothing_for_a_call(lib, calf, says):
     question = [{"role": "user", "content": "What is the weather in Rome?"}]
     plain = lib.chat_prompt(calf, question)
@@ -317,14 +310,14 @@ def test_calf_says_so_where_its_call_is_cut_short(lib, context):
         ({"tools": TOOLS, "tool_choice": ""}, "it can be"),
         ({"tools": TOOLS, "tool_choice": {"name": "look"}}, "it can be"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": 3}}, "it can be"),
-        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tools[0] has no name"),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tools[0] is no function"),
         (
             {"tools": [{"name": "a", "parameters": 3}], "tool_choice": "required"},
-            "the parameters of tools[0]",
+            "tools[0].parameters must be",
         ),
         (
             {"tools": [{"name": "a", "parameters": {"type": "array"}}], "tool_choice": "a"},
-            "the parameters of tools[0]",
+            "tools[0].parameters must be",
         ),
         (
             {
@@ -395,13 +388,13 @@ def test_malformed_tools_are_refused_or_do_not_matter(lib, says, parser):
     context = says("It rains.", CHATML, MARKERS[parser], settings=settings(parser))
     names = ["look", "a b", '"', "</tool_call>", "a\0b", "\U0001f642", "class", "x" * 70_000]
     tools = [{"name": "look", "parameters": {"type": "object", **each}} for each in _HOSTILE]
-    for tool in [*tools, *({"name": name} for name in names)]:
+    for tool in [*tools, *({"name": name, "parameters": {}} for name in names)]:
         try:
             options = {"tools": [tool], "tool_choice": "required"}
             lib.chat(context, USER, options=options, max_tokens=3)
         except StatusError as error:
             assert error.status in (EINVAL, EUNSUPPORTED), (tool, error.message)
-            assert error.message.startswith("context_chat: tool_choice")
+            assert error.message.startswith(("context_chat: tool_choice", "context_chat: tools[0]"))
 
 
 @pytest.mark.parametrize(
