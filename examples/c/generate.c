@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_PROMPT_TOKENS = 4096 };
 
@@ -15,14 +16,22 @@ static bool print_text(const char* text, size_t length, void* user_data) {
   return true;
 }
 
+/* Take a line of progress away; a pipe has none. */
+static void clear_progress(void) {
+  if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+}
+
 static bool print_progress(float fraction, const char* stage, void* user_data) {
   (void)user_data;
-  fprintf(stderr, "\rloading %s: %3.0f %%%s", stage, 100 * fraction, fraction < 1 ? "" : "\n");
+  clear_progress();
+  if (isatty(STDERR_FILENO) && fraction < 1)
+    fprintf(stderr, "loading %s: %3.0f %%", stage, 100 * (double)fraction);
   return true;
 }
 
 static void check(cow_mlx_status status) {
   if (status == COW_MLX_OK) return;
+  clear_progress();
   fprintf(stderr, "%s: %s\n", cow_mlx_status_name(status), cow_mlx_error_message());
   exit(1);
 }

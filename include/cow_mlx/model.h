@@ -272,8 +272,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * Options are an object; null stands for an option's default:
  *
  * - "tools": a list of functions as OpenAI's services take them: {"type": "function", "function":
- *   {"name": ..., "description": ..., "parameters": ...}}, or what is in "function" alone. They need
- *   a name; parameters are the JSON schema of an object.
+ *   {"name": ..., "description": ..., "parameters": ...}}, or what is in "function" alone. They
+ * need a name; parameters are the JSON schema of an object.
  * - "tool_choice": "auto" (default); "none": the tools are not offered; "required", or the name of
  *   a tool, plain or as {"type": "function", "function": {"name": ...}}: checked here, and
  *   enforced by cow_mlx_context_chat().
