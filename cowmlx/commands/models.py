@@ -7,7 +7,7 @@ import json
 import os
 
 from cowmlx.commands import installation, pythons
-from cowmlx.commands.terminal import CommandError, running, write
+from cowmlx.commands.terminal import CommandError, running, show_progress, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def models(arguments: argparse.Namespace) -> None:
     found: list[dict[str, Any]] = []
     with Library(installation.library()) as library:
         for path in _folders(arguments.folder):
+            show_progress(f"looking at {path}")
             try:
                 told = library.described("model_inspect", os.fsencode(path), arguments.kv_bits)
             except HostError as error:  # an unfinished download
@@ -52,6 +53,7 @@ def _folders(given: list[str]) -> list[str]:
         found = [os.path.join(cache, name) for name in sorted(os.listdir(cache))]
         found = [path for path in found if os.path.basename(path).startswith("models--")]
     for folder in given:
+        folder = places.resolved(folder)
         if not os.path.isdir(folder):
             raise CommandError(f"no such directory: {folder}")
         if _is_model(folder):

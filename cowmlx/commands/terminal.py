@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import signal
 import sys
 
 from cowmlx.errors import CowMlxError
@@ -17,11 +19,20 @@ _ASCII = str.maketrans({"→": "->", "←": "<-", "…": "...", "·": "-"})
 
 
 class CommandError(Exception):
-    """What a command tells before it ends with status 1."""
+    """What a command tells before it ends.
+
+    Attributes:
+        status: with which the process ends.
+    """
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def write(text: str) -> None:
     """Print a text, harmless, in characters that the terminal has."""
+    clear_progress()
     text = harmless(text)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -39,6 +50,29 @@ def harmless(text: str) -> str:
     )
 
 
+_progress: list[str] = []  # the line that is shown now, if one is
+
+
+def show_progress(text: str) -> None:
+    """Say on the standard error what takes a while, in place of the last such line.
+
+    Only a terminal gets it.
+    """
+    clear_progress()
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        _progress.append(f"{harmless(text)} ..."[: shutil.get_terminal_size().columns - 1])
+        sys.stderr.write(_progress[0])
+        sys.stderr.flush()
+
+
+def clear_progress() -> None:
+    """Take that line away, before anything else is written."""
+    if _progress:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+        _progress.clear()
+
+
 def running(
     command: Callable[[argparse.Namespace], None], group: str = "", subject: str = ""
 ) -> Callable[[argparse.Namespace], int]:
@@ -51,14 +85,18 @@ def running(
     """
 
     def run(arguments: argparse.Namespace) -> int:
+        status = 1
         try:
             command(arguments)
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except KeyboardInterrupt:
-            return 130
-        except (CowMlxError, CommandError) as exc:
+            clear_progress()
+            return 128 + signal.SIGINT
+        except CommandError as exc:
+            problem, status = str(exc), exc.status
+        except CowMlxError as exc:
             problem = str(exc)
         except OSError as exc:
             problem = f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc)
@@ -67,9 +105,10 @@ def running(
             problem = f"{what} is too large ({type(exc).__name__})"
         else:
             return 0
+        clear_progress()
         name = " ".join(part for part in ("cowmlx", group, command.__name__) if part)
         lines = (f"{name}: {line}\n" for line in problem.split("\n"))
         sys.stderr.write(harmless("".join(lines)))
-        return 1
+        return status
 
     return run

@@ -18,6 +18,7 @@ def show(arguments: argparse.Namespace) -> None:
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.drawing import draw_text
 
+    _resolve(arguments)
     width = arguments.width or shutil.get_terminal_size().columns
     write(draw_text(wired_folder.read(arguments.folder), width))
 
@@ -27,6 +28,7 @@ def validate(arguments: argparse.Namespace) -> None:
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.outline import Outline
 
+    _resolve(arguments)
     found = wired_folder.problems(arguments.folder)
     if found:
         rest = len(found) - _MAX_PROBLEMS
@@ -45,8 +47,16 @@ def draw(arguments: argparse.Namespace) -> None:
     from cowmlx.networks.wiring.drawing import draw_dot
 
     pictures.require_ending(arguments.output)
+    _resolve(arguments)
     title = os.path.basename(os.path.abspath(arguments.folder))
     pictures.save(draw_dot(wired_folder.read(arguments.folder), title), arguments.output)
+
+
+def _resolve(arguments: argparse.Namespace) -> None:
+    """Let a name in Hugging Face's cache stand for its folder."""
+    from cowmlx.folders import places
+
+    arguments.folder = places.resolved(arguments.folder)
 
 
 def _columns(text: str) -> int:

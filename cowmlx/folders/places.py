@@ -1,7 +1,7 @@
 """Where a model's folder is, and what it is called.
 
-A folder as it is; a snapshot in Hugging Face's cache, or the cache's entry for a model, which has
-snapshots. Nothing is ever downloaded.
+A folder as it is; a snapshot in Hugging Face's cache, the cache's entry for a model, which has
+snapshots, or the model's name there. Nothing is ever downloaded.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from cowmlx.errors import BadFormat, InputOutput, NotFound, Unsupported
 
 _ENTRY = re.compile(r"models--([\w.-]+)")
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_NAME = re.compile(rf"(?:{_REPOSITORY.pattern}|[\w-][\w.-]*)")
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER = 1024  # bytes
 _MAX_NAME = 256
 
 
 def find(path: str) -> tuple[str, str]:
-    """Return the folder that a path means, and the model's name.
+    """Return the folder that a path or a name means, and the model's name.
 
-    That is "org/name" for one of Hugging Face's cache, else the folder's.
+    That is "org/name" for one of Hugging Face's cache, else the folder's. A folder goes before a
+    name.
 
     Raises:
         NotFound: there is none; the message tells what is there instead, and what to do.
         Unsupported: it is a file that mlx does not read.
     """
     if not os.path.isdir(path):
-        raise _nothing_at(path)
+        path = _cached(path)
     full = os.path.abspath(path)
     if entry := _ENTRY.fullmatch(os.path.basename(full)):
         return _snapshot(path), _readable(entry[1])
@@ -36,6 +38,11 @@ def find(path: str) -> tuple[str, str]:
     if last == "snapshots" and (entry := _ENTRY.fullmatch(os.path.basename(folder))):
         return path, _readable(entry[1])
     return path, os.path.basename(full) or full
+
+
+def resolved(path: str) -> str:
+    """Return the folder of a name in Hugging Face's cache; a path that is none as it is."""
+    return find(path)[0] if os.path.isdir(path) or _is_cached(path) else path
 
 
 def refuse_other_formats(path: str) -> None:
@@ -71,6 +78,30 @@ _OTHERS = {
 }
 
 
+def _entry(name: str) -> str:
+    """Return where Hugging Face's cache has a model of that name, if it does."""
+    return os.path.join(cache(), f"models--{name.replace('/', '--')}")
+
+
+def _cached(name: str) -> str:
+    """Return the cache's entry for a model's name.
+
+    Raises:
+        NotFound, Unsupported: there is none.
+    """
+    if _is_cached(name):
+        return _entry(name)
+    raise _nothing_at(name)
+
+
+def _is_cached(name: str) -> bool:
+    return (
+        not os.path.exists(name)
+        and _NAME.fullmatch(name) is not None
+        and os.path.isdir(_entry(name))
+    )
+
+
 def _nothing_at(path: str) -> NotFound | Unsupported:
     if os.path.exists(path):
         if path.endswith(".gguf"):
@@ -83,14 +114,9 @@ def _nothing_at(path: str) -> NotFound | Unsupported:
             file=path,
         )
     if _REPOSITORY.fullmatch(path) and not os.path.isdir(os.path.dirname(path)):
-        entry = os.path.join(cache(), f"models--{path.replace('/', '--')}")
-        if os.path.isdir(entry):
-            return NotFound(
-                f"no such directory: {path}; Hugging Face's cache has it: pass {entry}", file=path
-            )
         return NotFound(
             f"no such directory: {path}; if that is a model of Hugging Face, download it first "
-            f"(`hf download {path}`), then pass {entry}",
+            f"(`hf download {path}`): {_entry(path)} is not there",
             file=path,
         )
     return NotFound(f"no such directory: {path}", file=path)

@@ -163,7 +163,7 @@ REASONS = {
     "canceled": [],
     "freed": [],
     "runtime_stopped": [],
-    "no_memory": ["needed"],
+    "no_memory": ["needed", "limit"],
     "no_threads": ["needed"],
     "no_handles": ["kind", "limit"],
     "no_descriptors": ["limit"],

@@ -8,7 +8,7 @@ from cowmlx import failures
 from cowmlx.accelerate.device import put_into
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
-from cowmlx.folders import safetensors, weights
+from cowmlx.folders import places, safetensors, weights
 from cowmlx.models import adapter_layers, config_values, network
 
 TYPE_CHECKING = False
@@ -44,6 +44,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
     """
     if not abs(scale) <= _LARGEST_SCALE:
         raise OutOfRange("scale", scale, f"within {_LARGEST_SCALE:g} of 0; 1 is as trained")
+    path = places.resolved(path)
     settings = check(path)
     kind = settings.get("fine_tune_type", "lora")
     if scale != 1 and kind != "lora":

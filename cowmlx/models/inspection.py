@@ -36,7 +36,7 @@ def inspect(
     """Look at a model's folder, step by step.
 
     Args:
-        path: of the folder, or of its entry in Hugging Face's cache.
+        path: of the folder, or of its entry in Hugging Face's cache, or its name there.
         cache_bytes: what a context of 1,000 tokens holds; it may raise what a context would.
 
     Returns:

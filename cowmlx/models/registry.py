@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from cowmlx import _constants as constants
@@ -20,7 +21,7 @@ from cowmlx.text.tokenizer import Tokenizer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from types import ModuleType
     from typing import Any
 
@@ -38,6 +39,7 @@ def load(
     lazy: bool,
     trust_remote_code: bool,
     activations: int = constants.ACTIVATIONS_DEFAULT,
+    on_size: Callable[[int], None] | None = None,
 ) -> Generator[tuple[float, str], None, Model]:
     """Load a model from a folder, step by step.
 
@@ -46,11 +48,12 @@ def load(
     stream of the thread that steps.
 
     Args:
-        path: a folder in Hugging Face format, or its entry in Hugging Face's cache.
+        path: a folder in Hugging Face format, or its entry or name in Hugging Face's cache.
         adapter_path: a folder with a LoRA or DoRA adapter, or None.
         lazy: evaluate nothing; weights are read when they are first used.
         trust_remote_code: run code that comes with the model.
         activations: ``ACTIVATIONS_DEFAULT``, ``_EXACT`` or ``_INT8``.
+        on_size: receives the bytes of the weights' files before they are read; may raise.
 
     Returns:
         The model.
@@ -58,7 +61,7 @@ def load(
     Raises:
         NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
     """
-    loading = _load(path, adapter_path, lazy, trust_remote_code, activations)
+    loading = _load(path, adapter_path, lazy, trust_remote_code, activations, on_size)
     try:
         return (yield from loading)
     except (CowMlxError, GeneratorExit, KeyboardInterrupt):
@@ -84,8 +87,15 @@ class Folder(NamedTuple):
     route: str
 
 
-def read_folder(path: str, trust: bool) -> Generator[tuple[float, str], None, Folder]:
+def read_folder(
+    path: str, trust: bool, on_size: Callable[[int], None] | None = None
+) -> Generator[tuple[float, str], None, Folder]:
     """Read a folder, step by step, up to its weights.
+
+    Args:
+        path: as for :func:`load`.
+        trust: whether code of the folder may run.
+        on_size: receives the bytes of the weights' files; may raise.
 
     Raises:
         NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
@@ -97,6 +107,8 @@ def read_folder(path: str, trust: bool) -> Generator[tuple[float, str], None, Fo
     config = config_files.read_config(path)
     architecture = "" if config.get("model_file") else architectures.name(config)
     files = weights.shards(path)
+    if on_size is not None:
+        on_size(sum(os.path.getsize(file) for file in files))
     weights.start_readers(files)
     end_tokens = config_files.end_tokens(config)
 
@@ -125,10 +137,17 @@ def read_folder(path: str, trust: bool) -> Generator[tuple[float, str], None, Fo
 
 
 def _load(
-    path: str, adapter_path: str | None, lazy: bool, trust: bool, activations: int
+    path: str,
+    adapter_path: str | None,
+    lazy: bool,
+    trust: bool,
+    activations: int,
+    on_size: Callable[[int], None] | None,
 ) -> Generator[tuple[float, str], None, Model]:
+    if adapter_path is not None:
+        adapter_path = places.resolved(adapter_path)
     adapter = None if adapter_path is None else adapters.check(adapter_path)
-    folder = yield from read_folder(path, trust)
+    folder = yield from read_folder(path, trust, on_size)
     net, path = folder.network, folder.path
     form = prepare_for_device(net, activations)
     if adapter is not None and adapter_path is not None:

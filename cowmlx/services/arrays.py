@@ -57,15 +57,7 @@ class Arrays:
         Raises:
             OutOfMemory: it may not.
         """
-        self._runtime.note_memory()
-        used, limit = self._table.memory_in_use(), mx.get_memory_limit()
-        if size > limit - used:
-            raise OutOfMemory(
-                f"{what} needs {size} bytes of memory, and there are fewer; {used} of at most "
-                f"{limit}, runtime_params.memory_limit, are in use",
-                needed=size,
-                limit=limit,
-            )
+        self._runtime.require_room(size, what)
 
     def stop(self) -> None:
         """Close every array."""

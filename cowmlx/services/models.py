@@ -97,6 +97,7 @@ class Models:
             lazy=params["lazy"],
             trust_remote_code=params["trust_remote_code"],
             activations=activations,
+            on_size=self._require_room if self._runtime.memory_is_limited else None,
         )
         streams, handles = self._runtime.streams, self._runtime.handles
         stream = streams.take()
@@ -117,6 +118,9 @@ class Models:
         if call.reserved:
             handles.put(constants.KIND_MODEL, call.reserved, to_come)
         self._runtime.scheduler.add(loading)
+
+    def _require_room(self, size: int) -> None:
+        self._runtime.require_room(size, "the model")
 
     def _on_machines(self, path: str, params: dict[str, Any]) -> Generator[Any, None, Model] | None:
         """Return what loads a model on several machines; None if it is on this one alone."""

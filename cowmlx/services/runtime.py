@@ -10,11 +10,15 @@ import mlx.core as mx
 from cowmlx import _constants as constants
 from cowmlx import resources
 from cowmlx.accelerate import kernels
+from cowmlx.errors import OutOfMemory, OutOfRange
 from cowmlx.handles import NOUNS, HandleTable
 from cowmlx.scheduling.lane import Lanes
 from cowmlx.scheduling.scheduler import Scheduler
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.scheduling.streams import StreamPool, choose_device
+
+# The least limit: below it not even small arrays and their intermediate results fit.
+LEAST_MEMORY = 16 << 20
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +69,7 @@ class Runtime:
         self.threads = 0  # that kernels compute with; 0: as many as there are processors
         self._python_home = ""
         self._limits: tuple[int, int] | None = None  # mlx's own, restored at stop
+        self.memory_is_limited = False  # by the host
 
     def start(self, params: dict[str, Any], python_home: str) -> str:
         """Choose the device and set limits. Returns a log message.
@@ -74,6 +79,9 @@ class Runtime:
             python_home: that was booted; "" in a joined interpreter.
         """
         memory_limit, cache_limit = params["memory_limit"], params["cache_limit"]
+        if 0 < memory_limit < LEAST_MEMORY:
+            accepted = f"0, which is mlx's default, or {LEAST_MEMORY} bytes or more"
+            raise OutOfRange("memory_limit", memory_limit, accepted)
         chosen = choose_device(params["device"])
         if self.streams.device != chosen:
             self.streams = StreamPool(chosen)
@@ -91,6 +99,7 @@ class Runtime:
                 mx.set_cache_limit(self._limits[1])
             if memory_limit:
                 mx.set_memory_limit(memory_limit)
+        self.memory_is_limited = bool(memory_limit)
         self.threads = params["threads"]
         kernels.set_threads(self.threads)
         started = f"runtime started: mlx {MLX_VERSION} on {self._device_name}, BLAS {self._blas}"
@@ -113,6 +122,22 @@ class Runtime:
     def note_memory(self) -> None:
         """Bound what hosts upload by the memory limit, less what mlx has."""
         self.arrays.bound_memory(mx.get_memory_limit(), mx.get_active_memory())
+
+    def require_room(self, size: int, what: str) -> None:
+        """Make sure that memory may be taken within the runtime's limit.
+
+        Raises:
+            OutOfMemory: it may not.
+        """
+        self.note_memory()
+        used, limit = self.arrays.memory_in_use(), mx.get_memory_limit()
+        if size > limit - used:
+            raise OutOfMemory(
+                f"{what} needs {size} bytes of memory, and there are fewer; {used} of at most "
+                f"{limit}, runtime_params.memory_limit, are in use",
+                needed=size,
+                limit=limit,
+            )
 
     def abandon(self, error: BaseException, subject: object = None) -> None:
         """End the calls of long work with an error: all, or those that work on ``subject``."""

@@ -95,7 +95,7 @@ extern "C" {
   X(canceled, "", "the context, program or training was cancelled")                            \
   X(freed, "", "what the call used was freed")                                                 \
   X(runtime_stopped, "", "the runtime was stopped")                                            \
-  X(no_memory, "needed", "too little memory; bytes needed")                                    \
+  X(no_memory, "needed, limit", "too little memory; bytes needed, and at most")                \
   X(no_threads, "needed", "too few threads can be started")                                    \
   X(no_handles, "kind, limit", "as many handles are open as there can be")                     \
   X(no_descriptors, "limit", "too many open files")                                            \

@@ -64,7 +64,8 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
 /**
  * Load a model folder in the Hugging Face layout: config.json, *.safetensors,
  * tokenizer.json, optionally a chat template. Never touches the network. Of Hugging Face's cache
- * the path is that of a model's entry (models--org--name), or of one of its snapshots.
+ * the path is that of a model's entry (models--org--name), or of one of its snapshots. The name of
+ * a model there ("org/name") does as well, where there is no such folder.
  *
  * Progress is that of weights really in memory, group by group; a false from
  * the callback cancels before the next group and frees what was loaded.
@@ -272,8 +273,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * Options are an object; null stands for an option's default:
  *
  * - "tools": a list of functions as OpenAI's services take them: {"type": "function", "function":
- *   {"name": ..., "description": ..., "parameters": ...}}, or what is in "function" alone. They
- * need a name; parameters are the JSON schema of an object.
+ *   {"name": ..., "description": ..., "parameters": ...}}, or what is in "function" alone. The name
+ *   is needed; parameters are the JSON schema of an object.
  * - "tool_choice": "auto" (default); "none": the tools are not offered; "required", or the name of
  *   a tool, plain or as {"type": "function", "function": {"name": ...}}: checked here, and
  *   enforced by cow_mlx_context_chat().

@@ -27,8 +27,10 @@ typedef struct cow_mlx_runtime_params {
   const char* python_home; /**< Python installation or virtual environment to boot, never "";
                                 NULL: the library's own search (docs/guides/python.md) */
   const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
-  uint64_t memory_limit;   /**< bytes mlx may hold before it waits and frees; arrays and runs of
-                                programs that would need more are COW_MLX_ENOMEM; 0: mlx's default */
+  uint64_t memory_limit;   /**< bytes that arrays, runs of programs and the weights of models may
+                                take together: what needs more is COW_MLX_ENOMEM, and beyond it mlx
+                                waits and frees what it keeps; 16777216 or more, or 0, mlx's
+                                default, which does not bound weights (docs/guides/memory.md) */
   uint64_t cache_limit;    /**< bytes of freed buffers mlx may keep; 0: mlx's default */
   cow_mlx_log_fn log;      /**< NULL: no log */
   void* log_user_data;
@@ -48,6 +50,7 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, siz
  *
  * @param params  NULL for the defaults, which also means "as it runs" when the
  *                runtime is running already
+ * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
  * @retval COW_MLX_ENOENT        no usable Python was found, and the message lists where it was
  *                               looked for; or the Python that was found lacks mlx

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.compiler import run
 from support.paths import CALF, ROOT
+from support.terminal import Terminal
 
 from cowmlx.commands.bundle import BundleError, assemble, manifest, staging
 
@@ -188,7 +190,8 @@ def test_a_python_without_mlx_is_named(bare_python, arguments):
     ("options", "named"),
     [
         (["--without", "mlx"], "chat, grammar, openblas"),
-        (["--with-model", "/no/model"], "config.json"),
+        (["--with-model", "/no/model"], "/no/model does not exist"),
+        (["--with-model", str(ROOT / "docs")], "config.json"),
     ],
 )
 def test_bad_option_says_what_would_do(tmp_path, options, named):
@@ -225,3 +228,26 @@ def test_full_means_all_that_mlx_lm_asks_for_and_no_tools():
     names = {distribution.metadata["Name"].lower() for distribution in found}
     assert {"transformers", "numpy", "sentencepiece"} <= names
     assert not names & {"pytest", "cython", "setuptools", "colorama"}
+
+
+def test_a_missing_parent_is_told(tmp_path):
+    status, _, error = command("bundle", tmp_path / "missing/bundle")
+    assert status == 1
+    assert error.endswith(f"{tmp_path / 'missing'} does not exist; make it first\n")
+    (tmp_path / "file").touch()
+    status, _, error = command("bundle", tmp_path / "file/bundle")
+    assert (status, error.endswith("file is no folder\n")) == (1, True)
+
+
+def test_a_terminal_sees_what_is_done_and_errors_stand_alone(tmp_path):
+    """The model in it is broken, which the bundle's own check finds."""
+    broken = shutil.copytree(CALF, tmp_path / "broken")
+    (broken / "tokenizer.json").write_text("{")
+    without = ["--without", "grammar", "--without", "openblas", "--with-model", str(broken)]
+    arguments = ["bundle", str(tmp_path / "bundle"), *without]
+    terminal = Terminal([sys.executable, "-m", "cowmlx", *arguments], dict(os.environ))
+    for step in ("copying library", "copying python", "copying model", "starting the bundle"):
+        terminal.wait_for(step)
+    terminal.wait_for("bundle: ")
+    assert terminal.end() == 1
+    assert terminal.raw.split("\nbundle: ")[0].split("\rbundle: ")[0].count("\n") == 0

@@ -7,35 +7,47 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import CALF, ROOT
 
 
+class Commands:
+    """Runs commands with a cache of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: object, cache: str = "hub"):
+        return self.run("models", *arguments, cache=cache)
+
+    def run(self, *arguments: object, cache: str = "hub", **options: Any):
+        return subprocess.run(
+            [sys.executable, "-m", "cowmlx", *map(str, arguments)],
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT),
+                "HOME": str(self.folder / "empty"),
+                "HF_HUB_CACHE": str(self.folder / cache),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            **options,
+        )
+
+
 @pytest.fixture
-def models(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def models(tmp_path) -> Commands:
     """Runs the command with a cache of its own, which has one model and half of another."""
     entry = tmp_path / "hub/models--farm--calf"
     shutil.copytree(CALF, entry / "snapshots/0a1b")
     (tmp_path / "hub/models--farm--half").mkdir()
     (tmp_path / "empty").mkdir()
 
-    def run(*arguments: object, cache: str = "hub"):
-        return subprocess.run(
-            [sys.executable, "-m", "cowmlx", "models", *map(str, arguments)],
-            env={
-                "PATH": os.environ["PATH"],
-                "PYTHONPATH": str(ROOT),
-                "HOME": str(tmp_path / "empty"),
-                "HF_HUB_CACHE": str(tmp_path / cache),
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-
-    return run
+    return Commands(tmp_path)
 
 
 def test_the_cache_and_folders_are_listed(models):
@@ -69,3 +81,35 @@ def test_a_folder_that_is_missing_is_told(models):
     done = models("/no/such/folder")
     assert done.returncode == 1
     assert done.stderr == "cowmlx models: no such directory: /no/such/folder\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["models", "farm/calf"],
+        ["chat", "farm/calf", "--temperature", "0"],
+        ["doctor", "farm/calf"],
+        ["train", "farm/calf", "lines.jsonl", "--out", "out", "--steps", "1"],
+        ["machines", "check", "127.0.0.1:1", "--secret-file", "secret", "--model", "farm/calf"],
+        ["bundle", "missing/x", "--with-model", "farm/calf"],
+        ["wiring", "validate", "farm/calf"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_takes_the_name_that_models_prints(models, tmp_path, command):
+    """Each finds the folder: what some say then is about what is in it."""
+    (tmp_path / "secret").write_text("s" * 40)
+    (tmp_path / "lines.jsonl").write_text('{"text": "A fox is red."}\n')
+    done = models.run(*command, cwd=tmp_path, input="")
+    told = done.stdout + done.stderr
+    assert "no such" not in told and "does not exist: farm" not in told
+    words = {
+        "bundle": "missing does not exist; make it first",
+        "wiring": "has no wiring: its model_type",
+        "machines": "model: 0.0 GB",
+        "models": "farm/calf",
+        "doctor": "generate",
+        "train": "after 1 steps",
+    }
+    assert words.get(command[0], "") in told
+    assert done.returncode == (1 if command[0] in ("bundle", "wiring", "machines") else 0), told

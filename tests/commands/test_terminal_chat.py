@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -56,10 +57,11 @@ def chat(environment) -> Iterator[Callable[..., Terminal]]:
 
 @pytest.fixture
 def piped(environment) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def run(lines: Sequence[str], *options: str, folder: Path = CALF):
+    def run(lines: Sequence[str] | str, *options: str, folder: Path = CALF):
+        text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
         return subprocess.run(
             [*COMMAND, str(folder), *GREEDY, *options],
-            input="".join(f"{line}\n" for line in lines),
+            input=text,
             env=environment,
             capture_output=True,
             text=True,
@@ -224,11 +226,12 @@ def test_a_reader_that_goes_ends_the_chat(environment):
 
 def test_saved_conversations_go_on_where_they_were(lib, calf, piped, tmp_path):
     saved = str(tmp_path / "fox.json")
-    first = piped([FOX, f"/save {saved}"])
+    first = piped([FOX, f"/save {saved}"], "--commands")
     assert first.stdout.endswith(f"saved as {saved}\n"), first.stderr
     told = json.loads(Path(saved).read_text())["messages"]
     assert [each["role"] for each in told] == ["user", "assistant"]
-    then = piped([f"/load {saved}", "And a duck?", "/stats"]).stdout.splitlines()
+    lines = [f"/load {saved}", "And a duck?", "/stats"]
+    then = piped(lines, "--commands").stdout.splitlines()
     assert then[0] == "2 messages"
     assert then[1] == expected(lib, calf, FOX, "And a duck?")[1]
     kept = int(then[3].split(" of them kept")[0].split()[-1].replace(",", ""))
@@ -237,7 +240,7 @@ def test_saved_conversations_go_on_where_they_were(lib, calf, piped, tmp_path):
 
 def test_a_fork_leaves_the_first_conversation_as_it_is(lib, calf, piped):
     lines = [FOX, "/fork", "And a duck?", "/switch 1", "And a cow?"]
-    told = piped(lines).stdout.splitlines()
+    told = piped(lines, "--commands").stdout.splitlines()
     assert told[2] == expected(lib, calf, FOX, "And a duck?")[1]
     assert told[4] == expected(lib, calf, FOX, "And a cow?")[1]
 
@@ -247,41 +250,237 @@ def test_what_the_system_says_comes_first(lib, calf, piped):
     context = lib.context(calf)
     answer = lib.chat(context, messages, max_tokens=2000).said()
     lib.free(context)
-    assert piped(["/system Be kind.", FOX]).stdout == f"{answer}\n"
+    assert piped(["/system Be kind.", FOX], "--commands").stdout == f"{answer}\n"
     assert piped([FOX], "--system", "Be kind.").stdout == f"{answer}\n"
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("/nope", "there is no /nope"),
-        ("/switch 2", "a number from 1 to 1"),
-        ("/save", "which file?"),
-        ("/save /no/such/folder/x", "cannot be written"),
-        ("/load /no/such/file", "cannot be read"),
-        (f"/load {CALF}/config.json", "holds no conversation"),
-        ("/retry", "no message to answer"),
-    ],
-)
-def test_a_wrong_command_is_told_and_the_chat_goes_on(lib, calf, piped, line, problem):
-    done = piped([line, FOX])
-    told, answer = done.stdout.split("\n", 1)
-    assert problem in told
-    assert answer == f"{expected(lib, calf, FOX)[0]}\n"
+WRONG = [
+    ("/nope", "there is no /nope"),
+    ("/swich 1", "did you mean /switch?"),
+    ("/switch 2", "a number from 1 to 1"),
+    ("/save", "which file?"),
+    ("/save /no/such/folder/x", "cannot be written"),
+    ("/load /no/such/file", "cannot be read"),
+    (f"/load {CALF}/config.json", "holds no conversation"),
+    ("/retry", "no message to answer"),
+]
+
+
+def test_a_wrong_command_is_told_and_the_chat_goes_on(chat):
+    terminal = chat()
+    for line, problem in WRONG:
+        terminal.press(f"{line}\r")
+        terminal.wait_for(problem.replace("?", r"\?"))
+        terminal.wait_for("> ")
+    terminal.press("\x04")
+    assert terminal.end() == 0
+
+
+def test_a_wrong_command_ends_a_pipe(piped):
+    done = piped(["/load /no/such/file", FOX], "--commands")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be read" in done.stderr
+
+
+def test_a_line_of_a_pipe_is_a_message_whatever_it_begins_with(lib, calf, piped):
+    said = [FOX, "/quit", "And a duck?"]
+    done = piped(said)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "".join(f"{answer}\n" for answer in expected(lib, calf, *said))
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("given", "options", "message"),
     [
-        (["--tools", "/no/such/file"], "/no/such/file"),
-        (["--temperature", "-1"], "temperature"),
-        (["--adapter", "/no/such/folder"], "/no/such/folder"),
+        ("", ["-p", FOX], FOX),
+        ("Tell me a story\n/quit\nabout a fox.\n", ["-"], "Tell me a story\n/quit\nabout a fox."),
+        ("a fox\n", ["-", "-p", "Tell me about this:"], "Tell me about this:\n\na fox"),
     ],
+    ids=["prompt", "whole", "both"],
 )
-def test_a_wrong_option_is_told(piped, options, problem):
+def test_one_message_is_answered_whole(lib, calf, piped, given, options, message):
+    done = piped(given, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == expected(lib, calf, message)[0] + "\n"
+
+
+def test_events_are_a_json_object_a_line(lib, calf, piped):
+    done = piped([FOX, "And a duck?"], "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = "".join(event.get("text", "\0") for event in events).split("\0")
+    assert answers == [*expected(lib, calf, FOX, "And a duck?"), ""]
+    ends = [event for event in events if event["event"] == "end"]
+    assert [end["finish"] for end in ends] == ["stop", "stop"]
+    assert ends[1]["reused_tokens"] > ends[0]["prompt_tokens"] > 0 < ends[0]["generated_tokens"]
+
+
+def test_calls_of_tools_are_events_and_end_one_message(lib, tmp_path, piped):
+    call = '<tool_call>\n{"name": "look", "arguments": {"q": "Oslo"}}\n</tool_call>'
+    folder = scripted_model(
+        lib,
+        tmp_path / "model",
+        call,
+        ["<tool_call>", "</tool_call>"],
+        settings={"tool_parser_type": "json_tools"},
+    )
+    done = piped("", "-p", ASKED, "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    event = json.loads(done.stdout.splitlines()[0])
+    assert event == {"event": "tool_call", "name": "look", "arguments": {"q": "Oslo"}}
+
+
+@pytest.fixture
+def wrong_tools(tmp_path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        (tmp_path / "tools.json").write_text(text)
+        return str(tmp_path / "tools.json")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "problem"),
+    [
+        (["--tools", "/no/such/file"], 2, "--tools /no/such/file: No such file"),
+        (["--tools", "{"], 2, "tools.json: "),
+        (["--tools", "{}"], 2, "tools must be an array"),
+        (["--tools", '[{"name": "x"}]'], 2, "tools[0] is no function"),
+        (["--temperature", "-1"], 2, "temperature is -1"),
+        (["--temperature", "warm"], 2, "--temperature"),
+        (["--adapter", "/no/such/folder"], 1, "/no/such/folder"),
+        (["-p", " "], 2, "the message is empty"),
+    ],
+    ids=str,
+)
+def test_errors_go_to_the_error_stream_with_a_status(piped, wrong_tools, options, status, problem):
+    if options[0] == "--tools" and not options[1].startswith("/"):
+        options = ["--tools", wrong_tools(options[1])]
     done = piped([FOX], *options)
-    assert problem in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (status, "")
+    assert problem in done.stderr and "Traceback" not in done.stderr
+
+
+def test_programs_are_told_errors_as_events_too(piped):
+    done = piped([FOX], "--json", "--temperature", "-3")
+    event = json.loads(done.stdout)
+    assert (done.returncode, event["event"], event["status"]) == (2, "error", "EINVAL")
+    assert event["message"] in done.stderr
+
+
+@pytest.mark.parametrize("given", [b"\xff\xfe fox\n"])
+@pytest.mark.parametrize("options", [[], ["-"]])
+def test_what_is_no_text_is_told(environment, given, options):
+    done = subprocess.run(
+        [*COMMAND, str(CALF), *options], input=given, env=environment, capture_output=True
+    )
+    assert done.returncode == 2
+    assert b"not UTF-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_conversation_that_does_not_fit_has_a_status_of_its_own(lib, tmp_path, piped):
+    folder = scripted_model(lib, tmp_path / "model", "rain " * 500, positions=200)
+    done = piped([ASKED], folder=folder)
+    assert done.returncode == 3
+    assert done.stdout.startswith("rain rain")
+    assert done.stderr == "cowmlx chat: the context is full, and the answer is cut off\n"
+    done = piped([ASKED * 300], folder=folder)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "ECONTEXT" in done.stderr
+
+
+def test_a_model_without_a_template_has_a_status_of_its_own(tmp_path, piped):
+    folder = shutil.copytree(CALF, tmp_path / "model")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    del settings["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    done = piped([FOX], folder=folder)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "no chat template" in done.stderr
+
+
+def test_ctrl_c_ends_a_pipe_with_its_status(lib, tmp_path, environment):
+    folder = scripted_model(lib, tmp_path / "model", "rain " * 20_000, positions=50_000)
+    chat = subprocess.Popen(
+        [*COMMAND, str(folder), *GREEDY, "-p", ASKED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    assert chat.stdout.read(9) == b"rain rain"
+    chat.send_signal(signal.SIGINT)
+    _, told = chat.communicate(timeout=60)
+    assert (chat.returncode, told) == (130, b"")
+
+
+# The plain chat: without prompt_toolkit and rich.
+PLAIN = (
+    "import sys; sys.modules['rich'] = sys.modules['prompt_toolkit'] = None\n"
+    "from cowmlx.__main__ import main; sys.exit(main())"
+)
+
+
+@pytest.fixture
+def plain(environment) -> Iterator[Terminal]:
+    """A chat with calf in a terminal, edited with readline."""
+    pytest.importorskip("readline", reason="this Python was built without readline")
+    command = [sys.executable, "-c", PLAIN, "chat", str(CALF), *GREEDY]
+    terminal = Terminal(command, environment)
+    yield terminal
+    if terminal.process.poll() is None:
+        terminal.process.kill()
+        terminal.process.wait()
+
+
+def test_the_plain_chat_edits_and_completes(lib, calf, plain, tmp_path):
+    plain.wait_for("pip install prompt_toolkit rich")
+    plain.wait_for("> ")
+    plain.press("/stats\r")
+    plain.wait_for("context: 0 tokens")
+    plain.wait_for("> ")
+    plain.press("\x1b[A")  # up
+    plain.wait_for("/stats")
+    plain.press("\x15")  # takes the line away
+    plain.press("/sw\t2\r")
+    plain.wait_for("a number from 1 to 1")
+    plain.wait_for("> ")
+    (tmp_path / "conversation.json").write_text("{}")
+    plain.press(f"/load {tmp_path}/conv\t\r")
+    plain.wait_for("conversation.json holds no conversation")
+    plain.wait_for("> ")
+    plain.press("\x04")
+    assert plain.end() == 0
+    assert "^[[A" not in plain.text()
+
+
+def test_the_plain_chat_ends_its_lines(plain):
+    plain.wait_for("> ")
+    plain.press("nonsense")
+    plain.wait_for("nonsense")
+    plain.press("\x03")
+    plain.wait_for("\n> ")
+    plain.press("\x04")
+    plain.wait_for("\n")
+    assert plain.end() == 0
+    assert plain.raw.endswith("\n")
+
+
+def test_tab_completes_commands(chat):
+    terminal = chat()
+    terminal.press("/sta\t")
+    terminal.wait_for("/stats")
+    terminal.press("\r")
+    terminal.wait_for("context: 0 tokens")
+    leave(terminal)
+
+
+def test_loading_is_shown_on_terminals_and_errors_stand_alone(environment, tmp_path):
+    folder = shutil.copytree(CALF, tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(b"none")
+    terminal = Terminal([*COMMAND, str(folder)], environment)
+    terminal.wait_for("loading ")
+    terminal.wait_for("cowmlx chat: EFORMAT")
+    assert terminal.end() == 1
+    assert terminal.raw.split("cowmlx chat")[0].endswith("\r\x1b[K")
 
 
 def test_mirostat_takes_the_place_of_recommended_filters(piped, tmp_path):

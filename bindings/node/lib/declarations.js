@@ -74,7 +74,7 @@ export const REASONS = {
   canceled: [],
   freed: [],
   runtime_stopped: [],
-  no_memory: ["needed"],
+  no_memory: ["needed", "limit"],
   no_threads: ["needed"],
   no_handles: ["kind", "limit"],
   no_descriptors: ["limit"],

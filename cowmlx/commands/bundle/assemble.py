@@ -32,7 +32,7 @@ from cowmlx.commands.bundle.parts import FULL, NEVER, PARTS, Part, optional
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 MAC = sys.platform == "darwin"
@@ -73,11 +73,19 @@ class Options:
         if self.prune not in PRUNINGS:
             raise BundleError(f"prune can be {' or '.join(PRUNINGS)}, not {self.prune}")
         if self.model is not None and not (self.model / "config.json").is_file():
-            raise BundleError(f"{self.model} is no model folder: it has no config.json")
+            lack = "has no config.json" if self.model.is_dir() else "does not exist"
+            raise BundleError(f"cannot put a model into a bundle: {self.model} {lack}")
 
 
-def assemble(target: Path, options: Options) -> dict[str, Any]:
+def assemble(
+    target: Path, options: Options, tell: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
     """Write a bundle and return its manifest. Whatever fails or is raised leaves nothing behind.
+
+    Args:
+        target: the folder to write.
+        options: what goes into it.
+        tell: receives what is done next.
 
     Raises:
         BundleError: the place or the installation does not allow it, or the bundle does not start.
@@ -88,7 +96,7 @@ def assemble(target: Path, options: Options) -> dict[str, Any]:
         with staging.beside(target) as place:
             folder = place / target.name
             folder.mkdir()
-            written = Bundle(folder, options).write()
+            written = Bundle(folder, options, tell).write()
             _put_in_place(folder, target, place / staging.OLD)
     except OSError as error:
         raise BundleError(f"cannot write {target}: {error}") from error
@@ -109,7 +117,8 @@ def _put_in_place(folder: Path, target: Path, aside: Path) -> None:
 
 def _check_place(target: Path, options: Options) -> None:
     if not target.parent.is_dir():
-        raise BundleError(f"{target.parent} is no folder")
+        state = "is no folder" if target.parent.exists() else "does not exist; make it first"
+        raise BundleError(f"cannot write {target}: {target.parent} {state}")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise BundleError(f"{target} exists and is no folder")
     if target.resolve().is_relative_to(PACKAGE):
@@ -128,8 +137,9 @@ class Bundle:
         parts: what it holds so far: versions, licences and purposes by part.
     """
 
-    def __init__(self, folder: Path, options: Options) -> None:
+    def __init__(self, folder: Path, options: Options, tell: Callable[[str], None]) -> None:
         self._folder = folder
+        self._say = tell
         self._options = options
         self._python = interpreter.find()
         self._modules = folder / "python/lib" / interpreter.NAME
@@ -152,14 +162,18 @@ class Bundle:
         if self._options.model is not None:
             with self._in_part("model", f"the model {self._options.model.resolve().name}"):
                 self._add_model(self._options.model)
+        self._say("stripping and linking libraries")
         requires, stripped = self._finish_binaries()
+        self._say("starting the bundle once")
         self._check_start()
+        self._say("reading every file for the manifest")
         return self._write_manifest(requires, stripped)
 
     # ---------------------------------------------------------------- Files
 
     @contextlib.contextmanager
     def _in_part(self, name: str, purpose: str) -> Iterator[None]:
+        self._say(f"copying {name}: {purpose}")
         self.parts[name] = {"purpose": purpose, "components": []}
         self._part = name
         yield

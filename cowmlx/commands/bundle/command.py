@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from cowmlx.commands import pythons
+from cowmlx.commands.terminal import clear_progress, show_progress
+from cowmlx.errors import CowMlxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +62,13 @@ def _end_cleanly() -> None:
         signal.signal(number, end)
 
 
+def _model(given: Path | None) -> Path | None:
+    """Return the folder of a model that is named by its path, or as in Hugging Face's cache."""
+    from cowmlx.folders import places
+
+    return None if given is None else Path(places.resolved(str(given)))
+
+
 def _bundle(arguments: argparse.Namespace) -> int:
     from cowmlx.commands.bundle import BundleError
     from cowmlx.commands.bundle.assemble import Options, assemble
@@ -73,13 +82,16 @@ def _bundle(arguments: argparse.Namespace) -> int:
             without=frozenset(arguments.without),
             full=arguments.full,
             prune=arguments.prune,
-            model=arguments.with_model,
+            model=_model(arguments.with_model),
             replace=arguments.force,
         )
-        manifest = assemble(arguments.folder, options)
-    except BundleError as error:
+        manifest = assemble(arguments.folder, options, show_progress)
+    except (BundleError, CowMlxError) as error:
+        clear_progress()
         print(f"bundle: {error}", file=sys.stderr)
         return 1
+    finally:
+        clear_progress()
     if arguments.json:
         del manifest["files"]
         print(json.dumps(manifest, indent=1, ensure_ascii=False))
@@ -92,8 +104,11 @@ def _verify(arguments: argparse.Namespace) -> int:
     from cowmlx.commands.bundle import BundleError, manifest
 
     try:
+        show_progress(f"reading every file of {arguments.folder}")
         problems = manifest.verify(arguments.folder)
+        clear_progress()
     except BundleError as error:
+        clear_progress()
         print(f"verify: {error}", file=sys.stderr)
         return 1
     for problem in problems:

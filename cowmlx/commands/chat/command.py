@@ -1,64 +1,150 @@
-"""Talk with a model in the terminal; /help tells what it can do."""
+"""Talk with a model in the terminal, or answer one message or the lines of a pipe."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import secrets
 import sys
+from ctypes import byref, c_size_t
 
-from cowmlx import json_text
+from cowmlx import _status, json_text
 from cowmlx.commands import installation, pythons
-from cowmlx.commands.terminal import CommandError, running
+from cowmlx.commands.terminal import CommandError, clear_progress, running, show_progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from cowmlx.commands.chat.screen import PlainScreen
     from cowmlx.host.library import Library
 
 _TEMPERATURE = 0.7  # where neither the user nor the model's folder says
-_SAMPLING = {
-    "temperature": float,
-    "top_p": float,
-    "min_p": float,
-    "top_k": int,
-    "top_n_sigma": float,
-    "dry_multiplier": float,
-    "dynatemp_range": float,
-    "mirostat": int,
+_RECOMMENDED = "default: what the model's folder recommends, or else"
+_SAMPLING: dict[str, tuple[type, str]] = {
+    "temperature": (float, f"0 takes the likeliest token; {_RECOMMENDED} {_TEMPERATURE}"),
+    "top_p": (float, f"sample from the likeliest tokens of this probability; {_RECOMMENDED} 1"),
+    "min_p": (float, f"drop tokens below this part of the likeliest; {_RECOMMENDED} 0"),
+    "top_k": (int, f"sample from this many tokens, 0 for all; {_RECOMMENDED} 0"),
+    "top_n_sigma": (float, "keep logits within so many standard deviations; default: off"),
+    "dry_multiplier": (float, "penalize repeated sequences (DRY); default: 0, off"),
+    "dynatemp_range": (float, "vary the temperature by this much; default: 0"),
+    "mirostat": (int, "control the surprise of tokens: 0 off, 2 on; default: 0"),
 }
 _FILTERS = ("top_p", "min_p", "typical_p", "top_k")  # that a model's folder may recommend
 _MAX_BYTES = 1 << 20
 
+# Exit statuses, besides 0 and that of Ctrl-C.
+FAILED, USAGE, CONTEXT_FULL, UNSUPPORTED = 1, 2, 3, 4
+_STATUSES = {
+    _status.EINVAL: USAGE,
+    _status.ECONTEXT: CONTEXT_FULL,
+    _status.EUNSUPPORTED: UNSUPPORTED,
+}
+
 
 def chat(arguments: argparse.Namespace) -> None:
-    """Talk with a model in the terminal."""
+    """Talk with a model in the terminal, or answer a prompt in a script."""
     if lack := pythons.wrong():
         raise CommandError(f"{lack}; {pythons.right()}")
-    from cowmlx.commands.chat.conversation import Conversation
-    from cowmlx.commands.chat.input import reader
-    from cowmlx.commands.chat.screen import screen
-    from cowmlx.commands.chat.session import Session
+    from cowmlx.commands.chat.errors import ChatError
+    from cowmlx.commands.chat.screen import JsonScreen, screen
     from cowmlx.host.library import HostError, Library
 
+    message = _message(arguments)
     options = {"tools": _read(arguments.tools)} if arguments.tools else {}
-    shown = screen()
+    shown = JsonScreen() if arguments.json else screen()
     try:
+        show_progress(f"loading {arguments.model}")
         with Library(installation.library()) as library:
-            model = _load(library, arguments)
-            info = library.described("model_info", model)
-            params = {"kv_bits": arguments.kv_bits} if arguments.kv_bits else {}
-            filled = library.params("context", **params)
-            context = library.opened("context_create", model, filled)
-            sampling = _sampling(arguments, info["sampling"])
-            conversation = Conversation(library, context, sampling, options, [])
-            conversation.set_system(arguments.system)
-            if sys.stdin.isatty():
-                shown.note(f"{info['name']}: /help helps")
-            Session(conversation, shown, reader()).run()
+            _talk(library, arguments, shown, options, message)
+    except (HostError, ChatError) as error:
+        status = error.status if isinstance(error, HostError) else 0
+        raise _ended(shown, _STATUSES.get(status, FAILED), str(error)) from None
+
+
+def _ended(shown: PlainScreen, status: int, told: str) -> CommandError:
+    """Return what ends the command; programs that read its events are told there, too."""
+    from cowmlx.commands.chat.screen import JsonScreen
+
+    if isinstance(shown, JsonScreen):
+        name, _, message = told.partition(": ")
+        shown.error(name, message)
+    return CommandError(told, status)
+
+
+def _talk(
+    library: Library,
+    arguments: argparse.Namespace,
+    shown: PlainScreen,
+    options: dict[str, Any],
+    message: str | None,
+) -> None:
+    from cowmlx.commands.chat import input as reading
+    from cowmlx.commands.chat.conversation import Conversation
+    from cowmlx.commands.chat.session import Session
+    from cowmlx.host import declarations as abi
+
+    model = _load(library, arguments)
+    info = library.described("model_info", model)
+    _check(library, model, options)
+    params = {"kv_bits": arguments.kv_bits} if arguments.kv_bits else {}
+    filled = library.params("context", **params)
+    context = library.opened("context_create", model, filled)
+    sampling = _sampling(arguments, info["sampling"])
+    conversation = Conversation(library, context, sampling, options, [])
+    conversation.set_system(arguments.system)
+    clear_progress()
+    interactive = message is None and sys.stdin.isatty()
+    if interactive:
+        shown.note(f"{info['name']}: /help helps{reading.advice()}")
+    session = Session(
+        conversation,
+        shown,
+        reading.reader() if message is None else None,
+        interactive=interactive,
+        commands=interactive or arguments.commands,
+    )
+    if message is None:
+        session.run()
+    else:
+        session.ask(message)
+    last = conversation.last
+    if not interactive and last is not None and last.finish == abi.FINISH_CONTEXT:
+        raise CommandError("the context is full, and the answer is cut off", CONTEXT_FULL)
+
+
+def _check(library: Library, model: int, options: dict[str, Any]) -> None:
+    """Make sure that the model has a chat template which takes these options.
+
+    Raises:
+        HostError: it has not.
+    """
+    from cowmlx.host import declarations as abi
+    from cowmlx.host.library import HostError
+
+    probe, given = b'[{"role": "user", "content": "Hello"}]', json.dumps(options).encode()
+    count = c_size_t()
+    try:
+        library.call("model_chat_prompt", model, probe, len(probe), given, None, 0, byref(count))
     except HostError as error:
-        raise CommandError(str(error)) from None
+        if error.status != abi.EBUFFER:
+            raise
+
+
+def _message(arguments: argparse.Namespace) -> str | None:
+    """Return the only message; None to talk."""
+    from cowmlx.commands.chat import input as reading
+
+    parts = [] if arguments.prompt is None else [arguments.prompt]
+    if arguments.whole:
+        parts.append(reading.whole())
+    if not parts:
+        return None
+    if not any(part.strip() for part in parts):
+        raise CommandError("the message is empty", USAGE)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _load(library: Library, arguments: argparse.Namespace) -> int:
@@ -91,23 +177,75 @@ def _read(path: str) -> Any:
         with open(path, "rb") as file:
             text = file.read(_MAX_BYTES + 1)
         if len(text) > _MAX_BYTES:
-            raise CommandError(f"{path} is larger than {_MAX_BYTES:,} bytes")
+            raise CommandError(f"--tools {path} is larger than {_MAX_BYTES:,} bytes", USAGE)
         return json_text.parse(text)
-    except (OSError, json_text.Malformed) as error:
-        raise CommandError(f"{path}: {error}") from None
+    except OSError as error:
+        raise CommandError(f"--tools {path}: {error.strerror}", USAGE) from None
+    except json_text.Malformed as error:
+        raise CommandError(f"--tools {path}: {error}", USAGE) from None
+
+
+_EPILOG = """\
+exit status: 0 all messages are answered; 1 the model or a file cannot be used; 2 a wrong option or
+value; 3 the conversation does not fit into the model's context; 4 the model cannot do what is
+asked, such as a chat without a template; 130 ended by Ctrl-C
+"""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``chat``."""
-    parser = commands.add_parser("chat", help=chat.__doc__, description=__doc__)
-    parser.add_argument("model", metavar="MODEL", help="a model's folder")
-    parser.add_argument("--system", default="", metavar="TEXT", help="what the model is told first")
-    parser.add_argument("--tools", metavar="FILE", help="tools as JSON; you give what they give")
-    parser.add_argument("--adapter", metavar="FOLDER", help="an adapter of the model")
-    parser.add_argument("--activations", choices=("exact", "int8"), help="as in the header")
-    parser.add_argument("--kv-bits", type=int, choices=(4, 8), help="quantise keys and values")
-    for name, kind in _SAMPLING.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="X", dest=name)
-    parser.add_argument("--seed", type=int, metavar="N", help="the same seed, the same answers")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run the folder's code")
+    parser = commands.add_parser("chat", help=chat.__doc__, description=__doc__, epilog=_EPILOG)
+    parser.add_argument("model", metavar="MODEL", help="a model's folder, or its name in the cache")
+    parser.add_argument(
+        "-",
+        dest="whole",
+        action="store_true",
+        help="read one message from the standard input to its end; default: each line is a message",
+    )
+    parser.add_argument(
+        "-p", "--prompt", metavar="TEXT", help="answer this message and end; with - it comes first"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print events, one JSON object a line; default: text"
+    )
+    parser.add_argument(
+        "--commands",
+        action="store_true",
+        help="obey lines such as /save FILE from a pipe, too; default: only in a terminal",
+    )
+    parser.add_argument(
+        "--system", default="", metavar="TEXT", help="the system message; default: none"
+    )
+    parser.add_argument(
+        "--tools",
+        metavar="FILE",
+        help="offer tools: a JSON array of functions; the chat asks you for their results; "
+        "default: none",
+    )
+    parser.add_argument(
+        "--adapter", metavar="FOLDER", help="a LoRA or DoRA adapter for the model; default: none"
+    )
+    parser.add_argument(
+        "--activations",
+        choices=("exact", "int8"),
+        help="precision of products with quantized weights on a CPU; default: int8 where it pays",
+    )
+    parser.add_argument(
+        "--kv-bits",
+        type=int,
+        choices=(4, 8),
+        help="quantize the cache of keys and values; default: the model's own type",
+    )
+    for name, (kind, text) in _SAMPLING.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, metavar="X", dest=name, help=text
+        )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="same seed, same answers; default: another each time"
+    )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run Python code from the model's folder; default: refuse",
+    )
     parser.set_defaults(run=running(chat, "", "model"))

@@ -31,6 +31,7 @@ class Answer:
         reasoning: what was thought before.
         calls: names and arguments of the tools that are to be called.
         cancelled: whether the user has ended it.
+        finish: why it ended: one of FINISH_; 0 where it was cancelled.
         stats: sizes and times.
     """
 
@@ -39,6 +40,7 @@ class Answer:
         self.reasoning = ""
         self.calls: list[tuple[str, Any]] = []
         self.cancelled = False
+        self.finish = 0
         self.stats = abi.cow_mlx_stats(struct_size=sizeof(abi.cow_mlx_stats))
 
     def message(self) -> dict[str, Any]:
@@ -125,6 +127,8 @@ class Conversation:
                 answer.reasoning += text
             elif kind == abi.EVENT_TOOL_CALL:
                 answer.calls.append((name, json_text.parse(text)))
+            elif kind == abi.EVENT_END:
+                answer.finish = event.contents.finish
             return on_event(kind, text, name)
 
         sampling = {**self.sampling, "seed": (self.sampling["seed"] + self._answers) % 2**64}

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
+from cowmlx import json_text
 from cowmlx.commands.chat.blocks import parted
+from cowmlx.host import declarations as abi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from cowmlx.commands.chat.conversation import Answer
+
+FINISHES = {
+    abi.FINISH_STOP: "stop",
+    abi.FINISH_STOP_TEXT: "stop_text",
+    abi.FINISH_LENGTH: "length",
+    abi.FINISH_CONTEXT: "context",
+    abi.FINISH_TIMEOUT: "timeout",
+}
 _REFRESH = 0.08  # seconds between two looks at an answer that comes
 _JOINERS = "\n\u200d\ufe0f"  # besides what is printable
 
@@ -58,12 +70,58 @@ class PlainScreen:
         """The answer has ended."""
         self._write("\n")
 
+    def finished(self, answer: Answer) -> None:
+        """The answer is whole."""
+
     def close(self) -> None:
         """Nothing more comes."""
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+class JsonScreen(PlainScreen):
+    """Events as they come, one JSON object a line."""
+
+    def note(self, text: str) -> None:
+        """What a command of the chat tells."""
+        self._event("note", text=text)
+
+    def reasoning(self, text: str, *, folded: bool) -> None:
+        """A part of what the model thinks."""
+        self._event("reasoning", text=text)
+
+    def text(self, text: str) -> None:
+        """A part of the answer."""
+        self._event("text", text=text)
+
+    def tool_call(self, name: str, arguments: str) -> None:
+        """A tool is to be called."""
+        self._event("tool_call", name=name, arguments=json_text.parse(arguments))
+
+    def end(self) -> None:
+        """The answer has ended; :meth:`finished` tells how."""
+
+    def finished(self, answer: Answer) -> None:
+        """Tell why the answer ended, and what it took."""
+        stats = answer.stats
+        self._event(
+            "end",
+            finish=FINISHES.get(answer.finish, "canceled"),
+            prompt_tokens=stats.prompt_tokens,
+            reused_tokens=stats.reused_tokens,
+            generated_tokens=stats.generated_tokens,
+            prompt_seconds=stats.prompt_seconds,
+            generation_seconds=stats.generation_seconds,
+        )
+
+    def error(self, status: str, message: str) -> None:
+        """Nothing more is answered."""
+        self._event("error", status=status, message=message)
+
+    def _event(self, event: str, **members: Any) -> None:
+        self._write(json.dumps({"event": event, **members}) + "\n")
 
 
 class RichScreen(PlainScreen):
@@ -173,7 +231,7 @@ class RichScreen(PlainScreen):
 
 
 def screen() -> PlainScreen:
-    """Return what the standard output can show."""
+    """Return what the standard output can show; Markdown on terminals where rich is installed."""
     if sys.stdout.isatty():
         try:
             return RichScreen()

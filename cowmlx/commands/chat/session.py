@@ -27,15 +27,28 @@ class Session:
     Args:
         conversation: the first.
         screen: shows.
-        read: reads a message behind a prompt.
+        read: reads a message behind a prompt; None: there is one message, given to :meth:`ask`.
+        interactive: whether somebody is there, so that what fails is shown and the chat goes on;
+            otherwise it is raised.
+        commands: whether lines that begin with a slash are commands.
     """
 
-    def __init__(self, conversation: Conversation, screen: PlainScreen, read: Callable[[str], str]):
+    def __init__(
+        self,
+        conversation: Conversation,
+        screen: PlainScreen,
+        read: Callable[[str], str] | None,
+        *,
+        interactive: bool,
+        commands: bool,
+    ):
         self.conversations = [conversation]
         self.at = 0
         self.screen = screen
         self.folded = True
         self._read = read
+        self._interactive = interactive
+        self._commands = commands
 
     @property
     def conversation(self) -> Conversation:
@@ -44,21 +57,25 @@ class Session:
 
     def run(self) -> None:
         """Talk until the input ends."""
+        assert self._read is not None
         while True:
             try:
                 text = self._read("> ")
-                if text.startswith("/"):
+                if self._commands and text.startswith("/"):
                     slash.run(self, text)
                 elif text.strip():
-                    self._ask(text)
+                    self.ask(text)
             except EOFError:
                 return
-            except KeyboardInterrupt:
-                continue  # a line that is given up
+            except KeyboardInterrupt:  # a line that is given up
+                if not self._interactive:
+                    raise
             except (ChatError, HostError) as error:
+                if not self._interactive:
+                    raise
                 self.screen.note(str(error))
 
-    def _ask(self, text: str) -> None:
+    def ask(self, text: str) -> None:
         """Answer a message; one that cannot be answered is not part of the conversation."""
         with self.unless_given_up():
             self.conversation.say(text)
@@ -79,9 +96,11 @@ class Session:
         """Answer, and ask for what the model's tools give until it needs no more of them."""
         while True:
             answer = self._answer_once()
+            if answer.cancelled and not self._interactive:
+                raise KeyboardInterrupt
             if answer.cancelled:
                 self.screen.note("(ended)")
-            if answer.cancelled or not answer.calls:
+            if answer.cancelled or not answer.calls or self._read is None:
                 return
             for number, (name, _) in enumerate(answer.calls):
                 self.conversation.tell(name, self._read(f"what {name} gives: "), number)
@@ -108,6 +127,7 @@ class Session:
             try:
                 answer = self.conversation.answer(on_event, on_prompt)
                 self.screen.end()
+                self.screen.finished(answer)
             finally:
                 self.screen.close()
         return answer

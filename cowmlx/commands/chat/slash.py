@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import glob
+import os
+from difflib import get_close_matches
+
 from cowmlx.commands.chat import saved
 from cowmlx.commands.chat.errors import ChatError
-from cowmlx.commands.chat.input import HELP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cowmlx.commands.chat.session import Session
+
+
+HELP = "Enter sends; Alt-Enter, or \\ at the end of a line, begins another line"
 
 
 def run(session: Session, line: str) -> None:
@@ -22,8 +28,25 @@ def run(session: Session, line: str) -> None:
     name, _, rest = line[1:].partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        raise ChatError(f"there is no /{name}; /help lists what there is")
+        near = get_close_matches(name, COMMANDS, 1)
+        meant = f"did you mean /{near[0]}? " if near else ""
+        raise ChatError(f"there is no /{name}; {meant}/help lists what there is")
     command(session, rest.strip())
+
+
+def completions(line: str) -> list[str]:
+    """Return what the last word of a line can become: names of commands, or of files."""
+    name, space, rest = line.partition(" ")
+    if not space:
+        return [
+            f"/{known} " if (command.__doc__ or "").partition(":")[0].isupper() else f"/{known}"
+            for known, command in COMMANDS.items()
+            if name and f"/{known}".startswith(name)
+        ]
+    if name not in ("/save", "/load"):
+        return []
+    found = sorted(glob.glob(f"{glob.escape(os.path.expanduser(rest))}*"))
+    return [f"{path}/" if os.path.isdir(path) else path for path in found]
 
 
 def _help(session: Session, rest: str) -> None:

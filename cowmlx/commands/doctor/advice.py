@@ -113,4 +113,6 @@ def for_model(message: str, *, bundled: bool) -> str:
     """Return what to do about the refusal of a model, whose message may name any path."""
     if "cannot be imported" in message:
         return _COPY if bundled else "the check 'packages' tells how to install it"
-    return "the message says what the folder lacks"
+    if "no such directory" in message or "is not a directory" in message:
+        return "name a model's folder, or a model that `python -m cowmlx models` lists"
+    return "the message says what is wrong with the model"

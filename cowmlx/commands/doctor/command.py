@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 from pathlib import Path
 
 from cowmlx.commands import pythons
+from cowmlx.commands.terminal import clear_progress, show_progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ def _library(path: Path) -> Path:
     from cowmlx.commands.doctor.checks import LIBRARY
 
     return path / "lib" / LIBRARY.name if path.is_dir() else path
-
-
-def _tell(text: str) -> None:
-    """Say what takes a while now, to people who wait for it."""
-    if sys.stderr.isatty():
-        print(f"{text} ...", file=sys.stderr, flush=True)
 
 
 def _seconds(text: str) -> float:
@@ -63,14 +57,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
     library = _library(arguments.library) if arguments.library else LIBRARY
     limit = arguments.timeout or (MODEL_SECONDS if arguments.model else SECONDS)
-    doctor = Doctor(library, arguments.model, limit, _tell)
+    doctor = Doctor(library, arguments.model, limit, show_progress)
     findings = []
     for finding in _findings(doctor):
         findings.append(finding)
+        clear_progress()
         if not arguments.json:
             print(f"{finding.state:<8} {finding.check}: {finding.text}", flush=True)
             if finding.advice:
                 print(f"{'':<8} -> {finding.advice}")
+    clear_progress()
     problems = sum(finding.state == PROBLEM for finding in findings)
     if arguments.json:
         info = doctor.probe.info if doctor.probe is not None else {}

@@ -6,7 +6,7 @@ import json
 import os
 
 from cowmlx.commands import quick_products
-from cowmlx.commands.terminal import CommandError, write
+from cowmlx.commands.terminal import CommandError, clear_progress, show_progress, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Run:
         self._out = os.path.abspath(arguments.out)
         self._place = self._out + RUN
         self._check_places()
+        show_progress(f"loading {arguments.model}")
         self._model = _finished(_loading(arguments.model))
         self._data = self._read(arguments.data, shuffle=True)
         self._validation = (
@@ -81,6 +82,7 @@ class Run:
         }
         if given.max_seq_length is not None:
             options["max_seq_length"] = given.max_seq_length
+        show_progress(f"reading {path}")
         found = _finished(reading.read(self._model, path, DataOptions(options)))
         info = found.info()
         write(
@@ -133,6 +135,7 @@ class Run:
                     f"{self._place} was trained on other data, or on batches made otherwise"
                 )
         table = Table(os.path.join(self._place, EVENTS), training.step)
+        clear_progress()
         shown = progress.make(self._arguments.steps or 0, training.step)
         try:
             self._fit(table, shown.show)
@@ -185,6 +188,7 @@ class Run:
         from cowmlx.services import training_files
         from cowmlx.training.language import export
 
+        show_progress(f"writing {self._arguments.out}")
         _finished(training_files.save(self._trainee, self._place))
         _finished(export.export(self._objective, self._out, fuse=self._arguments.fuse))
         training = self._trainee.training

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
-from support.paths import ROOT
+from support.paths import CALF, ROOT
+from support.signatures import ENOMEM
 
 PROLOGUE = """
 import json, sys
@@ -237,3 +239,48 @@ lib.stop()
 print(json.dumps(mx.get_memory_limit() == before))
 """
     )
+
+
+def test_a_memory_limit_that_fits_nothing_is_refused(run):
+    """And the one that is just large enough is taken."""
+    told = run(
+        """
+said = []
+for limit in (1, 1000, (16 << 20) - 1):
+    try:
+        lib.start(memory_limit=limit)
+    except StatusError as error:
+        said.append([name_of(lambda: lib.start(memory_limit=limit)), error.message])
+print(json.dumps([said, name_of(lib.start, memory_limit=16 << 20)]))
+"""
+    )
+    assert told[1] == "OK"
+    assert [status for status, _ in told[0]] == ["EINVAL"] * 3
+    assert all("memory_limit is " in message for _, message in told[0])
+    assert all("16777216 bytes or more" in message for _, message in told[0])
+
+
+def test_weights_beyond_the_memory_limit_are_refused(run, tmp_path):
+    """Before they are read; a model that fits loads."""
+    import mlx.core as mx
+
+    large = shutil.copytree(CALF, tmp_path / "large")
+    weights = mx.load(str(large / "model.safetensors"))
+    weights["unused"] = mx.zeros(5 << 20)
+    mx.save_safetensors(str(large / "model.safetensors"), weights)
+    told = run(
+        f"""
+lib.start(device="cpu", memory_limit=16 << 20)
+try:
+    lib.load({str(large)!r})
+except StatusError as error:
+    said = [error.status, error.message, error.details]
+before = lib.info()["memory"]["active"]
+lib.free_model(lib.load({str(CALF)!r}))
+print(json.dumps([said, before]))
+"""
+    )
+    (status, message, details), before = told
+    assert (status, details["limit"]) == (ENOMEM, 16 << 20)
+    assert details["needed"] > 16 << 20 > before
+    assert "memory_limit" in message

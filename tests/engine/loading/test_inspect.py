@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from ctypes import c_char
 from pathlib import Path
 
 import pytest
 from driver import greedy, prompt
 from support.library import StatusError
-from support.paths import CALF
+from support.paths import CALF, ROOT
 from support.signatures import EFORMAT, EINVAL, ENOENT, EUNSUPPORTED
+
+from cowmlx.folders import places
 
 
 @pytest.fixture
@@ -138,6 +142,51 @@ def test_a_download_that_has_not_ended(lib, hub):
     shutil.rmtree(hub / "snapshots")
     with pytest.raises(StatusError, match="download has not ended"):
         lib.load(hub)
+
+
+@pytest.mark.parametrize("name", ["farm/calf-1M", "short"])
+def test_a_name_of_the_cache_is_a_path(hub, name):
+    """In the library, for models and adapters; in a process with that cache."""
+    (hub.parent / "models--short").symlink_to(hub)
+    script = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from support.library import Library, StatusError
+lib = Library()
+lib.start()
+model = lib.load(sys.argv[2])
+try:
+    lib.load(sys.argv[2], adapter_path=sys.argv[2])
+except StatusError as error:
+    print(json.dumps([lib.info(model)["name"], lib.info(model)["path"], error.message]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(ROOT / "tests"), name],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HF_HUB_CACHE": str(hub.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told, path, refused = json.loads(done.stdout)
+    assert (told, Path(path).name) == (name, "0a1b")
+    assert "adapter_config.json" in refused  # the folder was found
+
+
+@pytest.mark.parametrize("name", ["../models--farm--calf-1M", "farm/../calf-1M", "farm/calf/1M"])
+def test_no_name_leads_out_of_the_cache(monkeypatch, hub, tmp_path, name):
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub.parent))
+    monkeypatch.chdir(tmp_path)
+    assert places.resolved("farm/calf-1M") == str(hub / "snapshots/0a1b")
+    if not os.path.isdir(name):
+        assert places.resolved(name) == name
+
+
+def test_a_folder_goes_before_a_name(monkeypatch, hub, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub.parent))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "farm/calf-1M").mkdir(parents=True)
+    assert places.find("farm/calf-1M")[0] == "farm/calf-1M"
 
 
 def test_a_name_points_outside_of_no_entry(lib, hub):

@@ -21,8 +21,9 @@ public final class RuntimeParams extends Params<RuntimeParams> {
   }
 
   /**
-   * bytes mlx may hold before it waits and frees; arrays and runs of programs that would need
-   * more are COW_MLX_ENOMEM; 0: mlx's default
+   * bytes that arrays, runs of programs and the weights of models may take together: what needs
+   * more is COW_MLX_ENOMEM, and beyond it mlx waits and frees what it keeps; 16777216 or more,
+   * or 0, mlx's default, which does not bound weights (docs/guides/memory.md)
    */
   public RuntimeParams memoryLimit(long value) {
     return set(memory -> memory.setLong(24, value));
