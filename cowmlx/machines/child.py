@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 REAP_SECONDS = 0.05  # that its end is waited for; what takes longer is seen to later
+_MAX_PATHS = 1 << 14  # characters, of which JSON may make several bytes each
 _INHERITED = 3  # its end of the connection, as the rank sees it
 _ending: list[int] = []  # processes that were killed and have not been waited for
 
@@ -39,7 +40,8 @@ class Child:
         ours, its = socket.socketpair()
         self.connection = Connection(ours)
         try:
-            self.pid: int = _spawn(its.fileno(), {**config, "parent": os.getpid()})
+            more = {"parent": os.getpid(), "paths": _paths()}
+            self.pid: int = _spawn(its.fileno(), {**config, **more})
         except BaseException:
             self.connection.close()
             raise
@@ -124,6 +126,15 @@ _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); import cowmlx.ranks.sta
 
 def _place() -> str:
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _paths() -> list[str]:
+    """Return where this process finds modules: a host in Python may have places of its own."""
+    found, room = [], _MAX_PATHS
+    for path in dict.fromkeys(sys.path):
+        if os.path.isabs(path) and os.path.exists(path) and (room := room - len(path)) > 0:
+            found.append(path)
+    return found
 
 
 def python(prefix: str) -> str:

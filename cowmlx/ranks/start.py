@@ -24,9 +24,12 @@ def main() -> None:
 
     The first line of the standard input is a JSON object: "rank" of "size"; "path" of the model's
     folder and the "print" that it must have; "split", "activations" and "threads"; "session" and
-    "key" of the ring; "parent", the process to end with, or 0.
+    "key" of the ring; "parent", the process to end with, or 0; "paths", where the host finds
+    modules, which are looked for there first.
     """
     config = _read_config()
+    paths = config.get("paths") or []
+    sys.path[1:] = [*paths, *(path for path in sys.path[1:] if path not in paths)]
     os.closerange(CONNECTION + 1, _MAX_DESCRIPTOR)  # what the host has open is not ours
     _end_with(config["parent"])
     voice = Voice(socket.socket(fileno=CONNECTION), config["parent"])
@@ -39,6 +42,10 @@ def main() -> None:
         log = Log(voice, config)
         while True:
             log.carry_out(*voice.next())
+    except ModuleNotFoundError as error:
+        from cowmlx.failures import of_import
+
+        voice.fail(of_import(error, "mlx and mlx-lm"))
     except BaseException as error:
         voice.fail(error)
 

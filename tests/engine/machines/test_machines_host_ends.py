@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from time import monotonic
 
 import pytest
@@ -78,3 +80,58 @@ sys.exit(0 if told[0][0]["pong"] == 1 else 1)
 
 def test_a_host_without_standard_streams_has_a_rank():
     assert subprocess.run([sys.executable, "-c", BARE], check=False, timeout=60).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A Python without mlx, in an environment of its own."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin/python"
+
+
+# Begins with a path of its own, as a host does that brings its packages.
+OWN_PATH = """
+import runpy, sys
+sys.path[:0] = sys.argv[1].split(":")
+sys.argv[:] = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_the_rank_of_a_host_with_a_path_of_its_own_finds_what_the_host_finds(
+    bare, place, worker, secret
+):
+    packages = sysconfig.get_path("purelib")
+    paths = f"{ROOT / 'tests'}:{ROOT}:{packages}"
+    arguments = ["stop", place / "models/pipeline", worker.address, secret]
+    host = subprocess.run(
+        [bare, "-I", "-c", OWN_PATH, paths, HOST, *arguments],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (host.returncode, host.stdout) == (0, "generates\nstopped\n"), host.stderr
+
+
+LACKING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from cowmlx.machines.child import Child
+child = Child({"rank": 0, "size": 1, "threads": 0})
+while not (told := child.connection.receive()):
+    pass
+child.end()
+print(told[0][0]["failed"])
+"""
+
+
+def test_a_rank_without_mlx_says_what_it_lacks(bare):
+    done = subprocess.run(
+        [bare, "-I", "-c", LACKING, ROOT], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    failed = ast.literal_eval(done.stdout)
+    assert (failed["kind"], failed["reason"]) == ("NotFound", "package_not_found")
+    assert f"the Python in {bare.parent.parent} has no package 'mlx" in failed["message"]
