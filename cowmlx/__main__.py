@@ -1,4 +1,4 @@
-"""``python -m cowmlx``: what a host's developer needs besides the library."""
+"""``python -m cowmlx``: its commands."""
 
 from __future__ import annotations
 
@@ -31,16 +31,25 @@ COMMANDS = (
 
 def main() -> int:
     """Run one command."""
-    parser = argparse.ArgumentParser(prog="python -m cowmlx", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for command in COMMANDS:
-        command.add(commands)
+    parser = make_parser()
     arguments = parser.parse_args()
     try:
         status: int = arguments.run(arguments)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return status
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="python -m cowmlx",
+        description="Tools of libcowmlx. COMMAND --help lists the options of a command.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser
 
 
 if __name__ == "__main__":

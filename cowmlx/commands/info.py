@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def info(arguments: argparse.Namespace) -> None:
-    """Start the runtime and show what ``cow_mlx_runtime_info`` says, as JSON."""
+    """Start the library and print its versions, device, architectures and memory as JSON."""
     if lack := pythons.wrong():
         raise CommandError(f"{lack}; {pythons.right()}")
     from cowmlx.host.library import HostError, Library
@@ -28,4 +28,5 @@ def info(arguments: argparse.Namespace) -> None:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``info``."""
-    commands.add_parser("info", help=info.__doc__).set_defaults(run=running(info))
+    parser = commands.add_parser("info", help=info.__doc__, description=info.__doc__)
+    parser.set_defaults(run=running(info))

@@ -34,12 +34,12 @@ def include() -> str:
 
 
 def cflags() -> str:
-    """Return what a C compiler needs."""
+    """Return the options that a C compiler needs."""
     return f"-I{include()}"
 
 
 def libs() -> str:
-    """Return what a linker needs: the library itself, and where it is at run time."""
+    """Return the options that a linker needs: the library, and its folder at run time."""
     path = library()
     return f"{path} -Wl,-rpath,{Path(path).parent}"
 
@@ -69,7 +69,7 @@ Libs: {link} -Wl,-rpath,${{libdir}}
 
 
 def pkgconfig() -> str:
-    """Return a pkg-config file."""
+    """Return a file for pkg-config."""
     path = Path(library())
     # A wheel holds no links, so there is nothing that -lcowmlx would find.
     link = f"${{libdir}}/{path.name}"
@@ -84,7 +84,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             print(value())
             return 0
 
-        parser = commands.add_parser(value.__name__, help=value.__doc__)
+        text = (value.__doc__ or "").replace("Return", "Print", 1)
+        parser = commands.add_parser(value.__name__, help=text, description=text)
         parser.set_defaults(run=run)
 
     for value in (library, include, cflags, libs, pkgconfig, version):

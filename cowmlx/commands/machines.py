@@ -121,20 +121,31 @@ def _seconds(text: str) -> float:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``machines``."""
-    parser = commands.add_parser("machines", help=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    check = verbs.add_parser("check", help="measure the ways to workers, and between them")
-    check.add_argument("workers", nargs="+", metavar="HOST:PORT", help="where a worker listens")
+    text = "Check the machines that are to run a model together."
+    parser = commands.add_parser("machines", help=text, description=text)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="ACTION")
+    text = "Measure delay and speed between machines, and say whether a model fits."
+    check = verbs.add_parser("check", help=text, description=text)
+    check.add_argument("workers", nargs="+", metavar="HOST:PORT", help="address of a worker")
     check.add_argument(
-        "--secret-file", type=Path, required=True, metavar="FILE", help="what they have, too"
+        "--secret-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the secret that the workers have",
     )
-    check.add_argument("--model", type=Path, metavar="FOLDER", help="say how it would be split")
+    check.add_argument(
+        "--model",
+        type=Path,
+        metavar="FOLDER",
+        help="a model's folder or name: say how it would be split; default: none",
+    )
     check.add_argument(
         "--timeout",
         type=_seconds,
         default=SECONDS,
         metavar="SECONDS",
-        help=f"how long a worker may take to answer ({SECONDS:g})",
+        help=f"limit for the answer of a worker; default: {SECONDS:g}",
     )
-    check.add_argument("--json", action="store_true", help="report as JSON")
+    check.add_argument("--json", action="store_true", help="report as JSON; default: text")
     check.set_defaults(run=_check)

@@ -20,7 +20,7 @@ _MAX_NAME = 48
 
 
 def models(arguments: argparse.Namespace) -> None:
-    """List the models in Hugging Face's cache and in folders."""
+    """List the models in Hugging Face's cache and in folders: size, and whether they load."""
     if lack := pythons.wrong():
         raise CommandError(f"{lack}; {pythons.right()}")
     from cowmlx.host.library import HostError, Library
@@ -128,12 +128,18 @@ def _short(count: int) -> str:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``models``."""
-    parser = commands.add_parser("models", help=models.__doc__, description=__doc__)
+    parser = commands.add_parser("models", help=models.__doc__, description=models.__doc__)
     parser.add_argument(
-        "folder", metavar="FOLDER", nargs="*", help="a model's folder, or one that holds some"
+        "folder", metavar="FOLDER", nargs="*", help="a model's folder, or a folder of models"
     )
-    parser.add_argument("--json", action="store_true", help="all that is known, as JSON")
     parser.add_argument(
-        "--kv-bits", type=int, choices=(0, 4, 8), default=0, help="of keys and values; default 0"
+        "--json", action="store_true", help="print all that is known as JSON; default: a table"
+    )
+    parser.add_argument(
+        "--kv-bits",
+        type=int,
+        choices=(0, 4, 8),
+        default=0,
+        help="compute memory for keys and values of so many bits; default: 0, the model's own type",
     )
     parser.set_defaults(run=running(models, "", "folder"))

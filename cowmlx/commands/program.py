@@ -19,7 +19,7 @@ _MAX_SHOWN = 16
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check a program; each problem is told with its node."""
+    """Check a program, and print every problem with its node."""
     program = _read(arguments.file)
     info = program.info()
     functions = len(info["functions"])
@@ -111,8 +111,9 @@ def _named(entry: str) -> tuple[str | None, str]:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``program`` with its own four."""
-    parser = commands.add_parser("program", help=__doc__, description=__doc__)
-    own = parser.add_subparsers(dest="action", required=True, metavar="action")
+    text = "Check, show, draw or run a program of array operations (JSON)."
+    parser = commands.add_parser("program", help=text, description=text)
+    own = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for command in (check, show, draw, run):
         summary = command.__doc__
         action = own.add_parser(command.__name__, help=summary, description=summary)
@@ -132,7 +133,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 metavar="[NAME=]FILE",
                 action="append",
                 default=[],
-                help="arrays: NAME=FILE.npy, or FILE.safetensors with several by name",
+                help="inputs: NAME=FILE.npy, or FILE.safetensors with several; default: none",
             )
             action.add_argument(
                 "-o",
@@ -140,10 +141,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 metavar="[NAME=]FILE",
                 action="append",
                 default=[],
-                help="where results go, likewise; default: the standard output",
+                help="files for results, in the same form; default: the standard output",
             )
             action.add_argument(
                 "--check-finite",
                 action="store_true",
-                help="fail at the first operation that makes a NaN or an infinity",
+                help="fail at the first operation that makes a NaN or infinity; default: go on",
             )

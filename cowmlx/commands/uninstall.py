@@ -84,5 +84,5 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``uninstall``."""
-    text = "Take away what make install has put where this Python is."
-    commands.add_parser("uninstall", help=text).set_defaults(run=_run)
+    text = "Remove what make install has put where this Python is."
+    commands.add_parser("uninstall", help=text, description=text).set_defaults(run=_run)

@@ -68,12 +68,13 @@ def _columns(text: str) -> int:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``wiring`` with its own three."""
-    parser = commands.add_parser("wiring", help=__doc__, description=__doc__)
-    own = parser.add_subparsers(dest="action", required=True, metavar="action")
+    text = "Show, check or draw the network that a model's folder declares."
+    parser = commands.add_parser("wiring", help=text, description=text)
+    own = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for command in (show, validate, draw):
         summary = command.__doc__
         action = own.add_parser(command.__name__, help=summary, description=summary)
-        action.add_argument("folder", metavar="FOLDER", help="of a model")
+        action.add_argument("folder", metavar="FOLDER", help="a model's folder")
         action.set_defaults(run=running(command, "wiring", "folder"))
         if command is show:
             action.add_argument(

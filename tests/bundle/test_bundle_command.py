@@ -250,4 +250,5 @@ def test_a_terminal_sees_what_is_done_and_errors_stand_alone(tmp_path):
         terminal.wait_for(step)
     terminal.wait_for("bundle: ")
     assert terminal.end() == 1
-    assert terminal.raw.split("\nbundle: ")[0].split("\rbundle: ")[0].count("\n") == 0
+    assert terminal.raw.split("bundle: ")[0].endswith("\r\x1b[K")
+    assert terminal.raw.split("bundle: ")[0].count("\n") == 0

@@ -120,35 +120,42 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands ``bundle`` and ``verify``."""
-    parser = commands.add_parser(
-        "bundle", help="Write a folder that an application can ship (docs/bundling.md)."
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="to write; new or empty")
+    text = "Write a folder with the library, Python and packages, which an application can ship."
+    parser = commands.add_parser("bundle", help=text, description=text)
     parser.add_argument(
-        "--with-model", type=Path, metavar="DIR", help="put a model folder into models/"
+        "folder", type=Path, metavar="DIR", help="the folder to write: new or empty"
+    )
+    parser.add_argument(
+        "--with-model",
+        type=Path,
+        metavar="DIR",
+        help="copy this model into models/: its folder, or its name in the cache; default: none",
     )
     parser.add_argument(
         "--without",
         action="append",
         default=[],
         metavar="PART",
-        help="leave out chat, grammar or openblas; may be repeated",
+        help="leave out chat, grammar or openblas; may be repeated; default: all are in",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="add transformers and all else that mlx-lm's own loader needs",
+        help="add transformers and what else mlx-lm's own loader needs; default: without",
     )
     parser.add_argument(
         "--prune",
         choices=("standard", "none"),
         default="standard",
-        help="none: whole packages with sources and symbols, the whole standard library",
+        help="none keeps sources, symbols and the whole standard library; default: standard",
     )
-    parser.add_argument("--force", action="store_true", help="replace a bundle that is there")
-    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument(
+        "--force", action="store_true", help="replace a bundle that is there; default: refuse"
+    )
+    parser.add_argument("--json", action="store_true", help="report as JSON; default: text")
     parser.set_defaults(run=_bundle)
 
-    parser = commands.add_parser("verify", help="Tell what is missing, changed or extra in one.")
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a bundle")
+    text = "Check that the files of a bundle are those that were written."
+    parser = commands.add_parser("verify", help=text, description=text)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the bundle's folder")
     parser.set_defaults(run=_verify)

@@ -203,7 +203,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="read one message from the standard input to its end; default: each line is a message",
     )
     parser.add_argument(
-        "-p", "--prompt", metavar="TEXT", help="answer this message and end; with - it comes first"
+        "-p",
+        "--prompt",
+        metavar="TEXT",
+        help="answer this message and end; with - it comes first; default: read messages",
     )
     parser.add_argument(
         "--json", action="store_true", help="print events, one JSON object a line; default: text"

@@ -83,16 +83,25 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``doctor``."""
-    parser = commands.add_parser("doctor", help=__doc__)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a model folder to try")
+    text = "Check the installation, and say how to repair what is wrong."
+    parser = commands.add_parser("doctor", help=text, description=text)
     parser.add_argument(
-        "--library", type=Path, metavar="PATH", help="another library, or a bundle's folder"
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a model to load and run: its folder, or its name in the cache; default: none",
+    )
+    parser.add_argument(
+        "--library",
+        type=Path,
+        metavar="PATH",
+        help="the library to check, or the folder of a bundle; default: this installation's",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help=f"how long the engine may take ({SECONDS}, or {MODEL_SECONDS} with a model)",
+        help=f"limit for the start; default: {SECONDS}, with a model {MODEL_SECONDS}",
     )
-    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument("--json", action="store_true", help="report as JSON; default: text")
     parser.set_defaults(run=_run)

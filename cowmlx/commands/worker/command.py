@@ -84,7 +84,8 @@ def _count(text: str) -> int:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``worker``."""
-    parser = commands.add_parser("worker", help=__doc__)
+    text = "Run a part of other machines' models on this machine, until it is ended."
+    parser = commands.add_parser("worker", help=text, description=text)
     parser.add_argument(
         "--listen",
         required=True,
@@ -93,18 +94,30 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "and with 0 one that is free",
     )
     parser.add_argument(
-        "--secret-file", type=Path, required=True, metavar="FILE", help="what hosts have to know"
+        "--secret-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the secret that hosts must have, too",
     )
     parser.add_argument(
-        "--models", type=Path, required=True, metavar="FOLDER", help="models lie under it"
+        "--models", type=Path, required=True, metavar="FOLDER", help="the folder with the models"
     )
     parser.add_argument(
-        "--sessions", type=_count, default=1, metavar="N", help="models that run at a time (1)"
+        "--sessions",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="models that run at a time; default: 1",
     )
     parser.add_argument(
-        "--allow-public", action="store_true", help="listen where anybody may reach it"
+        "--allow-public",
+        action="store_true",
+        help="listen on a public address, too; default: refuse",
     )
     parser.add_argument(
-        "--check", action="store_true", help="say whether it could run, and which models it has"
+        "--check",
+        action="store_true",
+        help="check address, secret and models, then end; default: run",
     )
     parser.set_defaults(run=_run)
