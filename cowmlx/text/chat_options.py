@@ -46,7 +46,7 @@ class ChatOptions:
         self._given = options
         self.template = dict(options)
         check_switches(options)
-        self.tools = _tools(options.get("tools"))
+        self.tools = check_tools(options.get("tools"))
         self.enable_thinking: bool | None = options.get("enable_thinking")
         self.choice, self.tool = _tool_choice(options.get("tool_choice"))
         if self.choice == "none":
@@ -166,7 +166,7 @@ def check_switches(options: dict[str, Any]) -> None:
         )
 
 
-def _tools(value: object) -> list[Any] | None:
+def check_tools(value: object) -> list[Any] | None:
     """Check the tools: functions, each with a name and the schema of its parameters.
 
     Raises:

@@ -237,7 +237,7 @@ class ChatTemplate:
                 argument="continue_final_message",
                 other="add_generation_prompt",
             )
-        tools = chat_messages.check_objects("tools", options.get("tools"))
+        tools = chat_options.check_tools(options.get("tools"))
         documents = chat_messages.check_objects("documents", options.get("documents"))
         variables = {key: value for key, value in options.items() if key not in _OPTIONS}
         variables.setdefault("enable_thinking", self._thinking)
