@@ -353,3 +353,11 @@ def test_kernels_that_are_off_are_a_note(installation):
     found = kernels_of(installation, COWMLX_KERNELS="off")
     assert (found["state"], found["advice"]) == ("note", "unset COWMLX_KERNELS")
     assert "COWMLX_KERNELS is off" in found["text"]
+
+
+def test_a_model_that_is_not_there_gets_advice(installation, tmp_path):
+    """Not that of a folder that lacks something."""
+    found = installation.problem("load", tmp_path / "none")
+    assert "no such directory" in found["text"]
+    assert "python -m cowmlx models" in found["advice"]
+    assert "lacks" not in found["advice"]
