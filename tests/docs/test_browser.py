@@ -108,6 +108,18 @@ def test_search_finds_a_function(browser, address):
     assert browser.complaints == []
 
 
+def test_search_works_from_disk(browser, site):
+    """Without a server: a page opened as a file finds a page, which opens, from any folder."""
+    for page in ("index.html", "getting-started/c.html"):
+        browser.open(f"{(site / page).as_uri()}?q=cow_mlx_context_fork")
+        found = browser.wait_for("document.querySelector('.md-search-result__link')?.href")
+        assert found.startswith(f"{site.as_uri()}/reference/")
+        browser.open(found)
+        assert browser.wait_for("document.querySelector('h1').offsetHeight")
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+    assert browser.complaints == []
+
+
 def test_both_spellings_find_the_page_on_models(browser, address):
     links = "[...document.querySelectorAll('.md-search-result__link')].map((one) => one.href)"
     for word in ("quantise", "quantize"):
