@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "label.h"
+
 struct LearningBar {
   Learning* learning;
   GtkWidget *box, *label, *progress, *cancel;
@@ -18,6 +20,7 @@ static void free_bar(gpointer data) {
 
 static void show(LearningBar* self, const char* text, bool is_error) {
   gtk_label_set_text(GTK_LABEL(self->label), text);
+  gtk_widget_set_visible(self->label, TRUE);
   (is_error ? gtk_widget_add_css_class : gtk_widget_remove_css_class)(self->label, "error");
 }
 
@@ -88,8 +91,9 @@ static void on_destroy(LearningBar* self) {
 
 static GtkWidget* build_button(const char* label, const char* action) {
   GtkWidget* button = gtk_button_new_with_label(label);
+  GtkWidget* text = gtk_button_get_child(GTK_BUTTON(button));
+  gtk_label_set_ellipsize(GTK_LABEL(text), PANGO_ELLIPSIZE_END);
   gtk_actionable_set_action_name(GTK_ACTIONABLE(button), action);
-  gtk_widget_set_valign(button, GTK_ALIGN_CENTER);
   return button;
 }
 
@@ -97,26 +101,23 @@ LearningBar* learning_bar_new(Learning* learning, GActionMap* window) {
   LearningBar* self = g_rc_box_new0(LearningBar);
   self->learning = learning_acquire(learning);
   self->learn = g_object_ref(G_SIMPLE_ACTION(g_action_map_lookup_action(window, "learn")));
-  self->label = gtk_label_new("");
-  gtk_label_set_xalign(GTK_LABEL(self->label), 0);
-  gtk_label_set_wrap(GTK_LABEL(self->label), TRUE);
-  gtk_label_set_selectable(GTK_LABEL(self->label), TRUE);
-  gtk_widget_set_hexpand(self->label, TRUE);
+  self->label = label_new("");
+  gtk_widget_set_visible(self->label, FALSE);
   self->progress = gtk_progress_bar_new();
   gtk_accessible_update_property(GTK_ACCESSIBLE(self->progress), GTK_ACCESSIBLE_PROPERTY_LABEL,
                                  "Learning", -1);
   self->cancel = build_button("Cancel learning", "win.cancel-learning");
   GtkWidget* learn = build_button("Learn from this conversation", "win.learn");
   gtk_widget_set_tooltip_text(learn, "Learn from this conversation (Ctrl+L)");
-  self->box = gtk_box_new(GTK_ORIENTATION_HORIZONTAL, 8);
+  self->box = gtk_box_new(GTK_ORIENTATION_VERTICAL, 8);
   gtk_widget_add_css_class(self->box, "learning");
-  GtkWidget* told = gtk_box_new(GTK_ORIENTATION_VERTICAL, 4);
-  gtk_widget_set_valign(told, GTK_ALIGN_CENTER);
-  gtk_box_append(GTK_BOX(told), self->label);
-  gtk_box_append(GTK_BOX(told), self->progress);
-  gtk_box_append(GTK_BOX(self->box), told);
-  gtk_box_append(GTK_BOX(self->box), self->cancel);
-  gtk_box_append(GTK_BOX(self->box), learn);
+  GtkWidget* buttons = gtk_box_new(GTK_ORIENTATION_HORIZONTAL, 8);
+  gtk_widget_set_halign(buttons, GTK_ALIGN_END);
+  gtk_box_append(GTK_BOX(buttons), self->cancel);
+  gtk_box_append(GTK_BOX(buttons), learn);
+  gtk_box_append(GTK_BOX(self->box), self->label);
+  gtk_box_append(GTK_BOX(self->box), self->progress);
+  gtk_box_append(GTK_BOX(self->box), buttons);
   g_signal_connect_swapped(self->box, "destroy", G_CALLBACK(on_destroy), self);
   update(self);
   return self;

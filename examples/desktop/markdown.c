@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "label.h"
 #include "markup.h"
 
 #define DEEPEST 6 /* lists and quotes in one another; of what is deeper, only the text is shown */
@@ -28,15 +29,6 @@ static GtkWidget* build_box(GtkOrientation orientation, int spacing, const char*
   GtkWidget* box = gtk_box_new(orientation, spacing);
   gtk_widget_add_css_class(box, css_class);
   return box;
-}
-
-static GtkWidget* build_label(void) {
-  GtkLabel* label = GTK_LABEL(gtk_label_new(NULL));
-  gtk_label_set_xalign(label, 0);
-  gtk_label_set_wrap(label, TRUE);
-  gtk_label_set_wrap_mode(label, PANGO_WRAP_WORD_CHAR);
-  gtk_label_set_selectable(label, TRUE);
-  return GTK_WIDGET(label);
 }
 
 static GtkWidget* build_code(void) {
@@ -108,7 +100,7 @@ static void show_pieces(GtkWidget* box, GPtrArray* pieces) {
   GtkWidget* last = NULL;
   for (guint i = 0; i < pieces->len; i++) {
     GtkWidget* label = last ? gtk_widget_get_next_sibling(last) : gtk_widget_get_first_child(box);
-    if (!label) gtk_box_append(GTK_BOX(box), label = build_label());
+    if (!label) gtk_box_append(GTK_BOX(box), label = label_new(NULL));
     if (strcmp(gtk_label_get_label(GTK_LABEL(label)), pieces->pdata[i]) != 0) {
       gtk_label_set_markup(GTK_LABEL(label), pieces->pdata[i]);
     }

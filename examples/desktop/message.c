@@ -1,6 +1,7 @@
 #include "message.h"
 
 #include "copy.h"
+#include "label.h"
 #include "markdown.h"
 
 typedef struct Message {
@@ -32,20 +33,20 @@ static GtkWidget* build_button(const char* icon, const char* name, const char* a
   return button;
 }
 
-static GtkWidget* build(const char* name, const char* css_class, GtkOrientation orientation,
-                        GtkWidget* button) {
-  GtkWidget* box = gtk_box_new(orientation, 4);
+/* The buttons are below the text, at its side of the page. */
+static GtkWidget* build(const char* name, const char* css_class, GtkAlign side, GtkWidget* button) {
+  GtkWidget* box = gtk_box_new(GTK_ORIENTATION_VERTICAL, 4);
   gtk_widget_add_css_class(box, "message");
   gtk_widget_add_css_class(box, css_class);
   gtk_accessible_update_property(GTK_ACCESSIBLE(box), GTK_ACCESSIBLE_PROPERTY_LABEL, name, -1);
   Message* self = g_new0(Message, 1);
   self->text = g_string_new(NULL);
   self->parts = gtk_box_new(GTK_ORIENTATION_VERTICAL, 8);
-  gtk_widget_set_hexpand(self->parts, TRUE);
+  gtk_widget_add_css_class(self->parts, "parts");
   self->copy = copy_button_new("Copy message");
   GtkWidget* buttons = gtk_box_new(GTK_ORIENTATION_HORIZONTAL, 0);
   gtk_widget_add_css_class(buttons, "buttons");
-  gtk_widget_set_valign(buttons, GTK_ALIGN_START);
+  gtk_widget_set_halign(buttons, side);
   gtk_box_append(GTK_BOX(buttons), self->copy);
   gtk_box_append(GTK_BOX(buttons), button);
   gtk_box_append(GTK_BOX(box), self->parts);
@@ -54,30 +55,23 @@ static GtkWidget* build(const char* name, const char* css_class, GtkOrientation 
   return box;
 }
 
-/* Text as it was written. */
-static GtkWidget* build_plain(const char* text) {
-  GtkLabel* label = GTK_LABEL(gtk_label_new(text));
-  gtk_label_set_xalign(label, 0);
-  gtk_label_set_wrap(label, TRUE);
-  gtk_label_set_wrap_mode(label, PANGO_WRAP_WORD_CHAR);
-  gtk_label_set_selectable(label, TRUE);
-  return GTK_WIDGET(label);
-}
-
 GtkWidget* question_new(const char* text, guint turn) {
   GtkWidget* edit =
       build_button("document-edit-symbolic", "Edit and ask again", "message.edit", turn);
-  GtkWidget* box = build("Question", "question", GTK_ORIENTATION_HORIZONTAL, edit);
+  GtkWidget* box = build("Question", "question", GTK_ALIGN_END, edit);
+  gtk_widget_set_halign(box, GTK_ALIGN_END);
   Message* self = message_of(box);
   g_string_append(self->text, text);
-  gtk_box_append(GTK_BOX(self->parts), build_plain(text));
+  GtkWidget* label = label_new(text);
+  gtk_label_set_max_width_chars(GTK_LABEL(label), 60);
+  gtk_box_append(GTK_BOX(self->parts), label);
   copy_button_set_text(self->copy, text);
   return box;
 }
 
 GtkWidget* answer_new(guint turn) {
   GtkWidget* retry = build_button("view-refresh-symbolic", "Answer again", "message.retry", turn);
-  return build("Answer", "answer", GTK_ORIENTATION_VERTICAL, retry);
+  return build("Answer", "answer", GTK_ALIGN_START, retry);
 }
 
 static void add_part(Message* self, int32_t kind, GtkWidget* part) {
@@ -94,7 +88,7 @@ static void add_part(Message* self, int32_t kind, GtkWidget* part) {
 void answer_append(GtkWidget* answer, int32_t kind, const char* text) {
   Message* self = message_of(answer);
   if (kind == COW_MLX_EVENT_TOOL_CALL) {
-    add_part(self, kind, build_plain(text));
+    add_part(self, kind, label_new(text));
     return;
   }
   if (kind == COW_MLX_EVENT_TEXT) g_string_append(self->text, text);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "confirm.h"
+#include "label.h"
 #include "store.h"
 
 struct Sidebar {
@@ -33,6 +35,11 @@ static View* view_of(GtkWidget* row) { return g_object_get_data(G_OBJECT(row), "
 
 View* sidebar_view(Sidebar* self) { return view_of(current_row(self)); }
 
+static void bring_to_front(GtkWidget* row) {
+  gtk_widget_activate_action(row, "win.page", NULL);
+  view_focus(view_of(row));
+}
+
 /* Back to the one whose page is shown. */
 static void stay(Sidebar* self) {
   GtkWidget* page = gtk_stack_get_visible_child(self->pages);
@@ -42,6 +49,7 @@ static void stay(Sidebar* self) {
   }
   if (row) {
     gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(row));
+    bring_to_front(row);
   } else {
     add_new(self);
   }
@@ -58,6 +66,7 @@ static void on_row_selected(GtkListBox* list, GtkListBoxRow* selected, Sidebar* 
   (void)list;
   if (!selected || self->closed) return;
   GtkWidget* row = GTK_WIDGET(selected);
+  if (view_of(row) && gtk_stack_get_visible_child(self->pages) == view_of(row)->page) return;
   if (!view_of(row)) {
     GError* error = NULL;
     Record* record = store_read(row_id(row), &error);
@@ -74,14 +83,13 @@ static void on_row_selected(GtkListBox* list, GtkListBoxRow* selected, Sidebar* 
   }
   gtk_widget_grab_focus(row); /* or the stack would focus, and select, the first message */
   gtk_stack_set_visible_child(self->pages, view_of(row)->page);
-  view_focus(view_of(row));
+  bring_to_front(row);
 }
 
 /* A click on a row gives the row the keys; it may have been one that cannot be opened. */
 static void on_row_activated(GtkListBox* list, GtkListBoxRow* row) {
   (void)list;
-  View* view = view_of(GTK_WIDGET(row));
-  if (view) view_focus(view);
+  if (view_of(GTK_WIDGET(row))) bring_to_front(GTK_WIDGET(row));
 }
 
 static void add_new(Sidebar* self) {
@@ -139,22 +147,26 @@ static void on_new(GSimpleAction* action, GVariant* parameter, gpointer data) {
 
 static void on_rename(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
-  row_rename(current_row(data));
+  Sidebar* self = data;
+  g_action_group_change_action_state(G_ACTION_GROUP(self->window), "list",
+                                     g_variant_new_boolean(TRUE));
+  row_rename(current_row(self));
 }
 
 static void on_renamed(GSimpleAction* action, GVariant* title, gpointer data) {
   (void)action;
   view_rename(sidebar_view(data), g_variant_get_string(title, NULL));
-  view_focus(sidebar_view(data));
+  bring_to_front(current_row(data));
 }
 
 bool sidebar_stop_renaming(Sidebar* self) {
   bool renaming = row_stop_renaming(current_row(self));
-  if (renaming) view_focus(sidebar_view(self));
+  if (renaming) bring_to_front(current_row(self));
   return renaming;
 }
 
-static void delete_current(Sidebar* self) {
+static void delete_current(gpointer data) {
+  Sidebar* self = data;
   GtkWidget* row = current_row(self);
   View* view = view_of(row);
   GError* error = NULL;
@@ -170,22 +182,12 @@ static void delete_current(Sidebar* self) {
   gtk_stack_remove(self->pages, view->page);
 }
 
-static void on_response(GtkWindow* dialog, int response, Sidebar* self) {
-  gtk_window_destroy(dialog);
-  if (response == GTK_RESPONSE_ACCEPT) delete_current(self);
-}
-
 static void on_delete(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
   Sidebar* self = data;
-  GtkWidget* dialog = gtk_message_dialog_new(
-      self->window, GTK_DIALOG_MODAL | GTK_DIALOG_DESTROY_WITH_PARENT, GTK_MESSAGE_QUESTION,
-      GTK_BUTTONS_NONE, "Delete “%s” for good?", row_title(current_row(self)));
-  gtk_dialog_add_buttons(GTK_DIALOG(dialog), "_Keep", GTK_RESPONSE_CANCEL, "_Delete",
-                         GTK_RESPONSE_ACCEPT, NULL);
-  gtk_window_set_title(GTK_WINDOW(dialog), "Delete a conversation");
-  g_signal_connect(dialog, "response", G_CALLBACK(on_response), self);
-  gtk_window_present(GTK_WINDOW(dialog));
+  Question question = {"Delete a conversation", "Delete this conversation?",
+                       row_title(current_row(self)), "_Keep", "_Delete"};
+  confirm(self->window, &question, delete_current, self);
 }
 
 /* -------------------------------------------------------------------- Kept */
@@ -263,11 +265,7 @@ static void build(Sidebar* self) {
   GtkWidget* scrolled = gtk_scrolled_window_new();
   gtk_scrolled_window_set_child(GTK_SCROLLED_WINDOW(scrolled), GTK_WIDGET(self->list));
   gtk_widget_set_vexpand(scrolled, TRUE);
-  self->notice = gtk_label_new("");
-  gtk_label_set_wrap(GTK_LABEL(self->notice), TRUE);
-  gtk_label_set_wrap_mode(GTK_LABEL(self->notice), PANGO_WRAP_WORD_CHAR);
-  gtk_label_set_selectable(GTK_LABEL(self->notice), TRUE);
-  gtk_label_set_xalign(GTK_LABEL(self->notice), 0);
+  self->notice = label_new("");
   gtk_widget_add_css_class(self->notice, "notice");
   gtk_box_append(GTK_BOX(self->box), scrolled);
   gtk_box_append(GTK_BOX(self->box), self->notice);

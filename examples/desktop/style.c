@@ -4,11 +4,12 @@
 
 static const char CSS[] =
     ".transcript { background-color: @theme_base_color; }"
-    ".transcript viewport > box { padding: 14px 20px; }"
-    ".message { padding: 8px 0px; font-size: 1.1em; }"
-    ".question { padding: 10px 14px; border-radius: 12px;"
+    ".transcript viewport > box { padding: 10px 20px; }"
+    ".message { padding: 3px 0px; font-size: 1.1em; }"
+    ".question { margin-left: 40px; }"
+    ".question .parts { padding: 8px 14px; border-radius: 12px;"
     " background-color: alpha(@theme_selected_bg_color, 0.16); }"
-    ".question.edited { background-color: alpha(@theme_selected_bg_color, 0.4); }"
+    ".question.edited .parts { background-color: alpha(@theme_selected_bg_color, 0.4); }"
     ".message .buttons { opacity: 0.4; }"
     ".message:hover .buttons { opacity: 1; }"
     ".message .buttons button { min-height: 20px; min-width: 20px; padding: 2px; }"

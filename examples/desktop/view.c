@@ -1,5 +1,8 @@
 #include "view.h"
 
+#include "confirm.h"
+#include "label.h"
+
 /* ------------------------------------------------------ What it shows now */
 
 static void show_status(View* self, const char* text, bool is_error) {
@@ -126,13 +129,25 @@ static void leave_editing(View* self) {
   show_status(self, "", false);
 }
 
+static void retry(gpointer data) {
+  View* self = data;
+  if (self->editing >= 0) leave_editing(self);
+  ask(self, self->retried, g_strdup(transcript_question(self->transcript, self->retried)));
+  view_focus(self);
+}
+
 static void on_retry(GSimpleAction* action, GVariant* turn, gpointer data) {
   (void)action;
   View* self = data;
-  guint number = g_variant_get_uint32(turn);
-  if (self->editing >= 0) leave_editing(self);
-  ask(self, number, g_strdup(transcript_question(self->transcript, number)));
-  view_focus(self);
+  self->retried = g_variant_get_uint32(turn);
+  if (self->retried + 1 == self->turns) {
+    retry(self);
+    return;
+  }
+  static const Question question = {"Answer again", "Answer this question again?",
+                                    "The messages after it are deleted once there is an answer.",
+                                    "_Keep", "_Answer Again"};
+  confirm(GTK_WINDOW(gtk_widget_get_root(self->page)), &question, retry, self);
 }
 
 static void on_edit(GSimpleAction* action, GVariant* turn, gpointer data) {
@@ -201,11 +216,8 @@ static void add_actions(View* self, GtkWidget* page) {
 
 static GtkWidget* build_page(View* self) {
   GtkBox* page = GTK_BOX(gtk_box_new(GTK_ORIENTATION_VERTICAL, 0));
-  self->status = gtk_label_new("");
+  self->status = label_new("");
   gtk_widget_add_css_class(self->status, "status");
-  gtk_label_set_xalign(GTK_LABEL(self->status), 0);
-  gtk_label_set_wrap(GTK_LABEL(self->status), TRUE);
-  gtk_label_set_selectable(GTK_LABEL(self->status), TRUE);
   self->transcript = transcript_new();
   gtk_box_append(page, transcript_widget(self->transcript));
   gtk_box_append(page, self->status);

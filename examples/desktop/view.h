@@ -16,6 +16,7 @@ typedef struct View {
   guint turns;                        /* questions that were answered */
   guint turn;                         /* number of the one that is being answered */
   char* question;                     /* that is being answered, or NULL */
+  guint retried;                      /* number of the one to answer again */
   int editing;                        /* number of the one in the entry, or -1 */
   char* draft;                        /* was in the entry before that */
   Conversation* conversation;

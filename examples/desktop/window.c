@@ -1,7 +1,10 @@
 #include "window.h"
 
+#include "confirm.h"
+#include "label.h"
 #include "learning_bar.h"
 #include "loading.h"
+#include "panes.h"
 #include "sidebar.h"
 
 typedef struct Window {
@@ -26,8 +29,7 @@ static void on_stop(GSimpleAction* action, GVariant* parameter, gpointer data) {
   if (!sidebar_stop_renaming(self->sidebar)) view_stop(sidebar_view(self->sidebar));
 }
 
-static void on_learn(GSimpleAction* action, GVariant* parameter, gpointer data) {
-  (void)action, (void)parameter;
+static void learn(gpointer data) {
   Window* self = data;
   GPtrArray* lines = conversation_lines(sidebar_view(self->sidebar)->conversation);
   learning_bar_learn(self->learning_bar, lines, self->settings->epochs);
@@ -35,11 +37,35 @@ static void on_learn(GSimpleAction* action, GVariant* parameter, gpointer data) 
   view_focus(sidebar_view(self->sidebar));
 }
 
+/* It takes long, and changes the answers in all conversations. */
+static void on_learn(GSimpleAction* action, GVariant* parameter, gpointer data) {
+  (void)action, (void)parameter;
+  Window* self = data;
+  static const Question question = {
+      "Learn from a conversation", "Learn from this conversation?",
+      "The model is trained on the answers in it, which may take minutes. All conversations then "
+      "answer with what it learns, until the window is closed.",
+      "_Cancel", "_Learn"};
+  GPtrArray* lines = conversation_lines(sidebar_view(self->sidebar)->conversation);
+  if (lines->len) {
+    confirm(self->window, &question, learn, self);
+  } else {
+    learn(self); /* the bar says that there is nothing to learn */
+  }
+  g_ptr_array_unref(lines);
+}
+
 static void on_cancel_learning(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
   Window* self = data;
   learning_bar_cancel(self->learning_bar);
   view_focus(sidebar_view(self->sidebar));
+}
+
+/* Where the list was hidden, the user can type again. */
+static void on_list(GActionGroup* actions, const char* name, GVariant* shown, Window* self) {
+  (void)actions, (void)name;
+  if (!g_variant_get_boolean(shown)) view_focus(sidebar_view(self->sidebar));
 }
 
 static GtkWidget* build_right(Window* self) {
@@ -58,14 +84,11 @@ static void talk(Window* self) {
       {.name = "learn", .activate = on_learn},
       {.name = "cancel-learning", .activate = on_cancel_learning}};
   g_action_map_add_action_entries(G_ACTION_MAP(self->window), actions, G_N_ELEMENTS(actions), self);
-  GtkWidget* paned = gtk_paned_new(GTK_ORIENTATION_HORIZONTAL);
-  gtk_paned_set_end_child(GTK_PANED(paned), build_right(self));
+  GtkWidget* right = build_right(self);
   self->sidebar =
       sidebar_new(self->window, self->pages, self->model, self->settings, self->learning);
-  gtk_paned_set_start_child(GTK_PANED(paned), sidebar_widget(self->sidebar));
-  gtk_paned_set_position(GTK_PANED(paned), 240);
-  gtk_paned_set_resize_start_child(GTK_PANED(paned), FALSE);
-  gtk_window_set_child(self->window, paned);
+  gtk_window_set_child(self->window, panes_new(self->window, sidebar_widget(self->sidebar), right));
+  g_signal_connect(self->window, "action-state-changed::list", G_CALLBACK(on_list), self);
   view_focus(sidebar_view(self->sidebar));
 }
 
@@ -73,11 +96,8 @@ static void talk(Window* self) {
 
 static void show_centred(Window* self, const char* message, GtkWidget* below) {
   GtkWidget* box = gtk_box_new(GTK_ORIENTATION_VERTICAL, 18);
-  GtkWidget* label = gtk_label_new(message);
-  gtk_label_set_wrap(GTK_LABEL(label), TRUE);
-  gtk_label_set_wrap_mode(GTK_LABEL(label), PANGO_WRAP_WORD_CHAR);
+  GtkWidget* label = label_new(message);
   gtk_label_set_max_width_chars(GTK_LABEL(label), 60);
-  gtk_label_set_selectable(GTK_LABEL(label), TRUE);
   gtk_widget_set_valign(box, GTK_ALIGN_CENTER);
   gtk_widget_set_halign(box, GTK_ALIGN_CENTER);
   gtk_box_append(GTK_BOX(box), label);
@@ -159,9 +179,8 @@ static void free_window(gpointer data) {
   g_free(data);
 }
 
-static void add_button(GtkWidget* header, const char* icon, const char* action, const char* name,
+static void add_button(GtkWidget* header, GtkWidget* button, const char* action, const char* name,
                        const char* key) {
-  GtkWidget* button = gtk_button_new_from_icon_name(icon);
   gtk_actionable_set_action_name(GTK_ACTIONABLE(button), action);
   char* tooltip = g_strdup_printf("%s (%s)", name, key);
   gtk_widget_set_tooltip_text(button, tooltip);
@@ -171,26 +190,32 @@ static void add_button(GtkWidget* header, const char* icon, const char* action, 
 }
 
 void window_open(GtkApplication* application, const char* folder, const Settings* settings) {
-  static const char* const keys[][2] = {{"win.new", "<Control>n"},     {"win.remove", "<Control>w"},
-                                        {"win.rename", "F2"},          {"win.delete", "<Control>d"},
-                                        {"win.stop", "Escape"},        {"win.learn", "<Control>l"},
-                                        {"window.close", "<Control>q"}};
+  static const char* const keys[][2] = {{"win.new", "<Control>n"}, {"win.remove", "<Control>w"},
+                                        {"win.rename", "F2"},      {"win.delete", "<Control>d"},
+                                        {"win.stop", "Escape"},    {"win.learn", "<Control>l"},
+                                        {"win.list", "F9"},        {"window.close", "<Control>q"}};
   for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
     const char* accelerators[] = {keys[i][1], NULL};
     gtk_application_set_accels_for_action(application, keys[i][0], accelerators);
   }
   GtkWidget* header = gtk_header_bar_new();
-  add_button(header, "list-add-symbolic", "win.new", "New conversation", "Ctrl+N");
-  add_button(header, "document-edit-symbolic", "win.rename", "Rename conversation", "F2");
-  add_button(header, "user-trash-symbolic", "win.delete", "Delete conversation", "Ctrl+D");
+  GtkWidget* list = gtk_toggle_button_new();
+  gtk_button_set_icon_name(GTK_BUTTON(list), "view-list-symbolic");
+  add_button(header, list, "win.list", "Conversations", "F9");
+  add_button(header, gtk_button_new_from_icon_name("list-add-symbolic"), "win.new",
+             "New conversation", "Ctrl+N");
+  add_button(header, gtk_button_new_from_icon_name("document-edit-symbolic"), "win.rename",
+             "Rename conversation", "F2");
+  add_button(header, gtk_button_new_from_icon_name("user-trash-symbolic"), "win.delete",
+             "Delete conversation", "Ctrl+D");
 
   Window* self = g_new0(Window, 1);
   self->window = GTK_WINDOW(gtk_application_window_new(application));
   self->closing = g_cancellable_new();
   self->settings = settings;
   g_object_set_data_full(G_OBJECT(self->window), "window", self, free_window);
-  g_signal_connect_swapped(self->window, "destroy", G_CALLBACK(g_cancellable_cancel),
-                           self->closing);
+  g_signal_connect_swapped(self->window, "unrealize", G_CALLBACK(g_cancellable_cancel),
+                           self->closing); /* "destroy" would wait for what is being loaded */
   gtk_window_set_title(self->window, "libcowmlx");
   gtk_window_set_default_size(self->window, 900, 600);
   gtk_window_set_titlebar(self->window, header);

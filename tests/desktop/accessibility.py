@@ -103,12 +103,18 @@ class Widget:
         return self._has(_SENSITIVE)
 
     @property
-    def centre(self) -> tuple[int, int]:
-        """Where to click it, in its window."""
+    def box(self) -> tuple[int, int, int, int]:
+        """Its left, top, right and bottom in its window, in pixels."""
         x, y, width, height = self.bus.call(
             self, _SPI + "Component", "GetExtents", "u", _WINDOW_COORDINATES
         )
-        return x + width // 2, y + height // 2
+        return x, y, x + width, y + height
+
+    @property
+    def centre(self) -> tuple[int, int]:
+        """Where to click it, in its window."""
+        left, top, right, bottom = self.box
+        return (left + right) // 2, (top + bottom) // 2
 
     def _get(self, interface: str, name: str) -> Any:
         properties = "org.freedesktop.DBus.Properties"

@@ -106,11 +106,19 @@ class App:
         self.see(is_still, "the widget in its place")
         self.session.do("mousemove", *places[-1], "click", 1)
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the window another size, as a user does at its corner."""
+        self.session.do("windowsize", "--sync", self._window("."), width, height)
+
+    def _window(self, title: str) -> str:
+        """Wait for a window with such a title."""
+        search = ("search", "--onlyvisible", "--name", title)
+        shown = self.see(lambda: self.session.do(*search, check=False), f"a window {title!r}")
+        return shown.split()[0]
+
     def _hand_keys_to(self, window: str) -> None:
         """Do what a window manager would do."""
-        search = ("search", "--onlyvisible", "--name", window)
-        shown = self.see(lambda: self.session.do(*search, check=False), f"a window {window!r}")
-        self.session.do("windowfocus", "--sync", shown.split()[0])
+        self.session.do("windowfocus", "--sync", self._window(window))
 
     # The process.
 

@@ -19,7 +19,13 @@ STEPS = 10_000  # of a lesson that does not end by itself here
 def learn(app, what: str) -> None:
     """Let the model learn from the conversation in front, and wait until it has."""
     app.click(app.see(lambda: usable(app), "the button to learn"))
+    agree(app)
     app.label(f"Answers use what was learnt from {what}")
+
+
+def agree(app) -> None:
+    """Say that it shall learn."""
+    app.press("alt+l", window="Learn from a conversation")
 
 
 def usable(app):
@@ -59,6 +65,7 @@ def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(st
     first = app.conversation()
     trained = first.answer(NAME)
     app.press("ctrl+l")
+    agree(app)
     bar = app.one("progress bar", "Learning")
     assert not app.one("button", LEARN).sensitive
     begun = step(app)
@@ -78,6 +85,17 @@ def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(st
     assert usable(app)
     assert second.answer(NAME) == trained
     assert "context, 0 reused" not in second.status.name  # it has the weights that it had
+
+
+def test_a_key_alone_teaches_nothing(start, model):
+    app = start(model, f"--epochs={STEPS}")
+    app.conversation().answer(SUM)
+    app.press("ctrl+l")
+    app.label("Learn from this conversation?")
+    app.press("Escape", window="Learn from a conversation")
+    app.see(lambda: not app.find("label", "Learn from this conversation?"), "no question")
+    assert not app.find("button", CANCEL)
+    assert usable(app)
 
 
 def test_a_lesson_has_what_was_learnt_before_and_nothing_twice(start, model):
@@ -109,6 +127,7 @@ def test_what_cannot_be_learnt_is_told(lib, start, tmp_path):
     app.label("There is nothing to learn before a question has got its whole answer")
     assert conversation.answer("Rain?") == "No."
     app.press("ctrl+l")
+    agree(app)
     assert "line 1" in app.label("no answers")
     assert usable(app)
     assert not app.find("progress bar")
@@ -118,6 +137,7 @@ def test_closing_the_window_while_the_model_learns_ends_the_app_cleanly(start, m
     app = start(model, f"--epochs={STEPS}")
     app.conversation().answer(SUM)
     app.press("ctrl+l")
+    agree(app)
     app.label("Learning: step")
     app.press("ctrl+q")
     assert app.end() == (0, "")

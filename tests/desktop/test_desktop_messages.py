@@ -53,12 +53,24 @@ def test_messages_are_copied_edited_and_answered_again(start, model, terminal_ch
     expected = terminal_chat(SUM, COW)
     assert lines(conversation) == [SUM, expected[0], COW, expected[1]]
 
+    said = conversation.transcript.text
     click(app, RETRY, 0)
+    app.press("Escape", window=RETRY)  # it would delete what follows
+    app.see(lambda: not app.find("label", "Answer this question again?"), "no question")
+    assert conversation.transcript.text == said
+    click(app, RETRY, 0)
+    app.press("alt+a", window=RETRY)
     app.see(lambda: len(lines(conversation)) == 2, "the conversation, cut")
     reused = re.search(r"context, (\d+) reused", conversation.wait_status("tokens/s"))
     assert int(reused[1]) > 0
     assert lines(conversation) == [SUM, expected[0]]
+    app.press("Shift_L")  # the keys go back to the window
     conversation.answer(COW)
+    assert lines(conversation) == [SUM, expected[0], COW, expected[1]]
+    reused = conversation.status.name.split(", ")[-1]
+    click(app, RETRY, 1)  # the last one: nothing follows
+    app.see(lambda: not conversation.status.name.endswith(reused), "another answer")
+    conversation.wait_status("tokens/s")
     assert lines(conversation) == [SUM, expected[0], COW, expected[1]]
 
 
