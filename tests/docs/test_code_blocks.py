@@ -10,7 +10,8 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
 - ``sh``: run; of ``make``, only ``make install`` does something. Under ``<!-- not run: why -->``
   the shell only reads it. ``python``: run.
 - ``json``, ``toml``: parsed; JSON with a title is that file, for shell blocks.
-- ``text``: under ``<!-- output -->``, what the block before has printed; under
+- ``text``: under ``<!-- output -->``, what the block before has printed, or, behind a set of tabs
+  (``=== "C"``), the one in any language; under
   ``<!-- files of FOLDER -->``, what a block before has put there, but for what an option brings.
 """
 
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from support.block_runner import RUST, Runner
-from support.code_blocks import blocks_of
+from support.code_blocks import Block, blocks_of
 from support.compiler import require, run
 from support.managed_blocks import go_environment
 from support.outside import java_classes, node_packages
@@ -73,19 +74,19 @@ def class_path(tmp_path_factory) -> str:
     return java_classes(tmp_path_factory.mktemp("java"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_blocks_of_a_page(page, workspace, environment, request):
-    text = page.read_text()
-    if "```rust" in text:
+def run_blocks(blocks: list[Block], workspace, environment, request) -> None:
+    """Run blocks of a page, with what their languages need."""
+    languages = {block.language for block in blocks}
+    if "rust" in languages:
         environment["CRATES"] = str(request.getfixturevalue("crates"))
-    if "```js" in text:
+    if "js" in languages:
         (workspace / "node_modules").symlink_to(request.getfixturevalue("node_modules"))
-    if "```java" in text:
+    if "java" in languages:
         environment["CLASSPATH"] = request.getfixturevalue("class_path")
-    if "```go" in text:
+    if "go" in languages:
         environment |= go_environment()
     runner = Runner(workspace, environment)
-    for block in blocks_of(text, str(page.relative_to(ROOT))):
+    for block in blocks:
         if block.language == "" and "┌" in block.code:
             continue  # a drawing
         try:
@@ -93,6 +94,47 @@ def test_blocks_of_a_page(page, workspace, environment, request):
         except (AssertionError, ValueError) as error:
             raise AssertionError(f"{block.place}: {error}") from error
     assert not runner.titles, "no shell block compiles and runs these"
+
+
+def of(page: Path) -> list[Block]:
+    """Its blocks."""
+    return blocks_of(page.read_text(), name_of(page))
+
+
+def name_of(page: Path) -> str:
+    """Its path from the root."""
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_of_a_page(page, workspace, environment, request):
+    """Of tabs in several languages, that of C alone."""
+    blocks = [block for block in of(page) if not block.tabs or block.language == "c"]
+    run_blocks(blocks, workspace, environment, request)
+
+
+TABBED = [page for page in PAGES if any(block.tabs for block in of(page))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("language", ["cpp", "rust", "js", "go", "java", "python"])
+@pytest.mark.parametrize("page", TABBED, ids=name_of)
+def test_tabs_of_a_page(page, language, workspace, environment, request):
+    """Every set of tabs has the language, and its block prints what the page says."""
+    sets = {block.tabs for block in of(page)} - {0}
+    blocks = [block for block in with_output(of(page)) if block.language in (language, "text")]
+    assert {block.tabs for block in blocks if block.language == language} == sets
+    run_blocks(blocks, workspace, environment, request)
+
+
+def with_output(blocks: list[Block]) -> list[Block]:
+    """The blocks that are in tabs, and what they print."""
+    before = [None, *blocks]
+    return [
+        block
+        for last, block in zip(before, blocks, strict=False)
+        if block.tabs or (last and last.tabs and block.note == "output")
+    ]
 
 
 @pytest.mark.parametrize(

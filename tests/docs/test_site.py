@@ -54,6 +54,15 @@ def test_every_page_of_the_sources_is_built(site):
     assert all((site / path).exists() for path in sources)
 
 
+def test_models_and_errors_stand_before_the_guides(pages, site):
+    """What a newcomer needs first."""
+    links = pages[site / "index.html"].links
+    order = [links.index(f"{name}.html") for name in ("getting-started/install", "guides/models")]
+    order += [links.index(f"{name}.html") for name in ("guides/errors", "guides/chat")]
+    assert order == sorted(order)
+    assert order[1] == order[0] + 1
+
+
 def test_every_link_leads_somewhere(site, pages):
     dead = []
     for path, page in pages.items():

@@ -96,7 +96,7 @@ class Runner(Managed):
         self.execute("bash", "-euo", "pipefail", "-c", block.code)
 
     def run_python(self, block: Block) -> None:
-        self.execute(sys.executable, "-c", block.code)
+        self.execute(sys.executable, "-c", placed(block, "py"))
 
     def run_json(self, block: Block) -> None:
         json.loads(block.code)

@@ -26,11 +26,12 @@ replace cowmlx => {ROOT}/bindings/go
 
 
 def placed(block: Block, suffix: str) -> str:
-    """A block in the program that it is a part of, or alone."""
+    """A block in the program that it is a part of, or alone. Its mark is a comment, a line."""
     if not block.note.startswith("wrap: "):
         return block.code
     wrap = WRAPS / f"{block.note.removeprefix('wrap: ')}.{suffix}"
-    return wrap.read_text().replace("/* BLOCK */", block.code)
+    mark = "# BLOCK" if suffix == "py" else "/* BLOCK */"
+    return wrap.read_text().replace(mark, block.code)
 
 
 def go_environment() -> dict[str, str]:
