@@ -54,7 +54,7 @@ def expected(lib: Library, calf: int) -> dict[str, Any]:
 
 
 REFUSED = {
-    "refused": ["EINVAL", "out_of_range", "above 0 and at most 1", "context_begin"],
+    "refused": ["EINVAL", "out_of_range", "above 0 and at most 1"],
     "unknown": "unknown_option",
     "thrown": "mine",
     "canceled": "AbortError",

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from tools.bindings import hosts
+from tools.bindings import hosts, own_names
 from tools.bindings.calls import PREFIX, Role
 from tools.bindings.header import Function, Header, Signature, Type
 
@@ -64,6 +64,7 @@ def declarations(public: Header, generated: str) -> str:
             *table("FUNCTIONS", "The prototypes of functions.", functions),
             *table("PARAMETERS", "Of each call, in their order.", parameters),
             *table("ROLES", "What they are.", calls),
+            *table("CALLS", "What each call is here.", own_names.calls(own_names.NODE, public)),
         ]
     )
 

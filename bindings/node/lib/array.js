@@ -1,5 +1,6 @@
 // Arrays of numbers, which live in the library.
 import { call, handleOf, wait } from "./calls.js";
+import { checked, checkedCall } from "./checks.js";
 import { DTYPES, MAX_RANK, STATUSES, STRUCTS } from "./declarations.js";
 import { refuse, CowMlxError } from "./errors.js";
 import { Handle } from "./handle.js";
@@ -126,7 +127,7 @@ export class NDArray extends Handle {
    * @returns {any}
    */
   item() {
-    if (sizeOf(this.shape) !== 1) refuse("item: shape", `[${this.shape}]`, "of one element");
+    if (sizeOf(this.shape) !== 1) refuse("the shape", `[${this.shape}]`, "of one element");
     return this.read()[0];
   }
 
@@ -143,7 +144,11 @@ export class NDArray extends Handle {
   }
 }
 
-const dataOf = (into) => (ArrayBuffer.isView(into) ? { data: into } : into);
+function dataOf(into) {
+  const given = ArrayBuffer.isView(into) ? { data: into } : into;
+  if (!ArrayBuffer.isView(given.data)) refuse("into", into, "a typed array, or an object with one as data", "wrong_type");
+  return given;
+}
 
 /**
  * Load arrays of a safetensors file by their names, all of them if none are given.
@@ -151,7 +156,7 @@ const dataOf = (into) => (ArrayBuffer.isView(into) ? { data: into } : into);
  * @param {string[]} [names]
  * @returns {Promise<Record<string, NDArray>>}
  */
-export async function loadArrays(path, names) {
+async function load(path, names) {
   const wanted = names ?? Object.keys((await arraysInfo(path)).tensors);
   const { arrays } = await wait("arrays_load", { path, names: wanted });
   return Object.fromEntries(wanted.map((name, i) => [name, new NDArray(arrays[i])]));
@@ -162,7 +167,7 @@ export async function loadArrays(path, names) {
  * @param {string} path
  * @param {Record<string, NDArray>} arrays
  */
-export async function saveArrays(path, arrays) {
+async function save(path, arrays) {
   const names = Object.keys(arrays);
   await wait("arrays_save", { path, names, arrays: Object.values(arrays).map(handleOf) });
 }
@@ -172,6 +177,13 @@ export async function saveArrays(path, arrays) {
  * @param {string} path
  * @returns {Promise<any>}
  */
-export async function arraysInfo(path) {
+async function info(path) {
   return JSON.parse((await wait("arrays_info", { path })).buffer);
 }
+
+export const loadArrays = checkedCall("loadArrays", "path, names?", load);
+export const saveArrays = checkedCall("saveArrays", "path, arrays", save);
+export const arraysInfo = checkedCall("arraysInfo", "path", info);
+
+checked(NDArray, "NDArray", { from: "value, options?{shape dtype}", apply: "operation, list, attributes?" });
+checked(NDArray.prototype, "NDArray", { wait: "milliseconds?", read: "value?", values: "", view: "look", item: "" });

@@ -1,4 +1,5 @@
 // Programs written as calls: values, and the operations that make them.
+import { checked } from "./checks.js";
 import { CowMlxError, refuse } from "./errors.js";
 import { Program } from "./program.js";
 
@@ -165,7 +166,7 @@ export class ProgramBuilder {
   /** The program. */
   build() {
     if (this.#outputs.length === 0) {
-      throw new CowMlxError("EINVAL", "program_builder: the program has no output", "missing");
+      throw new CowMlxError("EINVAL", "the program has no output; name one by output(name, value)", "missing");
     }
     return Program.create(this.json());
   }
@@ -208,7 +209,7 @@ const renamed = (list, from, to) => list.map((each) => (each === from ? to : eac
 
 function named(name, kind) {
   if (typeof name !== "string" || name === "" || name[0] === "%") {
-    refuse(`program_builder: the name of an ${kind}`, name, "one that does not begin with %");
+    refuse(`the name of an ${kind}`, name, "a text that does not begin with %");
   }
   return name;
 }
@@ -227,3 +228,9 @@ export function addNodes(operation, inputs, attributes, results) {
 
 /** The same where no value is taken. */
 export const makeNode = (operation, builder, inputs, attributes) => builder.node(operation, inputs, attributes);
+
+checked(ProgramBuilder.prototype, "ProgramBuilder", {
+  input: "value, dtype, shape", parameter: "value, dtype, shape, options?{init}", constant: "numbers, dtype?",
+  node: "operation, list, attributes?", nodes: "operation, list, attributes?, results?",
+  function: "types, write", output: "value, node", json: "", build: "", typeOf: "node",
+});

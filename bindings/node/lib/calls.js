@@ -1,7 +1,8 @@
 // Calls by their names: what they take is lowered to C and what they give is read, both by the
 // roles of their parameters, which are generated from the header.
 import { PARAMETERS, ROLES, STATUSES, STRUCTS } from "./declarations.js";
-import { CowMlxError } from "./errors.js";
+import { ofCallback } from "./checks.js";
+import { CowMlxError, ownParameter, refuse } from "./errors.js";
 import { Listener } from "./listeners.js";
 import { Arena, number, read, readStruct, write } from "./memory.js";
 import { failure, native } from "./native.js";
@@ -47,7 +48,7 @@ const LOWER = {
     call.raw[count] = call.given[name].length;
   },
   handles: (call, { names: [name, count] }) => {
-    const list = call.given[name].map((each) => BigInt(each ? handleOf(each) : 0));
+    const list = call.given[name].map((each, i) => BigInt(arrayOf(each, `${call.named(name)}[${i}]`)));
     call.raw[name] = call.arena.numbers("int64_t", BigInt64Array.from(list), call.named(name));
     call.raw[count] = list.length;
   },
@@ -61,8 +62,9 @@ const LOWER = {
   },
   callback: (call, { names: [name, user], type }) => {
     const listen = call.given[name];
-    call.raw[name] = listen ? call.listener.hear(type, listen) : null;
-    call.raw[user] = listen ? call.listener.id : null;
+    const isHeard = listen !== undefined && listen !== null;
+    call.raw[name] = isHeard ? call.listener.hear(type, listen, call.named(name)) : null;
+    call.raw[user] = isHeard ? call.listener.id : null;
   },
   value_out: (call, { names: [name], type }) => {
     const { view, address } = call.arena.allocate(8);
@@ -102,6 +104,13 @@ const LOWER = {
   },
 };
 
+// Null stands for an input that is left out.
+function arrayOf(each, name) {
+  if (each === null || each === undefined) return 0;
+  if (typeof each === "number") return each;
+  return each.kind === "array" ? each.handle : refuse(name, each, "an NDArray", "wrong_type");
+}
+
 function elements(type, buffer, length) {
   if (type === "char") return Buffer.from(buffer, 0, length).toString("utf8");
   if (type === "float") return new Float32Array(buffer, 0, length).slice();
@@ -110,7 +119,10 @@ function elements(type, buffer, length) {
 }
 
 /** The number that C knows an object by. */
-export const handleOf = (object) => (typeof object === "number" ? object : object.handle);
+export function handleOf(object) {
+  if (typeof object === "number") return object;
+  return object?.kind ? object.handle : refuse("an object", object, "one of the library's", "wrong_type");
+}
 
 class Call {
   raw = {};
@@ -124,13 +136,13 @@ class Call {
   }
 
   named(parameter) {
-    return `${this.name}: ${parameter}`;
+    return ownParameter(parameter);
   }
 
   /** What the call gave; undefined if its buffers were too small. */
   end(status, failed, options) {
     if (!options.listener) this.listener.close();
-    if (this.listener.thrown) throw this.listener.thrown.error;
+    if (this.listener.thrown) throw ofCallback(this.listener.thrown.error);
     if (status === STATUSES.EBUFFER && this.needed) return undefined;
     if (status < 0 && !options.accepts?.includes(status)) throw CowMlxError.from(failed());
     const read = Object.entries(this.reads).map(([name, value]) => [name, value()]);
@@ -197,7 +209,7 @@ export async function wait(name, given = {}, options = {}) {
  */
 export function isThere(name, object, listener) {
   const status = native()[name](handleOf(object), 0);
-  if (listener?.thrown) throw listener.thrown.error;
+  if (listener?.thrown) throw ofCallback(listener.thrown.error);
   if (status < 0 && status !== STATUSES.ETIMEDOUT) throw CowMlxError.from(failure(status));
   return status !== STATUSES.ETIMEDOUT;
 }

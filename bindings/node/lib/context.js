@@ -1,8 +1,11 @@
 // Contexts: sequences of tokens with their caches.
 import { call, handleOf, wait } from "./calls.js";
+import { checked } from "./checks.js";
 import { STATUSES } from "./declarations.js";
+import { refuse } from "./errors.js";
 import { follow, leave } from "./follow.js";
 import { Handle } from "./handle.js";
+import { jsonOf } from "./memory.js";
 import { Pieces } from "./pieces.js";
 
 /** @typedef {{text: string} & import("./types.js").Piece} Piece */
@@ -127,7 +130,7 @@ export class Context extends Handle {
       const { status, event } = call("context_next_event", { context: this });
       return { value: event, ended: status === STATUSES.DONE };
     };
-    const given = { messages_json: JSON.stringify(messages), options_json: chat, params };
+    const given = conversation(messages, chat, params);
     return follow(this, "context_chat_async", given, take, signal);
   }
 
@@ -140,8 +143,7 @@ export class Context extends Handle {
    */
   async chatEvents(messages, onEvent, { chat, signal, ...params } = {}) {
     leave(this);
-    const given = { messages_json: JSON.stringify(messages), options_json: chat, params };
-    const all = { context: this, ...given, on_event: onEvent };
+    const all = { context: this, ...conversation(messages, chat, params), on_event: onEvent };
     return (await wait("context_chat", all, { signal })).stats;
   }
 
@@ -278,3 +280,21 @@ export class Context extends Handle {
     return call("context_stats", { context: this }).stats;
   }
 }
+
+// What a chat is given: `chat` has options of the template, which are JSON.
+function conversation(messages, chat, params) {
+  if (chat !== undefined && (typeof chat !== "object" || chat === null || Array.isArray(chat))) {
+    refuse("chat", chat, "an object, such as { tools }", "wrong_type");
+  }
+  return { messages_json: jsonOf(messages, "messages"), options_json: chat, params };
+}
+
+const WAITING = "options?{signal}";
+checked(Context.prototype, "Context", {
+  info: "", begin: "tokens, options?", next: WAITING, nextSync: "", generate: "tokens, options?",
+  generateText: "tokens, onText?, options?", chat: "messages, options?",
+  chatEvents: "messages, onEvent?, options?", poll: "milliseconds?", pollSync: "milliseconds?", wakeFd: "",
+  cancel: "", fork: "", reset: "", tokens: "", trimEnd: `count, ${WAITING}`, trimFront: `count, ${WAITING}`,
+  checkpoint: "", rewind: "checkpoint", save: `path, ${WAITING}`, load: `path, ${WAITING}`,
+  setAdapter: "adapter", logprobs: "", logits: "", stats: "",
+});

@@ -1,5 +1,7 @@
 // What calls bring about that return at once: it is taken in the event loop, as it comes.
 import { call, isThere, wait } from "./calls.js";
+import { by } from "./checks.js";
+import { CALLS } from "./declarations.js";
 import { CowMlxError } from "./errors.js";
 import { Listener } from "./listeners.js";
 import { Wake } from "./wake.js";
@@ -47,7 +49,7 @@ export async function* follow(context, name, given, take, signal) {
     signal?.throwIfAborted();
   } catch (error) {
     if (error.status === "ECANCELED") signal?.throwIfAborted();
-    throw error;
+    throw by(CALLS[name], error);
   } finally {
     signal?.removeEventListener("abort", cancel);
     listener.close();
@@ -65,8 +67,8 @@ export async function* follow(context, name, given, take, signal) {
 
 function left(context, name) {
   return context.isClosed
-    ? new CowMlxError("ECANCELED", "the context was freed", "freed", {}, name)
-    : new CowMlxError("ESTATE", "another call has begun on this context", "context_busy", {}, name);
+    ? new CowMlxError("ECANCELED", "the context was freed", "freed", {}, CALLS[name])
+    : new CowMlxError("ESTATE", "another call has begun on this context", "context_busy", {}, CALLS[name]);
 }
 
 // What fails now, has been told, or is of no use any more.

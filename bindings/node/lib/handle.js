@@ -38,13 +38,18 @@ export class Handle {
     forgotten.register(this, [kind, handle], this);
   }
 
+  /** What it is, such as "context". */
+  get kind() {
+    return this.#kind;
+  }
+
   /**
    * The number that the library knows it by.
    * @returns {number}
    */
   get handle() {
     if (this.#handle === 0) {
-      throw new CowMlxError("EHANDLE", `this ${this.#kind} is closed`, "unknown_handle");
+      throw new CowMlxError("EHANDLE", `the ${this.#kind} is closed`, "unknown_handle", { kind: this.#kind });
     }
     return this.#handle;
   }

@@ -40,7 +40,9 @@ function heard(kind, told) {
   if (!listener) return false; // who has heard has left
   try {
     const answer = listener.functions[kind](...TOLD[kind](...told));
-    if (typeof answer?.then === "function") refuse(kind, "a promise", "a value that is there at once");
+    if (typeof answer?.then === "function") {
+      refuse(`the result of ${listener.names[kind]}`, answer, "a value that is there at once, not a promise");
+    }
     return kind === "batch_fn" ? batch(answer, told[1], Number(told[2])) : answer !== false;
   } catch (error) {
     listener.thrown ??= { error };
@@ -51,7 +53,10 @@ function heard(kind, told) {
 // The training takes the arrays over.
 function batch(arrays, address, count) {
   if (arrays === null || arrays === undefined || arrays === false) return false;
-  if (arrays.length !== count) refuse("fit_params.nextBatch", arrays.length, `${count} arrays`);
+  if (!Array.isArray(arrays) || arrays.length !== count || arrays.some((each) => each?.kind !== "array")) {
+    const value = Array.isArray(arrays) ? `a list of ${arrays.length}` : arrays;
+    refuse("the result of nextBatch", value, `a list of ${count} NDArrays, or null for no more`, "wrong_type");
+  }
   koffi.encode(address, "int64_t", arrays.map((array) => array.release()), count);
   return true;
 }
@@ -60,12 +65,14 @@ function batch(arrays, address, count) {
 export class Listener {
   id = ++last;
   functions = {};
+  names = {};
   thrown = undefined;
 
   /** The address that C calls; it answers with what `listen` returns, or goes on unless false. */
-  hear(type, listen) {
+  hear(type, listen, name) {
     const kind = type.replace("cow_mlx_", "");
-    if (typeof listen !== "function") refuse(kind, listen, "a function");
+    if (typeof listen !== "function") refuse(name, listen, "a function", "wrong_type");
+    this.names[kind] = name;
     this.functions[kind] = listen;
     listeners.set(this.id, this);
     return trampoline(kind);

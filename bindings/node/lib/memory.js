@@ -1,7 +1,7 @@
 // Memory that C reads and writes: numbers, texts and structs by their layouts.
 import koffi from "koffi";
 import { ENUMERATIONS, STRUCTS } from "./declarations.js";
-import { CowMlxError, refuse } from "./errors.js";
+import { CowMlxError, camel, refuse, snake } from "./errors.js";
 import { native } from "./native.js";
 
 const SIZE_MAX = 2n ** 64n - 1n;
@@ -50,10 +50,6 @@ export function number(type, value, name) {
   return BigInt(value);
 }
 
-/** "max_tokens" of "maxTokens", and the other way. */
-export const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-export const camel = (name) => name.replace(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
-
 /** What one call is given. It stays where it is as long as the arena is referenced. */
 export class Arena {
   #kept = [];
@@ -79,23 +75,25 @@ export class Arena {
 
   /** A text that ends at its NUL; an object stands for its JSON. */
   string(value, name) {
-    const text = typeof value === "object" ? JSON.stringify(value) : value;
+    const text = typeof value === "object" ? jsonOf(value, name) : value;
     if (typeof text !== "string" || text.includes("\0")) refuse(name, value, "a text without NUL");
     return this.keep(Buffer.from(`${text}\0`));
   }
 
   /** Pointers to texts. */
   strings(values, name) {
+    if (!Array.isArray(values)) refuse(name, values, "a list of texts", "wrong_type");
     const { view, address } = this.allocate(8 * values.length);
-    values.forEach((value, i) => view.setBigUint64(8 * i, this.string(value, name), true));
+    values.forEach((value, i) => view.setBigUint64(8 * i, this.string(value, `${name}[${i}]`), true));
     return address;
   }
 
   /** Numbers of a type; a typed array of it is used as it is. */
   numbers(type, values, name) {
     const Typed = ELEMENTS[type];
+    if (!Array.isArray(values) && !ArrayBuffer.isView(values)) refuse(name, values, "a list of numbers", "wrong_type");
     if (values instanceof Typed) return values.length ? this.keep(values) : null;
-    const list = Array.from(values, (value) => number(type, value, name));
+    const list = Array.from(values, (value, i) => number(type, value, `${name}[${i}]`));
     return this.keep(Typed.from(list, type === "int32_t" ? Number : undefined));
   }
 
@@ -111,7 +109,7 @@ export class Arena {
       if (value === undefined || value === null) continue;
       const member = Object.hasOwn(members, snake(key)) ? snake(key) : "";
       if (!member || hidden(member)) unknown(name, key);
-      this.#member(view, members, member, value, `${name}.${member}`, listener);
+      this.#member(view, members, member, value, key, listener);
     }
     return address;
   }
@@ -122,7 +120,7 @@ export class Arena {
       WRITE[type](view, at, group ? constant(group, value, name) : number(type, value, name));
     } else if (kind === "callback") {
       const user = member === "log" ? "log_user_data" : "user_data";
-      view.setBigUint64(at, listener.hear(type, value), true);
+      view.setBigUint64(at, listener.hear(type, value, name), true);
       view.setBigUint64(members[user][0], listener.id, true);
     } else if (kind === "string") {
       view.setBigUint64(at, this.string(value, name), true);
@@ -137,14 +135,28 @@ export class Arena {
   }
 }
 
+// Options that model.chatPrompt() and chat: {...} take, and chat() itself does not.
+const TEMPLATE = /^(tools?|tool_?choice|enable_?thinking|add_?generation_?prompt|continue_?final_?message|reasoning\w*)$/i;
+
+/** The JSON of what a host gives. */
+export function jsonOf(value, name) {
+  try {
+    const text = JSON.stringify(value);
+    if (text !== undefined) return text;
+  } catch { /* it has no JSON: a cycle, or a BigInt */ }
+  return refuse(name, value, "what JSON can hold", "wrong_type");
+}
+
 function hidden(member) {
   return member === "struct_size" || member.endsWith("user_data") || member.endsWith("_count");
 }
 
 function unknown(name, key) {
   const known = Object.keys(STRUCTS[name].members).filter((each) => !hidden(each)).map(camel);
-  const details = { argument: `${name}.${key}`, value: key, accepted: known.join(", ") };
-  throw new CowMlxError("EINVAL", `${name} has no ${key}, but ${known.join(", ") || "nothing"}`,
+  const details = { argument: key, value: key, accepted: known.join(", ") };
+  const template = name === "generation_params" && TEMPLATE.test(key)
+    ? `; what the chat's template takes is given as { chat: { ${snake(key)} } }` : "";
+  throw new CowMlxError("EINVAL", `there is no option ${key}${template}; the options are ${known.join(", ")}`,
     "unknown_option", details);
 }
 

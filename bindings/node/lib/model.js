@@ -1,10 +1,12 @@
 // Models: weights, tokenizer and chat template of one folder.
 import { call, isThere, wait } from "./calls.js";
 import { Adapter } from "./adapter.js";
+import { checked } from "./checks.js";
 import { Context } from "./context.js";
 import { ENUMERATIONS } from "./declarations.js";
 import { Handle, freeLater } from "./handle.js";
 import { Listener } from "./listeners.js";
+import { jsonOf } from "./memory.js";
 import { Wake } from "./wake.js";
 
 const { add_special: ADD, parse_special: PARSE, skip_special: SKIP } = ENUMERATIONS.FLAGS;
@@ -106,7 +108,7 @@ export class Model extends Handle {
    * @returns {Int32Array}
    */
   chatPrompt(messages, options) {
-    const given = { model: this, messages_json: JSON.stringify(messages), options_json: options };
+    const given = { model: this, messages_json: jsonOf(messages, "messages"), options_json: options };
     return call("model_chat_prompt", given).tokens;
   }
 
@@ -185,3 +187,13 @@ async function loaded(path, params, signal) {
     listener.close();
   }
 }
+
+checked(Model, "Model", {
+  load: "path, options?", loadSync: "path, params?", inspect: "path, options?{kvBits}",
+});
+const READING = "text, options?{addSpecial parseSpecial}";
+checked(Model.prototype, "Model", {
+  info: "", tokenize: READING, tokenizeAsync: READING, detokenize: "tokens, options?{skipSpecial}",
+  isEnd: "token", chatPrompt: "messages, options?", embed: "texts, params?",
+  rank: "query, documents, params?", context: "params?", contextAsync: "params?", adapter: "path, scale?",
+});

@@ -1,8 +1,9 @@
 // The library itself: where it is, and its functions as koffi declares them.
+import { existsSync } from "node:fs";
 import koffi from "koffi";
 import { bundledLibrary } from "./bundled.js";
-import { ABI_VERSION, FUNCTIONS } from "./declarations.js";
-import { CowMlxError } from "./errors.js";
+import { ABI_VERSION, FUNCTIONS, VERSION } from "./declarations.js";
+import { CowMlxError, refuse } from "./errors.js";
 
 let path, functions;
 
@@ -12,8 +13,16 @@ let path, functions;
  * @param {string} file
  */
 export function useLibrary(file) {
+  if (typeof file !== "string" || file === "") {
+    try {
+      refuse("file", file, "the path of the shared library", file == null ? "null_argument" : "wrong_type");
+    } catch (error) {
+      throw error.by("useLibrary");
+    }
+  }
   if (functions && file !== path) {
-    throw new CowMlxError("ESTATE", `another library is in use: ${path}`, "conflict");
+    throw new CowMlxError("ESTATE", `another library is in use: ${path}; name one before the first call`,
+      "conflict", { argument: "file" }, "useLibrary");
   }
   path = file;
 }
@@ -32,12 +41,29 @@ export function libraryPath() {
   return path;
 }
 
+function opened(file) {
+  let library;
+  try {
+    library = koffi.load(file);
+  } catch (error) {
+    const isThere = existsSync(file);
+    throw new CowMlxError(isThere ? "EFORMAT" : "ENOENT", `the library ${file} cannot be opened: ${error.message}; `
+      + "name libcowmlx's file by useLibrary() or in COWMLX_LIBRARY", isThere ? "malformed_file" : "file_not_found",
+      { file });
+  }
+  try {
+    const found = Object.entries(FUNCTIONS).map(([name, prototype]) => [name, library.func(prototype)]);
+    return Object.fromEntries(found);
+  } catch (error) {
+    throw new CowMlxError("EUNSUPPORTED", `${file} is not libcowmlx ${VERSION}: ${error.message}`,
+      "library_mismatch", { file });
+  }
+}
+
 /** Every function of the library by its name without "cow_mlx_". */
 export function native() {
   if (!functions) {
-    const library = koffi.load(libraryPath());
-    const found = Object.entries(FUNCTIONS).map(([name, prototype]) => [name, library.func(prototype)]);
-    const loaded = Object.fromEntries(found);
+    const loaded = opened(libraryPath());
     if (loaded.abi_version() !== ABI_VERSION) {
       throw new CowMlxError("EUNSUPPORTED", `${path} has the ABI ${loaded.abi_version()}, `
         + `must have ${ABI_VERSION}`, "library_mismatch");

@@ -1,7 +1,10 @@
 // Programs: computations on arrays, checked once and run many times.
 import { NDArray } from "./array.js";
 import { call, wait } from "./calls.js";
+import { checked } from "./checks.js";
 import { Handle } from "./handle.js";
+import { jsonOf } from "./memory.js";
+import { CowMlxError } from "./errors.js";
 
 /** A program. */
 export class Program extends Handle {
@@ -17,7 +20,7 @@ export class Program extends Handle {
    * @param {string | object} json
    */
   static create(json) {
-    const text = typeof json === "string" ? json : JSON.stringify(json);
+    const text = typeof json === "string" ? json : jsonOf(json, "json");
     return new Program(call("program_create", { json: text }).out);
   }
 
@@ -36,7 +39,7 @@ export class Program extends Handle {
    * @param {object} spec
    */
   derive(spec) {
-    return new Program(call("program_derive", { program: this, spec_json: JSON.stringify(spec) }).out);
+    return new Program(call("program_derive", { program: this, spec_json: jsonOf(spec, "spec") }).out);
   }
 
   /**
@@ -113,7 +116,12 @@ export class Program extends Handle {
 
   #given(inputs, params) {
     const { names } = this;
-    const list = Array.isArray(inputs) ? inputs : names.inputs.map((name) => inputs[name]);
+    const list = Array.isArray(inputs) ? inputs : names.inputs.map((name) => named(inputs, name, names.inputs));
+    const unknown = Array.isArray(inputs) ? undefined : Object.keys(inputs).find((key) => !names.inputs.includes(key));
+    if (unknown !== undefined) {
+      throw new CowMlxError("EINVAL", `inputs has ${unknown}, but the program takes ${names.inputs.join(", ")}`,
+        "unknown_option", { argument: `inputs.${unknown}`, value: unknown });
+    }
     return { program: this, inputs: list, outputs: names.outputs.length, params };
   }
 
@@ -128,3 +136,16 @@ export class Program extends Handle {
     call("program_cancel", { program: this });
   }
 }
+
+function named(inputs, name, names) {
+  if (inputs[name] !== undefined) return inputs[name];
+  throw new CowMlxError("EINVAL", `inputs has no ${name}, but the program takes ${names.join(", ")}`, "missing",
+    { argument: `inputs.${name}` });
+}
+
+checked(Program, "Program", { create: "json" });
+checked(Program.prototype, "Program", {
+  info: "dimensions?", derive: "spec", gradient: "of, withRespectTo, options?{value}",
+  vectorize: "axes, dimension?", bind: "arrays", run: "inputs, options?", runSync: "inputs, params?",
+  submit: "inputs, params?", cancel: "",
+});

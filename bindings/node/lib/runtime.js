@@ -1,5 +1,7 @@
 // The runtime: it is started before all else, and stopped.
 import { call } from "./calls.js";
+import { by, checkedCall, checked } from "./checks.js";
+import { refuse } from "./errors.js";
 import { Listener } from "./listeners.js";
 import { native } from "./native.js";
 
@@ -13,7 +15,14 @@ export class Runtime {
    *     case; `log` is given level and message
    */
   constructor(params) {
-    call("runtime_start", { params }, { listener: new Listener() });
+    try {
+      if (params !== undefined && (typeof params !== "object" || params === null || Array.isArray(params))) {
+        refuse("params", params, "an object of options", "wrong_type");
+      }
+      call("runtime_start", { params }, { listener: new Listener() });
+    } catch (error) {
+      throw by("new Runtime", error);
+    }
   }
 
   /** Undo the start. The last one frees all that is open. */
@@ -32,25 +41,28 @@ export class Runtime {
  * Versions, paths, the device, memory, open handles: see cow_mlx_runtime_info().
  * @returns {any}
  */
-export const runtimeInfo = () => JSON.parse(call("runtime_info").buffer);
+export const runtimeInfo = checkedCall("runtimeInfo", "", () => JSON.parse(call("runtime_info").buffer));
 
 /** Give memory that is kept for reuse back to the system. */
-export const trimMemory = () => void call("memory_trim");
+export const trimMemory = checkedCall("trimMemory", "", () => void call("memory_trim"));
 
 /**
  * The library's version.
  * @returns {string}
  */
-export const version = () => native().version();
+export const version = checkedCall("version", "", /** @returns {string} */ () => native().version());
 
 /**
  * The library's ABI; useLibrary() has compared it.
  * @returns {number}
  */
-export const abiVersion = () => native().abi_version();
+export const abiVersion = checkedCall("abiVersion", "", /** @returns {number} */ () => native().abi_version());
 
 /**
  * All operations of programs: see cow_mlx_operations_info().
  * @returns {any}
  */
-export const operationsInfo = () => JSON.parse(call("operations_info", {}, { capacity: 1 << 19 }).buffer);
+export const operationsInfo = checkedCall("operationsInfo", "",
+  () => JSON.parse(call("operations_info", {}, { capacity: 1 << 19 }).buffer));
+
+checked(Runtime.prototype, "Runtime", { close: "" });

@@ -1,5 +1,6 @@
 // Elements in the host's memory: typed arrays, and the strided views that C is given of them.
 import { DTYPES, STRUCTS } from "./declarations.js";
+import { checkKeys } from "./checks.js";
 import { CowMlxError, refuse } from "./errors.js";
 import { write } from "./memory.js";
 
@@ -41,10 +42,15 @@ export function asTensor(value, name = "data") {
   if (typeof value === "number") return { data: Float32Array.of(value), shape: [], dtype: "float32" };
   if (Array.isArray(value)) return nested(value, name);
   const given = ArrayBuffer.isView(value) ? { data: value } : value;
-  if (!given || !("data" in given)) refuse(name, value, "a typed array, a list, a number or an object with data");
+  if (typeof given !== "object" || given === null || !("data" in given)) {
+    refuse(name, value, "an NDArray, a typed array, a list, a number or an object with data", "wrong_type");
+  }
+  checkKeys(name, given, ["data", "shape", "dtype", "strides", "offset"]);
+  for (const key of ["shape", "strides"]) if (given[key] !== undefined) checkSizes(`${name}.${key}`, given[key]);
+  if (given.offset !== undefined) checkSizes(`${name}.offset`, [given.offset]);
   if (typeof given.data === "number" || Array.isArray(given.data)) {
-    const flat = Float32Array.from([given.data].flat(Infinity));
-    return asTensor({ ...nested(given.data, name), data: flat, ...without(given, "data") }, name);
+    const list = asTensor(given.data, `${name}.data`);
+    return asTensor({ ...list, ...without(given, "data") }, name);
   }
   const dtype = given.dtype ?? ownDtype(given.data, name);
   if (!(dtype in DTYPES)) refuse(`${name}.dtype`, dtype, Object.keys(DTYPES).join(", "));
@@ -58,13 +64,20 @@ function nested(list, name) {
   const shape = [];
   for (let inner = list; Array.isArray(inner); [inner] = inner) shape.push(inner.length);
   const flat = [list].flat(Infinity);
-  if (flat.length !== sizeOf(shape)) refuse(name, `[${flat}]`, "lists of one length in each dimension");
+  const odd = flat.find((each) => typeof each !== "number" && typeof each !== "boolean");
+  if (odd !== undefined) refuse(`an element of ${name}`, odd, "a number", "wrong_type");
+  if (flat.length !== sizeOf(shape)) refuse(name, list, "lists of one length in each dimension");
   return { data: Float32Array.from(flat), shape, dtype: "float32" };
 }
 
 function ownDtype(data, name) {
   const found = Object.keys(TYPED).find((dtype) => data instanceof TYPED[dtype] && dtype !== "bool");
-  return found ?? refuse(name, data?.constructor?.name, "a typed array");
+  return found ?? refuse(`${name}.data`, data, "a typed array of numbers", "wrong_type");
+}
+
+function checkSizes(name, sizes) {
+  const isWhole = (each) => typeof each === "bigint" || Number.isSafeInteger(each);
+  if (!Array.isArray(sizes) || !sizes.every(isWhole)) refuse(name, sizes, "whole numbers", "wrong_type");
 }
 
 /** The struct of a tensor; its offset and strides are in elements of its data. */

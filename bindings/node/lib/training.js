@@ -2,6 +2,8 @@
 import { Adapter } from "./adapter.js";
 import { NDArray } from "./array.js";
 import { call, wait } from "./calls.js";
+import { checked } from "./checks.js";
+import { refuse } from "./errors.js";
 import { Handle } from "./handle.js";
 
 /**
@@ -22,7 +24,10 @@ export class Training extends Handle {
    *     by the names of parameters
    */
   static create(program, { initial, ...params } = {}) {
-    if (initial) {
+    if (initial !== undefined && initial !== null) {
+      if (typeof initial !== "object" || Object.values(initial).some((each) => each?.kind !== "array")) {
+        refuse("initial", initial, "an object of NDArrays by the names of parameters", "wrong_type");
+      }
       params.initialNames = Object.keys(initial);
       params.initialArrays = Object.values(initial);
     }
@@ -127,3 +132,9 @@ export class Training extends Handle {
     call("training_cancel", { training: this });
   }
 }
+
+checked(Training, "Training", { create: "program, params?", forModel: "model, params?" });
+checked(Training.prototype, "Training", {
+  step: "list, options?{signal}", stepSync: "list", fit: "options", evaluate: "options", parameter: "name",
+  info: "", save: "folder", load: "folder", adapter: "", export: "folder, options?", cancel: "",
+});

@@ -131,7 +131,7 @@ func refusals(of *cowmlx.Context, prompt []int32) {
 	params.TopP = 1.5
 	var refused *cowmlx.Error
 	errors.As(of.Begin(ctx, prompt, params), &refused)
-	said["refused"] = []any{refused.Status.Error(), refused.Reason, refused.Details["accepted"], refused.Operation}
+	said["refused"] = []any{refused.Status.Error(), refused.Reason, refused.Details["accepted"]}
 	for range 20 { // the context is usable after each
 		func() {
 			defer func() { said["thrown"] = recover() }()

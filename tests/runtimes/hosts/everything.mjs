@@ -71,7 +71,7 @@ said.held = [context.tokens().length, fork.tokens().length, context.info().token
 for (const each of [held, fork]) each.close();
 
 const refused = await caught(() => context.begin(prompt, { topP: 1.5 }));
-said.refused = [refused.status, refused.reason, refused.details.accepted, refused.operation];
+said.refused = [refused.status, refused.reason, refused.details.accepted];
 said.unknown = (await caught(() => context.begin(prompt, { topQ: 1 }))).reason;
 said.thrown = (await caught(() => context.generateText(prompt, () => { throw new Error("mine"); }))).message;
 const controller = new AbortController();

@@ -1,0 +1,103 @@
+"""What a host does wrong is an error of its binding's own, which names the binding's calls.
+
+Every public method of every class is called with wrong values in each place, with one argument too
+many, with closed objects, without a library and before the runtime is started.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+from support.outside import command
+from support.paths import CALF, LIBRARY, ROOT
+
+from tools.bindings import own_names
+from tools.bindings.generate import PUBLIC
+from tools.bindings.header import read_headers
+
+pytestmark = pytest.mark.xdist_group("runtimes")
+HOSTS = ROOT / "tests/runtimes/hosts"
+# Not of the library: what an operating system's loader says.
+LOADER = re.compile(r"(Cannot find function|undefined symbol:|looking up function) '?cow_mlx_\w+'?")
+
+
+@cache
+def names_of_c() -> re.Pattern[str]:
+    """The calls, parameters and fields of C, where they differ from those of the bindings."""
+    [public] = read_headers([PUBLIC])
+    names = {*own_names.CALLS, *own_names.parameters(public)}
+    names |= {name for name in own_names.fields(public) if "_" in name}
+    # The options of a chat are JSON and keep these names.
+    word = rf"(?<![\w.\"'/])({'|'.join(sorted(names))})(?![\w\"'])"
+    return re.compile(rf"{word}|cow_mlx_|COW_MLX_|NULL")
+
+
+def outcomes(text: str) -> list[tuple[str, str, Any]]:
+    """What a host tells: calls, what they were given, and the errors."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert len({call for call, *_ in lines}) > 60
+    return [(call, given, error) for call, given, error in lines]
+
+
+def assert_own(told: list[tuple[str, str, Any]]) -> None:
+    """Each error is of the binding's own type, and names the call that the host has made."""
+    for call, given, error in told:
+        if error is None:
+            continue
+        assert isinstance(error, dict), f"{call}({given}): {error}"
+        message = error["message"]
+        assert message.startswith(f"{error['operation']}: "), (call, given, message)
+        assert not call[0].isupper() or error["operation"] == call, (call, given, message)
+        assert not names_of_c().search(LOADER.sub("", message)), (call, given, message)
+        assert error["status"] != "EINTERNAL", (call, given, message)
+
+
+def found(told: list[tuple[str, str, Any]], call: str, given: str = "") -> dict[str, Any]:
+    """The error of one mistake."""
+    [error] = [error for name, what, error in told if (name, what) == (call, given)]
+    assert error is not None, (call, given)
+    return error
+
+
+def message(told: list[tuple[str, str, Any]], call: str, given: str = "") -> str:
+    return str(found(told, call, given)["message"])
+
+
+@pytest.fixture(scope="module")
+def of_node(node_folder) -> list[tuple[str, str, Any]]:
+    host = node_folder / "mistakes.mjs"
+    host.write_text((HOSTS / host.name).read_text())
+    done = command("node", host, LIBRARY, CALF, cwd=node_folder)
+    assert done.stderr == ""
+    return outcomes(done.stdout)
+
+
+def test_node_names_its_own_calls(of_node):
+    assert_own(of_node)
+    refused = {call for call, _, error in of_node if error}
+    assert {call for call, *_ in of_node} - refused == set()
+
+
+def test_node_says_what_it_takes(of_node):
+    assert message(of_node, "stop") == 'Context.begin: stop is "=", must be a list of texts'
+    assert message(of_node, "embed") == 'Model.embed: texts is "text", must be a list of texts'
+    assert "{ chat: { tools } }" in message(of_node, "tools")
+    assert "it takes (messages, options)" in message(of_node, "third")
+    assert message(of_node, "topP") == "Context.begin: topP is 2, must be above 0 and at most 1"
+    assert found(of_node, "topP")["argument"] == "topP"
+    assert "there is no option topQ" in message(of_node, "topQ")
+    assert message(of_node, "progress") == "Model.load: progress is 5, must be a function"
+    assert message(of_node, "closed") == "Context.info: the context is closed"
+    unstarted = "Model.load: the runtime is not running; call new Runtime first"
+    assert message(of_node, "Model.load", "no runtime") == unstarted
+
+
+def test_node_names_the_library_that_is_missing(of_node):
+    error = found(of_node, "new Runtime", "/nope.so")
+    assert (error["status"], error["reason"]) == ("ENOENT", "file_not_found")
+    assert "/nope.so" in error["message"]
+    assert found(of_node, "runtimeInfo", "libc")["reason"] == "library_mismatch"
