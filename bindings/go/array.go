@@ -14,6 +14,13 @@ type Array struct {
 	known atomic.Pointer[arrayType]
 }
 
+func (a *Array) handle() int64 {
+	if a == nil {
+		return 0
+	}
+	return a.number.Load()
+}
+
 type arrayType struct {
 	dtype Dtype
 	shape []int64
@@ -59,13 +66,16 @@ func (a *Array) Type() (Dtype, []int64, error) {
 }
 
 func (a *Array) typed() (*arrayType, error) {
+	if a.handle() == 0 {
+		return nil, refused(StatusEHandle, "unknown_handle", "", "the array is nil or closed")
+	}
 	if known := a.known.Load(); known != nil {
 		return known, nil
 	}
 	var dtype int32
 	sizes, rank := make([]int64, MaxRank), uintptr(0)
 	err := try(func() int32 {
-		return api.arrayType(a.number.Load(), &dtype, pointer(sizes), MaxRank, &rank)
+		return api.arrayType(a.handle(), &dtype, pointer(sizes), MaxRank, &rank)
 	})
 	if err != nil {
 		return nil, err
@@ -113,7 +123,7 @@ func Values[T Element](a *Array) ([]T, error) {
 func Item[T Element](a *Array) (element T, err error) {
 	found, err := Values[T](a)
 	if err == nil && len(found) != 1 {
-		err = refused(StatusEInval, "shape_mismatch", fmt.Sprintf("the array has %d elements, must have 1", len(found)))
+		err = refused(StatusEInval, "shape_mismatch", "", fmt.Sprintf("the array has %d elements, must have 1", len(found)))
 	}
 	if err == nil {
 		element = found[0]
@@ -125,7 +135,7 @@ func Item[T Element](a *Array) (element T, err error) {
 func (a *Array) Read(to Tensor) error {
 	l := &lowering{}
 	given := to.lower(l)
-	return l.call(func() int32 { return api.arrayRead(a.number.Load(), unsafe.Pointer(given)) })
+	return l.call(func() int32 { return api.arrayRead(a.handle(), unsafe.Pointer(given)) })
 }
 
 // View lets look at the elements where they are, as bytes that must not be kept or changed.
@@ -135,7 +145,7 @@ func (a *Array) View(look func(elements []byte)) error {
 		return err
 	}
 	data := new(unsafe.Pointer)
-	if err := try(func() int32 { return api.arrayView(a.number.Load(), unsafe.Pointer(data), nil) }); err != nil {
+	if err := try(func() int32 { return api.arrayView(a.handle(), unsafe.Pointer(data), nil) }); err != nil {
 		return err
 	}
 	look(unsafe.Slice((*byte)(*data), known.size()*int(dtypeBytes[known.dtype])))
@@ -144,7 +154,7 @@ func (a *Array) View(look func(elements []byte)) error {
 
 // Wait waits until the elements are there, so many milliseconds at most; false: not yet.
 func (a *Array) Wait(milliseconds uint32) (bool, error) {
-	err := try(func() int32 { return api.arrayWait(a.number.Load(), milliseconds) })
+	err := try(func() int32 { return api.arrayWait(a.handle(), milliseconds) })
 	if errors.Is(err, StatusETimedout) {
 		return false, nil
 	}
@@ -155,7 +165,7 @@ func (a *Array) Wait(milliseconds uint32) (bool, error) {
 // an object of, or nil.
 func Apply(operation string, attributes any, inputs ...*Array) ([]*Array, error) {
 	l := &lowering{}
-	name, given, options := l.text("operation", operation), l.arrays("", inputs), l.json("attributes_json", attributes)
+	name, given, options := l.text("operation", operation), l.arrays("inputs", inputs), l.json("attributes", attributes)
 	if l.err != nil {
 		return nil, l.err
 	}
@@ -188,7 +198,7 @@ func SaveArrays(path string, arrays map[string]*Array) error {
 		names, list = append(names, name), append(list, array)
 	}
 	l := &lowering{}
-	file, given, handles := l.text("path", path), l.strings("names", names), l.arrays("", list)
+	file, given, handles := l.text("path", path), l.strings("names", names), l.arrays("arrays", list)
 	return l.call(func() int32 { return api.arraysSave(file, given, handles, uintptr(len(list))) })
 }
 

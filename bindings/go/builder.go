@@ -79,7 +79,7 @@ func (b *ProgramBuilder) Node(operation string, attributes map[string]any, opera
 func (b *ProgramBuilder) Nodes(operation string, attributes map[string]any, results int, operands ...any) []*Node {
 	var beside *Node
 	for _, each := range operands {
-		if value, ok := each.(*Node); ok {
+		if value, ok := each.(*Node); ok && value != nil {
 			beside = value
 		}
 	}
@@ -107,6 +107,10 @@ func (b *ProgramBuilder) Function(function map[string]any) {
 // Output names a result of the program.
 func (b *ProgramBuilder) Output(name string, value *Node) {
 	b.requireName(name)
+	if value == nil {
+		b.refuse("null_argument", fmt.Sprintf("the output %q is nil, must be a value", name))
+		return
+	}
 	if !value.isOwn {
 		value = b.Node("contiguous", nil, value)
 	}
@@ -120,13 +124,17 @@ func (b *ProgramBuilder) Build() (*Program, error) {
 		return nil, b.err
 	}
 	if len(b.outputs) == 0 {
-		return nil, refused(StatusEInval, "missing", "program_builder: the program has no output")
+		return nil, refused(StatusEInval, "missing", "",
+			"the program has no output; name one by Output(name, value)")
 	}
 	return NewProgram(b.source(b.outputs))
 }
 
 // TypeOf is the dtype and shape of a value, which the library infers.
 func (b *ProgramBuilder) TypeOf(value *Node) (dtype string, shape []any, err error) {
+	if value == nil {
+		return "", nil, refused(StatusEInval, "null_argument", "value", "the value is nil")
+	}
 	if value.dtype == "" {
 		err = b.infer()
 	}
@@ -173,6 +181,10 @@ func (b *ProgramBuilder) operand(operation string, operand any, beside *Node) *s
 	case nil:
 		return nil
 	case *Node:
+		if value == nil {
+			b.refuse("null_argument", operation+": an input is a nil *Node, must be a value; an untyped nil leaves one out")
+			return nil
+		}
 		return value.name
 	case int:
 		number = float64(value)
@@ -225,7 +237,7 @@ func (b *ProgramBuilder) requireName(name string) {
 
 func (b *ProgramBuilder) refuse(reason, message string) {
 	if b.err == nil {
-		b.err = refused(StatusEInval, reason, "program_builder: "+message)
+		b.err = refused(StatusEInval, reason, "", message)
 	}
 }
 

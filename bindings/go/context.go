@@ -29,18 +29,9 @@ func (c *Context) Info() (map[string]any, error) {
 }
 
 // Cancel ends what the context is doing; for any goroutine. It stays usable.
-func (c *Context) Cancel() error { return canceled(c.cancel(), "context_cancel") }
+func (c *Context) Cancel() error { return canceled(c.handle(), "context", c.cancel) }
 
 func (c *Context) cancel() int32 { return api.contextCancel(c.handle()) }
-
-// canceled makes an error of a cancel, which leaves the thread's message alone.
-func canceled(status int32, operation string) error {
-	if status < 0 {
-		return &Error{Status: Status(status), Operation: operation, Reason: "unknown_handle",
-			Message: operation + ": it is not open"}
-	}
-	return nil
-}
 
 // Fork opens a context that holds what this one holds.
 func (c *Context) Fork() (*Context, error) {
@@ -111,7 +102,9 @@ func (c *Context) withFile(ctx context.Context, path string, call func(int32, un
 func (c *Context) SetAdapter(adapter *Adapter) error {
 	var handle int32
 	if adapter != nil {
-		handle = adapter.handle()
+		if handle = adapter.handle(); handle == 0 {
+			return refused(StatusEHandle, "unknown_handle", "adapter", "the adapter is closed; nil stands for none")
+		}
 	}
 	return try(func() int32 { return api.contextSetAdapter(c.handle(), handle) })
 }

@@ -9,7 +9,7 @@ import (
 // A follower takes what a call brings about that has returned at once.
 type follower[T any] struct {
 	context   *Context
-	operation string
+	operation string    // where a loop in a host's function has it inlined
 	lowered   *lowering // hears of progress
 	take      func() (item T, more bool, err error)
 	wake      *wake
@@ -21,7 +21,7 @@ func (f *follower[T]) follow(ctx context.Context, begin func() int32, yield func
 	var none T
 	err := f.begin(ctx, begin)
 	if err != nil {
-		yield(none, err)
+		yield(none, by(f.operation, err))
 		return
 	}
 	defer f.lowered.close()
@@ -29,7 +29,7 @@ func (f *follower[T]) follow(ctx context.Context, begin func() int32, yield func
 	defer stop()
 	defer f.settle()
 	if err := f.watch(); err != nil {
-		yield(none, err)
+		yield(none, by(f.operation, err))
 		return
 	}
 	for !f.ended {
@@ -37,15 +37,15 @@ func (f *follower[T]) follow(ctx context.Context, begin func() int32, yield func
 		if ctx.Err() != nil && (f.ended || errors.Is(err, StatusECanceled)) {
 			err = context.Cause(ctx)
 		}
-		if !yield(item, err) || err != nil {
+		if !yield(item, by(f.operation, err)) || err != nil {
 			return
 		}
 	}
 }
 
 func (f *follower[T]) begin(ctx context.Context, begin func() int32) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if err := ended(ctx); err != nil {
+		return err
 	}
 	if f.lowered.err != nil {
 		return f.lowered.err
@@ -117,16 +117,17 @@ func (f *follower[T]) settle() {
 }
 
 func (f *follower[T]) left() error {
-	failed := &Error{Operation: f.operation, Status: StatusEState, Reason: "context_busy",
-		Message: "another call has begun on this context"}
 	if f.context.handle() == 0 {
-		failed.Status, failed.Reason, failed.Message = StatusECanceled, "freed", "the context was freed"
+		return refused(StatusECanceled, "freed", "", "the context was freed")
 	}
-	return failed
+	return refused(StatusEState, "context_busy", "", "another call has begun on this context")
 }
 
 // leave tells who follows an earlier call on the context that another has begun.
 func (c *Context) leave() {
+	if c == nil {
+		return
+	}
 	if before := c.following.Swap(nil); before != nil {
 		before.raise()
 	}
@@ -135,7 +136,10 @@ func (c *Context) leave() {
 // Close frees it; a second time does nothing, nor after the runtime was stopped. Who follows a
 // generation on it is told so, with StatusECanceled.
 func (c *Context) Close() error {
-	err := c.object.Close()
+	if c == nil {
+		return nil
+	}
+	err := c.object.close()
 	c.leave()
 	return err
 }

@@ -46,7 +46,7 @@ func (c *Context) Generate(ctx context.Context, tokens []int32, params *Generati
 	return func(yield func(Piece, error) bool) {
 		l := &lowering{}
 		given := params.lower(l)
-		f := follower[Piece]{context: c, operation: "context_begin_async", lowered: l, take: c.take}
+		f := follower[Piece]{context: c, operation: "Context.Generate", lowered: l, take: c.take}
 		f.follow(ctx, func() int32 {
 			return api.contextBeginAsync(c.handle(), pointer(tokens), uintptr(len(tokens)), given)
 		}, yield)
@@ -78,7 +78,7 @@ func (c *Context) Chat(ctx context.Context, messages, options any, params *Gener
 		l := &lowering{}
 		text, chat := conversation(l, messages, options)
 		given := params.lower(l)
-		f := follower[Event]{context: c, operation: "context_chat_async", lowered: l, take: c.takeEvent}
+		f := follower[Event]{context: c, operation: "Context.Chat", lowered: l, take: c.takeEvent}
 		f.follow(ctx, func() int32 {
 			return api.contextChatAsync(c.handle(), pointer(text), uintptr(len(text)), given, chat)
 		}, yield)

@@ -1,4 +1,4 @@
-module cowmlx
+module cowmlx.internal/cowmlx
 
 go 1.25.0
 

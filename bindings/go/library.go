@@ -23,23 +23,32 @@ func UseLibrary(path string) error {
 	defer library.Unlock()
 	if library.loaded {
 		if path != library.path {
-			return refused(StatusEState, "conflict", "another library is in use: "+library.path)
+			return refused(StatusEState, "conflict", "path",
+				"another library is in use: "+library.path+"; name one before the first call")
 		}
 		return nil
 	}
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
-		return fmt.Errorf("cowmlx: %w", err)
+		status, reason := StatusEFormat, "malformed_file"
+		if _, missing := os.Stat(path); missing != nil {
+			status, reason = StatusENoent, "file_not_found"
+		}
+		return refused(status, reason, "path", fmt.Sprintf("the library %q cannot be opened: %v; name libcowmlx's "+
+			"file by UseLibrary or in COWMLX_LIBRARY", path, err))
+	}
+	found := make(map[string]uintptr, len(symbols))
+	for name := range symbols {
+		if found[name], err = purego.Dlsym(handle, name); err != nil {
+			return refused(StatusEUnsupported, "library_mismatch", "path",
+				fmt.Sprintf("%s is not libcowmlx %s: %v", path, Version, err))
+		}
 	}
 	for name, function := range symbols {
-		symbol, err := purego.Dlsym(handle, name)
-		if err != nil {
-			return fmt.Errorf("cowmlx: %w", err)
-		}
-		purego.RegisterFunc(function, symbol)
+		purego.RegisterFunc(function, found[name])
 	}
 	if found := api.abiVersion(); found != ABIVersion {
-		return refused(StatusEUnsupported, "library_mismatch",
+		return refused(StatusEUnsupported, "library_mismatch", "path",
 			fmt.Sprintf("%s has the ABI %d, must have %d", path, found, ABIVersion))
 	}
 	library.path, library.loaded = path, true
@@ -56,7 +65,7 @@ func isLoaded() error {
 	}
 	path := os.Getenv("COWMLX_LIBRARY")
 	if path == "" {
-		return refused(StatusENoent, "missing", "no library is named: call UseLibrary or set "+
+		return refused(StatusENoent, "missing", "path", "no library is named: call UseLibrary or set "+
 			"COWMLX_LIBRARY; python -m cowmlx library prints where it is")
 	}
 	return UseLibrary(path)

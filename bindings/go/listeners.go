@@ -2,6 +2,7 @@ package cowmlx
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -99,17 +100,25 @@ var trampolines = struct {
 	}),
 	batch: purego.NewCallback(func(step uintptr, inputs *int64, count, user uintptr) bool {
 		return answer(user, func(on *functions) bool {
-			return give(on.batch(uint64(step)), unsafe.Slice(inputs, int(count)))
+			return give(user, on.batch(uint64(step)), unsafe.Slice(inputs, int(count)))
 		})
 	}),
 }
 
-func give(batch []*Array, inputs []int64) bool {
+func give(id uintptr, batch []*Array, inputs []int64) bool {
 	if batch == nil {
 		return false
 	}
+	wrong := ""
 	if len(batch) != len(inputs) {
-		panic(fmt.Sprintf("cowmlx: a batch has %d arrays, must have %d", len(batch), len(inputs)))
+		wrong = fmt.Sprintf("NextBatch gave %d arrays, must give %d, or nil for no more", len(batch), len(inputs))
+	} else if at := slices.IndexFunc(batch, func(each *Array) bool { return each.handle() == 0 }); at >= 0 {
+		wrong = fmt.Sprintf("NextBatch gave an array that is nil or closed, at %d", at)
+	}
+	if wrong != "" {
+		found, _ := listeners.Load(id)
+		found.(*lowering).refuse(refused(StatusEInval, "wrong_type", "NextBatch", wrong))
+		return false
 	}
 	for i, array := range batch {
 		inputs[i] = array.number.Swap(0)

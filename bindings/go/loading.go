@@ -18,9 +18,8 @@ func LoadModelAsync(ctx context.Context, path string, params *ModelParams) *Load
 	loading := &Loading{done: make(chan struct{}), model: &Model{}}
 	l := &lowering{}
 	name, given := l.text("path", path), params.lower(l)
-	loading.err = l.err
-	if ctx.Err() != nil {
-		loading.err = context.Cause(ctx)
+	if loading.err = ended(ctx); loading.err == nil {
+		loading.err = l.err
 	}
 	if loading.err == nil {
 		loading.err = opened(&loading.model.object, api.modelFree, func(out *int32) error {

@@ -65,7 +65,7 @@ func (l *lowering) refuse(err error) {
 // text is a text that ends at its NUL.
 func (l *lowering) text(name, value string) unsafe.Pointer {
 	if strings.IndexByte(value, 0) >= 0 {
-		l.refuse(refused(StatusEInval, "out_of_range", name+" has a NUL byte in it"))
+		l.refuse(refused(StatusEInval, "out_of_range", name, name+" has a NUL byte in it"))
 	}
 	bytes := append([]byte(value), 0)
 	l.keep(bytes)
@@ -83,20 +83,29 @@ func (l *lowering) optional(name, value string) unsafe.Pointer {
 func (l *lowering) strings(name string, values []string) unsafe.Pointer {
 	pointers := make([]unsafe.Pointer, len(values))
 	for i, value := range values {
-		pointers[i] = l.text(name, value)
+		pointers[i] = l.text(fmt.Sprintf("%s[%d]", name, i), value)
 	}
 	l.keep(pointers)
 	return pointer(pointers)
 }
 
-func (l *lowering) arrays(_ string, values []*Array) unsafe.Pointer {
+// arrays are handles; nil stands for an input that is left out.
+func (l *lowering) arrays(name string, values []*Array) unsafe.Pointer {
 	handles := make([]int64, len(values))
 	for i, value := range values {
-		if value != nil {
-			handles[i] = value.number.Load()
+		if handles[i] = value.handle(); value != nil && handles[i] == 0 {
+			l.refuse(refused(StatusEHandle, "unknown_handle", name, fmt.Sprintf("%s[%d] is a closed array", name, i)))
 		}
 	}
 	return numbers(l, handles)
+}
+
+// open is a handle that must be one of an object that is open.
+func (l *lowering) open(name, kind string, handle int32) int32 {
+	if handle == 0 {
+		l.refuse(refused(StatusEHandle, "unknown_handle", name, name+" is a closed "+kind))
+	}
+	return handle
 }
 
 func numbers[T any](l *lowering, values []T) unsafe.Pointer {
@@ -107,7 +116,7 @@ func numbers[T any](l *lowering, values []T) unsafe.Pointer {
 // count says how many elements a member has; those that share a count have as many.
 func (l *lowering) count(name string, count *uintptr, length int) {
 	if *count != 0 && int(*count) != length {
-		l.refuse(refused(StatusEInval, "conflict",
+		l.refuse(refused(StatusEInval, "conflict", name,
 			fmt.Sprintf("%s has %d elements, must have %d", name, length, *count)))
 	}
 	*count = uintptr(length)
@@ -122,6 +131,9 @@ func (l *lowering) call(run func() int32) error {
 	err := try(run)
 	if l.panicked != nil {
 		panic(l.panicked)
+	}
+	if l.err != nil { // of what a callback has given
+		return by(operation(), l.err)
 	}
 	return err
 }

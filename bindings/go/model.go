@@ -11,6 +11,9 @@ type Model struct{ object }
 
 // LoadModel loads a model's folder; nil stands for the defaults.
 func LoadModel(ctx context.Context, path string, params *ModelParams) (*Model, error) {
+	if err := ended(ctx); err != nil {
+		return nil, err
+	}
 	if params == nil {
 		params = NewModelParams()
 	}
@@ -92,10 +95,10 @@ func (m *Model) ChatPrompt(messages, options any) ([]int32, error) {
 func conversation(l *lowering, messages, options any) ([]byte, unsafe.Pointer) {
 	text, err := json.Marshal(messages)
 	if err != nil {
-		l.refuse(err)
+		l.refuse(refused(StatusEInval, "wrong_type", "messages", "messages has no JSON: "+err.Error()))
 	}
 	l.keep(text)
-	return text, l.json("options_json", options)
+	return text, l.json("options", options)
 }
 
 // json is the JSON of a value, as a text that ends at its NUL; nil is none.
@@ -105,7 +108,7 @@ func (l *lowering) json(name string, value any) unsafe.Pointer {
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
-		l.refuse(err)
+		l.refuse(refused(StatusEInval, "wrong_type", name, name+" has no JSON: "+err.Error()))
 	}
 	return l.text(name, string(text))
 }
@@ -114,6 +117,9 @@ func (l *lowering) json(name string, value any) unsafe.Pointer {
 func (m *Model) Embed(texts []string, params *EmbedParams) ([][]float32, error) {
 	l, given := &lowering{}, lowered(texts)
 	options := params.lower(l)
+	if l.err != nil {
+		return nil, l.err
+	}
 	rows := len(texts)
 	all, err := fill[float32](4096*rows, rows, func(out unsafe.Pointer, capacity uintptr, dims *uintptr) int32 {
 		return api.modelEmbed(m.handle(), pointer(given), uintptr(rows), options, out, capacity, dims)

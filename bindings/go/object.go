@@ -15,10 +15,7 @@ type object struct {
 	free   func(handle int64) int32
 }
 
-func (o *object) handle() int32 { return int32(o.number.Load()) }
-
-// Close frees it; a second time does nothing, nor after the runtime was stopped.
-func (o *object) Close() error {
+func (o *object) close() error {
 	handle := o.number.Swap(0)
 	if handle == 0 {
 		return nil
@@ -28,6 +25,63 @@ func (o *object) Close() error {
 		return nil
 	}
 	return err
+}
+
+// The handles of objects; those that are nil or closed have 0, which every call refuses.
+
+func (m *Model) handle() int32      { return handle(m) }
+func (c *Context) handle() int32    { return handle(c) }
+func (c *Checkpoint) handle() int32 { return handle(c) }
+func (a *Adapter) handle() int32    { return handle(a) }
+func (p *Program) handle() int32    { return handle(p) }
+func (t *Training) handle() int32   { return handle(t) }
+
+// Close frees it; a second time does nothing, nor after the runtime was stopped.
+func (m *Model) Close() error { return release(m) }
+
+// Close frees it; a second time does nothing, nor after the runtime was stopped.
+func (c *Checkpoint) Close() error { return release(c) }
+
+// Close frees it; a second time does nothing, nor after the runtime was stopped.
+func (a *Adapter) Close() error { return release(a) }
+
+// Close frees it; a second time does nothing, nor after the runtime was stopped.
+func (p *Program) Close() error { return release(p) }
+
+// Close frees it; a second time does nothing, nor after the runtime was stopped.
+func (t *Training) Close() error { return release(t) }
+
+// Close frees it; a second time does nothing, nor after the runtime was stopped.
+func (a *Array) Close() error { return release(a) }
+
+// An owner has an object, and may be nil.
+type owner[T any] interface {
+	*T
+	of() *object
+}
+
+func (o *object) of() *object { return o }
+
+func handle[T any, P owner[T]](of P) int32 {
+	if of == nil {
+		return 0
+	}
+	return int32(of.of().number.Load())
+}
+
+func release[T any, P owner[T]](of P) error {
+	if of == nil {
+		return nil
+	}
+	return of.of().close()
+}
+
+// canceled makes an error of a cancel, which leaves the thread's message alone.
+func canceled(handle int32, kind string, cancel func() int32) error {
+	if handle == 0 || cancel() < 0 {
+		return refused(StatusEHandle, "unknown_handle", "", "the "+kind+" is nil or closed")
+	}
+	return nil
 }
 
 // opened gives an object its handle, which the call writes.
@@ -54,8 +108,8 @@ func described(guess int, call func(buffer unsafe.Pointer, capacity uintptr, len
 // canceling makes a call that ends when ctx does. A cancel that comes before the call has begun does
 // nothing, so it is repeated until the call has ended.
 func canceling(ctx context.Context, cancel func() int32, call func() error) (err error) {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if err := ended(ctx); err != nil {
+		return err
 	}
 	ended := make(chan struct{})
 	stop := whenEnded(ctx, func() {

@@ -36,8 +36,8 @@ func (p *RuntimeParams) lower(l *lowering) unsafe.Pointer {
 		return nil
 	}
 	c := &cRuntimeParams{structSize: unsafe.Sizeof(cRuntimeParams{})}
-	c.pythonHome = l.optional("runtime_params.python_home", p.PythonHome)
-	c.device = l.optional("runtime_params.device", p.Device)
+	c.pythonHome = l.optional("PythonHome", p.PythonHome)
+	c.device = l.optional("Device", p.Device)
 	c.memoryLimit = uint64(p.MemoryLimit)
 	c.cacheLimit = uint64(p.CacheLimit)
 	if p.Log != nil {
@@ -88,7 +88,7 @@ func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
 		return nil
 	}
 	c := &cModelParams{structSize: unsafe.Sizeof(cModelParams{})}
-	c.adapterPath = l.optional("model_params.adapter_path", p.AdapterPath)
+	c.adapterPath = l.optional("AdapterPath", p.AdapterPath)
 	if p.Progress != nil {
 		l.on.progress = p.Progress
 		c.progress, c.userData = trampolines.progress, l.id()
@@ -97,9 +97,9 @@ func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
 	c.trustRemoteCode = bool(p.TrustRemoteCode)
 	c.prefixCacheBytes = uint64(p.PrefixCacheBytes)
 	c.activations = int32(p.Activations)
-	c.workers = l.strings("model_params.workers", p.Workers)
-	l.count("model_params.workers", &c.workerCount, len(p.Workers))
-	c.secretPath = l.optional("model_params.secret_path", p.SecretPath)
+	c.workers = l.strings("Workers", p.Workers)
+	l.count("Workers", &c.workerCount, len(p.Workers))
+	c.secretPath = l.optional("SecretPath", p.SecretPath)
 	c.split = int32(p.Split)
 	c.connectTimeoutMs = uint32(p.ConnectTimeoutMs)
 	c.silenceTimeoutMs = uint32(p.SilenceTimeoutMs)
@@ -263,16 +263,16 @@ func (p *GenerationParams) lower(l *lowering) unsafe.Pointer {
 	c.frequencyPenalty = float32(p.FrequencyPenalty)
 	c.seed = uint64(p.Seed)
 	c.biasTokens = numbers(l, p.BiasTokens)
-	l.count("generation_params.bias_tokens", &c.biasCount, len(p.BiasTokens))
+	l.count("BiasTokens", &c.biasCount, len(p.BiasTokens))
 	c.biasValues = numbers(l, p.BiasValues)
-	l.count("generation_params.bias_values", &c.biasCount, len(p.BiasValues))
-	c.stop = l.strings("generation_params.stop", p.Stop)
-	l.count("generation_params.stop", &c.stopCount, len(p.Stop))
-	c.grammar = l.optional("generation_params.grammar", p.Grammar)
+	l.count("BiasValues", &c.biasCount, len(p.BiasValues))
+	c.stop = l.strings("Stop", p.Stop)
+	l.count("Stop", &c.stopCount, len(p.Stop))
+	c.grammar = l.optional("Grammar", p.Grammar)
 	c.grammarKind = int32(p.GrammarKind)
 	c.logprobs = int32(p.Logprobs)
 	if p.Draft != nil {
-		c.draft = p.Draft.handle()
+		c.draft = l.open("Draft", "model", p.Draft.handle())
 	}
 	c.draftTokens = int32(p.DraftTokens)
 	if p.PromptProgress != nil {
@@ -286,8 +286,8 @@ func (p *GenerationParams) lower(l *lowering) unsafe.Pointer {
 	c.dryBase = float32(p.DryBase)
 	c.dryAllowedLength = int32(p.DryAllowedLength)
 	c.dryPenaltyLastN = int32(p.DryPenaltyLastN)
-	c.drySequenceBreakers = l.strings("generation_params.dry_sequence_breakers", p.DrySequenceBreakers)
-	l.count("generation_params.dry_sequence_breakers", &c.drySequenceBreakerCount, len(p.DrySequenceBreakers))
+	c.drySequenceBreakers = l.strings("DrySequenceBreakers", p.DrySequenceBreakers)
+	l.count("DrySequenceBreakers", &c.drySequenceBreakerCount, len(p.DrySequenceBreakers))
 	c.topNSigma = float32(p.TopNSigma)
 	c.mirostat = int32(p.Mirostat)
 	c.mirostatTau = float32(p.MirostatTau)
@@ -361,10 +361,10 @@ func (p *RankParams) lower(l *lowering) unsafe.Pointer {
 		return nil
 	}
 	c := &cRankParams{structSize: unsafe.Sizeof(cRankParams{})}
-	c.prompt = l.optional("rank_params.prompt", p.Prompt)
-	c.instruction = l.optional("rank_params.instruction", p.Instruction)
-	c.yes = l.optional("rank_params.yes", p.Yes)
-	c.no = l.optional("rank_params.no", p.No)
+	c.prompt = l.optional("Prompt", p.Prompt)
+	c.instruction = l.optional("Instruction", p.Instruction)
+	c.yes = l.optional("Yes", p.Yes)
+	c.no = l.optional("No", p.No)
 	c.normalize = bool(p.Normalize)
 	c.truncate = bool(p.Truncate)
 	c.maxTokens = uintptr(p.MaxTokens)
@@ -416,7 +416,7 @@ func (p *RunParams) lower(l *lowering) unsafe.Pointer {
 	c.submit = bool(p.Submit)
 	c.checkFinite = bool(p.CheckFinite)
 	c.donate = numbers(l, p.Donate)
-	l.count("run_params.donate", &c.donateCount, len(p.Donate))
+	l.count("Donate", &c.donateCount, len(p.Donate))
 	l.keep(c)
 	return unsafe.Pointer(c)
 }
@@ -458,19 +458,19 @@ func (p *TrainingParams) lower(l *lowering) unsafe.Pointer {
 		return nil
 	}
 	c := &cTrainingParams{structSize: unsafe.Sizeof(cTrainingParams{})}
-	c.optimizer = l.optional("training_params.optimizer", p.Optimizer)
-	c.train = l.strings("training_params.train", p.Train)
-	l.count("training_params.train", &c.trainCount, len(p.Train))
-	c.initialNames = l.strings("training_params.initial_names", p.InitialNames)
-	l.count("training_params.initial_names", &c.initialCount, len(p.InitialNames))
-	c.initialArrays = l.arrays("training_params.initial_arrays", p.InitialArrays)
-	l.count("training_params.initial_arrays", &c.initialCount, len(p.InitialArrays))
+	c.optimizer = l.optional("Optimizer", p.Optimizer)
+	c.train = l.strings("Train", p.Train)
+	l.count("Train", &c.trainCount, len(p.Train))
+	c.initialNames = l.strings("InitialNames", p.InitialNames)
+	l.count("InitialNames", &c.initialCount, len(p.InitialNames))
+	c.initialArrays = l.arrays("InitialArrays", p.InitialArrays)
+	l.count("InitialArrays", &c.initialCount, len(p.InitialArrays))
 	c.seed = uint64(p.Seed)
 	c.clipValue = float32(p.ClipValue)
 	c.clipNorm = float32(p.ClipNorm)
 	c.microBatch = uintptr(p.MicroBatch)
 	c.skipNonFinite = bool(p.SkipNonFinite)
-	c.fineTune = l.optional("training_params.fine_tune", p.FineTune)
+	c.fineTune = l.optional("FineTune", p.FineTune)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }
@@ -532,24 +532,24 @@ func (p *FitParams) lower(l *lowering) unsafe.Pointer {
 	c.batchSize = uintptr(p.BatchSize)
 	c.shuffle = bool(p.Shuffle)
 	c.eventEvery = uintptr(p.EventEvery)
-	c.inputs = l.arrays("fit_params.inputs", p.Inputs)
-	l.count("fit_params.inputs", &c.inputsCount, len(p.Inputs))
+	c.inputs = l.arrays("Inputs", p.Inputs)
+	l.count("Inputs", &c.inputsCount, len(p.Inputs))
 	if p.NextBatch != nil {
 		l.on.batch = p.NextBatch
 		c.nextBatch, c.userData = trampolines.batch, l.id()
 	}
-	c.validation = l.arrays("fit_params.validation", p.Validation)
-	l.count("fit_params.validation", &c.validationCount, len(p.Validation))
+	c.validation = l.arrays("Validation", p.Validation)
+	l.count("Validation", &c.validationCount, len(p.Validation))
 	c.evaluateEvery = uintptr(p.EvaluateEvery)
 	c.patience = uintptr(p.Patience)
 	c.minDelta = float64(p.MinDelta)
-	c.folder = l.optional("fit_params.folder", p.Folder)
+	c.folder = l.optional("Folder", p.Folder)
 	c.saveEvery = uintptr(p.SaveEvery)
-	c.lines = l.optional("fit_params.lines", p.Lines)
-	c.linesFile = l.optional("fit_params.lines_file", p.LinesFile)
-	c.validationLines = l.optional("fit_params.validation_lines", p.ValidationLines)
-	c.validationFile = l.optional("fit_params.validation_file", p.ValidationFile)
-	c.linesOptions = l.optional("fit_params.lines_options", p.LinesOptions)
+	c.lines = l.optional("Lines", p.Lines)
+	c.linesFile = l.optional("LinesFile", p.LinesFile)
+	c.validationLines = l.optional("ValidationLines", p.ValidationLines)
+	c.validationFile = l.optional("ValidationFile", p.ValidationFile)
+	c.linesOptions = l.optional("LinesOptions", p.LinesOptions)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }

@@ -3,6 +3,7 @@ package cowmlx
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync/atomic"
 	"unsafe"
 )
@@ -31,7 +32,11 @@ func jsonOf(source any) ([]byte, error) {
 	if text, ok := source.(string); ok {
 		return []byte(text), nil
 	}
-	return json.Marshal(source)
+	text, err := json.Marshal(source)
+	if err != nil {
+		return nil, refused(StatusEInval, "wrong_type", "source", "source has no JSON: "+err.Error())
+	}
+	return text, nil
 }
 
 // Info describes the program: cow_mlx_program_info(); dimensions may be nil.
@@ -75,7 +80,10 @@ func (p *Program) Vectorize(axes map[string]int) (*Program, error) {
 func (p *Program) Bind(arrays map[string]*Array) (*Program, error) {
 	handles := make(map[string]int64, len(arrays))
 	for name, array := range arrays {
-		handles[name] = array.number.Load()
+		if handles[name] = array.handle(); handles[name] == 0 {
+			return nil, refused(StatusEHandle, "unknown_handle", "arrays",
+				fmt.Sprintf("the array %q is nil or closed", name))
+		}
 	}
 	return p.Derive(map[string]any{"bind": handles})
 }
@@ -88,7 +96,7 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 		return nil, err
 	}
 	l, results := &lowering{}, make([]cValue, count)
-	given, options := values(l, inputs), params.lower(l)
+	given, options := values(l, "inputs", inputs), params.lower(l)
 	err = canceling(ctx, p.cancel, func() error {
 		return l.call(func() int32 {
 			return api.programRun(p.handle(), given, uintptr(len(inputs)), pointer(results), uintptr(count), options)
@@ -105,6 +113,9 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 }
 
 func (p *Program) outputs() (int, error) {
+	if p.handle() == 0 {
+		return 0, refused(StatusEHandle, "unknown_handle", "", "the program is nil or closed")
+	}
 	if known := p.results.Load(); known > 0 {
 		return int(known - 1), nil
 	}
@@ -118,6 +129,6 @@ func (p *Program) outputs() (int, error) {
 }
 
 // Cancel ends the runs that have begun or wait; for any goroutine.
-func (p *Program) Cancel() error { return canceled(p.cancel(), "program_cancel") }
+func (p *Program) Cancel() error { return canceled(p.handle(), "program", p.cancel) }
 
 func (p *Program) cancel() int32 { return api.programCancel(p.handle()) }

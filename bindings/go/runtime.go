@@ -27,6 +27,9 @@ func NewRuntime(params *RuntimeParams) (*Runtime, error) {
 
 // Close undoes the start. The last one frees all that is open.
 func (r *Runtime) Close() (err error) {
+	if r == nil {
+		return nil
+	}
 	r.once.Do(func() { err = try(api.runtimeStop) })
 	return err
 }
@@ -38,7 +41,12 @@ func RuntimeInfo() (map[string]any, error) { return described(8192, api.runtimeI
 func TrimMemory() error { return try(api.memoryTrim) }
 
 // LibraryVersion is that of the library, as Version is that of this package.
-func LibraryVersion() string { return api.version() }
+func LibraryVersion() (string, error) {
+	if err := isLoaded(); err != nil {
+		return "", err
+	}
+	return api.version(), nil
+}
 
 // Operations describes all operations of programs: cow_mlx_operations_info().
 func Operations() ([]map[string]any, error) {

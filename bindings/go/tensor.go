@@ -89,7 +89,7 @@ func (t Tensor) Strided(first int64, strides ...int64) Tensor {
 func (t Tensor) lower(l *lowering) *cTensor {
 	shape, strides := slices.Clone(t.shape), slices.Clone(t.strides)
 	if strides != nil && len(strides) != len(shape) {
-		l.refuse(refused(StatusEInval, "conflict",
+		l.refuse(refused(StatusEInval, "conflict", "strides",
 			fmt.Sprintf("strides has %d elements, must have %d", len(strides), len(shape))))
 	}
 	made := &cTensor{structSize: unsafe.Sizeof(cTensor{}), data: t.data, bytes: uintptr(t.bytes),
@@ -101,11 +101,16 @@ func (t Tensor) lower(l *lowering) *cTensor {
 
 func (t Tensor) lowered(l *lowering) cValue { return cValue{host: unsafe.Pointer(t.lower(l))} }
 
-func (a *Array) lowered(*lowering) cValue { return cValue{array: a.number.Load()} }
+func (a *Array) lowered(*lowering) cValue { return cValue{array: a.handle()} }
 
-func values(l *lowering, given []Value) unsafe.Pointer {
+func values(l *lowering, name string, given []Value) unsafe.Pointer {
 	found := make([]cValue, len(given))
 	for i, each := range given {
+		if array, ok := each.(*Array); each == nil || ok && array.handle() == 0 {
+			l.refuse(refused(StatusEInval, "null_argument", name,
+				fmt.Sprintf("%s[%d] is nil or closed, must be an Array or a Tensor", name, i)))
+			continue
+		}
 		found[i] = each.lowered(l)
 	}
 	return numbers(l, found)

@@ -29,7 +29,7 @@ func newTraining(of int32, params *TrainingParams, create func(int32, unsafe.Poi
 // Step makes a step on a batch: the program's inputs without its parameters, in their order.
 func (t *Training) Step(ctx context.Context, inputs ...Value) (TrainingEvent, error) {
 	l, event := &lowering{}, &cTrainingEvent{structSize: unsafe.Sizeof(cTrainingEvent{})}
-	given := values(l, inputs)
+	given := values(l, "inputs", inputs)
 	err := t.call(ctx, l, func() int32 {
 		return api.trainingStep(t.handle(), given, uintptr(len(inputs)), unsafe.Pointer(event))
 	})
@@ -103,11 +103,11 @@ func (t *Training) Adapter() (*Adapter, error) {
 // Export writes what was trained of a language model as mlx-lm reads it; options may be nil.
 func (t *Training) Export(folder string, options any) error {
 	l := &lowering{}
-	given, chosen := l.text("folder", folder), l.json("options_json", options)
+	given, chosen := l.text("folder", folder), l.json("options", options)
 	return l.call(func() int32 { return api.trainingExport(t.handle(), given, chosen) })
 }
 
 // Cancel ends the call that runs; for any goroutine.
-func (t *Training) Cancel() error { return canceled(t.cancel(), "training_cancel") }
+func (t *Training) Cancel() error { return canceled(t.handle(), "training", t.cancel) }
 
 func (t *Training) cancel() int32 { return api.trainingCancel(t.handle()) }

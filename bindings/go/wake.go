@@ -23,7 +23,7 @@ func newWake(fd int32) (*wake, error) {
 	}
 	syscall.ForkLock.RUnlock()
 	if err != nil {
-		return nil, refused(StatusEIo, "no_descriptors", "no descriptor can be opened: "+err.Error())
+		return nil, refused(StatusEIo, "no_descriptors", "", "no descriptor can be opened: "+err.Error())
 	}
 	return &wake{file: os.NewFile(uintptr(own), "cowmlx")}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"log"
 	"os"
 
-	"cowmlx"
+	"cowmlx.internal/cowmlx"
 )
 
 func check(err error) {

@@ -101,7 +101,12 @@ ALL = [
     Binding("cpp", ("cow_mlx.hpp", "cow_mlx/*.hpp"), by_its_name),
     Binding("rust", ("cowmlx/src/**/*.rs",), by_its_name),
     Binding("swift", ("Sources/CCowMLX/shim.h",), through_the_module),
-    Binding("go", ("*.go",), by_its_field, DLPACK),
+    Binding(
+        "go",
+        ("*.go",),
+        by_its_field,
+        {"status_name": "the map statusNames has the names", **DLPACK},
+    ),
     Binding("java", ("src/main/java/cowmlx/*.java",), by_its_name, JAVA),
     Binding("node", ("lib/*.js",), by_a_text, DLPACK),
 ]

@@ -51,7 +51,8 @@ def assert_own(told: list[tuple[str, str, Any]]) -> None:
         assert isinstance(error, dict), f"{call}({given}): {error}"
         message = error["message"]
         assert message.startswith(f"{error['operation']}: "), (call, given, message)
-        assert not call[0].isupper() or error["operation"] == call, (call, given, message)
+        names = (call, f"ProgramBuilder.{error['operation'].partition('.')[2]}")
+        assert not call[0].isupper() or error["operation"] in names, (call, given, message)
         assert not names_of_c().search(LOADER.sub("", message)), (call, given, message)
         assert error["status"] != "EINTERNAL", (call, given, message)
 
@@ -101,3 +102,44 @@ def test_node_names_the_library_that_is_missing(of_node):
     assert (error["status"], error["reason"]) == ("ENOENT", "file_not_found")
     assert "/nope.so" in error["message"]
     assert found(of_node, "runtimeInfo", "libc")["reason"] == "library_mismatch"
+
+
+@pytest.fixture(scope="module")
+def of_go(go_programs, tmp_path_factory) -> list[tuple[str, str, Any]]:
+    folder = tmp_path_factory.mktemp("mistakes")
+    done = command(go_programs / "mistakes", LIBRARY, CALF, cwd=folder, COWMLX_LIBRARY="")
+    assert done.stderr == ""
+    return outcomes(done.stdout)
+
+
+def test_go_names_its_own_calls(of_go):
+    assert_own(of_go)
+    succeeded = {call for call, _, error in of_go if error is None}
+    assert succeeded == {"Close"}
+
+
+@pytest.mark.parametrize("given", ["no library", "no runtime", "nil", "closed"])
+def test_go_has_an_error_for_every_object_that_cannot_be_used(of_go, given):
+    told = {call: error["reason"] for call, what, error in of_go if what == given and error}
+    reasons = {"no library": "missing", "no runtime": "not_running"}
+    others = {"unknown_handle"} if given != "closed" else {"null_argument"}
+    expected = {reasons.get(given, "unknown_handle"), *others}
+    methods = {call: reason for call, reason in told.items() if "." in call}
+    assert len(methods) > 45
+    found = set(methods.values())
+    assert expected & found
+    assert found <= {*expected, "missing", "null_argument"}
+
+
+def test_go_says_what_it_takes(of_go):
+    assert message(of_go, "Context.Info", "closed") == "Context.Info: the context is nil or closed"
+    accepted = "must be above 0 and at most 1"
+    assert message(of_go, "Context.Begin", "TopP") == f"Context.Begin: TopP is 2, {accepted}"
+    assert found(of_go, "Context.Begin", "Temperature")["argument"] == "Temperature"
+    assert "context.Background()" in message(of_go, "Context.Generate", "nil ctx")
+    assert message(of_go, "Context.Begin", "closed draft").endswith("Draft is a closed model")
+    assert "NewRuntime first" in message(of_go, "LoadModel", "no runtime")
+    assert "call UseLibrary" in message(of_go, "LoadModel", "no library")
+    missing = found(of_go, "UseLibrary", "/nope.so")
+    assert (missing["status"], "/nope.so" in missing["message"]) == ("ENOENT", True)
+    assert found(of_go, "UseLibrary", "libc")["reason"] == "library_mismatch"

@@ -38,7 +38,7 @@ def test_java_with_jna(java_said, story):
 def test_node_tells_why_a_call_failed_that_had_returned(node_folder, arguments, narrow):
     done = run(["node", "stream.mjs", arguments[0], narrow, "long " * 40], cwd=node_folder)
     assert done.returncode == 1
-    assert re.search(r"Error: context_begin_async: the prompt.* holds 16\b", done.stderr)
+    assert re.search(r"Error: Context\.generate: the prompt.* holds 16\b", done.stderr)
 
 
 def test_node_chats_with_a_tool(node_folder, arguments):

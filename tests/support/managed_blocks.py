@@ -17,11 +17,11 @@ GO_MODULE = f"""module page
 
 go 1.25.0
 
-require cowmlx v1.0.0
+require cowmlx.internal/cowmlx v1.0.0
 
 require github.com/ebitengine/purego v0.11.3 // indirect
 
-replace cowmlx => {ROOT}/bindings/go
+replace cowmlx.internal/cowmlx => {ROOT}/bindings/go
 """
 
 

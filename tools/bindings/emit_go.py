@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from tools.bindings import hosts
+from tools.bindings import hosts, own_names
 from tools.bindings.calls import PREFIX, Field
 from tools.bindings.header import Header, Signature, Type
 from tools.bindings.hosts import Layout, Member
@@ -59,7 +59,55 @@ def files(public: Header, params: dict[str, list[Field]], generated: str) -> dic
         "constants.go": head + constants(public),
         "structs.go": head + structs(public),
         "params.go": head + all_params(public, params),
+        "names.go": head + names(public),
     }
+
+
+# Parameters that have other names in Go than their C names in Go's spelling.
+PARAMETERS = {"timeout_ms": "milliseconds", "spec_json": "spec", "messages_json": "messages"}
+PARAMETERS |= {"options_json": "options", "attributes_json": "attributes"}
+
+
+def names(public: Header) -> str:
+    """What calls, fields, parameters and constants of C are called, for errors."""
+    fields = own_names.fields(public)
+    parameters = {
+        name: PARAMETERS.get(name, field_name(name))
+        for name in own_names.parameters(public)
+        if name not in fields
+    }
+    constants = {
+        f"{hosts.MACROS}{name if group == 'FLAGS' else f'{group}_{name}'}": (
+            f"{PREFIXES.get(group, ENUMS[group])}{pascal(name)}"
+        )
+        for group, values in hosts.enumerations(public).items()
+        for name in values
+    }
+    constants[f"{hosts.MACROS}DTYPES"] = "the constants of Dtype"
+    tables = {
+        "ownCalls": ("what each call of C is here", own_names.calls(own_names.GO, public)),
+        "ownFields": ("what the fields of params are", {name: pascal(name) for name in fields}),
+        "ownParameters": ("what parameters are", parameters),
+        "ownConstants": ("what constants are", constants),
+    }
+    lines = []
+    for name, (about, entries) in tables.items():
+        lines += ["", f"// {name} is {about}.", f"var {name} = map[string]string{{"]
+        lines += [f'\t"{key}": "{value}",' for key, value in entries.items()]
+        lines += ["}"]
+    lines += [
+        "",
+        "// statusNames are the names of statuses.",
+        "var statusNames = map[Status]string{",
+    ]
+    lines += [f'\t{status_name(name)}: "{name}",' for name in public.statuses]
+    return "\n".join([*aligned(lines), "}", ""])
+
+
+def status_name(name: str) -> str:
+    """The constant of a status."""
+    said = name[0] + name[1:].lower() if name[0] != "E" else f"E{name[1:].capitalize()}"
+    return f"Status{said}"
 
 
 def functions(public: Header) -> str:
@@ -118,8 +166,7 @@ def constants(public: Header) -> str:
     lines += [f"\tMaxRank = {macros[hosts.MACROS + 'MAX_RANK']}", ")", ""]
     lines += ["// A Status is what a call returns.", "type Status int32", "", "const ("]
     for name, value in public.statuses.items():
-        said = name[0] + name[1:].lower() if name[0] != "E" else f"E{name[1:].capitalize()}"
-        lines.append(f"\tStatus{said} Status = {value}")
+        lines.append(f"\t{status_name(name)} Status = {value}")
     lines += [")", "", "// A Dtype is a type of elements: 16-bit floats are their bits."]
     lines += ["type Dtype int32", "", "const ("]
     lines += [f"\t{pascal(n)} Dtype = {value}" for n, (value, _) in public.dtypes.items()]
@@ -279,7 +326,7 @@ def one_params(
 def lowered(each: Member, layout: Layout, places: set[str]) -> Iterable[str]:
     """The statements that write a member."""
     to, given = f"c.{field_name(each.name)}", f"p.{pascal(each.name)}"
-    place = f'"{layout.name}.{each.name}"'
+    place = f'"{pascal(each.name)}"'
     if each.kind == "callback":
         user = "log_user_data" if "log_user_data" in places else "user_data"
         kind = each.type.removeprefix(PREFIX).removesuffix("_fn")
@@ -296,7 +343,7 @@ def lowered(each: Member, layout: Layout, places: set[str]) -> Iterable[str]:
         yield f"l.count({place}, &c.{field_name(each.count)}, len({given}))"
     elif each.noun:
         yield f"if {given} != nil {{"
-        yield f"\t{to} = {given}.handle()"
+        yield f'\t{to} = l.open({place}, "{each.noun}", {given}.handle())'
         yield "}"
     else:
         yield f"{to} = {TYPES[each.type]}({given})"

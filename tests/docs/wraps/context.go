@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"cowmlx"
+	"cowmlx.internal/cowmlx"
 )
 
 func check(err error) {

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"cowmlx"
+	"cowmlx.internal/cowmlx"
 )
 
 var (
@@ -256,7 +256,7 @@ func main() {
 	params := cowmlx.NewRuntimeParams()
 	params.Log = func(level cowmlx.LogLevel, _ string) { logged = logged && level != cowmlx.LogOff }
 	runtime := must(cowmlx.NewRuntime(params))
-	said["versions"] = []any{cowmlx.LibraryVersion() == cowmlx.Version, cowmlx.ABIVersion, must(cowmlx.RuntimeInfo())["device"]}
+	said["versions"] = []any{must(cowmlx.LibraryVersion()) == cowmlx.Version, cowmlx.ABIVersion, must(cowmlx.RuntimeInfo())["device"]}
 	loading := cowmlx.NewModelParams()
 	loading.Progress = func(_ float32, stage string) bool {
 		said["stages"] = said["stages"] == true || stage == "weights"

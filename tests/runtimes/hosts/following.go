@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"cowmlx"
+	"cowmlx.internal/cowmlx"
 )
 
 var (
