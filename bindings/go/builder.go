@@ -182,7 +182,7 @@ func (b *ProgramBuilder) operand(operation string, operand any, beside *Node) *s
 		return nil
 	case *Node:
 		if value == nil {
-			b.refuse("null_argument", operation+": an input is a nil *Node, must be a value; an untyped nil leaves one out")
+			b.refuse("null_argument", fmt.Sprintf("an input of %q is a nil *Node, must be a value; an untyped nil leaves one out", operation))
 			return nil
 		}
 		return value.name
@@ -191,11 +191,11 @@ func (b *ProgramBuilder) operand(operation string, operand any, beside *Node) *s
 	case float64:
 		number = value
 	default:
-		b.refuse("wrong_type", fmt.Sprintf("%s: an input is a %T, must be a value, an int or a float64", operation, operand))
+		b.refuse("wrong_type", fmt.Sprintf("an input of %q is a %T, must be a value, an int or a float64", operation, operand))
 		return nil
 	}
 	if beside == nil {
-		b.refuse("missing", operation+": numbers alone, must have a value beside them")
+		b.refuse("missing", fmt.Sprintf("the inputs of %q are numbers alone, must have a value beside them", operation))
 		return nil
 	}
 	dtype, _, err := b.TypeOf(beside)

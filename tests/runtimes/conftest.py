@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.compiler import require
-from support.outside import command, example, needs, node_packages
+from support.outside import command, example, java_classes, needs, node_packages
 from support.paths import CALF, LIBRARY, ROOT
 from support.streamed import TEXT, story
 
@@ -38,6 +38,18 @@ def java_said(tmp_path_factory) -> tuple[str, str, str]:
     assert "JNA" not in done.stderr
     said, followed, streamed = done.stdout.replace("\x1b[0m", "").split("\n", 2)
     return said, followed, streamed
+
+
+@pytest.fixture(scope="session")
+def java_mistakes(tmp_path_factory) -> str:
+    """What mistakes give in Java, in a process that has no library at first."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    classes = java_classes(folder)
+    command("javac", "-d", folder, "-cp", classes, HOSTS / "Mistakes.java", cwd=folder)
+    words = ["java", "-cp", classes, "Mistakes", LIBRARY, CALF]
+    done = command(*words, cwd=folder, **{"COWMLX_LIBRARY": ""})
+    assert done.stderr == ""
+    return done.stdout
 
 
 @pytest.fixture(scope="session")

@@ -51,8 +51,9 @@ def assert_own(told: list[tuple[str, str, Any]]) -> None:
         assert isinstance(error, dict), f"{call}({given}): {error}"
         message = error["message"]
         assert message.startswith(f"{error['operation']}: "), (call, given, message)
-        names = (call, f"ProgramBuilder.{error['operation'].partition('.')[2]}")
-        assert not call[0].isupper() or error["operation"] in names, (call, given, message)
+        names = (call.rstrip("_"), f"ProgramBuilder.{error['operation'].partition('.')[2]}")
+        is_call = call[0].isupper() or "." in call
+        assert not is_call or error["operation"] in names, (call, given, message)
         assert not names_of_c().search(LOADER.sub("", message)), (call, given, message)
         assert error["status"] != "EINTERNAL", (call, given, message)
 
@@ -143,3 +144,31 @@ def test_go_says_what_it_takes(of_go):
     missing = found(of_go, "UseLibrary", "/nope.so")
     assert (missing["status"], "/nope.so" in missing["message"]) == ("ENOENT", True)
     assert found(of_go, "UseLibrary", "libc")["reason"] == "library_mismatch"
+
+
+@pytest.fixture(scope="module")
+def of_java(java_mistakes) -> list[tuple[str, str, Any]]:
+    return outcomes(java_mistakes)
+
+
+def test_java_names_its_own_calls(of_java):
+    assert_own(of_java)
+
+
+def test_java_refuses_closed_objects(of_java):
+    methods = {call: error for call, given, error in of_java if given == "closed"}
+    del methods["Context.pieces"]  # asks for nothing before its loop
+    assert len(methods) > 40
+    assert {error and error["reason"] for error in methods.values()} == {"unknown_handle"}
+
+
+def test_java_says_what_it_takes(of_java):
+    accepted = "must be above 0 and at most 1"
+    assert message(of_java, "Context.begin", "topP") == f"Context.begin: topP is 2, {accepted}"
+    assert found(of_java, "Context.begin", "topP")["argument"] == "topP"
+    assert message(of_java, "Model.inspect", "no runtime").endswith("call new Runtime first")
+    assert "call Runtime.useLibrary()" in message(of_java, "new Runtime", "no library")
+    missing = found(of_java, "new Runtime", "/nope.so")
+    assert (missing["status"], "/nope.so" in missing["message"]) == ("ENOENT", True)
+    assert found(of_java, "new Runtime", "libc")["reason"] == "library_mismatch"
+    assert found(of_java, "Training.fit", "a null array")["reason"] == "null_argument"

@@ -10,7 +10,7 @@ import html
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from tools.bindings import hosts
+from tools.bindings import hosts, own_names
 from tools.bindings.calls import PREFIX
 from tools.bindings.header import Header, Signature, Type
 from tools.bindings.hosts import Layout, Member
@@ -51,6 +51,7 @@ def files(public: Header, generated: str) -> dict[str, str]:
     """The text of each file, by its name."""
     head = f"// {generated}\npackage cowmlx;\n\n"
     found = {"CowMlx": functions(public), "Status": statuses(public), "Dtype": dtypes(public)}
+    found["Names"] = names(public)
     for group, values in hosts.enumerations(public).items():
         if group != "FLAGS":
             found[ENUMS[group]] = enumeration(ENUMS[group], group, values)
@@ -60,6 +61,24 @@ def files(public: Header, generated: str) -> dict[str, str]:
         elif layout.name in RECORDS:
             found[pascal(layout.name)] = record(layout)
     return {f"{name}.java": head + text for name, text in found.items()}
+
+
+# Parameters that have other names than their C names in Java's spelling.
+PARAMETERS = {"timeout_ms": "milliseconds", "spec_json": "spec", "attributes_json": "attributes"}
+
+
+def names(public: Header) -> str:
+    """What calls, fields and parameters of C are called, for errors."""
+    fields = {name: camel(name) for name in own_names.fields(public) if "_" in name}
+    parameters = {name: camel(name) for name in own_names.parameters(public)} | PARAMETERS
+    calls = own_names.calls(own_names.JAVA, public)
+    lines = ["import java.util.Map;", "", "/** What calls, fields and parameters of C are here. */"]
+    lines += ["final class Names {", "  static final Map<String, String> CALLS = Map.ofEntries("]
+    lines += [",\n".join(f'      Map.entry("{key}", "{own}")' for key, own in calls.items()) + ");"]
+    lines += ["", "  static final Map<String, String> FIELDS = Map.ofEntries("]
+    entries = sorted({**parameters, **fields}.items())
+    lines += [",\n".join(f'      Map.entry("{key}", "{own}")' for key, own in entries) + ");"]
+    return "\n".join([*lines, "", "  private Names() {}", "}", ""])
 
 
 # ------------------------------------------------------------------------------ Functions
@@ -209,16 +228,22 @@ def setter(name: str, each: Member, places: dict[str, int]) -> list[str]:
         type_ = f"Listener.{kind}"
     elif each.kind in ("string", "strings"):
         type_ = "String" if each.kind == "string" else "List<String>"
-        body = f'{each.kind}("{each.name}", {each.offset}{count}, value)'
+        body = f'{each.kind}("{camel(each.name)}", {each.offset}{count}, value)'
     elif each.kind == "array":
         type_ = f"List<{noun(each.noun)}>" if each.noun else f"{TYPES[each.type]}[]"
-        body = f"{'handles' if each.noun else 'numbers'}({each.offset}{count}, value)"
+        how = "handles" if each.noun else "numbers"
+        body = f'{how}("{camel(each.name)}", {each.offset}{count}, value)'
     else:
         type_ = noun(each.noun) if each.noun else ENUMS.get(each.enumeration, TYPES[each.type])
-        value = "value.handle()" if each.noun else "value.value" if each.enumeration else "value"
+        value = "value"
+        if each.noun:
+            value = f'Given.open(value, "{camel(each.name)}")'
         kind = TYPES[each.type]
         value = "(byte) (value ? 1 : 0)" if kind == "boolean" else value
         body = f"set(memory -> memory.set{ACCESS[kind]}({each.offset}, {value}))"
+        if each.enumeration:  # null is refused here, not where the params are used
+            checked = f'Given.given(value, "{camel(each.name)}").value'
+            body = f"number({each.offset}, {checked})"
     return [f"  public {name} {camel(each.name)}({type_} value) {{", f"    return {body};", "  }"]
 
 

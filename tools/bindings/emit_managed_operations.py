@@ -131,7 +131,9 @@ def java_method(row: Operation, with_attributes: bool) -> Iterator[str]:
     yield from (f"   * {line}" for line in wrapped(said))
     yield "   */"
     yield f"  default {result} {emit_java.camel(row.name)}({', '.join(given)}) {{"
-    operands = [f"{names(row)[0]}.toArray()"] if row.variadic else names(row)
+    operands = names(row)
+    if row.variadic:
+        operands = [f'Given.given({operands[0]}, "{operands[0]}").toArray()']
     call = [
         "attributes" if with_attributes else "Map.of()",
         *([results(row)[2:]] if results(row) else []),

@@ -1,6 +1,6 @@
 // Programs written as calls: values, and the operations that make them.
-import { checked } from "./checks.js";
-import { CowMlxError, refuse } from "./errors.js";
+import { by, checked } from "./checks.js";
+import { CowMlxError, camel, refuse } from "./errors.js";
 import { Program } from "./program.js";
 
 /** A value of a program that is being written. */
@@ -193,10 +193,10 @@ export class ProgramBuilder {
   #operand(operation, operand, beside) {
     if (operand === null || operand === undefined) return null;
     if (operand instanceof Value) {
-      if (operand.builder !== this) refuse(`${operation}: inputs`, operand.name, "a value of this program");
+      if (operand.builder !== this) refuse(`an input of "${operation}"`, operand.name, "a value of this program");
       return operand.name;
     }
-    if (typeof operand !== "number" || !beside) refuse(`${operation}: inputs`, operand, "a value");
+    if (typeof operand !== "number" || !beside) refuse(`an input of "${operation}"`, operand, "a value");
     const { dtype } = this.typeOf(beside);
     const whole = Number.isInteger(operand);
     const isFloat = dtype.includes("float") || dtype.includes("complex");
@@ -221,13 +221,24 @@ export const addNode = (operation, inputs, attributes) => addNodes(operation, in
 
 /** The same for those with several results. */
 export function addNodes(operation, inputs, attributes, results) {
-  const value = inputs.find((each) => each instanceof Value);
-  if (!value) refuse(`${operation}: inputs`, inputs.join(", "), "values, one at least");
-  return value.builder.nodes(operation, inputs, attributes, results);
+  try {
+    const value = Array.isArray(inputs) && inputs.find((each) => each instanceof Value);
+    if (!value) refuse("inputs", inputs, "values of a program, one at least", "wrong_type");
+    return value.builder.nodes(operation, inputs, attributes, results);
+  } catch (error) {
+    throw by(`op.${camel(operation)}`, error);
+  }
 }
 
 /** The same where no value is taken. */
-export const makeNode = (operation, builder, inputs, attributes) => builder.node(operation, inputs, attributes);
+export function makeNode(operation, builder, inputs, attributes) {
+  try {
+    if (!(builder instanceof ProgramBuilder)) refuse("builder", builder, "a ProgramBuilder", "wrong_type");
+    return builder.node(operation, inputs, attributes);
+  } catch (error) {
+    throw by(`op.${camel(operation)}`, error);
+  }
+}
 
 checked(ProgramBuilder.prototype, "ProgramBuilder", {
   input: "value, dtype, shape", parameter: "value, dtype, shape, options?{init}", constant: "numbers, dtype?",

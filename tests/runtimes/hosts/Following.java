@@ -95,7 +95,7 @@ public final class Following {
       found[0] = piece.token();
       return false;
     });
-    if (!failed(ended).equals(List.of("ECANCELED", "callback_refused", "context_begin_async"))) {
+    if (!failed(ended).equals(List.of("ECANCELED", "callback_refused", "Context.generateAsync"))) {
       throw new IllegalStateException(failed(ended).toString());
     }
     return found[0];

@@ -108,7 +108,7 @@ func array(a *cowmlx.Array) []call {
 		{"Array.Read", func() error { return a.Read(cowmlx.TensorOf([]float32{1})) }},
 		{"Array.View", func() error { return a.View(func([]byte) {}) }},
 		{"Array.Wait", func() error { return last(a.Wait(0)) }},
-		{"SaveArrays", func() error { return cowmlx.SaveArrays("/nope", map[string]*cowmlx.Array{"a": a}) }},
+		{"SaveArrays", func() error { return cowmlx.SaveArrays("/nope/nope", map[string]*cowmlx.Array{"a": a}) }},
 	}
 }
 

@@ -110,6 +110,13 @@ for (const [owner, noun, calls] of CALLS) {
   }
 }
 
+const made = builder();
+for (const [name, run] of Object.entries(cow.op)) { // those that take a builder, and those that take values
+  const call = `op.${name}`;
+  for (const wrong of [null, 5, "x", {}, []]) await tried(call, names(wrong), () => run(wrong));
+  await tried(call, "attributes", () => run(made.x, made.x, made.x, made.x, made.x, made.x));
+}
+
 // What users have tried, in words.
 const c = context();
 const said = async (run) => {

@@ -5,6 +5,7 @@ import com.sun.jna.Pointer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 
 /** The memory that one call is given. */
 final class Arena implements AutoCloseable {
@@ -34,17 +35,23 @@ final class Arena implements AutoCloseable {
   Pointer string(String value, String name) {
     if (value == null) return null;
     if (value.indexOf('\0') >= 0) {
-      throw new CowMlxException(Status.EINVAL, name + " has a NUL character in it", "out_of_range");
+      throw new CowMlxException(Status.EINVAL, name + " has a NUL character in it", "out_of_range",
+          Map.of("argument", name));
     }
     return bytes((value + "\0").getBytes(StandardCharsets.UTF_8));
   }
 
   Pointer strings(List<String> values, String name) {
-    Memory memory = allocate(8L * values.size());
+    Memory memory = allocate(8L * Given.all(values, name).size());
     for (int i = 0; i < values.size(); i++) {
       memory.setPointer(8L * i, string(values.get(i), name));
     }
     return memory;
+  }
+
+  /** UTF-8 of a text that must be given. */
+  static byte[] utf8(String value, String name) {
+    return Given.given(value, name).getBytes(StandardCharsets.UTF_8);
   }
 
   Pointer numbers(int[] values) {

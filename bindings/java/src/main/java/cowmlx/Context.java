@@ -2,7 +2,6 @@ package cowmlx;
 
 import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -40,6 +39,7 @@ public final class Context extends Handle {
 
   /** Processes a prompt, and is ready to generate. */
   public void begin(int[] tokens, GenerationParams params) {
+    Given.given(tokens, "tokens");
     follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       listener.check(Api.get().cow_mlx_context_begin(handle(), arena.numbers(tokens), tokens.length,
@@ -62,6 +62,7 @@ public final class Context extends Handle {
 
   /** Processes a prompt; the pieces are generated as they are asked for. */
   public Pieces generate(int[] tokens, GenerationParams params) {
+    Given.given(tokens, "tokens");
     begin(tokens, params);
     return new Pieces(this);
   }
@@ -73,6 +74,7 @@ public final class Context extends Handle {
 
   /** Processes a prompt and generates to the end; {@code onText} may be null. */
   public Stats generate(int[] tokens, GenerationParams params, Listener.Text onText) {
+    Given.given(tokens, "tokens");
     follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       Memory stats = sized(arena, Stats.SIZE);
@@ -92,12 +94,13 @@ public final class Context extends Handle {
    */
   public CompletableFuture<Finish> generateAsync(int[] tokens, GenerationParams params,
       Listener.Pieces onPiece) {
+    Given.given(tokens, "tokens");
     boolean[] ended = {false};
     Follower.Take<Piece> take = () -> {
       Piece piece = next(ended);
       return new Follower.Taken<>(ended[0] ? null : piece, ended[0], piece.finish());
     };
-    return new Follower<>(this, "context_begin_async", take, onPiece == null ? null : onPiece::hear)
+    return new Follower<>(this, "Context.generateAsync", take, onPiece == null ? null : onPiece::hear)
         .after(following.get(), listener -> {
           try (Arena arena = new Arena()) {
             listener.check(Api.get().cow_mlx_context_begin_async(handle(), arena.numbers(tokens),
@@ -115,14 +118,14 @@ public final class Context extends Handle {
   /** The same of JSON; options may be null: see cow_mlx_model_chat_prompt(). */
   public CompletableFuture<Finish> chatAsync(String messagesJson, GenerationParams params,
       String optionsJson, Listener.Event onEvent) {
-    byte[] utf8 = messagesJson.getBytes(StandardCharsets.UTF_8);
-    return new Follower<>(this, "context_chat_async", this::takeEvent,
+    byte[] utf8 = Arena.utf8(messagesJson, "messagesJson");
+    return new Follower<>(this, "Context.chatAsync", this::takeEvent,
         onEvent == null ? null : onEvent::hear)
         .after(following.get(), listener -> {
           try (Arena arena = new Arena()) {
             listener.check(Api.get().cow_mlx_context_chat_async(handle(), arena.bytes(utf8),
                 utf8.length, Params.lower(arena, listener, null, params),
-                arena.string(optionsJson, "options_json")));
+                arena.string(optionsJson, "optionsJson")));
           }
         });
   }
@@ -166,14 +169,14 @@ public final class Context extends Handle {
   /** The same of JSON; options may be null: see cow_mlx_model_chat_prompt(). */
   public Stats chat(String messagesJson, GenerationParams params, String optionsJson,
       Listener.Event onEvent) {
-    byte[] utf8 = messagesJson.getBytes(StandardCharsets.UTF_8);
+    byte[] utf8 = Arena.utf8(messagesJson, "messagesJson");
     follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       Memory stats = sized(arena, Stats.SIZE);
       Listener.Event heard = onEvent != null ? onEvent : event -> true;
       listener.check(Api.get().cow_mlx_context_chat(handle(), arena.bytes(utf8), utf8.length,
           Params.lower(arena, listener, WATCHED, params),
-          arena.string(optionsJson, "options_json"),
+          arena.string(optionsJson, "optionsJson"),
           listener.hear(Listener.Kind.EVENT, heard), listener.id(), stats));
       return Stats.read(stats);
     }
@@ -195,8 +198,7 @@ public final class Context extends Handle {
   public void cancel() {
     // It leaves the thread's message alone, also where it fails.
     if (Api.get().cow_mlx_context_cancel(handle()) < 0) {
-      throw new CowMlxException(Status.EHANDLE, "context_cancel: no such context is open",
-          "unknown_handle");
+      throw new CowMlxException(Status.EHANDLE, "the context is closed", "unknown_handle");
     }
   }
 
@@ -233,7 +235,8 @@ public final class Context extends Handle {
 
   /** Holds what was held at a checkpoint. */
   public void rewind(Checkpoint checkpoint) {
-    CowMlxException.check(Api.get().cow_mlx_context_rewind(handle(), checkpoint.handle()));
+    CowMlxException.check(Api.get().cow_mlx_context_rewind(handle(),
+        Given.open(checkpoint, "checkpoint")));
   }
 
   /** Writes what the context holds to a file. */
@@ -252,7 +255,7 @@ public final class Context extends Handle {
 
   /** Uses an adapter from now on; null: none. */
   public void setAdapter(Adapter adapter) {
-    int handle = adapter == null ? 0 : adapter.handle();
+    int handle = adapter == null ? 0 : Given.open(adapter, "adapter");
     CowMlxException.check(Api.get().cow_mlx_context_set_adapter(handle(), handle));
   }
 

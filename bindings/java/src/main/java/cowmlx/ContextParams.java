@@ -40,7 +40,7 @@ public final class ContextParams extends Params<ContextParams> {
 
   /** one of COW_MLX_OVERFLOW_; default STOP */
   public ContextParams overflow(Overflow value) {
-    return set(memory -> memory.setInt(32, value.value));
+    return number(32, Given.given(value, "overflow").value);
   }
 
   /** with ROLL: tokens at the front that are never dropped */

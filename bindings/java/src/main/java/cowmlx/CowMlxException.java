@@ -1,27 +1,42 @@
 package cowmlx;
 
+import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** A call that failed: for people a message, for programs a status, a reason and its details. */
 public class CowMlxException extends RuntimeException {
   private static final long serialVersionUID = 1;
+  private static final Pattern WORDS = Pattern.compile("[\\w.\"'/\\\\-]*\\w");
 
   private final Status status;
   private final String reason;
-  private final String operation;
   private final transient Map<String, Object> details;
+  private String operation;
 
-  CowMlxException(Status status, String message, String reason) {
-    this(status, message, reason, Map.of(), "");
+  CowMlxException(Status status, String text, String reason) {
+    this(status, text, reason, Map.of());
   }
 
-  CowMlxException(Status status, String message, String reason, Map<String, Object> details,
+  /** That of the call that the host has made. */
+  CowMlxException(Status status, String text, String reason, Map<String, Object> details) {
+    this(status, text, reason, details, Given.operation());
+  }
+
+  CowMlxException(Status status, String text, String reason, Map<String, Object> details,
       String operation) {
-    super(message);
+    super(text);
     this.status = status;
     this.reason = reason;
     this.details = details;
     this.operation = operation;
+  }
+
+  /** What failed, and why: it begins with the call. */
+  @Override
+  public String getMessage() {
+    return operation.isEmpty() ? super.getMessage() : operation + ": " + super.getMessage();
   }
 
   public Status status() {
@@ -38,17 +53,23 @@ public class CowMlxException extends RuntimeException {
     return details;
   }
 
-  /** The call, such as "context_begin". */
+  /** The call, such as "Context.begin". */
   public String operation() {
     return operation;
+  }
+
+  /** Names another call as the one that failed. */
+  final CowMlxException by(String call) {
+    operation = call;
+    return this;
   }
 
   /** The call was cancelled: by cancel(), a callback, or an interruption of its thread. */
   public static final class Canceled extends CowMlxException {
     private static final long serialVersionUID = 1;
 
-    Canceled(String message, String reason, Map<String, Object> details, String operation) {
-      super(Status.ECANCELED, message, reason, details, operation);
+    Canceled(String text, String reason, Map<String, Object> details, String operation) {
+      super(Status.ECANCELED, text, reason, details, operation);
     }
   }
 
@@ -56,16 +77,34 @@ public class CowMlxException extends RuntimeException {
   static void check(int status) {
     if (status >= 0) return;
     CowMlx api = Api.get();
-    String message = api.cow_mlx_error_message();
+    String text = api.cow_mlx_error_message();
     Map<String, Object> all =
         Json.object(Fill.text(1024, (json, room, length) ->
             api.cow_mlx_error_details(json, room, length)));
     String reason = (String) all.getOrDefault("reason", "");
-    String operation = (String) all.getOrDefault("operation", "");
-    Map<String, Object> details = Json.asObject(all.getOrDefault("details", Map.of()));
+    String call = (String) all.getOrDefault("operation", "");
+    Map<String, Object> details = new LinkedHashMap<>(Json.asObject(all.getOrDefault("details", Map.of())));
+    details.computeIfPresent("argument", (key, name) -> renamed((String) name));
+    if (text.startsWith(call + ": ")) text = text.substring(call.length() + 2);
+    String operation = Given.operation();
+    if (operation.isEmpty()) operation = Names.CALLS.getOrDefault(call, call);
     if (status == Status.ECANCELED.value) {
-      throw new Canceled(message, reason, details, operation);
+      throw new Canceled(renamed(text), reason, details, operation);
     }
-    throw new CowMlxException(Status.of(status), message, reason, details, operation);
+    throw new CowMlxException(Status.of(status), renamed(text), reason, details, operation);
+  }
+
+  /**
+   * Calls, parameters and fields of C by the names that they have here. Words in quotes and parts of
+   * paths are the host's, and stay as they are.
+   */
+  private static String renamed(String text) {
+    return WORDS.matcher(text.replace("is NULL", "is null")).replaceAll(found -> {
+      String word = found.group();
+      String name = word.replaceFirst("^[a-z]+_params\\.", "");
+      String call = Names.CALLS.get(name.replaceFirst("^cow_mlx_", ""));
+      return Matcher.quoteReplacement(
+          call != null ? call : Names.FIELDS.getOrDefault(name, name.equals(word) ? word : name));
+    });
   }
 }

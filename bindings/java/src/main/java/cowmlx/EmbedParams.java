@@ -9,7 +9,7 @@ public final class EmbedParams extends Params<EmbedParams> {
 
   /** one of COW_MLX_POOLING_; default MEAN */
   public EmbedParams pooling(Pooling value) {
-    return set(memory -> memory.setInt(8, value.value));
+    return number(8, Given.given(value, "pooling").value);
   }
 
   /** to length 1 (L2); default true */

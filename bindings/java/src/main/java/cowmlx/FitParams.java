@@ -39,7 +39,7 @@ public final class FitParams extends Params<FitParams> {
    * rows
    */
   public FitParams inputs(List<NDArray> value) {
-    return handles(48, 56, value);
+    return handles("inputs", 48, 56, value);
   }
 
   /** or NULL (default): inputs are given */
@@ -49,7 +49,7 @@ public final class FitParams extends Params<FitParams> {
 
   /** data like inputs, to evaluate on */
   public FitParams validation(List<NDArray> value) {
-    return handles(80, 88, value);
+    return handles("validation", 80, 88, value);
   }
 
   /** steps between two evaluations; 0 (default): after each epoch */
@@ -87,21 +87,21 @@ public final class FitParams extends Params<FitParams> {
 
   /** or a file of them; or NULL (default) */
   public FitParams linesFile(String value) {
-    return string("lines_file", 144, value);
+    return string("linesFile", 144, value);
   }
 
   /** likewise to evaluate on; or NULL (default) */
   public FitParams validationLines(String value) {
-    return string("validation_lines", 152, value);
+    return string("validationLines", 152, value);
   }
 
   /** or NULL (default) */
   public FitParams validationFile(String value) {
-    return string("validation_file", 160, value);
+    return string("validationFile", 160, value);
   }
 
   /** JSON: how lines become rows; or NULL (default) */
   public FitParams linesOptions(String value) {
-    return string("lines_options", 168, value);
+    return string("linesOptions", 168, value);
   }
 }

@@ -97,7 +97,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
       }
       settle(left());
     } catch (CowMlxException failure) { // which ends it, or the context was freed
-      settle(problem != null ? problem : context.isClosed() ? left() : failure);
+      settle(problem != null ? problem : context.isClosed() ? left() : failure.by(operation));
     } catch (Throwable failure) {
       settle(failure);
     }
@@ -118,7 +118,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
   private void tell(T item) {
     try {
       if (hears == null || hears.hear(item)) return;
-      problem = new CowMlxException.Canceled(operation + ": it was told to end", "callback_refused",
+      problem = new CowMlxException.Canceled("it was told to end", "callback_refused",
           Map.of(), operation);
     } catch (Throwable thrown) {
       problem = thrown;

@@ -79,12 +79,12 @@ public final class GenerationParams extends Params<GenerationParams> {
 
   /** tokens whose logits get a bias; all different */
   public GenerationParams biasTokens(int[] value) {
-    return numbers(72, 88, value);
+    return numbers("biasTokens", 72, 88, value);
   }
 
   /** what is added to each; -INFINITY forbids a token, unless a grammar allows no other */
   public GenerationParams biasValues(float[] value) {
-    return numbers(80, 88, value);
+    return numbers("biasValues", 80, 88, value);
   }
 
   /** texts that end the generation; they are never emitted */
@@ -99,7 +99,7 @@ public final class GenerationParams extends Params<GenerationParams> {
 
   /** one of COW_MLX_GRAMMAR_ */
   public GenerationParams grammarKind(GrammarKind value) {
-    return set(memory -> memory.setInt(120, value.value));
+    return number(120, Given.given(value, "grammarKind").value);
   }
 
   /**
@@ -112,7 +112,7 @@ public final class GenerationParams extends Params<GenerationParams> {
 
   /** a smaller model with the same vocabulary that guesses ahead; 0 (default): none */
   public GenerationParams draft(Model value) {
-    return set(memory -> memory.setInt(128, value.handle()));
+    return set(memory -> memory.setInt(128, Given.open(value, "draft")));
   }
 
   /**
@@ -172,7 +172,7 @@ public final class GenerationParams extends Params<GenerationParams> {
    * an asterisk. Not NULL and a count of 0: none
    */
   public GenerationParams drySequenceBreakers(List<String> value) {
-    return strings("dry_sequence_breakers", 192, 200, value);
+    return strings("drySequenceBreakers", 192, 200, value);
   }
 
   /**

@@ -1,5 +1,6 @@
 package cowmlx;
 
+import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
 
@@ -18,7 +19,8 @@ public abstract class Handle implements AutoCloseable {
   final long number() {
     long found = number.get();
     if (found == 0) {
-      throw new CowMlxException(Status.EHANDLE, "this " + kind + " is closed", "unknown_handle");
+      throw new CowMlxException(Status.EHANDLE, "the " + kind + " is closed", "unknown_handle",
+          Map.of("kind", kind));
     }
     return found;
   }

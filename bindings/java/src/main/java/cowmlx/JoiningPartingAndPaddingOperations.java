@@ -16,7 +16,7 @@ interface JoiningPartingAndPaddingOperations {
    * Arrays one after the other along an axis: out = a1 followed by a2 ….
    */
   default ProgramBuilder.Node concatenate(List<?> arrays) {
-    return node("concatenate", Map.of(), arrays.toArray());
+    return node("concatenate", Map.of(), Given.given(arrays, "arrays").toArray());
   }
 
   /**
@@ -24,7 +24,7 @@ interface JoiningPartingAndPaddingOperations {
    * (axis).
    */
   default ProgramBuilder.Node concatenate(List<?> arrays, Map<String, ?> attributes) {
-    return node("concatenate", attributes, arrays.toArray());
+    return node("concatenate", attributes, Given.given(arrays, "arrays").toArray());
   }
 
   /**
@@ -39,14 +39,14 @@ interface JoiningPartingAndPaddingOperations {
    * Arrays of one shape side by side along a new axis: out[k] = ak.
    */
   default ProgramBuilder.Node stack(List<?> arrays) {
-    return node("stack", Map.of(), arrays.toArray());
+    return node("stack", Map.of(), Given.given(arrays, "arrays").toArray());
   }
 
   /**
    * Arrays of one shape side by side along a new axis: out[k] = ak. Attributes: axis (axis).
    */
   default ProgramBuilder.Node stack(List<?> arrays, Map<String, ?> attributes) {
-    return node("stack", attributes, arrays.toArray());
+    return node("stack", attributes, Given.given(arrays, "arrays").toArray());
   }
 
   /**
@@ -99,7 +99,7 @@ interface JoiningPartingAndPaddingOperations {
    * The coordinates of a grid, an array for each line: outk[i, j, …] = ak[its index].
    */
   default List<ProgramBuilder.Node> meshgrid(List<?> arrays, int results) {
-    return nodes("meshgrid", Map.of(), results, arrays.toArray());
+    return nodes("meshgrid", Map.of(), results, Given.given(arrays, "arrays").toArray());
   }
 
   /**
@@ -107,13 +107,13 @@ interface JoiningPartingAndPaddingOperations {
    * Attributes: indexing (choice).
    */
   default List<ProgramBuilder.Node> meshgrid(List<?> arrays, Map<String, ?> attributes, int results) {
-    return nodes("meshgrid", attributes, results, arrays.toArray());
+    return nodes("meshgrid", attributes, results, Given.given(arrays, "arrays").toArray());
   }
 
   /**
    * All arrays in the shape in which they meet: outk = broadcast_to(ak, shape).
    */
   default List<ProgramBuilder.Node> broadcastArrays(List<?> arrays, int results) {
-    return nodes("broadcast_arrays", Map.of(), results, arrays.toArray());
+    return nodes("broadcast_arrays", Map.of(), results, Given.given(arrays, "arrays").toArray());
   }
 }

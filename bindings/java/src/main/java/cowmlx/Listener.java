@@ -126,9 +126,9 @@ public final class Listener implements AutoCloseable {
 
   private static boolean give(List<NDArray> batch, Pointer inputs, long count) {
     if (batch == null) return false;
-    if (batch.size() != count) {
-      throw new CowMlxException(Status.EINVAL,
-          "the batch has " + batch.size() + " arrays, must have " + count, "out_of_range");
+    if (Given.all(batch, "the result of nextBatch").size() != count) {
+      throw new CowMlxException(Status.EINVAL, "nextBatch gave " + batch.size()
+          + " arrays, must give " + count + ", or null for no more", "out_of_range");
     }
     for (int i = 0; i < count; i++) inputs.setLong(8L * i, batch.get(i).release());
     return true;

@@ -12,6 +12,10 @@ public record Message(String role, String content) {
 
   /** The JSON of a conversation. */
   static String json(List<Message> messages) {
+    for (Message each : Given.all(messages, "messages")) {
+      Given.given(each.role, "role");
+      Given.given(each.content, "content");
+    }
     return Json.write(messages.stream()
         .map(each -> Map.of("role", each.role, "content", each.content))
         .collect(Collectors.toList()));

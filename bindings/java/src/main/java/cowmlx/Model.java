@@ -1,7 +1,6 @@
 package cowmlx;
 
 import com.sun.jna.Memory;
-import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -58,7 +57,7 @@ public final class Model extends Handle {
 
   /** The same; {@code parseSpecial}: also reads special tokens in the text, which is the host's. */
   public int[] tokenize(String text, boolean addSpecial, boolean parseSpecial) {
-    byte[] utf8 = text.getBytes(StandardCharsets.UTF_8);
+    byte[] utf8 = Arena.utf8(text, "text");
     int flags = (addSpecial ? CowMlx.ADD_SPECIAL : 0) | (parseSpecial ? CowMlx.PARSE_SPECIAL : 0);
     try (Arena arena = new Arena()) {
       Memory bytes = arena.bytes(utf8);
@@ -70,6 +69,7 @@ public final class Model extends Handle {
   /** Turns tokens into text, without special ones if {@code skipSpecial}. */
   public String detokenize(int[] tokens, boolean skipSpecial) {
     int flags = skipSpecial ? CowMlx.SKIP_SPECIAL : 0;
+    Given.given(tokens, "tokens");
     try (Arena arena = new Arena()) {
       var given = arena.numbers(tokens);
       return Fill.text(8 * tokens.length + 16, (text, room, length) -> Api.get()
@@ -93,10 +93,10 @@ public final class Model extends Handle {
 
   /** The same of JSON; options may be null: see cow_mlx_model_chat_prompt(). */
   public int[] chatPrompt(String messagesJson, String optionsJson) {
-    byte[] utf8 = messagesJson.getBytes(StandardCharsets.UTF_8);
+    byte[] utf8 = Arena.utf8(messagesJson, "messagesJson");
     try (Arena arena = new Arena()) {
       Memory messages = arena.bytes(utf8);
-      var options = arena.string(optionsJson, "options_json");
+      var options = arena.string(optionsJson, "optionsJson");
       return Fill.ints(utf8.length + 64, (tokens, room, count) -> Api.get().cow_mlx_model_chat_prompt(
           handle(), messages, utf8.length, options, tokens, room, count));
     }
@@ -105,8 +105,8 @@ public final class Model extends Handle {
   /** Turns texts into vectors. */
   public float[][] embed(List<String> texts, EmbedParams params) {
     try (Arena arena = new Arena()) {
-      int rows = texts.size();
-      Memory given = lower(arena, texts);
+      int rows = Given.given(texts, "texts").size();
+      Memory given = lower(arena, texts, "texts");
       var options = Params.lower(arena, null, null, params);
       return rows(rows, Fill.floats(4096 * rows, rows, (out, room, dims) -> Api.get()
           .cow_mlx_model_embed(handle(), given, rows, options, out, room, dims)));
@@ -119,19 +119,19 @@ public final class Model extends Handle {
    */
   public float[][] rank(String query, List<String> documents, RankParams params) {
     try (Arena arena = new Arena()) {
-      int rows = documents.size();
+      int rows = Given.given(documents, "documents").size();
       var asked = arena.string(query, "query");
-      Memory given = lower(arena, documents);
+      Memory given = lower(arena, documents, "documents");
       var options = Params.lower(arena, null, null, params);
       return rows(rows, Fill.floats(rows, rows, (scores, room, labels) -> Api.get()
           .cow_mlx_model_rank(handle(), asked, given, rows, options, scores, room, labels)));
     }
   }
 
-  private static Memory lower(Arena arena, List<String> texts) {
+  private static Memory lower(Arena arena, List<String> texts, String name) {
     Memory given = arena.allocate((long) CowMlx.At.TEXT * texts.size());
     for (int i = 0; i < texts.size(); i++) {
-      byte[] utf8 = texts.get(i).getBytes(StandardCharsets.UTF_8);
+      byte[] utf8 = Arena.utf8(texts.get(i), name + "[" + i + "]");
       long at = (long) CowMlx.At.TEXT * i;
       given.setPointer(at + CowMlx.At.TEXT_DATA, arena.bytes(utf8));
       given.setLong(at + CowMlx.At.TEXT_LENGTH, utf8.length);

@@ -11,7 +11,7 @@ public final class ModelParams extends Params<ModelParams> {
 
   /** folder of a LoRA adapter to apply, or NULL */
   public ModelParams adapterPath(String value) {
-    return string("adapter_path", 8, value);
+    return string("adapterPath", 8, value);
   }
 
   /** or NULL */
@@ -36,7 +36,7 @@ public final class ModelParams extends Params<ModelParams> {
 
   /** one of COW_MLX_ACTIVATIONS_; default DEFAULT */
   public ModelParams activations(Activations value) {
-    return set(memory -> memory.setInt(48, value.value));
+    return number(48, Given.given(value, "activations").value);
   }
 
   /**
@@ -49,12 +49,12 @@ public final class ModelParams extends Params<ModelParams> {
 
   /** file with the secret that the workers have, too; with workers */
   public ModelParams secretPath(String value) {
-    return string("secret_path", 72, value);
+    return string("secretPath", 72, value);
   }
 
   /** one of COW_MLX_SPLIT_; default AUTO */
   public ModelParams split(Split value) {
-    return set(memory -> memory.setInt(80, value.value));
+    return number(80, Given.given(value, "split").value);
   }
 
   /** until all workers are there; above 0, default 60000 */

@@ -24,7 +24,7 @@ public final class NDArray extends Handle implements Value {
   public static NDArray of(Tensor from) {
     try (Arena arena = new Arena()) {
       Memory out = arena.allocate(8);
-      CowMlxException.check(Api.get().cow_mlx_array_create(from.lower(arena), out));
+      CowMlxException.check(Api.get().cow_mlx_array_create(Given.given(from, "from").lower(arena), out));
       return new NDArray(out.getLong(0));
     }
   }
@@ -74,7 +74,7 @@ public final class NDArray extends Handle implements Value {
   /** Copies the elements, once they are computed. */
   public void read(Tensor to) {
     try (Arena arena = new Arena()) {
-      Memory tensor = to.lower(arena);
+      Memory tensor = Given.given(to, "to").lower(arena);
       CowMlxException.check(Api.get().cow_mlx_array_read(number(), tensor));
       Pointer elements = tensor.getPointer(CowMlx.At.TENSOR_DATA);
       if (elements != null) to.copyBack(elements);
@@ -111,6 +111,7 @@ public final class NDArray extends Handle implements Value {
 
   /** Looks at the elements where they are, without a copy; the buffer must not be kept. */
   public <T> T view(Function<ByteBuffer, T> look) {
+    Given.given(look, "look");
     try (Arena arena = new Arena()) {
       Memory data = arena.allocate(8);
       CowMlxException.check(Api.get().cow_mlx_array_view(number(), data, null));
@@ -122,9 +123,10 @@ public final class NDArray extends Handle implements Value {
 
   /** Applies an operation: see cow_mlx_array_apply(). Attributes are JSON, or null. */
   public static List<NDArray> apply(String operation, List<NDArray> inputs, String attributes) {
+    Given.given(inputs, "inputs");
     try (Arena arena = new Arena()) {
       Pointer name = arena.string(operation, "operation"), handles = arena.handles(inputs);
-      Pointer json = arena.string(attributes, "attributes_json");
+      Pointer json = arena.string(attributes, "attributes");
       return opened(Fill.longs(4, (outputs, room, length) -> Api.get().cow_mlx_array_apply(
           name, handles, inputs.size(), json, outputs, room, length)));
     }
@@ -139,7 +141,7 @@ public final class NDArray extends Handle implements Value {
   /** Loads arrays of a safetensors file by their names. */
   public static Map<String, NDArray> load(String path, List<String> names) {
     try (Arena arena = new Arena()) {
-      Memory handles = arena.allocate(8L * names.size());
+      Memory handles = arena.allocate(8L * Given.all(names, "names").size());
       CowMlxException.check(Api.get().cow_mlx_arrays_load(arena.string(path, "path"),
           arena.strings(names, "names"), names.size(), handles));
       Map<String, NDArray> found = new LinkedHashMap<>();
@@ -152,7 +154,7 @@ public final class NDArray extends Handle implements Value {
 
   /** Saves arrays by their names as a safetensors file. */
   public static void save(String path, Map<String, NDArray> arrays) {
-    List<String> names = List.copyOf(arrays.keySet());
+    List<String> names = List.copyOf(Given.all(arrays, "arrays").keySet());
     try (Arena arena = new Arena()) {
       Pointer handles = arena.handles(names.stream().map(arrays::get).toList());
       CowMlxException.check(Api.get().cow_mlx_arrays_save(arena.string(path, "path"),

@@ -4,6 +4,7 @@ import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Consumer;
 
 /** Parameters of a call, which begin with the defaults. They can be used for many calls. */
@@ -45,27 +46,37 @@ public abstract class Params<T extends Params<T>> {
     return add((memory, arena, listener) -> memory.setPointer(at, arena.string(value, name)));
   }
 
+  final T number(int at, int value) {
+    return set(memory -> memory.setInt(at, value));
+  }
+
   final T strings(String name, int at, int count, List<String> values) {
+    Given.all(values, name);
     return add((memory, arena, listener) ->
-        counted(memory, at, count, arena.strings(values, name), values.size()));
+        counted(memory, name, at, count, arena.strings(values, name), values.size()));
   }
 
-  final T numbers(int at, int count, int[] values) {
+  final T numbers(String name, int at, int count, int[] values) {
+    Given.given(values, name);
     return add((memory, arena, listener) ->
-        counted(memory, at, count, arena.numbers(values), values.length));
+        counted(memory, name, at, count, arena.numbers(values), values.length));
   }
 
-  final T numbers(int at, int count, float[] values) {
+  final T numbers(String name, int at, int count, float[] values) {
+    Given.given(values, name);
     return add((memory, arena, listener) ->
-        counted(memory, at, count, arena.numbers(values), values.length));
+        counted(memory, name, at, count, arena.numbers(values), values.length));
   }
 
-  final T handles(int at, int count, List<NDArray> values) {
+  final T handles(String name, int at, int count, List<NDArray> values) {
+    Given.all(values, name);
     return add((memory, arena, listener) ->
-        counted(memory, at, count, arena.handles(values), values.size()));
+        counted(memory, name, at, count, arena.handles(values), values.size()));
   }
 
+  @SuppressWarnings("unchecked")
   final T hear(int at, int user, Listener.Kind kind, Object function) {
+    if (function == null) return (T) this;
     return add((memory, arena, listener) -> {
       memory.setPointer(at, listener.hear(kind, function));
       memory.setPointer(user, listener.id());
@@ -73,11 +84,12 @@ public abstract class Params<T extends Params<T>> {
   }
 
   /** Members that share a count have to have as many. */
-  private static void counted(Memory memory, int at, int count, Pointer values, long length) {
+  private static void counted(Memory memory, String name, int at, int count, Pointer values, long length) {
     long before = memory.getLong(count);
     if (before != 0 && before != length) {
       throw new CowMlxException(Status.EINVAL,
-          length + " elements stand beside " + before + ", must be as many", "conflict");
+          name + " has " + length + " elements, must have " + before, "conflict",
+          Map.of("argument", name));
     }
     memory.setPointer(at, values);
     memory.setLong(count, length);

@@ -25,8 +25,8 @@ public final class Pieces implements Iterable<Piece>, Iterator<Piece> {
     if (ended[0]) return false;
     if (Thread.currentThread().isInterrupted()) {
       context.cancel();
-      throw new CowMlxException.Canceled("context_next: the thread was interrupted", "canceled",
-          java.util.Map.of(), "context_next");
+      throw new CowMlxException.Canceled("the thread was interrupted", "canceled",
+          java.util.Map.of(), "Pieces.next");
     }
     Piece piece = context.next(ended);
     finish = piece.finish();

@@ -85,7 +85,7 @@ interface ProductsOperations {
    * letters of the operands' product. Attributes: subscripts (text).
    */
   default ProgramBuilder.Node einsum(List<?> operands, Map<String, ?> attributes) {
-    return node("einsum", attributes, operands.toArray());
+    return node("einsum", attributes, Given.given(operands, "operands").toArray());
   }
 
   /**

@@ -2,7 +2,6 @@ package cowmlx;
 
 import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
-import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
@@ -17,7 +16,7 @@ public final class Program extends Handle {
 
   /** Makes a program of its JSON: see cow_mlx_program_create(). */
   public static Program of(String json) {
-    byte[] utf8 = json.getBytes(StandardCharsets.UTF_8);
+    byte[] utf8 = Arena.utf8(json, "json");
     try (Arena arena = new Arena()) {
       Memory out = arena.allocate(4);
       CowMlxException.check(Api.get().cow_mlx_program_create(arena.bytes(utf8), utf8.length,
@@ -29,7 +28,7 @@ public final class Program extends Handle {
   /** See cow_mlx_program_info(); dimensions may be empty. */
   public Map<String, Object> info(Map<String, Long> dimensions) {
     try (Arena arena = new Arena()) {
-      Pointer given = dimensions.isEmpty() ? null
+      Pointer given = Given.all(dimensions, "dimensions").isEmpty() ? null
           : arena.string(Json.write(dimensions), "dimensions");
       return Json.object(Fill.text(1 << 16, (buffer, room, length) ->
           Api.get().cow_mlx_program_info(handle(), given, buffer, room, length)));
@@ -38,7 +37,7 @@ public final class Program extends Handle {
 
   /** Makes another program of this one: see cow_mlx_program_derive(). */
   public Program derive(Map<String, ?> spec) {
-    byte[] utf8 = Json.write(spec).getBytes(StandardCharsets.UTF_8);
+    byte[] utf8 = Arena.utf8(Json.write(Given.given(spec, "spec")), "spec");
     try (Arena arena = new Arena()) {
       Memory out = arena.allocate(4);
       CowMlxException.check(
@@ -50,17 +49,18 @@ public final class Program extends Handle {
   /** The program of the gradients of an output; {@code value}: with the output itself in front. */
   public Program gradient(String of, List<String> withRespectTo, boolean value) {
     return derive(Map.of("gradient",
-        Map.of("of", of, "with_respect_to", withRespectTo, "value", value)));
+        Map.of("of", Given.given(of, "of"),
+        "with_respect_to", Given.all(withRespectTo, "withRespectTo"), "value", value)));
   }
 
   /** The program for many rows at a time: axes of inputs by their names. */
   public Program vectorize(Map<String, Integer> axes) {
-    return derive(Map.of("vectorize", axes));
+    return derive(Map.of("vectorize", Given.given(axes, "axes")));
   }
 
   /** The program with inputs that are given once and for all. */
   public Program bind(Map<String, NDArray> arrays) {
-    return derive(Map.of("bind", arrays.entrySet().stream()
+    return derive(Map.of("bind", Given.all(arrays, "arrays").entrySet().stream()
         .collect(Collectors.toMap(Map.Entry::getKey, each -> each.getValue().number()))));
   }
 
@@ -71,6 +71,7 @@ public final class Program extends Handle {
 
   /** The same; with {@link RunParams#submit} it returns at once, and arrays are awaited. */
   public List<NDArray> run(List<? extends Value> inputs, RunParams params) {
+    Given.given(inputs, "inputs");
     int count = results();
     try (Arena arena = new Arena()) {
       Memory outputs = arena.allocate((long) CowMlx.At.VALUE * count);
@@ -93,8 +94,7 @@ public final class Program extends Handle {
   public void cancel() {
     // It leaves the thread's message alone, also where it fails.
     if (Api.get().cow_mlx_program_cancel(handle()) < 0) {
-      throw new CowMlxException(Status.EHANDLE, "program_cancel: no such program is open",
-          "unknown_handle");
+      throw new CowMlxException(Status.EHANDLE, "the program is closed", "unknown_handle");
     }
   }
 }

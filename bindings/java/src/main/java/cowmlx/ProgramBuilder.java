@@ -85,9 +85,9 @@ public final class ProgramBuilder implements ActivationsOperations, ArithmeticOp
   /** Numbers that are part of the program: one, or lists of them. */
   public Node constant(Object value, Dtype dtype) {
     Node made = new Node(fresh());
-    constants.add(Map.of("name", made.name, "dtype", nameOf(dtype), "value", value));
+    constants.add(Map.of("name", made.name, "dtype", nameOf(dtype), "value", Given.given(value, "value")));
     List<Object> shape = new ArrayList<>();
-    for (Object inner = value; inner instanceof List<?> list; inner = list.get(0)) {
+    for (Object inner = value; inner instanceof List<?> list && !list.isEmpty(); inner = list.get(0)) {
       shape.add(list.size());
     }
     return made.typed(nameOf(dtype), shape);
@@ -111,8 +111,10 @@ public final class ProgramBuilder implements ActivationsOperations, ArithmeticOp
   @Override
   public List<Node> nodes(String operation, Map<String, ?> attributes, int results,
       Object... operands) {
+    Given.given(operation, "operation");
+    Given.given(attributes, "attributes");
     Node beside = null;
-    for (Object each : operands) if (each instanceof Node value) beside = value;
+    for (Object each : Given.given(operands, "operands")) if (each instanceof Node value) beside = value;
     List<String> names = new ArrayList<>();
     for (Object each : operands) names.add(operand(operation, each, beside));
     List<Node> values = new ArrayList<>();
@@ -133,13 +135,13 @@ public final class ProgramBuilder implements ActivationsOperations, ArithmeticOp
 
   /** A function in JSON for operations that take one, such as while; its name is in it. */
   public void function(Map<String, Object> function) {
-    functions.add(function);
+    functions.add(Given.given(function, "function"));
   }
 
   /** Names a result of the program. */
   public void output(String name, Node value) {
     requireName(name);
-    Node own = value.isOwn ? value : node("contiguous", value);
+    Node own = Given.given(value, "value").isOwn ? value : node("contiguous", value);
     for (Map<String, Object> node : nodes) {
       for (String key : List.of("inputs", "outputs")) {
         names(node, key).replaceAll(each -> own.name.equals(each) ? name : each);
@@ -158,7 +160,7 @@ public final class ProgramBuilder implements ActivationsOperations, ArithmeticOp
   /** The program. */
   public Program build() {
     if (outputs.isEmpty()) {
-      throw new CowMlxException(Status.EINVAL, "program_builder: the program has no output",
+      throw new CowMlxException(Status.EINVAL, "the program has no output; name one by output(name, value)",
           "missing");
     }
     return Program.of(json());
@@ -172,6 +174,7 @@ public final class ProgramBuilder implements ActivationsOperations, ArithmeticOp
   private Node declare(List<Map<String, Object>> to, Map<String, Object> entry, String name,
       Dtype dtype, Object... shape) {
     requireName(name);
+    Given.given(shape, "shape");
     entry.putAll(Map.of("name", name, "dtype", nameOf(dtype), "shape", Arrays.asList(shape)));
     to.add(entry);
     return new Node(name).typed(nameOf(dtype), Arrays.asList(shape));
@@ -182,7 +185,7 @@ public final class ProgramBuilder implements ActivationsOperations, ArithmeticOp
     if (operand instanceof Node value) return value.name;
     if (!(operand instanceof Number number) || beside == null) {
       throw new CowMlxException(Status.EINVAL,
-          operation + ": an input is " + operand + ", must be a value", "wrong_type");
+          "an input of \"" + operation + "\" is " + operand + ", must be a value", "wrong_type");
     }
     boolean isWhole = number.doubleValue() == Math.rint(number.doubleValue());
     boolean isFloat = beside.dtype().matches(".*(float|complex).*");
@@ -212,12 +215,12 @@ public final class ProgramBuilder implements ActivationsOperations, ArithmeticOp
   }
 
   private static String nameOf(Dtype dtype) {
-    return dtype.name().toLowerCase();
+    return Given.given(dtype, "dtype").name().toLowerCase();
   }
 
   private static void requireName(String name) {
-    if (name.isEmpty() || name.startsWith("%")) {
-      throw new CowMlxException(Status.EINVAL, "program_builder: the name is \"" + name
+    if (Given.given(name, "name").isEmpty() || name.startsWith("%")) {
+      throw new CowMlxException(Status.EINVAL, "the name is \"" + name
           + "\", must be one that does not begin with %", "out_of_range");
     }
   }

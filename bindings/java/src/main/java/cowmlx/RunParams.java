@@ -25,6 +25,6 @@ public final class RunParams extends Params<RunParams> {
    * fails later, and their memory is computed in
    */
   public RunParams donate(int[] value) {
-    return numbers(16, 24, value);
+    return numbers("donate", 16, 24, value);
   }
 }

@@ -12,7 +12,7 @@ public final class RuntimeParams extends Params<RuntimeParams> {
    * (docs/guides/python.md)
    */
   public RuntimeParams pythonHome(String value) {
-    return string("python_home", 8, value);
+    return string("pythonHome", 8, value);
   }
 
   /** "gpu", "cpu", or NULL for the best there is */
@@ -41,7 +41,7 @@ public final class RuntimeParams extends Params<RuntimeParams> {
 
   /** messages up to this level are delivered; default INFO */
   public RuntimeParams logLevel(LogLevel value) {
-    return set(memory -> memory.setInt(56, value.value));
+    return number(56, Given.given(value, "logLevel").value);
   }
 
   /**

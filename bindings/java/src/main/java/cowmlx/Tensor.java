@@ -32,45 +32,45 @@ public final class Tensor implements Value {
   }
 
   public static Tensor of(float[] data, long... shape) {
-    return new Tensor(data, Dtype.FLOAT32, shape, null, 0);
+    return new Tensor(Given.given(data, "data"), Dtype.FLOAT32, Given.given(shape, "shape"), null, 0);
   }
 
   public static Tensor of(double[] data, long... shape) {
-    return new Tensor(data, Dtype.FLOAT64, shape, null, 0);
+    return new Tensor(Given.given(data, "data"), Dtype.FLOAT64, Given.given(shape, "shape"), null, 0);
   }
 
   public static Tensor of(int[] data, long... shape) {
-    return new Tensor(data, Dtype.INT32, shape, null, 0);
+    return new Tensor(Given.given(data, "data"), Dtype.INT32, Given.given(shape, "shape"), null, 0);
   }
 
   public static Tensor of(long[] data, long... shape) {
-    return new Tensor(data, Dtype.INT64, shape, null, 0);
+    return new Tensor(Given.given(data, "data"), Dtype.INT64, Given.given(shape, "shape"), null, 0);
   }
 
   public static Tensor of(short[] data, long... shape) {
-    return new Tensor(data, Dtype.INT16, shape, null, 0);
+    return new Tensor(Given.given(data, "data"), Dtype.INT16, Given.given(shape, "shape"), null, 0);
   }
 
   public static Tensor of(byte[] data, long... shape) {
-    return new Tensor(data, Dtype.INT8, shape, null, 0);
+    return new Tensor(Given.given(data, "data"), Dtype.INT8, Given.given(shape, "shape"), null, 0);
   }
 
   /** Elements of a direct buffer, from its position on, in the machine's order of bytes. */
   public static Tensor of(Buffer direct, Dtype dtype, long... shape) {
-    if (!direct.isDirect()) {
-      throw new CowMlxException(Status.EINVAL, "the buffer is not direct, must be", "out_of_range");
+    if (!Given.given(direct, "direct").isDirect()) {
+      throw new CowMlxException(Status.EINVAL, "the buffer is in Java's heap, must be direct", "out_of_range");
     }
-    return new Tensor(direct, dtype, shape, null, 0);
+    return new Tensor(direct, Given.given(dtype, "dtype"), Given.given(shape, "shape"), null, 0);
   }
 
   /** The same elements as a dtype of their size, such as the bits of 16-bit floats. */
   public Tensor as(Dtype other) {
-    return new Tensor(data, other, shape, strides, offset);
+    return new Tensor(data, Given.given(other, "other"), shape, strides, offset);
   }
 
   /** Another view of the same memory. */
   public Tensor strided(long first, long... steps) {
-    return new Tensor(data, dtype, shape, steps, first);
+    return new Tensor(data, dtype, shape, Given.given(steps, "steps"), first);
   }
 
   /** The struct. What C writes into copies, {@link #copyBack} brings to Java's arrays. */

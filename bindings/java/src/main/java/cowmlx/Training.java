@@ -15,7 +15,7 @@ public final class Training extends Handle {
     try (Arena arena = new Arena()) {
       Memory out = arena.allocate(4);
       CowMlxException.check(Api.get().cow_mlx_training_create(
-          program.handle(), Params.lower(arena, null, null, params), out));
+          Given.open(program, "program"), Params.lower(arena, null, null, params), out));
       return new Training(out.getInt(0));
     }
   }
@@ -25,7 +25,7 @@ public final class Training extends Handle {
     try (Arena arena = new Arena()) {
       Memory out = arena.allocate(4);
       CowMlxException.check(Api.get().cow_mlx_training_create_for_model(
-          model.handle(), Params.lower(arena, null, null, params), out));
+          Given.open(model, "model"), Params.lower(arena, null, null, params), out));
       return new Training(out.getInt(0));
     }
   }
@@ -105,7 +105,7 @@ public final class Training extends Handle {
   public void export(String folder, String options) {
     try (Arena arena = new Arena()) {
       CowMlxException.check(Api.get().cow_mlx_training_export(handle(),
-          arena.string(folder, "folder"), arena.string(options, "options_json")));
+          arena.string(folder, "folder"), arena.string(options, "options")));
     }
   }
 
@@ -113,8 +113,7 @@ public final class Training extends Handle {
   public void cancel() {
     // It leaves the thread's message alone, also where it fails.
     if (Api.get().cow_mlx_training_cancel(handle()) < 0) {
-      throw new CowMlxException(Status.EHANDLE, "training_cancel: no such training is open",
-          "unknown_handle");
+      throw new CowMlxException(Status.EHANDLE, "the training is closed", "unknown_handle");
     }
   }
 

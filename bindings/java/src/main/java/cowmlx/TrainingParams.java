@@ -21,12 +21,12 @@ public final class TrainingParams extends Params<TrainingParams> {
 
   /** parameters that begin as arrays, not as "init" says */
   public TrainingParams initialNames(List<String> value) {
-    return strings("initial_names", 32, 48, value);
+    return strings("initialNames", 32, 48, value);
   }
 
   /** one for each; they may be freed then */
   public TrainingParams initialArrays(List<NDArray> value) {
-    return handles(40, 48, value);
+    return handles("initialArrays", 40, 48, value);
   }
 
   /** of "init", of the order of data and of an input "key"; default 0 */
@@ -65,6 +65,6 @@ public final class TrainingParams extends Params<TrainingParams> {
 
   /** JSON: what is trained of a model; or NULL (default): LoRA */
   public TrainingParams fineTune(String value) {
-    return string("fine_tune", 88, value);
+    return string("fineTune", 88, value);
   }
 }

@@ -8,7 +8,7 @@ import java.util.List;
 public sealed interface Value permits NDArray, Tensor {
   /** The structs of values. */
   static Pointer lower(Arena arena, List<? extends Value> values) {
-    Memory memory = arena.allocate((long) CowMlx.At.VALUE * values.size());
+    Memory memory = arena.allocate((long) CowMlx.At.VALUE * Given.all(values, "inputs").size());
     for (int i = 0; i < values.size(); i++) {
       long at = (long) CowMlx.At.VALUE * i;
       if (values.get(i) instanceof NDArray array) {
