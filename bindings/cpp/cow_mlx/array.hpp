@@ -109,7 +109,9 @@ class Array {
     const char* name = detail::c_string(operation, "array_apply: operation");
     const char* attributes = detail::optional(attributes_json, "array_apply: attributes_json");
     std::vector<cow_mlx_array> given;
-    for (const Array* input : inputs) given.push_back(input != nullptr ? input->handle() : 0);
+    for (const Array* input : inputs) {
+      given.push_back(input != nullptr ? detail::open(input, "array_apply: inputs") : 0);
+    }
     const auto handles = detail::fill<std::vector<cow_mlx_array>>(
         4, [&](cow_mlx_array* out, std::size_t size, std::size_t* length) {
           return cow_mlx_array_apply(name, given.data(), given.size(), attributes, out, size,
@@ -153,7 +155,9 @@ class Array {
     }
     const std::vector<const char*> texts = c_strings(names, "arrays_save: names");
     std::vector<cow_mlx_array> handles;
-    for (const Array* array : arrays) handles.push_back(array->handle());
+    for (const Array* array : arrays) {
+      handles.push_back(detail::open(array, "arrays_save: arrays"));
+    }
     detail::check(cow_mlx_arrays_save(detail::c_string(path, "arrays_save: path"), texts.data(),
                                       handles.data(), handles.size()));
   }

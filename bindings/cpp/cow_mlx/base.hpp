@@ -79,6 +79,10 @@ inline void check(cow_mlx_status status) {
   const std::string reason = cut(all, "\"reason\": \"", all.find("\", \"details\""));
   const std::string details = cut(all, "\"details\": ", all.size() - 1);
   if (status == COW_MLX_ECANCELED) throw Canceled(status, message, reason, details);
+  if (reason == "unknown_handle" && details.find("\"handle\": 0,") != std::string::npos) {
+    const std::string call = message.substr(0, message.find(": "));
+    throw Error(status, call + ": the object has been moved from", reason, details);
+  }
   throw Error(status, message, reason, details);
 }
 
@@ -93,6 +97,18 @@ inline const char* c_string(const std::string& text, const char* name) {
 /* The same, where an empty text stands for none. */
 inline const char* optional(const std::string& text, const char* name) {
   return text.empty() ? nullptr : c_string(text, name);
+}
+
+/* The handle of an object that must be there, and must not have been moved from. */
+template <typename Object>
+auto open(const Object* object, const char* name) {
+  if (object == nullptr || object->handle() == 0) {
+    const char* state = object == nullptr ? " is nullptr" : " has been moved from";
+    const std::string details = std::string("{\"argument\": \"") + name + "\"}";
+    throw Error(COW_MLX_EINVAL, std::string(name) + state + ", must be an open object",
+                "null_argument", details);
+  }
+  return object->handle();
 }
 
 /* Make a call that fills (buffer, capacity, *length), again if the guess was too small. */

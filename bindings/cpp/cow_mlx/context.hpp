@@ -104,7 +104,8 @@ class Context {
 
   /** Use an adapter from now on; a change forgets the tokens. */
   void set_adapter(const Adapter& adapter) {
-    detail::check(cow_mlx_context_set_adapter(handle(), adapter.handle()));
+    const cow_mlx_adapter open = detail::open(&adapter, "context_set_adapter: adapter");
+    detail::check(cow_mlx_context_set_adapter(handle(), open));
   }
 
   /** Use no adapter from now on; a change forgets the tokens. */

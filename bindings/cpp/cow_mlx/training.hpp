@@ -172,7 +172,7 @@ class Training {
     std::vector<cow_mlx_array> arrays;
     for (const auto& [name, array] : params.initial) {
       names.push_back(detail::c_string(name, "initial"));
-      arrays.push_back(array->handle());
+      arrays.push_back(detail::open(array, "training_create: initial"));
     }
     given.optimizer = detail::optional(params.optimizer, "training_create: optimizer");
     given.fine_tune = detail::optional(params.fine_tune, "training_create: fine_tune");
@@ -196,8 +196,12 @@ class Training {
 
     Fit(const FitParams& params, const TrainingFn& hear)
         : given(params), next_batch(&params.next_batch), on_event(&hear) {
-      for (const Array* array : params.inputs) inputs.push_back(array->handle());
-      for (const Array* array : params.validation) validation.push_back(array->handle());
+      for (const Array* array : params.inputs) {
+        inputs.push_back(detail::open(array, "training_fit: inputs"));
+      }
+      for (const Array* array : params.validation) {
+        validation.push_back(detail::open(array, "training_fit: validation"));
+      }
       given.inputs = inputs.data();
       given.inputs_count = inputs.size();
       given.validation = validation.data();

@@ -235,6 +235,24 @@ static void an_object_moved_from_is_refused_and_the_other_frees(Host& host) {
   EXPECT(cow_mlx_context_tokens(handle, nullptr, 0, &count) == COW_MLX_EHANDLE);
 }
 
+/* A handle of 0 would stand for none. */
+static void what_is_moved_from_or_null_is_never_taken_for_none(Host& host) {
+  Array array(std::vector<float>{1}), taken = std::move(array);
+  EXPECT(thrown([&] { Array::apply("square", {&array}); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { Array::save(host.folder + "/gone", {"a"}, {&array}); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([&] { Array::save(host.folder + "/gone", {"a"}, {nullptr}); }) == COW_MLX_EINVAL);
+  TrainingParams params;
+  params.initial = {{"w", nullptr}};
+  EXPECT(thrown([&] { Training(host.model, params); }) == COW_MLX_EINVAL);
+  Context moved = std::move(host.context);
+  try {
+    host.context.info();
+    EXPECT(false);
+  } catch (const Error& error) {
+    EXPECT(std::string(error.what()) == "context_info: the object has been moved from");
+  }
+}
+
 static void handles_are_freed_with_their_owners(Host& host) {
   cow_mlx_context context;
   cow_mlx_model model;
@@ -602,6 +620,7 @@ static const struct {
     SCENARIO(errors_have_status_and_message),
     SCENARIO(a_nul_byte_in_a_path_is_refused),
     SCENARIO(an_object_moved_from_is_refused_and_the_other_frees),
+    SCENARIO(what_is_moved_from_or_null_is_never_taken_for_none),
     SCENARIO(handles_are_freed_with_their_owners),
     SCENARIO(parameters_begin_with_the_defaults),
     SCENARIO(owned_parameters_reach_the_library),
