@@ -4,7 +4,7 @@
 # make test    build and run every test but the long ones, which make test-long runs
 # make docs    build the documentation into build/site
 # make install, make uninstall: PREFIX (/usr/local), LIBDIR, INCLUDEDIR, DESTDIR as usual
-# make packages, or make wheel npm crates deb: what can be published, into DIST (dist)
+# make packages, or make wheel npm crates deb go java: what can be published, into DIST (dist)
 # make lint gen abi bench calf clean
 
 PYTHON ?= python3
@@ -40,7 +40,7 @@ SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
   cowmlx/*/*/__pycache__ dist $(VENV)
 
-.PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb lint docs gen abi bench calf clean FORCE
+.PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb go java lint docs gen abi bench calf clean FORCE
 
 all: $(LIBRARY) build/.compiled
 
@@ -121,9 +121,8 @@ install: all
 uninstall:
 	$(PYTHON) tools/packaging/install.py uninstall $(PLACES)
 
-packages: wheel npm crates deb
-
-wheel npm crates deb: all $(VENV)/.tools
+# What lacks a tool is named, and the rest is made.
+packages wheel npm crates deb go java: all $(VENV)/.tools
 	$(BIN)/python tools/packaging/$@.py "$(DIST)"
 
 lint: all $(VENV)/.tools

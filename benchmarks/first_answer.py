@@ -71,7 +71,7 @@ USERS = (
         "examples/python",
         (),
         (
-            "python3 -m venv env && env/bin/pip install ./cowmlx-*.whl",
+            "python3 -m venv env && env/bin/pip install cowmlx",
             f"echo {QUESTION} | env/bin/python -m cowmlx chat calf",
         ),
     ),

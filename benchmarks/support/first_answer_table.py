@@ -1,20 +1,19 @@
-"""The table of what users type, and wait for, before a model answers."""
+"""The table of how long users wait before a model answers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-HEAD = "| you write | type | seconds | all, minutes |\n|---|---|---|---|"
+HEAD = "| you write | install, s | build and run, s | together, s |\n|---|---|---|---|"
 
 
 def first_answer_table(report: dict[str, Any]) -> str:
-    """The commands of each language's user, and how long they took."""
+    """How long the commands of each language's user took; the page has the commands."""
     lines = [HEAD]
     for row in report.get("rows", ()):
-        commands = "<br>".join(f"`{command}`".replace("|", "\\|") for command in row["commands"])
-        seconds = "<br>".join(f"{value:.1f}" for value in row["seconds"])
-        minutes = sum(row["seconds"]) / 60
-        lines.append(f"| {row['language']} | {commands} | {seconds} | {minutes:.2f} |")
+        install, answer = row["seconds"]
+        total = sum(row["seconds"])
+        lines.append(f"| {row['language']} | {install:.1f} | {answer:.1f} | {total:.1f} |")
     machine = f"{report.get('cpu', '')}, {report.get('cores', '')} shared cores"
     lines += ["", f"Measured on {machine}, with a load of {report.get('load', '')} by others."]
     return "\n".join([*lines, "", ""])
