@@ -11,6 +11,7 @@ import pytest
 from support.compiler import require, run
 from support.paths import ROOT
 
+from tools.bindings import own_names
 from tools.bindings.emit_go import field_name, pascal
 from tools.bindings.generate import COMPAT, PUBLIC
 from tools.bindings.header import read_headers
@@ -118,6 +119,18 @@ def test_every_call_is_wrapped_or_left_out_with_a_reason(binding):
     missing = [call for call in calls() if not binding.shows(call, code)]
     assert sorted(missing) == sorted(binding.left_out), f"bindings/{binding.name}"
     assert all(binding.left_out.values())
+
+
+# Calls that no host makes by their names, or that never fail.
+UNNAMED = {"status_name", "error_message", "version", "abi_version"}
+
+
+def test_errors_have_a_name_for_every_call():
+    """Of Node.js, Go and Java; those without one are made by the binding itself, or not at all."""
+    asked = {call for call in calls() if not call.endswith("_params_init")} - UNNAMED
+    assert set(own_names.CALLS) == asked
+    unnamed = {call for call, names in own_names.CALLS.items() if not all(names)}
+    assert unnamed == {"error_details", *DLPACK}
 
 
 def test_all_bindings_are_compared():
