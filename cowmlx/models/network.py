@@ -54,6 +54,7 @@ def build(
         _sign(module.ModelArgs)
         arguments = module.ModelArgs.from_dict(made_of)
         network: Module = module.Model(arguments)
+        _check_vocabulary(network, config)
         # Initial values, never computed, have split mlx's key again and again.
         mx.eval(mx.random.state)
     except CowMlxError:
@@ -82,12 +83,53 @@ def build(
     return network
 
 
-def _sign(arguments: Any) -> None:
-    """Let a class know its signature, which mlx-lm asks for with every key of a config."""
-    import inspect
+def _check_vocabulary(network: Any, config: dict[str, Any]) -> None:
+    """Refuse a vocabulary without the tokens that a network forbids by their ids.
 
-    if "__signature__" not in vars(arguments):
-        arguments.__signature__ = inspect.signature(arguments)
+    Phi-3 small sets their logits, and mlx would write beyond the end of fewer logits.
+
+    Raises:
+        BadFormat: the vocabulary is too small.
+    """
+    forbidden = getattr(network, "_dummy_tokenizer_ids", None)
+    if forbidden is None:
+        return
+    needed, size = int(forbidden.max().item()) + 1, config.get("vocab_size")
+    if not isinstance(size, int) or size < needed:
+        raise BadFormat(
+            f"config.json: vocab_size is {size}, less than the {needed} tokens that a "
+            f"{config['model_type']} model has",
+            reason="invalid_config",
+            file="config.json",
+            key="vocab_size",
+            value=size,
+            accepted=f"at least {needed}",
+        )
+
+
+class _Signature:
+    """The signature of a class, and of each class derived from it, computed once.
+
+    mlx-lm asks for it with every key of a config. A plain ``__signature__`` would hide the options
+    that a derived class adds.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[type, Any] = {}
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        import inspect
+
+        if owner not in self._known:
+            made = inspect.signature(owner.__init__)  # type: ignore[misc]
+            self._known[owner] = made.replace(parameters=list(made.parameters.values())[1:])
+        return self._known[owner]
+
+
+def _sign(arguments: Any) -> None:
+    """Let a class know its signature."""
+    if not any("__signature__" in vars(each) for each in arguments.__mro__):
+        arguments.__signature__ = _Signature()
 
 
 def share(network: Module) -> Module:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,10 @@ from loading import PROMPT, greedy
 from support import tiny_models
 from support.loaded import load
 from support.rounding import assert_as_exact
+
+from cowmlx.errors import Unsupported
+from cowmlx.models import network
+from cowmlx.networks import light_route
 
 COUNT = 24
 
@@ -66,3 +72,26 @@ def test_greedy_tokens_are_no_near_ties(answers: dict[str, dict[str, Any]]) -> N
 def test_parameters_are_counted(answers: dict[str, dict[str, Any]]) -> None:
     for name in ("llama", "gemma2", "mixtral", "qwen3_moe"):
         assert load(answers[name]["path"]).parameters == answers[name]["parameters"]
+
+
+def test_options_of_one_architecture_do_not_hide_those_of_another() -> None:
+    """SmolLM 3's are llama's and two more, and were llama's alone once a llama was loaded."""
+    known = sorted(set(light_route.supported_architectures()) - set(light_route.remappings()[0]))
+    arguments = []
+    for name in known:
+        try:
+            arguments.append(light_route.import_module(f"models.{name}").ModelArgs)
+        except Unsupported:
+            assert name == "olmo"  # needs a package of its own
+    for each in arguments:
+        network._sign(each)
+    for each in arguments:
+        initial = {field.name for field in dataclasses.fields(each) if field.init}
+        assert set(inspect.signature(each).parameters) == initial
+
+
+def test_layers_without_positions_stay_so_after_a_llama(folder: pathlib.Path) -> None:
+    load(tiny_models.make(folder / "llama-first", "llama"))
+    own = load(tiny_models.make(folder / "smollm3", "smollm3"))
+    ropes = [type(layer.self_attn.rope).__name__ for layer in own.network.layers]
+    assert [name == "NoPE" for name in ropes] == [False, True, False]

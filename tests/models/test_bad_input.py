@@ -279,3 +279,10 @@ def test_a_vocabulary_without_its_unknown_token_fails_on_a_text_by_a_status():
         tokenizer.encode("b", add_special=False, parse_special=True)
     with pytest.raises(BadFormat, match="this text"):
         tokenizer.encode_plain("b")
+
+
+def test_a_vocabulary_without_tokens_that_the_network_forbids(tmp_path: pathlib.Path) -> None:
+    """Phi-3 small sets the logits of tokens by their ids; mlx does not check these."""
+    path = tiny_models.make(tmp_path, "phi3small", config={"vocab_size": 100351})
+    with pytest.raises(BadFormat, match="vocab_size is 100351, less than the 100352 tokens"):
+        load(path)

@@ -7,13 +7,14 @@ that a generation goes on until something else stops it.
 
 from __future__ import annotations
 
+import inspect
 import json
 import pathlib
 import shutil
 import tempfile
 from typing import Any
 
-from . import tokenizers, wirings
+from . import tiny_architectures, tokenizers, wirings
 
 _BASE: dict[str, Any] = {
     "hidden_size": 64,
@@ -322,27 +323,29 @@ def make(
     *,
     seed: int = 0,
     tokenizer: str = "bpe",
-    quantize: dict[str, Any] | None = None,
+    quantize: dict[str, Any] | list[dict[str, Any]] | None = None,
     config: dict[str, Any] | None = None,
+    dtype: str = "float32",
 ) -> pathlib.Path:
     """Write a tiny model into ``folder``, which is made if need be, and return it.
 
     Args:
         folder: where to.
-        family: a key of :data:`FAMILIES` or :data:`OWN`.
+        family: a key of :data:`FAMILIES`, :data:`OWN` or :data:`tiny_architectures.CONFIGS`.
         seed: of the random weights.
         tokenizer: one of ``tests.support.tokenizers.KINDS``.
-        quantize: group_size, bits and mode; layers by path as in a config, False or settings.
+        quantize: group_size, bits and mode; layers by path as in a config, False or settings. A
+            list of such settings: the layers take them in turn.
         config: replaces keys of the family's config.
+        dtype: of the weights that are not packed, and of what scales packed ones.
     """
     global _store
-    key = json.dumps([family, seed, tokenizer, quantize, config], sort_keys=True)
+    key = json.dumps([family, seed, tokenizer, quantize, config, dtype], sort_keys=True)
     if key not in _built:
         if _store is None:
             _store = tempfile.TemporaryDirectory(prefix="tiny-models-")
-        place = pathlib.Path(_store.name) / str(len(_built))
-        place.mkdir()
-        _build(place, family, seed, tokenizer, quantize, config or {})
+        place = pathlib.Path(tempfile.mkdtemp(dir=_store.name))
+        _build(place, family, seed, tokenizer, quantize, config or {}, dtype)
         _built[key] = place
     shutil.copytree(_built[key], folder, dirs_exist_ok=True)
     return folder
@@ -353,8 +356,9 @@ def _build(
     family: str,
     seed: int,
     tokenizer: str,
-    quantize: dict[str, Any] | None,
+    quantize: dict[str, Any] | list[dict[str, Any]] | None,
     changes: dict[str, Any],
+    dtype: str,
 ) -> None:
     import mlx.core as mx
     import mlx.nn as nn
@@ -367,8 +371,8 @@ def _build(
     (folder / "tokenizer_config.json").write_text(tokenizer_config, encoding="utf-8")
     size, end = _size_and_end(tokenizer_json, json.loads(tokenizer_config))
 
-    family_config = {**FAMILIES, **OWN}[family]
-    config = {**family_config, "vocab_size": size, "eos_token_id": end, **changes}
+    family_config = {**FAMILIES, **OWN, **tiny_architectures.CONFIGS}[family]
+    config = {"vocab_size": size, "eos_token_id": end, **family_config, **changes}
     config = {key: value(size) if callable(value) else value for key, value in config.items()}
     module: Any = architectures.load(architectures.name(config))
     arguments = module.ModelArgs.from_dict(config)
@@ -383,9 +387,11 @@ def _build(
         for path in ("model.embed_tokens.weight", "model.norm.weight"):
             weights[path] *= _FAINT[family] ** (1 if "embed" in path else -1)
     network.update(tree_unflatten(list(weights.items())))
+    network.set_dtype(getattr(mx, dtype))
     if quantize is not None:
-        config["quantization"] = quantize
-        _quantize(nn, network, quantize)
+        settings = _in_turn(network, quantize) if isinstance(quantize, list) else quantize
+        config["quantization"] = settings
+        _quantize(nn, network, settings)
     weights = dict(tree_flatten(network.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
@@ -402,6 +408,8 @@ def _random(mx: Any, path: str, array: Any, other: Any, seed: int, end: int, siz
     """Fill a parameter: matrices by fan-in, embeddings wide, the rest near what it was."""
     leaf = path.rsplit(".", 1)[-1]
     key = mx.random.key(seed)
+    if not mx.issubdtype(array.dtype, mx.floating):
+        return mx.random.randint(0, 2, array.shape, array.dtype, key=key)
     if array.ndim >= 2 and leaf not in ("A_log", "bias"):
         scale = 1.0 if array.shape[0] == size else 2.0 * array.shape[-1] ** -0.5
         values = mx.random.normal(array.shape, scale=scale, key=key)
@@ -414,13 +422,38 @@ def _random(mx: Any, path: str, array: Any, other: Any, seed: int, end: int, siz
     return array.astype(mx.float32) + noise if fixed else noise
 
 
+def _can_be_packed(module: Any) -> bool:
+    """Whether mlx-lm packs a layer; it gives all of them a mode."""
+    pack = getattr(module, "to_quantized", None)
+    return pack is not None and "mode" in inspect.signature(pack).parameters
+
+
+def _in_turn(network: Any, formats: list[dict[str, Any]]) -> dict[str, Any]:
+    """Settings by which each layer that can be packed takes the next format that fits it."""
+    settings: dict[str, Any] = {**formats[0]}
+    waiting = list(formats)
+    wanted = getattr(network, "quant_predicate", None) or (lambda path, module: True)
+    for path, module in network.named_modules():
+        if _can_be_packed(module) and not wanted(path, module):
+            settings[path] = False
+        elif _can_be_packed(module):
+            columns = module.weight.shape[-1]
+            fits = [each for each in waiting if columns % each["group_size"] == 0]
+            settings[path] = dict(fits[0]) if fits else False
+            if fits:
+                waiting.remove(fits[0])
+                waiting.append(fits[0])
+    return settings
+
+
 def _quantize(nn: Any, network: Any, settings: dict[str, Any]) -> None:
     def choose(path: str, module: Any) -> Any:
-        if not hasattr(module, "to_quantized"):
-            return False
-        if module.weight.shape[-1] % settings["group_size"]:
+        if not _can_be_packed(module):
             return False
         chosen = settings.get(path, True)
+        group = (chosen if isinstance(chosen, dict) else settings)["group_size"]
+        if module.weight.shape[-1] % group:
+            return False
         return dict(chosen) if isinstance(chosen, dict) else chosen
 
     nn.quantize(
