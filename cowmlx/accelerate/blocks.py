@@ -84,6 +84,17 @@ class InBlocks:
     scales: Any = _shown("scales")
     biases: Any = _shown("biases")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; setting a weight turns the module back into mlx's own kind.
+
+        An architecture that sets a weight has it in mlx's layout: Gemma 3n clips two of them
+        in each forward pass.
+        """
+        if name in BLOCKED:
+            setattr(restore(self), name, value)  # type: ignore[arg-type]
+        else:
+            super().__setattr__(name, value)
+
     def _shown(self, name: str) -> mx.array | None:
         return self.rowwise(name).array() if name in self else None  # type: ignore[operator]
 

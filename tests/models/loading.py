@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -35,6 +36,38 @@ def reference(requests: list[dict[str, Any]], folder: pathlib.Path) -> list[dict
     assert done.returncode == 0, done.stderr[-4000:]
     answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return answers
+
+
+class Plain:
+    """Plain mlx-lm in a process of its own, which stays for further requests.
+
+    Args:
+        folder: where logits are written.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "plain_mlx_lm.py"), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "MLX_DISABLE_COMPILE": "1"},
+        )
+
+    def ask(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Answer requests as :func:`reference` does."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(requests) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"plain mlx-lm ended with {self._process.wait()}"
+        answers: list[dict[str, Any]] = json.loads(line)
+        return answers
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
 
 
 def greedy(model: Any, prompt: list[int], count: int) -> tuple[list[int], Any]:

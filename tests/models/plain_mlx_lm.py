@@ -1,4 +1,7 @@
-"""A program: what plain mlx-lm generates for models, as JSON. Knows nothing of cowmlx."""
+"""A program: what plain mlx-lm computes for models. Knows nothing of cowmlx.
+
+Each line of its input is a list of requests as JSON, and is answered by a line.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 import pathlib
 import sys
+from functools import partial
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -21,6 +25,8 @@ from support.float64 import in_float64
 
 
 def answer(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
+    if "sequences" in request:
+        return follow(request, place)
     path, prompt, count = request["path"], request["prompt"], request["count"]
     adapter = request.get("adapter")
     refusal = None
@@ -68,18 +74,69 @@ def logits(model: Any, prompt: list[int], tokens: list[int]) -> mx.array:
     return mx.stack(rows)
 
 
+def widened(operation: Any) -> Any:
+    """Products with chosen experts in 16 bits, as a GPU has them; mlx's CPU knows only float32."""
+
+    def multiply(x: mx.array, *arrays: Any, **named: Any) -> mx.array:
+        if x.dtype not in (mx.float16, mx.bfloat16):
+            return operation(x, *arrays, **named)
+        wide = [each.astype(mx.float32) if is_half(each) else each for each in arrays]
+        wide_named = {
+            name: each.astype(mx.float32) if is_half(each) else each for name, each in named.items()
+        }
+        return operation(x.astype(mx.float32), *wide, **wide_named).astype(x.dtype)
+
+    return multiply
+
+
+def is_half(value: Any) -> bool:
+    return isinstance(value, mx.array) and value.dtype in (mx.float16, mx.bfloat16)
+
+
+dequantize = mx.dequantize
+mx.gather_mm, mx.gather_qmm = widened(mx.gather_mm), widened(mx.gather_qmm)
+
+
+def follow(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
+    """Write the logits behind every token of some sequences, and how far they are from exact."""
+    try:
+        model, _ = load_model(pathlib.Path(request["path"]))
+        if request["wide"]:
+            model.set_dtype(mx.float32)
+            mx.dequantize = partial(dequantize, dtype=mx.float32)
+        mx.disable_compile()  # a C++ compiler takes seconds for each graph
+
+        def rows() -> list[mx.array]:
+            made = [logits(model, prompt, tokens) for prompt, tokens in request["sequences"]]
+            mx.eval(made)
+            return made
+
+        plain = [each.astype(mx.float32) for each in rows()]
+        with in_float64(model):
+            errors = [
+                # Both are -infinity where a network forbids a token.
+                mx.where(one == exact, 0.0, one.astype(mx.float64) - exact).astype(mx.float32)
+                for one, exact in zip(plain, rows(), strict=True)
+            ]
+    except Exception as exc:
+        return {"refusal": f"{type(exc).__name__}: {exc}"}
+    finally:
+        mx.dequantize = dequantize
+    arrays = {f"plain-{index}": array for index, array in enumerate(plain)}
+    arrays |= {f"error-{index}": array for index, array in enumerate(errors)}
+    mx.save_safetensors(str(place), arrays)
+    return {"logits": str(place)}
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
-    requests = json.load(sys.stdin)
     number = len(list(folder.glob("logits-*")))
-    print(
-        json.dumps(
-            [
-                answer(request, folder / f"logits-{number + index}.safetensors")
-                for index, request in enumerate(requests)
-            ]
-        )
-    )
+    for line in sys.stdin:
+        answers = []
+        for request in json.loads(line):
+            answers.append(answer(request, folder / f"logits-{number}.safetensors"))
+            number += 1
+        print(json.dumps(answers), flush=True)
 
 
 main()
