@@ -15,6 +15,8 @@ from support.library import Library
 from support.outputs import Buffer, poisoned
 
 Value = signatures.cow_mlx_value
+# bfloat16 travels as its bits, so such an array needs its dtype beside it.
+Typed = tuple[np.ndarray, str]
 
 
 class Programs:
@@ -41,15 +43,15 @@ class Programs:
     def run(
         self,
         program: int,
-        inputs: Sequence[np.ndarray | int],
-        outputs: Sequence[np.ndarray | None] | int = 1,
+        inputs: Sequence[np.ndarray | Typed | int],
+        outputs: Sequence[np.ndarray | Typed | None] | int = 1,
         **params: Any,
     ) -> list[int | None]:
         """Run a program; fail if a run that fails has written an output.
 
         Args:
             program: its handle.
-            inputs: numpy arrays, in whatever layout, and handles.
+            inputs: numpy arrays, in whatever layout, alone or with their dtype, and handles.
             outputs: numpy arrays to be filled, and None for new handles; a number for so many.
             params: of ``cow_mlx_run_params``; ``donate`` is a list.
 
@@ -59,7 +61,11 @@ class Programs:
         wanted = [None] * outputs if isinstance(outputs, int) else outputs
         given = values(inputs)
         results = values(wanted)
-        owners = [owner_of(each) for each in wanted if each is not None]
+        owners = [
+            owner_of(each[0] if isinstance(each, tuple) else each)
+            for each in wanted
+            if each is not None
+        ]
         before = [owner.tobytes() for owner in owners]
         status = self.c.cow_mlx_program_run(
             program, given, len(inputs), results, len(wanted), self._params(params)
@@ -109,13 +115,13 @@ class Programs:
         self.lib.check(self.c.cow_mlx_program_free(program))
 
 
-def values(all_of_them: Sequence[np.ndarray | int | None]) -> Any:
+def values(all_of_them: Sequence[np.ndarray | Typed | int | None]) -> Any:
     """Describe values for a run; nothing of numpy's is copied."""
     made = (Value * max(len(all_of_them), 1))()
     kept = []
     for index, value in enumerate(all_of_them):
-        if isinstance(value, np.ndarray):
-            kept.append(tensor(value))
+        if isinstance(value, np.ndarray | tuple):
+            kept.append(tensor(*value) if isinstance(value, tuple) else tensor(value))
             made[index].host = pointer(kept[-1])
         elif value is not None:
             made[index].array = value

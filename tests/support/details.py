@@ -15,7 +15,7 @@ TOLD_OTHERWISE = {("no_memory", "needed"), ("no_threads", "needed")}
 OF_PROGRAMS = {"argument", "value", "accepted", "needed", "limit"}
 OF_PROGRAMS |= {"node", "op", "function", "shapes", "dtypes", "position", "steps", "problems"}
 # Of these: counted, and said one by one; or said in other words.
-REWORDED = {"problems", "accepted", "shapes"}
+REWORDED = {"problems", "accepted", "shapes", "dtypes"}
 
 
 def read(library: CDLL) -> Any:

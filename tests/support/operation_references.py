@@ -36,6 +36,8 @@ def erfinv(a):
     """By bisection."""
 
     def one(y):
+        if not abs(y) < 1:
+            return y * math.inf if abs(y) == 1 else math.nan
         low, high = -6.0, 6.0
         for _ in range(80):
             middle = (low + high) / 2
@@ -352,7 +354,8 @@ def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0):
 
 def binary_cross_entropy(inputs, targets, weights=None, with_logits=True):
     p = sigmoid(inputs) if with_logits else inputs
-    found = -(targets * np.log(p) + (1 - targets) * np.log(1 - p))
+    hit, miss = (np.maximum(np.log(each), -100) for each in (p, 1 - p))
+    found = -(targets * hit + (1 - targets) * miss)
     return found if weights is None else found * weights
 
 
@@ -419,6 +422,16 @@ def fill(value):
     return lambda *like, shape=None, dtype="float32", vals=value: np.full(
         like[0].shape if like else shape, vals
     )
+
+
+def triangle(a, upper):
+    return np.triu(a) if upper else np.tril(a)
+
+
+def cholesky_inv(a, upper=False):
+    a = triangle(a, upper)
+    other = np.swapaxes(a, -1, -2)
+    return np.linalg.inv(other @ a if upper else a @ other)
 
 
 def moved_to(a, axes=None):
@@ -544,13 +557,11 @@ REFERENCES: dict[str, Reference] = {
         b if right is None else b.reshape(-1, *b.shape[-2:])[right],
     ),
     "inv": np.linalg.inv,
-    "tri_inv": lambda a, upper=False: np.linalg.inv(a),
+    "tri_inv": lambda a, upper=False: np.linalg.inv(triangle(a, upper)),
     "cholesky": lambda a, upper=False: (
         np.swapaxes(np.linalg.cholesky(a), -1, -2) if upper else np.linalg.cholesky(a)
     ),
-    "cholesky_inv": lambda a, upper=False: np.linalg.inv(
-        np.swapaxes(a, -1, -2) @ a if upper else a @ np.swapaxes(a, -1, -2)
-    ),
+    "cholesky_inv": cholesky_inv,
     "pinv": np.linalg.pinv,
     "det": np.linalg.det,
     "slogdet": lambda a: list(np.linalg.slogdet(a)),
@@ -558,7 +569,7 @@ REFERENCES: dict[str, Reference] = {
     "solve": lambda a, b: (
         np.linalg.solve(a, b[..., None])[..., 0] if b.ndim == 1 else np.linalg.solve(a, b)
     ),
-    "solve_triangular": lambda a, b, upper=False: np.linalg.solve(a, b),
+    "solve_triangular": lambda a, b, upper=False: np.linalg.solve(triangle(a, upper), b),
     "norm": norm,
     **{f"conv{n}d": convolution for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": transposed for n in (1, 2, 3)},
@@ -627,13 +638,15 @@ REFERENCES: dict[str, Reference] = {
     "kl_div_loss": loss(lambda x, t, axis=-1: np.sum(np.exp(t) * (t - x), axis)),
     "gaussian_nll_loss": loss(
         lambda x, t, v, full=False, eps=1e-6: (
-            (np.log(v) + (t - x) ** 2 / v) / 2 + (math.log(2 * math.pi) / 2 if full else 0)
+            (np.log(np.maximum(v, eps)) + (t - x) ** 2 / np.maximum(v, eps)) / 2
+            + (math.log(2 * math.pi) / 2 if full else 0)
         ),
         "mean",
     ),
     "cosine_similarity_loss": loss(
         lambda a, b, axis=1, eps=1e-8: (
-            np.sum(a * b, axis) / (np.linalg.norm(a, axis=axis) * np.linalg.norm(b, axis=axis))
+            np.sum(a * b, axis)
+            / np.maximum(np.linalg.norm(a, axis=axis) * np.linalg.norm(b, axis=axis), eps)
         )
     ),
     "margin_ranking_loss": loss(lambda a, b, t, margin=0.0: np.maximum(0, margin - t * (a - b))),

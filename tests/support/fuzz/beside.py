@@ -1,0 +1,84 @@
+"""A generation beside all cases: its tokens stay right, and it never waits long."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic, sleep
+
+from support.library import Library
+from support.paths import CALF
+from support.signatures import DONE
+
+TOKENS = 48
+PAUSE = 0.03
+LONGEST = 4.0
+"""Seconds that a token may take on a machine that does much else."""
+
+
+class Beside:
+    """Generates the same text over and over on a thread of its own, with pauses."""
+
+    def __init__(self, lib: Library) -> None:
+        self._lib = lib
+        model = lib.load(CALF)
+        self._context = lib.context(model)
+        self._prompt = lib.tokenize(model, "Once upon a time")
+        self._wanted = [piece.token for piece in self._whole()]
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._findings: list[str] = []
+        self._begun: float | None = None
+        self._thread = threading.Thread(target=self._generate, daemon=True)
+        self._thread.start()
+
+    def findings(self) -> list[str]:
+        """What was wrong since the last call."""
+        begun = self._begun
+        if begun is not None and monotonic() - begun > LONGEST:
+            self._findings.append(f"generation: waits since {monotonic() - begun:.1f} s")
+        found, self._findings = self._findings, []
+        return found
+
+    def paused(self) -> threading.Lock:
+        """A lock under which nothing is generated and the context is empty."""
+        return self._turn
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _whole(self) -> list:
+        self._lib.begin(self._context, self._prompt, max_tokens=TOKENS, temperature=0)
+        pieces = self._lib.drain(self._context)
+        self._lib.reset(self._context)
+        return pieces
+
+    def _generate(self) -> None:
+        while not self._over.is_set():
+            with self._turn:
+                self._once()
+
+    def _once(self) -> None:
+        tokens = []
+        longest = 0.0
+        self._timed(self._lib.begin, self._context, self._prompt, max_tokens=TOKENS, temperature=0)
+        while True:
+            piece, seconds = self._timed(self._lib.next, self._context)
+            longest = max(longest, seconds)
+            tokens.append(piece.token)
+            if piece.status == DONE:
+                break
+            sleep(PAUSE)
+        self._lib.reset(self._context)
+        if tokens != self._wanted:
+            self._findings.append(f"generation: tokens {tokens} for {self._wanted}")
+        if longest > LONGEST:
+            self._findings.append(f"generation: a token took {longest:.1f} s")
+
+    def _timed(self, call, *given, **named):
+        self._begun = monotonic()
+        try:
+            found = call(*given, **named)
+            return found, monotonic() - self._begun
+        finally:
+            self._begun = None

@@ -1,0 +1,148 @@
+"""Vectorized programs against the rows one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cowmlx.programs.operations import find
+from support.fuzz.compare import difference
+from support.fuzz.inputs import Array, make, row_major
+from support.fuzz.session import Refused, Session
+
+Case = dict[str, Any]
+Level = dict[str, Any]
+
+
+def places(case: Case) -> dict[int, int]:
+    """By the index of an input in the case, its index among those that are there."""
+    there = [at for at, each in enumerate(case["inputs"]) if each is not None]
+    return {at: place for place, at in enumerate(there)}
+
+
+def widened(case: Case, levels: list[Level]) -> list[Array]:
+    """The inputs that are there, with an axis of rows for each level that names them."""
+    found = []
+    for at, described in enumerate(case["inputs"]):
+        if described is None:
+            continue
+        array = make(described)
+        for number, level in enumerate(levels):
+            axis = level["axes"].get(str(at))
+            if axis is None:
+                continue
+            axis, count = min(axis, array.data.ndim), level["rows"]
+            if number == 0:
+                array = make(described, count, axis)
+            else:
+                parts = [np.roll(array.data, turn) for turn in range(count)]
+                data = (
+                    np.stack(parts, axis)
+                    if count
+                    else np.zeros(np.insert(array.shape, axis, 0), array.data.dtype)
+                )
+                array = Array(array.dtype, row_major(data))
+        found.append(array)
+    return found
+
+
+def check(
+    session: Session,
+    case: Case,
+    program: int,
+    arrays: list[Array],
+    levels: list[Level],
+    results: int,
+    where: str,
+    loose: float = 1.0,
+) -> None:
+    """Derive a program for rows, run it, and compare with the rows one by one."""
+    *inner, last = levels
+    lower = arrays
+    if inner:
+        program = _derived(session, case, program, widened(case, inner), inner[-1], where)
+    if isinstance(program, Refused):
+        return
+    own = places(case)
+    axes = {
+        own[int(at)]: min(axis, lower[own[int(at)]].data.ndim - 1)
+        for at, axis in last["axes"].items()
+    }
+    made = session.derive(
+        where, program, vectorize={f"i{place}": axis for place, axis in axes.items()}
+    )
+    if isinstance(made, Refused):
+        _refused(session, case, made, where)
+        return
+    found = session.run(where, made, lower, results)
+    session.done.add(where)
+    count = last["rows"]
+    alone = [
+        session.run(
+            f"{where} row",
+            program,
+            [
+                Array(each.dtype, row_major(np.take(each.data, row, axes[place])))
+                if place in axes
+                else each
+                for place, each in enumerate(lower)
+            ],
+            results,
+        )
+        for row in range(count)
+    ]
+    bad = [each for each in alone if isinstance(each, Refused)]
+    if isinstance(found, Refused):
+        if not bad and found.name != "ENOMEM":
+            _refused(session, case, found, where)
+        return
+    if bad:
+        if bad[0].name != "ENOMEM":
+            session.find(f"{where}: took a row that is refused alone: {bad[0].message}")
+        return
+    declared(session, made, found, where)
+    for at, together in enumerate(found):
+        if together.shape[:1] != (count,):
+            session.find(f"{where}: result {at}: shape: {together.shape} for {count} rows")
+            continue
+        for row, each in enumerate(alone):
+            assert isinstance(each, list)
+            what = difference(Array(together.dtype, together.data[row]), each[at], loose)
+            if what:
+                session.find(f"{where}: result {at}: row {row}: {what}")
+
+
+def declared(session: Session, program: int, found: list[Array], where: str) -> None:
+    told = session.programs.info(program)["outputs"]
+    for at, (each, result) in enumerate(zip(told, found, strict=True)):
+        same = len(each["shape"]) == len(result.shape) and all(
+            not isinstance(side, int) or side == other
+            for side, other in zip(each["shape"], result.shape, strict=True)
+        )
+        if not same or each["dtype"] != result.dtype:
+            session.find(
+                f"{where}: result {at}: shape: declared {each['dtype']}{each['shape']}, "
+                f"has {result.dtype}{result.shape}"
+            )
+
+
+def _derived(
+    session: Session, case: Case, program: int, arrays: list[Array], level: Level, where: str
+) -> int | Refused:
+    own = places(case)
+    axes = {
+        f"i{own[int(at)]}": min(axis, arrays[own[int(at)]].data.ndim - 1)
+        for at, axis in level["axes"].items()
+    }
+    return session.derive(where, program, vectorize=axes)
+
+
+def _refused(session: Session, case: Case, refused: Refused, where: str) -> None:
+    """The table says which operations cannot be vectorized; what has 8 dimensions cannot, too."""
+    row = find(case["operation"]) if "operation" in case else None
+    if refused.name == "ENOMEM" or "8 dimensions" in refused.message:
+        return
+    if refused.name == "EUNSUPPORTED" and (row is None or not row.vectorisable):
+        return
+    session.find(f"{where}: refused what rows do alone: {refused.name}: {refused.message}")

@@ -1,0 +1,116 @@
+"""A child that carries out cases, and what its end, silence and growth tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[2]
+HANG = 100.0
+"""Seconds that a case takes at most."""
+LARGEST = 3 << 30
+"""Bytes that a child may have resident."""
+
+
+class Watched:
+    """A child process, which is begun anew after one that ended or hung."""
+
+    def __init__(self, *, beside: bool = True, limit: float = HANG) -> None:
+        self._arguments = [] if beside else ["--alone"]
+        self._limit = limit
+        self._child: subprocess.Popen[bytes] | None = None
+        self._folder = tempfile.TemporaryDirectory()
+        self._trace = Path(self._folder.name) / "trace"
+        self._rest = b""
+
+    def carry_out(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The findings of a case, a crash and a hang among them."""
+        child = self._child or self._begin()
+        assert child.stdin is not None
+        try:
+            child.stdin.write(json.dumps(case).encode() + b"\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            return self._ended()
+        answer = self._answer()
+        if answer is not None:
+            size = _resident(child.pid)
+            if size > LARGEST:
+                answer["findings"].append(f"memory: {size >> 20} MiB resident")
+                self.stop()
+            return answer
+        if child.poll() is None:
+            os.kill(child.pid, signal.SIGABRT)
+            child.wait()
+            text = self._traced()
+            self._child = None
+            return {"findings": [f"hang: no answer after {self._limit:.0f} s: {text}"], "done": []}
+        return self._ended()
+
+    def stop(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            self._child = None
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        self._rest = b""
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "support.fuzz.child", str(self._trace), *self._arguments],
+            cwd=TESTS,
+            env={**os.environ, "PYTHONPATH": str(TESTS), "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        return self._child
+
+    def _answer(self) -> dict[str, Any] | None:
+        """A line of the child's; None if it has ended or says nothing for too long."""
+        assert self._child is not None and self._child.stdout is not None
+        stream = self._child.stdout.fileno()
+        while b"\n" not in self._rest:
+            if not select.select([stream], [], [], self._limit)[0]:
+                return None
+            data = os.read(stream, 1 << 16)
+            if not data:
+                self._child.wait()
+                return None
+            self._rest += data
+        line, self._rest = self._rest.split(b"\n", 1)
+        return json.loads(line)
+
+    def _ended(self) -> dict[str, Any]:
+        assert self._child is not None
+        status = self._child.wait()
+        self._child = None
+        name = signal.Signals(-status).name if status < 0 else f"exit {status}"
+        return {"findings": [f"crash: {name}: {self._traced()}"], "done": []}
+
+    def _traced(self) -> str:
+        return self._trace.read_text()[-1500:] if self._trace.exists() else ""
+
+
+def _resident(pid: int) -> int:
+    statm = Path(f"/proc/{pid}/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
