@@ -234,6 +234,67 @@ def test_an_operation_without_a_derivative_is_named():
     assert caught.value.details["op"] == "svd"
 
 
+CAST = [node("b", "astype", "x", dtype="bool"), node("i", "astype", "b", dtype="uint8")]
+INDICES = {
+    "a cast": [node("i", "astype", "x", dtype="int32")],
+    "a cast to bools": CAST,
+    "argmax": [node("i", "argmax", "x")],
+    "argsort": [node("i", "argsort", "x")],
+    "argpartition": [node("i", "argpartition", "x", kth=1)],
+    "count_nonzero": [node("i", "count_nonzero", "x")],
+    "searchsorted": [node("i", "searchsorted", "x", "x")],
+    "greater": [node("b", "greater", "x", "x"), node("i", "astype", "b", dtype="int32")],
+    "a draw": [node("k", "random_key", seed=1), node("i", "random_categorical", "x", "k")],
+    "8-bit floats": [node("i", "to_fp8", "x")],
+    "a function": [node("i", "call", "x", function="first")],
+}
+FIRST = graph([value("x", [3])], [node("i", "argmax", "x")], ["i"], name="first")
+
+
+@pytest.mark.parametrize("how", INDICES)
+@pytest.mark.parametrize("op", ["take", "take_along_axis", "put_along_axis", "scatter_add"])
+def test_indices_count_as_constants(op, how):
+    """Also those that are computed from what the gradient is with respect to."""
+    updates = ["t"] if op in ("put_along_axis", "scatter_add") else []
+    after = [
+        node("j", "reshape", "i", shape=[-1]),
+        node("u", "square", "x"),
+        node("t", "take", "u", "j", indices="clamp"),
+        node("y", op, "u", "j", *updates, axis=0, indices="clamp"),
+        node("s", "sum", "y"),
+    ]
+    own = parse(graph([value("x", [3])], [*INDICES[how], *after], ["s", "i"], functions=[FIRST]))
+    x = mx.array([0.5, 2.25, 1.0])
+    total, indices = run(own, x)
+    dtype = str(indices.dtype).removeprefix("mlx.core.")
+    given = [value("x", [3]), value("i", list(indices.shape), dtype)]
+    wanted = derive(parse(graph(given, after, ["s"])), gradient=SLOPE)
+    found = run(derive(own, gradient=SLOPE), x)
+    assert [bits(each) for each in found] == [bits(each) for each in run(wanted, x, indices)]
+    assert bits(found[0]) == bits(total)
+
+
+SLOPE = {"of": "s", "with_respect_to": ["x"], "value": True}
+
+
+def test_a_gradient_of_rows_that_decide_by_what_it_is_of():
+    double = graph([value("x", [2])], [node("y", "add", "x", "x")], ["y"], name="double")
+    square = graph([value("x", [2])], [node("y", "square", "x")], ["y"], name="square")
+    program = graph(
+        [value("x", [2])],
+        [
+            node("p", "all", "x"),
+            node("y", "cond", "p", "x", then="square", **{"else": "double"}),
+            node("s", "sum", "y"),
+        ],
+        ["s"],
+        functions=[double, square],
+    )
+    rows = derive(derive(parse(program), gradient=SLOPE), vectorize={"x": 0})
+    found = run(rows, mx.array([[3.0, 4.0], [0.0, 5.0]]))
+    assert [each.tolist() for each in found] == [[25, 10], [[6, 8], [2, 2]]]
+
+
 def test_steps_count_as_constants():
     program = parse(
         graph(

@@ -173,7 +173,8 @@ class Scope:
     ) -> list[mx.array]:
         arrays = [laid_out(each) for each in arrays]
         specs = [self._graph.specs[name] for name in node.outputs]
-        found = compute(row, arrays, node.attributes, specs)
+        results = compute(row, arrays, node.attributes, specs)
+        found = [_without_slope(each) for each in results]
         for name, array in zip(node.outputs, found, strict=True):
             _require_inferred(node, self._graph, self._graph.specs[name], array)
         if row.checks is not None:
@@ -316,6 +317,16 @@ def stacked(rows: list[list[mx.array]], specs: Sequence[Spec], backwards: bool) 
         return [zeros(each) for each in specs]
     order = rows[::-1] if backwards else rows
     return [mx.stack(list(column)) for column in zip(*order, strict=True)]
+
+
+def _without_slope(array: mx.array) -> mx.array:
+    """Return an array through which no gradient goes if it is of integers or bools.
+
+    mlx would ask for the gradient of indices that are computed from floats, and has none.
+    """
+    if name_of(array.dtype) in (*FLOATS, "complex64"):
+        return array
+    return mx.stop_gradient(array)
 
 
 def _is_told(attributes: Attributes) -> bool:
