@@ -166,6 +166,22 @@ def test_vectorised_rows_are_a_loop(row):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("name", ["cholesky_inv", "tri_inv", "solve_triangular"])
+def test_rows_of_triangular_matrices_read_one_triangle(name, upper):
+    row = find(name)
+    rest = [mx.ones((3, 2))] if len(row.inputs) == 2 else []
+    many = array_of("float32[4,3,3] regular")
+
+    def function(a):
+        return row.compute([a, *rest], {"upper": upper})[0]
+
+    triangle = mx.triu(many) if upper else mx.tril(many)
+    for axis in (0, 2):
+        rows = mx.vmap(function, in_axes=axis)(mx.moveaxis(many, 0, axis))
+        np.testing.assert_allclose(rows, [function(each) for each in triangle], atol=1e-5)
+
+
 BITS = ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"]
 
 

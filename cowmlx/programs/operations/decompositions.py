@@ -21,6 +21,7 @@ from cowmlx.programs.operations.matrix_rows import (
     is_triangular,
     of_matrices,
     same_shape,
+    triangle,
 )
 from cowmlx.programs.operations.row import Attribute, Attributes
 from cowmlx.programs.operations.rules import (
@@ -49,6 +50,12 @@ def _least(shape: Shape, name: str) -> Dim:
 
 def _definite(a: mx.array, attributes: Attributes) -> mx.array:
     return definite(a, attributes["upper"])
+
+
+def _cholesky_inv(a: mx.array, attributes: Attributes) -> list[mx.array]:
+    """Return inverses; the rest of each matrix is 0, since mlx's vmap inverts all of it."""
+    factor = triangle(a, attributes)
+    return [mx.linalg.cholesky_inv(factor, upper=attributes["upper"], stream=CPU)]
 
 
 def _svd_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], None]]:
@@ -109,7 +116,7 @@ ROWS = (
     of_matrices(
         "cholesky_inv",
         same_shape,
-        lambda a, attributes: [mx.linalg.cholesky_inv(a, upper=attributes["upper"], stream=CPU)],
+        _cholesky_inv,
         "The inverse of the matrix of which a is a Cholesky factor.",
         "out = inv(a a^T), or inv(a^T a) with upper",
         ("out",),
