@@ -199,6 +199,51 @@ def test_quantised_weights_are_near_their_own(at):
     assert np.max(np.abs(np.array(again) - np.array(inputs[0]))) < near
 
 
+FORMATS = [("affine", 64), ("mxfp4", 32), ("mxfp8", 32), ("nvfp4", 16)]
+
+
+@pytest.mark.parametrize("mode, group", FORMATS)
+def test_quantised_weights_without_elements(mode, group):
+    weights = run(find("quantize"), [mx.ones((2, 4, group))], of("quantize", mode=mode))
+    none = [each[:, :0] for each in weights]
+    full = mx.ones((3, group))
+    (found,) = run(find("dequantize"), none, of("dequantize", mode=mode, dtype="float32"))
+    assert (found.shape, found.dtype) == ((2, 0, group), mx.float32)
+    for x, w, transpose, shape in (
+        (full[:0], [each[0] for each in weights], True, (0, 4)),
+        (full, [each[0] for each in none], True, (3, 0)),
+        (mx.ones((2, 0, group)), [each[0] for each in weights], True, (2, 0, 4)),
+        (full[:0, :4], [each[0] for each in weights], False, (0, group)),
+        (full[:, :0], [each[0] for each in none], False, (3, group)),
+    ):
+        attributes = of("quantized_matmul", mode=mode, transpose=transpose)
+        (found,) = run(find("quantized_matmul"), [x, *w], attributes)
+        assert found.tolist() == np.zeros(shape).tolist()
+    attributes = of("gather_qmm", mode=mode)
+    biases = [None] * (3 - len(weights))
+    first = mx.zeros(3, mx.int32)
+    for x, w, left, right, shape in (
+        (mx.ones((2, 0, group)), weights, None, None, (2, 0, 4)),
+        (full, none, None, first, (3, 3, 0)),
+        (full, weights, None, first[:0], (0, 3, 4)),
+    ):
+        (found,) = run(find("gather_qmm"), [x, *w, *biases, left, right], attributes)
+        assert found.tolist() == np.zeros(shape).tolist()
+
+
+@pytest.mark.parametrize("shape", [(1, 16), (3, 48), (3, 5, 16)])
+def test_an_odd_number_of_groups_of_16(shape):
+    w = array_of(f"float32[{','.join(map(str, shape))}]")
+    found = run(find("quantize"), [w], of("quantize", mode="nvfp4"))
+    whole = mx.quantize(mx.concatenate([w, w]), mode="nvfp4")
+    for one, other in zip(found, whole, strict=True):
+        assert mx.array_equal(one, other[: shape[0]])
+
+
+def of(name, **given):
+    return attributes_of(find(name), given)
+
+
 def draw(name, **attributes):
     row = find(name)
     return np.array(run(row, [mx.random.key(3)], attributes_of(row, attributes))[0])

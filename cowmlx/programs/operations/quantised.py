@@ -16,7 +16,8 @@ from cowmlx.programs.operations.indices import (
     safe,
 )
 from cowmlx.programs.operations.making import example, mlx_dtype, row
-from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.promotion import name_of
+from cowmlx.programs.operations.row import Attribute, Attributes, Compute, Infer, Spec
 from cowmlx.programs.operations.rules import (
     broadcast,
     equal,
@@ -61,6 +62,22 @@ def _given(name: str, attributes: Attributes) -> Any:
     return {"group_size": size, "bits": bits, "mode": attributes["mode"]}
 
 
+def _with_elements(infer: Infer, compute: Compute) -> Compute:
+    """Return ``compute``, with zeros for inputs without elements: mlx divides by their number."""
+
+    def function(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        if all(each is None or each.size for each in arrays):
+            return compute(arrays, attributes)
+        specs = [
+            None if each is None else Spec(tuple(each.shape), name_of(each.dtype))
+            for each in arrays
+        ]
+        found: list[Any] = infer(specs, attributes)
+        return [mx.zeros(each.shape, mlx_dtype(each.dtype)) for each in found]
+
+    return function
+
+
 def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     name = "quantize"
     (w,) = inputs
@@ -82,7 +99,14 @@ def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
 
 
 def _quantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    return list(mx.quantize(arrays[0], **_given("quantize", attributes)))
+    (w,) = arrays
+    options = _given("quantize", attributes)
+    if w.size % 32 == 0:
+        return list(mx.quantize(w, **options))
+    # mlx takes a whole number of 32 elements, which an odd number of groups of 16 is not.
+    rows = w.reshape(-1, w.shape[-1])
+    rows = mx.concatenate([rows, mx.zeros_like(rows[:1])])
+    return [each[:-1].reshape(*w.shape[:-1], -1) for each in mx.quantize(rows, **options)]
 
 
 def _unpacked(
@@ -262,7 +286,7 @@ ROWS = (
         "dequantize",
         ("w", "scales", "biases?"),
         _dequantize,
-        _dequantize_arrays,
+        _with_elements(_dequantize, _dequantize_arrays),
         "What quantised matrices stand for.",
         "out = scales w + biases, in groups",
         [
@@ -278,7 +302,7 @@ ROWS = (
         "quantized_matmul",
         ("x", "w", "scales", "biases?"),
         _quantized_matmul,
-        _quantized_matmul_arrays,
+        _with_elements(_quantized_matmul, _quantized_matmul_arrays),
         "The product with a quantised matrix.",
         "x (scales w + biases)^T, or without ^T",
         [
@@ -303,7 +327,7 @@ ROWS = (
         "gather_qmm",
         ("x", "w", "scales", "biases?", "lhs_indices?", "rhs_indices?"),
         _gather_qmm,
-        _gather_qmm_arrays,
+        _with_elements(_gather_qmm, _gather_qmm_arrays),
         "Products with the quantised matrices at flat indices along the axes before them.",
         "out[i] = x[lhs_indices[i]] (scales w + biases)[rhs_indices[i]]^T",
         [
