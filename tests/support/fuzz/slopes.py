@@ -72,7 +72,7 @@ def check(
     if wrong:
         return
     kinds = {each["values"]["kind"] for each in case["inputs"] if each is not None}
-    smooth = double and kinds <= {"range", "normal"}
+    smooth = double and kinds <= {"range", "normal"} and not _ambiguous(case)
     if smooth:
         differences(session, program, given, chosen, found, "gradient")
     if check.get("levels"):
@@ -89,6 +89,14 @@ def check(
         )
     if check.get("second"):
         _second(session, text, given, chosen, double, smooth)
+
+
+def _ambiguous(case: Case) -> bool:
+    """Whether several elements may be written to one place, of which only one stays."""
+    name = case["operation"]
+    if name not in ("put_along_axis", "scatter", "scatter_max", "scatter_min"):
+        return False
+    return "distinct" not in (case["inputs"][1]["values"].get("words") or [])
 
 
 def _weights(result: Array) -> Array:
