@@ -37,13 +37,16 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--count", type=int, help="how many cases at most")
     parser.add_argument("--only", action="append", help="an operation; may be repeated")
+    parser.add_argument("--without", action="append", help="an operation; may be repeated")
     parser.add_argument("--kind", choices=("operation", "graph", "runs"), help="of cases")
     parser.add_argument("--alone", action="store_true", help="without a generation beside")
     parser.add_argument("--finds", type=Path, help="a folder for cases with findings")
     parser.add_argument(
         "--known", type=Path, help="JSON: patterns of findings to count, not to show, by a word"
     )
-    parser.add_argument("--case", type=Path, help="carry out this case alone")
+    parser.add_argument(
+        "--case", type=Path, help="carry out the case of a file, or those of a .jsonl"
+    )
     given = parser.parse_args()
     patterns = json.loads(given.known.read_text()) if given.known else {}
     end = monotonic() + 60 * given.minutes
@@ -52,10 +55,16 @@ def main() -> None:
     number = given.first
     with Watched(beside=not given.alone) as child:
         if given.case:
-            print(json.dumps(child.carry_out(json.loads(given.case.read_text())), indent=1))
+            text = given.case.read_text()
+            lines = text.splitlines() if given.case.suffix == ".jsonl" else [text]
+            for line in lines:
+                print(json.dumps(child.carry_out(json.loads(line)), indent=1), flush=True)
             return
         while monotonic() < end and (given.count is None or number < given.first + given.count):
             case = cases.draw(f"{given.seed}/{number}", given.kind, given.only)
+            if case.get("operation") in (given.without or []):
+                number += 1
+                continue
             answer = child.carry_out(case)
             done["cases"] += 1
             done.update(answer["done"])
@@ -69,6 +78,9 @@ def main() -> None:
                     given.finds.mkdir(parents=True, exist_ok=True)
                     path = given.finds / f"{name}-{given.seed}-{number}.json"
                     path.write_text(json.dumps({**case, "found": answer["findings"]}) + "\n")
+                    if answer["findings"][0].startswith("crash"):
+                        before = [json.dumps(each) for each in child.history]
+                        path.with_suffix(".jsonl").write_text("\n".join(before) + "\n")
             number += 1
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic, sleep
 
 from support.library import Library
@@ -24,7 +26,9 @@ class Beside:
         self._context = lib.context(model)
         self._prompt = lib.tokenize(model, "Once upon a time")
         self._wanted = [piece.token for piece in self._whole()]
-        self._turn = threading.Lock()
+        self._goes_on = threading.Event()
+        self._goes_on.set()
+        self._rests = threading.Event()
         self._over = threading.Event()
         self._findings: list[str] = []
         self._begun: float | None = None
@@ -39,9 +43,14 @@ class Beside:
         found, self._findings = self._findings, []
         return found
 
-    def paused(self) -> threading.Lock:
-        """A lock under which nothing is generated and the context is empty."""
-        return self._turn
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A time in which nothing is generated and the context is empty."""
+        self._rests.clear()
+        self._goes_on.clear()
+        self._rests.wait()
+        yield
+        self._goes_on.set()
 
     def stop(self) -> None:
         self._over.set()
@@ -55,8 +64,13 @@ class Beside:
 
     def _generate(self) -> None:
         while not self._over.is_set():
-            with self._turn:
+            try:
                 self._once()
+            except Exception as error:
+                self._findings.append(f"generation: {type(error).__name__}: {error}")
+            if not self._goes_on.is_set():
+                self._rests.set()
+                self._goes_on.wait()
 
     def _once(self) -> None:
         tokens = []
@@ -68,7 +82,8 @@ class Beside:
             tokens.append(piece.token)
             if piece.status == DONE:
                 break
-            sleep(PAUSE)
+            if self._goes_on.is_set():
+                sleep(PAUSE)
         self._lib.reset(self._context)
         if tokens != self._wanted:
             self._findings.append(f"generation: tokens {tokens} for {self._wanted}")

@@ -9,7 +9,6 @@ import faulthandler
 import json
 import os
 import sys
-import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -91,7 +90,7 @@ class Child:
 def main() -> None:
     """Answer until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
-    with tempfile.TemporaryFile() as printed:
+    with open(sys.argv[2], "w+b", buffering=0) as printed:
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)
         faulthandler.enable(open(sys.argv[1], "w"))  # noqa: SIM115

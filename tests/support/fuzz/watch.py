@@ -21,7 +21,11 @@ LARGEST = 3 << 30
 
 
 class Watched:
-    """A child process, which is begun anew after one that ended or hung."""
+    """A child process, which is begun anew after one that ended or hung.
+
+    Attributes:
+        history: the cases that the child was given, since an earlier one may have harmed it.
+    """
 
     def __init__(self, *, beside: bool = True, limit: float = HANG) -> None:
         self._arguments = [] if beside else ["--alone"]
@@ -29,11 +33,14 @@ class Watched:
         self._child: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory()
         self._trace = Path(self._folder.name) / "trace"
+        self._printed = Path(self._folder.name) / "printed"
+        self.history: list[dict[str, Any]] = []
         self._rest = b""
 
     def carry_out(self, case: dict[str, Any]) -> dict[str, Any]:
         """The findings of a case, a crash and a hang among them."""
         child = self._child or self._begin()
+        self.history.append(case)
         assert child.stdin is not None
         try:
             child.stdin.write(json.dumps(case).encode() + b"\n")
@@ -76,8 +83,12 @@ class Watched:
 
     def _begin(self) -> subprocess.Popen[bytes]:
         self._rest = b""
+        self.history = []
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "support.fuzz.child", str(self._trace), *self._arguments],
+            [
+                *(sys.executable, "-m", "support.fuzz.child"),
+                *(str(self._trace), str(self._printed), *self._arguments),
+            ],
             cwd=TESTS,
             env={**os.environ, "PYTHONPATH": str(TESTS), "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
@@ -108,7 +119,12 @@ class Watched:
         return {"findings": [f"crash: {name}: {self._traced()}"], "done": []}
 
     def _traced(self) -> str:
-        return self._trace.read_text()[-1500:] if self._trace.exists() else ""
+        """What the child printed last, and the stacks of its threads when it ended."""
+        texts = [
+            path.read_text(errors="replace") if path.exists() else ""
+            for path in (self._printed, self._trace)
+        ]
+        return f"{texts[0][-300:]}\n{texts[1][:1500]}"
 
 
 def _resident(pid: int) -> int:
