@@ -93,6 +93,28 @@ def _lu_factor_shapes(
     return [(shape, None), ((*shape[:-2], _least(shape, "lu_factor")), "uint32")]
 
 
+def _lu_factor(a: mx.array, attributes: Attributes) -> list[mx.array]:
+    """Return both triangles in an array that owns what it says it does.
+
+    mlx's has a length in bytes where its elements are counted, so what is computed of it in place
+    writes beyond its buffer. A strided view counts them anew.
+    """
+    packed, pivots = mx.linalg.lu_factor(a, stream=CPU)
+    return [mx.as_strided(packed, packed.shape, stream=CPU), pivots]
+
+
+def _lu(a: mx.array, attributes: Attributes) -> list[mx.array]:
+    """Return the order of rows and both triangles."""
+    order, lower, upper = mx.linalg.lu(a, stream=CPU)
+    rows, columns = a.shape[-2:]
+    if 1 in (rows, columns):
+        # Only here do mlx's own steps count elements as _lu_factor says.
+        packed, _ = _lu_factor(a, attributes)
+        lower = mx.tril(packed, -1)[..., :, :1] + mx.eye(rows, 1, dtype=a.dtype)
+        upper = mx.triu(packed)[..., :1, :]
+    return [order, lower, upper]
+
+
 def _eigen_shapes(dtype: str | None, vectors: bool) -> Any:
     def shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], str | None]]:
         return [(shape[:-1], dtype), *([(shape, dtype)] if vectors else [])]
@@ -193,7 +215,7 @@ ROWS = (
     of_matrices(
         "lu",
         _lu_shapes,
-        lambda a, attributes: mx.linalg.lu(a, stream=CPU),
+        _lu,
         "Matrices as a product of a lower and an upper triangle, with rows in another order.",
         "a = l[p] u",
         ("p", "l", "u"),
@@ -204,7 +226,7 @@ ROWS = (
     of_matrices(
         "lu_factor",
         _lu_factor_shapes,
-        lambda a, attributes: mx.linalg.lu_factor(a, stream=CPU),
+        _lu_factor,
         "Both triangles of lu in one matrix, and which rows were swapped.",
         "lu = l - identity + u",
         ("lu", "pivots"),

@@ -90,7 +90,11 @@ class Watched:
                 *(str(self._trace), str(self._printed), *self._arguments),
             ],
             cwd=TESTS,
-            env={**os.environ, "PYTHONPATH": str(TESTS), "OPENBLAS_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{TESTS.parent}:{TESTS}",
+                "OPENBLAS_NUM_THREADS": "1",
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
