@@ -142,7 +142,7 @@ def test_convolutions_of_all_kinds(name):
 
 @pytest.mark.parametrize("name", [*NAMES, "conv_general"])
 def test_what_a_convolution_makes_on_its_way_is_bounded(name):
-    """Padding and dilation of a few elements can be more than mlx counts, which ends the process."""
+    """Padding and dilation can make more elements than mlx counts, which ends the process."""
     row = find(name)
     axes = 2 if name == "conv_general" else int(name[-2])
     inputs = [Spec((1, *[4] * axes, 2), "float32"), Spec((2, *[2] * axes, 2), "float32")]
