@@ -91,6 +91,8 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
  *                               another secret; the model cannot be split between so many
  * @retval COW_MLX_ELOST         a worker was not there within connect_timeout_ms, or was lost
  * @retval COW_MLX_ESTATE        a worker runs another model
+ * @retval COW_MLX_ENOMEM        too little memory, or the weights are larger than what
+ *                               runtime_params.memory_limit leaves
  * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
  * @retval COW_MLX_EFORMAT       a file is malformed, or weights and config differ; tokenizer.json
  *                               passes a bound (the message names the component and the number)
