@@ -31,8 +31,10 @@ COMMANDS = (
 
 def main() -> int:
     """Run one command."""
-    parser = make_parser()
-    arguments = parser.parse_args()
+    parser, given = make_parser(), sys.argv[1:]
+    if near := _meant(parser, given):
+        parser.error(f"there is no command {given[0]}; did you mean {near}?")
+    arguments = parser.parse_args(given)
     try:
         status: int = arguments.run(arguments)
     except KeyboardInterrupt:
@@ -50,6 +52,16 @@ def make_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         command.add(commands)
     return parser
+
+
+def _meant(parser: argparse.ArgumentParser, given: list[str]) -> str:
+    """Return the command that a mistyped one is near to, or ""."""
+    names = [name for action in parser._actions for name in action.choices or ()]
+    if not given or given[0] in names:
+        return ""
+    from difflib import get_close_matches  # late: only for what is wrong
+
+    return "".join(get_close_matches(given[0], names, 1))
 
 
 if __name__ == "__main__":

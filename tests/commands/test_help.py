@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 
 import pytest
+from support.compiler import run
+from support.paths import ROOT
 
 from cowmlx.__main__ import make_parser
 
@@ -49,3 +52,9 @@ def test_defaults_are_those_that_hold(name):
     for action in PARSERS[name]._actions:
         if isinstance(action.default, int | float) and not isinstance(action.default, bool):
             assert f"default: {action.default:g}" in action.help, (name, action.dest)
+
+
+def test_a_mistyped_command_gets_the_nearest_one():
+    done = run([sys.executable, "-m", "cowmlx", "modles"], cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stderr.endswith("there is no command modles; did you mean models?\n")
