@@ -81,15 +81,30 @@ def test_nothing_is_wider_than_the_window(browser, address, width):
         assert browser.evaluate("document.documentElement.scrollWidth") <= width, page
 
 
+CLIPPED = (
+    "[...document.querySelectorAll('pre > code')]"
+    ".filter(code => code.scrollWidth > code.clientWidth).map(code => code.textContent)"
+)
+
+
 def test_code_fits_on_a_desktop(browser, address):
-    for page in ("index.html", "getting-started/c.html", "guides/chat.html"):
+    for page in ("index.html", "getting-started/c.html"):
         browser.open(f"{address}/{page}")
         settle(browser)
-        clipped = browser.evaluate(
-            "[...document.querySelectorAll('pre > code')]"
-            ".filter(code => code.scrollWidth > code.clientWidth).map(code => code.textContent)"
-        )
-        assert clipped == [], page
+        assert browser.evaluate(CLIPPED) == [], page
+
+
+@pytest.mark.parametrize("page", ["guides/chat.html", "guides/embeddings.html"])
+def test_a_tab_shows_its_language_in_every_set_and_its_code_fits(browser, address, page):
+    browser.open(f"{address}/{page}")
+    settle(browser)
+    sets = browser.evaluate("document.querySelectorAll('.tabbed-set').length")
+    shown = "[...document.querySelectorAll('.tabbed-block')].filter(tab => tab.offsetHeight)"
+    for number, language in enumerate(("c", "cpp", "rust", "js", "go", "java", "python")):
+        browser.evaluate(f"document.querySelectorAll('.tabbed-labels label')[{number}].click()")
+        code = f"{shown}.filter(tab => tab.querySelector('.language-{language}')).length"
+        browser.wait_for(f"{code} === {sets}")
+        assert browser.evaluate(CLIPPED) == [], language
 
 
 def test_dark_follows_the_system(browser, address):
