@@ -6,11 +6,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support.callbacks import StatusError
-from support.programs import graph, node, value
+from support.programs import graph, node, parse, value
 
 from cowmlx.arrays.dtypes import require_declared, value_of
 from cowmlx.errors import CowMlxError
 from cowmlx.programs.operations import find
+from cowmlx.training.program_objective import ProgramObjective
 
 SHAPE = (2, 3)
 WRONG = {
@@ -78,6 +79,17 @@ def test_gradients(programs, arrays, sine, wrong):
         return wrong(mx.cos(x) * cotangent)
 
     sine(sin)
+    trained = parse(
+        graph(
+            [value("d", [*SHAPE])],
+            [node("y", "sin", "w"), node("z", "multiply", "y", "d"), node("loss", "sum", "z")],
+            ["loss"],
+            parameters=[value("w", [*SHAPE])],
+        )
+    )
+    objective = ProgramObjective(trained, {"w": mx.zeros(SHAPE)}, 0)
+    with pytest.raises(CowMlxError, match="sin"):
+        objective.gradients([mx.ones(SHAPE)], None)
     program = programs.create(
         graph([value("x", [*SHAPE])], [node("y", "sin", "x"), node("l", "sum", "y")], ["l"])
     )
