@@ -165,8 +165,6 @@ class ArrayWork(SteppedCall):
     def block(self) -> bool:
         """Wait a short time for what is computed, and go on if it is there."""
         awaited = self._awaited()
-        if awaited is None:
-            return False
-        if not wait(awaited):
+        if awaited is not None and not wait(awaited):
             return True  # requests are heard in between, a cancel among them
-        return self.turn()
+        return self.turn()  # also for what was computed since the last turn
