@@ -49,12 +49,12 @@ def test_rows_of_gradients_are_gradients_of_rows(row):
 @pytest.mark.long
 @pytest.mark.parametrize("row", VECTORISABLE, ids=lambda row: row.name)
 def test_more_rows_are_those_of_the_operation(row):
-    for case in drawn(row, False, 40):
+    for case in drawn(row, False, 30):
         case.check()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=lambda row: row.name)
 def test_more_rows_of_gradients_are_gradients_of_rows(row):
-    for case in drawn(row, True, 25):
+    for case in drawn(row, True, 20):
         case.check()
