@@ -7,7 +7,10 @@ from collections.abc import Mapping
 import mlx.core as mx
 from mlx.optimizers import clip_grad_norm
 
-_NARROW = (mx.float16, mx.bfloat16)
+
+def widened(array: mx.array) -> mx.array:
+    """Return floats of 16 bits in float32, others as they are."""
+    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else array
 
 
 class Sums:
@@ -49,10 +52,10 @@ class Sums:
     def _add(
         self, loss: mx.array, gradients: Mapping[str, mx.array], weight: mx.array | None
     ) -> None:
-        self._loss = self._loss + loss.astype(mx.float32)
+        self._loss = self._loss + widened(loss)
         for name, gradient in gradients.items():
             self._dtypes[name] = gradient.dtype
-            wide = gradient.astype(mx.float32) if gradient.dtype in _NARROW else gradient
+            wide = widened(gradient)
             if weight is not None:
                 wide = wide * weight.astype(wide.dtype)
             known = self._gradients.get(name)
@@ -70,10 +73,10 @@ class Sums:
         return self._targets
 
     def mean(self) -> tuple[mx.array, dict[str, mx.array]]:
-        """Return the mean loss, float32, and its gradients in the parameters' dtypes, lazily."""
+        """Return the mean loss, float32 or wider, and gradients in the parameters' dtypes; lazy."""
         if self._first is not None:
             loss, first = self._first
-            return loss.astype(mx.float32), first
+            return widened(loss), first
         found = {
             name: (gradient / self._targets.astype(gradient.dtype)).astype(self._dtypes[name])
             for name, gradient in self._gradients.items()

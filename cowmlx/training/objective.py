@@ -45,7 +45,7 @@ class Objective(Protocol):
             key: for what is random, such as dropout; None if nothing is.
 
         Returns:
-            The sum of losses over targets, float32 of shape (); the number of targets, of shape
+            The sum of losses over targets, of shape (); the number of targets, of shape
             (); the gradient of the sum for every parameter by name.
         """
 
@@ -53,7 +53,7 @@ class Objective(Protocol):
         """Return the loss without gradients, as in use: nothing is random.
 
         Returns:
-            The sum of losses over targets, float32 of shape (); the number of targets; the number
+            The sum of losses over targets, of shape (); the number of targets; the number
             of targets that are predicted right, -1 if that is not told.
         """
 

@@ -16,6 +16,7 @@ from cowmlx.programs.operations.promotion import FLOATS
 from cowmlx.programs.picture import draw_text
 from cowmlx.programs.program import Pending, Program
 from cowmlx.training import initial, seeds
+from cowmlx.training.gradients import widened
 from cowmlx.training.optimizers import matches
 from cowmlx.training.options import shown
 
@@ -136,7 +137,7 @@ class ProgramObjective:
         found = {name: results[at] for name, at in self._outputs.items()}
         targets = found.get(TARGETS, _rows(batch)).astype(mx.float32)
         correct = found.get(CORRECT, mx.array(-1)).astype(mx.float32)
-        return found[LOSS].astype(mx.float32) * targets, targets, correct
+        return widened(found[LOSS]) * targets, targets, correct
 
     def _run(
         self, program: Program, batch: Sequence[mx.array], key: mx.array | None

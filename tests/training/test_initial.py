@@ -60,3 +60,17 @@ def test_initializers_are_those_of_mlx(name):
 def test_a_uniform_number_stays_within_its_limit():
     own = np.array(made(("he_uniform", {"mode": "fan_in", "gain": 1.0}), (50, 40), "float32", KEY))
     assert abs(own).max() <= math.sqrt(3 / 40) < abs(own).max() * 1.01
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_initializers_have_the_digits_of_float64(name):
+    shape = (40, 40)
+    own = np.array(made((name, PLAIN[name][0]), shape, "float64", KEY))
+    near = np.array(made((name, PLAIN[name][0]), shape, "float32", KEY))
+    assert own.dtype == np.float64 and own.shape == shape
+    assert own.std() == pytest.approx(near.std(), rel=0.1)
+    if name == "orthogonal":
+        assert own @ own.T == pytest.approx(np.eye(40) * 1.5**2, abs=1e-14)
+    elif own.std() and name != "identity":
+        drawn = own[own != 0]
+        assert np.mean(drawn == drawn.astype(np.float32)) < 0.01

@@ -335,3 +335,40 @@ def test_the_default_is_that_of_mlx():
     found, _ = run(json.loads(DEFAULT), range(STEPS))
     expected = run_plain(plain.Adam(1e-3))
     assert all(same(found[name], expected[name]) for name in MODEL)
+
+
+def stepped(name, rate, gradients):
+    """Steps of float64 numbers by formulas, of some optimizers."""
+    w = np.linspace(-1, 1, 6)
+    m, v = np.zeros(6), np.zeros(6)
+    for g in gradients:
+        if name == "sgd":
+            m = 0.9 * m + g
+            w = w - rate * m
+        elif name == "rmsprop":
+            v = 0.99 * v + (1 - 0.99) * g * g
+            w = w - rate * g / (np.sqrt(v) + 1e-8)
+        elif name == "adagrad":
+            v = v + g * g
+            w = w - rate * g / (np.sqrt(v) + 1e-8)
+        else:
+            m, v = 0.9 * m + (1 - 0.9) * g, 0.999 * v + (1 - 0.999) * g * g
+            w = w * (1 - rate * 0.01 * (name == "adamw"))
+            w = w - rate * m / (np.sqrt(v) + 1e-8)
+    return w
+
+
+@pytest.mark.parametrize("name", ["sgd", "rmsprop", "adagrad", "adam", "adamw"])
+@pytest.mark.parametrize(("rate", "error"), [(2.0**-10, 1e-14), (0.001, 1e-7)])
+def test_parameters_of_float64_are_stepped_in_it(name, rate, error):
+    """The rate itself is a float32."""
+    gradients = np.random.default_rng(3).normal(size=(5, 6))
+    values = {"w": mx.array(np.linspace(-1, 1, 6), mx.float64)}
+    more = {"momentum": 0.9} if name == "sgd" else {}
+    optimizer = Optimizer(json.dumps({"name": name, "learning_rate": rate, **more}), values)
+    for gradient in gradients:
+        values = optimizer.updated({"w": mx.array(gradient, mx.float64)}, values)
+    assert values["w"].dtype == mx.float64
+    moved = np.array(values["w"]) - np.linspace(-1, 1, 6)
+    wanted = stepped(name, rate, gradients) - np.linspace(-1, 1, 6)
+    np.testing.assert_allclose(moved, wanted, rtol=error * 10, atol=error * rate)

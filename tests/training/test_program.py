@@ -10,6 +10,7 @@ import mlx.optimizers as plain
 import numpy as np
 import pytest
 from support import signatures
+from support.programs import graph, node, value
 from support.signatures import (
     FIT_EPOCHS,
     FIT_STEPS,
@@ -74,6 +75,34 @@ def test_steps_equal_plain_mlx(trainings):
     assert {event.targets for event in found} == {8}
     assert all(event.learning_rate == pytest.approx(0.05) for event in found)
     assert all(event.gradient_norm > 0 and is_nothing(event.validation_loss) for event in found)
+    trainings.free(training)
+
+
+@pytest.mark.parametrize("micro_batch", [0, 3])
+def test_float64_is_trained_in_float64(trainings, micro_batch):
+    """A logistic regression: its gradient is sigmoid(x w) - y, averaged."""
+    program = graph(
+        [value("x", ["rows", 4], "float64"), value("y", ["rows", 1], "float64")],
+        [
+            node("z", "matmul", "x", "w"),
+            node("loss", "binary_cross_entropy", "z", "y", reduction="mean"),
+        ],
+        ["loss"],
+        parameters=[{**value("w", [4, 1], "float64"), "init": "glorot_uniform"}],
+    )
+    rate = 2.0**-4
+    sgd = {"name": "sgd", "learning_rate": rate}
+    training = trainings.create(program, optimizer=sgd, seed=SEED, micro_batch=micro_batch)
+    rng = np.random.default_rng(0)
+    w = np.frombuffer(trainings.parameters(training)["w"])[:, None]
+    for _ in range(3):
+        x, y = rng.normal(size=(8, 4)), rng.integers(0, 2, (8, 1)) * 1.0
+        event = trainings.step(training, [x, y])
+        z = x @ w
+        assert event.loss == pytest.approx(np.mean(np.logaddexp(0, z) - z * y), rel=1e-14, abs=0)
+        w = w - rate * x.T @ (1 / (1 + np.exp(-z)) - y) / 8
+        found = np.frombuffer(trainings.parameters(training)["w"])[:, None]
+        np.testing.assert_allclose(found, w, rtol=1e-13, atol=1e-15)
     trainings.free(training)
 
 

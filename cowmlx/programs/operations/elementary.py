@@ -136,7 +136,7 @@ def _erf(a: mx.array) -> mx.array:
 
 
 def _erfinv(a: mx.array) -> mx.array:
-    """Improve S. Winitzki's estimate (2008) by three steps of Halley's method."""
+    """Improve S. Winitzki's estimate (2008) by two steps of Halley's method."""
     size = mx.abs(a)
     inside = size < 1
     held = mx.where(inside, size, 0)
@@ -145,7 +145,7 @@ def _erfinv(a: mx.array) -> mx.array:
     logarithm = mx.log1p(-held) + mx.log1p(held)
     middle = 2 / (math.pi * 0.147) + 0.5 * logarithm
     found = mx.sqrt(mx.sqrt(mx.square(middle) - logarithm / 0.147) - middle)
-    for _ in range(3):
+    for _ in range(2):
         above, near, tail = _split(found)
         error = mx.where(above, rest - tail, near - held)
         step = error / (_SLOPE * _exp(-mx.square(found)))
