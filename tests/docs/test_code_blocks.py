@@ -9,7 +9,7 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
 - ``cmake``: written, and built by a shell block.
 - ``sh``: run; of ``make``, only ``make install`` does something. Under ``<!-- not run: why -->``
   the shell only reads it. ``python``: run.
-- ``json``, ``toml``: parsed; JSON with a title is that file, for shell blocks.
+- ``json``, ``toml``, ``xml``: parsed; JSON with a title is that file, for shell blocks.
 - ``text``: under ``<!-- output -->``, what the block before has printed, or, behind a set of tabs
   (``=== "C"``), the one in any language; under
   ``<!-- files of FOLDER -->``, what a block before has put there, but for what an option brings.

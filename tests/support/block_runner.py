@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from subprocess import DEVNULL
 
@@ -103,6 +104,9 @@ class Runner(Managed):
         if block.title:
             (self.folder / block.title).write_text(block.code)
             self.titles.add(block.title)
+
+    def run_xml(self, block: Block) -> None:
+        ElementTree.fromstring(block.code)
 
     def run_toml(self, block: Block) -> None:
         tomllib.loads(block.code)
