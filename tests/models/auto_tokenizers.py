@@ -1,4 +1,7 @@
-"""A program: what AutoTokenizer makes of folders, as JSON. Knows nothing of cowmlx."""
+"""A program: what AutoTokenizer makes of folders. Knows nothing of cowmlx.
+
+Each line of its input is a list of requests as JSON, and is answered by a line.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,8 @@ def render(wrapper: Any, chat: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    print(json.dumps([answer(request) for request in json.load(sys.stdin)]))
+    for line in sys.stdin:
+        print(json.dumps([answer(request) for request in json.loads(line)]), flush=True)
 
 
 main()

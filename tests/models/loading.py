@@ -39,15 +39,16 @@ def reference(requests: list[dict[str, Any]], folder: pathlib.Path) -> list[dict
 
 
 class Plain:
-    """Plain mlx-lm in a process of its own, which stays for further requests.
+    """A program that knows nothing of cowmlx, in a process that stays for further requests.
 
     Args:
-        folder: where logits are written.
+        name: of the program, beside this file.
+        arguments: of the program.
     """
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, name: str, *arguments: object):
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "plain_mlx_lm.py"), str(folder)],
+            [sys.executable, str(HERE / name), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -55,13 +56,13 @@ class Plain:
         )
 
     def ask(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Answer requests as :func:`reference` does."""
+        """Return an answer for each request."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(requests) + "\n")
         self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"plain mlx-lm ended with {self._process.wait()}"
+        while not (line := self._process.stdout.readline()).startswith("[{"):  # said by a library
+            assert line, f"the program ended with {self._process.wait()}"
         answers: list[dict[str, Any]] = json.loads(line)
         return answers
 

@@ -94,7 +94,7 @@ class Answer:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plain]:
-    asked = Plain(tmp_path_factory.mktemp("plain"))
+    asked = Plain("plain_mlx_lm.py", tmp_path_factory.mktemp("plain"))
     yield asked
     asked.close()
 

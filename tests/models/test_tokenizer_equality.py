@@ -147,3 +147,21 @@ def test_special_text_gives_no_special_token_unless_parsed(
         if not (tokenizer.special_ids - {unknown}) & set(plain):
             # Where transformers' own split_special_tokens is safe, it is the same.
             assert tokens == plain, text
+
+
+def test_an_added_letter_is_decoded_as_itself(tmp_path: pathlib.Path) -> None:
+    """DeepSeek LLM's "ö" is an added token: byte-level BPE has this letter for a byte, 0xF6."""
+    path = folder_of(tmp_path / "letters", "bpe", "LlamaTokenizerFast", "llama", {})
+    stored = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    letter = {**stored["added_tokens"][0], "content": "ö", "special": False, "normalized": True}
+    del stored["model"]["vocab"]["ö"]
+    letter["id"] = max(stored["model"]["vocab"].values()) + 1
+    stored["added_tokens"].append(letter)
+    (path / "tokenizer.json").write_text(json.dumps(stored), encoding="utf-8")
+    (expected,) = auto_tokenizers([{"path": str(path), "texts": ["Größe"]}])
+    tokenizer, _ = load_tokenizer(path)
+    tokens = tokenizer.encode("Größe", add_special=True, parse_special=True)
+    assert tokens == expected["with_special"][0]
+    assert tokenizer.token_id("ö") in tokens
+    assert expected["decoded"] == ["Gr\ufffdße"]
+    assert tokenizer.decode(tokens, skip_special=False) == "Größe"
