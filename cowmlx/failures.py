@@ -98,7 +98,10 @@ def kept(error: BaseException) -> CowMlxError:
         made.args = found.args
         made.__dict__.update(found.__dict__)
     else:
-        made = CowMlxError(place(error))
+        try:
+            made = CowMlxError(place(error))
+        except BaseException:  # its own text fails
+            made = CowMlxError(type(error).__name__)
     forget_frames(error)
     return made
 

@@ -239,7 +239,7 @@ def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
                 assert engine.step()
             if call.error:
                 break
-        assert any(call.error is error for call in calls)
+        assert any(call.error and str(error) in str(call.error) for call in calls)
     rest, errors = read(engine, contexts)
     assert [error is not None for error in errors[1:]] == [True] * 3
     assert (errors[0], first[0] + rest[0]) == (None, expected[0])
