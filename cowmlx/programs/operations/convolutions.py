@@ -119,7 +119,7 @@ def _require_bounded(
     given, weight = inputs
     stride, kernel, spread = steps
     lengths = [
-        (length - 1) * gap + 1 + max(sum(pad), 0)
+        (length - 1) * gap + 1 + max_of(sum(pad), 0)
         for length, gap, pad in zip(given.shape[1:-1], spread, pads, strict=True)
     ]
     found = count((given.shape[0], *lengths, given.shape[-1]))
