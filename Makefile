@@ -6,6 +6,7 @@
 # make install, make uninstall: PREFIX (/usr/local), LIBDIR, INCLUDEDIR, DESTDIR as usual
 # make packages, or make wheel npm crates deb go java: what can be published, into DIST (dist)
 # make lint gen abi bench calf clean
+# V=1 shows every command; without it, a build prints a line for each group of files.
 
 PYTHON ?= python3
 ifeq ($(strip $(PYTHON)),)
@@ -44,6 +45,10 @@ BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cow
 
 all: $(LIBRARY) build/.compiled
 
+ifeq ($(filter-out 0,$(V)),)
+Q := @
+endif
+
 PINS := tools/requirements
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -67,31 +72,36 @@ $(VENV)/.python: FORCE
 # The .pth lets the environment's Python import the package from every folder; its path is relative,
 # so that the tree can be moved.
 $(VENV)/.runtime: $(PINS)/build.txt $(PINS)/runtime.txt $(PINS)/constraints.txt $(VENV)/.python
-	$(INSTALL) -r $(PINS)/build.txt -r $(PINS)/runtime.txt -c $(PINS)/constraints.txt
-	@echo ../../../.. > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cowmlx.pth"
+	@echo "install   Python packages of build.txt and runtime.txt"
+	$(Q)$(INSTALL) -r $(PINS)/build.txt -r $(PINS)/runtime.txt -c $(PINS)/constraints.txt
+	$(Q)echo ../../../.. > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cowmlx.pth"
 	@touch $@
 
 $(VENV)/.tools: $(PINS)/tools.txt $(VENV)/.runtime
-	$(INSTALL) -r $(PINS)/tools.txt -c $(PINS)/constraints.txt
+	@echo "install   Python packages of $(notdir $<)"
+	$(Q)$(INSTALL) -r $(PINS)/tools.txt -c $(PINS)/constraints.txt
 	@touch $@
 
 $(VENV)/.docs: $(PINS)/docs.txt $(VENV)/.runtime
-	$(INSTALL) -r $(PINS)/docs.txt -c $(PINS)/constraints.txt
+	@echo "install   Python packages of $(notdir $<)"
+	$(Q)$(INSTALL) -r $(PINS)/docs.txt -c $(PINS)/constraints.txt
 	@touch $@
 
 $(LIBRARY): $(SOURCES) $(VENV)/.runtime
-	$(BIN)/python setup.py --quiet build_ext --inplace
+	$(Q)$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
 # Hosts never write bytecode, so it is made here.
 build/.compiled: $(LIBRARY) $(wildcard cowmlx/*.py cowmlx/*/*.py cowmlx/*/*/*.py)
 	@mkdir -p build
-	$(BIN)/python -m compileall -q cowmlx
+	@echo "compile   bytecode of cowmlx"
+	$(Q)$(BIN)/python -m compileall -q cowmlx
 	@touch $@
 
 build/generate: examples/c/generate.c $(HEADERS) $(LIBRARY)
 	@mkdir -p build
-	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $< -o $@ $(LIBRARY) $(RPATH)
+	@echo "compile   $@"
+	$(Q)$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $< -o $@ $(LIBRARY) $(RPATH)
 
 DESKTOP := $(wildcard examples/desktop/*.c)
 DESKTOP_NEEDS := gtk4 libcmark json-glib-1.0
@@ -100,7 +110,8 @@ build/desktop: $(DESKTOP) $(wildcard examples/desktop/*.h) $(HEADERS) $(LIBRARY)
 	@pkg-config --exists $(DESKTOP_NEEDS) || \
 	  { echo "The desktop app needs GTK 4, cmark and json-glib; examples/desktop/README.md tells how to get them"; exit 1; }
 	@mkdir -p build
-	$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $$(pkg-config --cflags $(DESKTOP_NEEDS)) $(DESKTOP) -o $@ \
+	@echo "compile   $@"
+	$(Q)$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude $$(pkg-config --cflags $(DESKTOP_NEEDS)) $(DESKTOP) -o $@ \
 	  $$(pkg-config --libs $(DESKTOP_NEEDS)) $(LIBRARY) $(RPATH)
 
 desktop: build/desktop build/.compiled

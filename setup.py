@@ -7,9 +7,9 @@ build_ext --inplace`` into the source tree, as ``make`` does.
 import os
 import re
 import shlex
-import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.packaging import kernels  # noqa: E402
 from tools.packaging.headers import copy_headers, headers, link_headers  # noqa: E402
+from tools.packaging.programs import VERBOSE, announce, compile_with  # noqa: E402
 from tools.packaging.targets import MACOS_MINIMUM, Python, Target  # noqa: E402
 
 TARGET = Target(macos="" if "MACOSX_DEPLOYMENT_TARGET" in os.environ else MACOS_MINIMUM)
@@ -67,10 +68,14 @@ class BuildAll(build_ext):
     def run(self) -> None:
         """Build both into the package."""
         check_python()
-        super().run()
         package = ROOT / "cowmlx" if self.inplace else Path(self.build_lib) / "cowmlx"
-        self.build_library(package / "lib")
-        self.build_kernels(package)
+        # Kernels take most of a build, so that their compilers begin first and run beside the rest.
+        with ThreadPoolExecutor(1) as beside:
+            built_kernels = beside.submit(self.build_kernels, package)
+            announce("compile", "bridge: Cython, 1 C file")
+            super().run()
+            self.build_library(package / "lib")
+            built_kernels.result()
         if self.inplace:
             link_headers(package / "include")
         else:
@@ -92,7 +97,9 @@ class BuildAll(build_ext):
         library = folder / TARGET.library
         python = Python.running(prefix=self.environment())
         flags = shlex.split(os.environ.get("CFLAGS", ""))
-        self.compile(*TARGET.library_command(SOURCES, library, python), *flags)
+        command = TARGET.library_command(SOURCES, library, python)
+        announce("compile", f"{TARGET.library}: {sum(w.endswith('.c') for w in command)} C files")
+        self.compile(*command, *flags)
         if TARGET.is_linux:
             self.build_blas(folder)
         self.compile(*TARGET.probe_command(SOURCES, folder / PROBE))
@@ -111,7 +118,7 @@ class BuildAll(build_ext):
         except kernels.NoKernelsError as error:
             module.unlink(missing_ok=True)
             absent.write_text(f"{error}\n")
-            print(f"libcowmlx is built without kernels: {error}", flush=True)
+            announce("skip", f"kernels: {error}")
         else:
             build.write(module, ROOT if self.inplace else None)
 
@@ -133,9 +140,7 @@ class BuildAll(build_ext):
 
     def compile(self, *arguments: str) -> None:
         """Run the C compiler."""
-        command = [*shlex.split(os.environ.get("CC") or "cc"), *arguments]
-        print(shlex.join(command), flush=True)
-        subprocess.run(command, check=True, cwd=ROOT)
+        compile_with([*shlex.split(os.environ.get("CC") or "cc"), *arguments], cwd=ROOT)
 
     def get_outputs(self) -> list[str]:
         """Return what was built, for the installer's record."""
@@ -162,5 +167,6 @@ setup(
             )
         ],
         build_dir="build",
+        quiet=not VERBOSE,
     ),
 )

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.packaging.programs import announce, compile_with
 from tools.packaging.targets import WARNINGS, Target
 
 SOURCES = Path("csrc/kernels")
@@ -91,19 +92,13 @@ class Object:
         """Compile it unless it is current."""
         if self.is_current(compiler):
             return
-        run(self.command(compiler))
+        compile_with(self.command(compiler))
         self.output.with_suffix(".command").write_text(shlex.join(self.command(compiler)))
 
 
 def _is_glue(source: Path) -> bool:
     within = source.relative_to(SOURCES)
     return within.parts[0] in ("primitives", "module.cpp") and source.stem not in _LOOPS
-
-
-def run(command: list[str]) -> None:
-    """Run the compiler."""
-    print(shlex.join(command), flush=True)
-    subprocess.run(command, check=True)
 
 
 def _says(path: Path, command: list[str]) -> bool:
@@ -202,6 +197,8 @@ class Build:
                 installed beside mlx.
         """
         objects = self.objects()
+        if stale := sum(not one.is_current(self._compiler) for one in objects):
+            announce("compile", f"kernels: {stale} C++ files, for {', '.join(sets(self._machine))}")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda one: one.compile(self._compiler), objects))
         command = [*self._compiler, *(str(one.output) for one in objects)]
@@ -210,7 +207,7 @@ class Build:
         newest = max(one.output.stat().st_mtime_ns for one in objects)
         if output.exists() and output.stat().st_mtime_ns > newest and _says(linked, command):
             return
-        run(command)
+        compile_with(command)
         linked.write_text(shlex.join(command))
 
     def _link(self, output: Path, within: Path | None) -> list[str]:

@@ -1,14 +1,35 @@
-"""Running the tools that make packages."""
+"""Run compilers and the tools that make packages."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# ``make V=1`` shows every command of a build.
+VERBOSE = os.environ.get("V", "") not in ("", "0")
+
+
+def announce(step: str, about: str) -> None:
+    """Print one short line about a step of a build."""
+    print(f"{step:<9} {about}", flush=True)
+
+
+def compile_with(command: list[str], cwd: Path | None = None) -> None:
+    """Run a compiler; print its warnings, and end this program where it fails."""
+    if VERBOSE:
+        print(shlex.join(command), flush=True)
+    done = subprocess.run(
+        command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)}\n{done.stdout}")
+    if done.stdout:
+        print(done.stdout, end="", flush=True)
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
