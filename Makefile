@@ -35,11 +35,11 @@ RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 HEADERS := $(shell $(PYTHON) tools/packaging/headers.py)
 KERNELS := $(wildcard csrc/kernels/*.cpp csrc/kernels/*.h csrc/kernels/*/*.cpp csrc/kernels/*/*.h)
 SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
-  $(wildcard cowmlx/bridge/*.p* csrc/*.c csrc/*.h csrc/*/*.c) $(HEADERS) $(KERNELS)
+  $(wildcard tools/bindings/*.py cowmlx/bridge/*.p* csrc/*.c csrc/*.h csrc/*/*.c) $(HEADERS) $(KERNELS)
 
 # All that was made here: the environment, and what was built with it.
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
-  cowmlx/*/*/__pycache__ dist $(VENV)
+  cowmlx/*/*/__pycache__ cowmlx/generated cowmlx/host/generated csrc/generated dist $(VENV)
 
 .PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb go java lint docs gen abi bench calf clean FORCE
 

@@ -19,6 +19,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
+from tools.bindings import generate  # noqa: E402
 from tools.packaging import kernels  # noqa: E402
 from tools.packaging.headers import copy_headers, headers, link_headers  # noqa: E402
 from tools.packaging.programs import VERBOSE, announce, compile_with  # noqa: E402
@@ -154,6 +155,7 @@ class BuildAll(build_ext):
         return super().get_outputs() + [str(path) for path in files if path.exists()]
 
 
+generate.write_for_build()
 setup(
     version=library_version(),
     cmdclass={"build_ext": BuildAll},

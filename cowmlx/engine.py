@@ -7,9 +7,9 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
 from cowmlx.arrays.table import ClosedTable
 from cowmlx.errors import Canceled
+from cowmlx.generated import constants
 from cowmlx.generation.outlet import ClosedOutlets
 from cowmlx.services.adapters import Adapters
 from cowmlx.services.arrays import Arrays

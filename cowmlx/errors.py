@@ -6,13 +6,13 @@ Any other exception that reaches the bridge is ``EINTERNAL``.
 
 from __future__ import annotations
 
-from cowmlx import _status as status
+from cowmlx.generated import status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx._reasons import Reason
+    from cowmlx.generated.reasons import Reason
 
 
 class CowMlxError(Exception):

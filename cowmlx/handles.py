@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cowmlx._constants import (
+from cowmlx.errors import OutOfMemory, UnknownHandle
+from cowmlx.generated.constants import (
     KIND_ADAPTER,
     KIND_CHECKPOINT,
     KIND_CONTEXT,
@@ -10,7 +11,6 @@ from cowmlx._constants import (
     KIND_PROGRAM,
     KIND_TRAINING,
 )
-from cowmlx.errors import OutOfMemory, UnknownHandle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from benchmarks.hosts.bare import load  # noqa: I001 - before mlx
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
+from cowmlx.generated import constants
 
 GROUP = 64
 folder = Path(sys.argv[1])

@@ -45,7 +45,7 @@ class Clock:
 def library(model, lines, kind, checkpoint):
     """Train through the C ABI."""
     from cowmlx.commands import installation
-    from cowmlx.host import declarations as abi
+    from cowmlx.host.generated import declarations as abi
     from cowmlx.host.library import Library
 
     lib = Library(installation.library(), device="cpu")

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support import in_process
 
-from cowmlx._defaults import CONTEXT, GENERATION
+from cowmlx.generated.defaults import CONTEXT, GENERATION
 from cowmlx.machines.opening import Workers
 from cowmlx.models import remote
 from cowmlx.services.loading import Loading
@@ -41,8 +41,8 @@ def on_a_rank(engine: Any, folder: Path) -> int:
     stream = engine.runtime.streams.take()
 
     def opened(model: Any) -> int:
-        from cowmlx import _constants as constants
         from cowmlx.cache.shared import SharedPrefixes
+        from cowmlx.generated import constants
 
         models._prefixes[model] = SharedPrefixes(0)
         return int(engine.runtime.handles.add(constants.KIND_MODEL, model))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
 from cowmlx.accelerate.form import Form, is_half, is_packed
 from cowmlx.errors import Unsupported
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

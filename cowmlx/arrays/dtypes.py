@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx._constants import DTYPES
 from cowmlx.errors import CowMlxError
+from cowmlx.generated.constants import DTYPES
 
 # mlx calls its type of truth values bool_.
 _TYPES: dict[int, mx.Dtype] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx._constants import DTYPES
 from cowmlx.arrays import dtypes
+from cowmlx.generated.constants import DTYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

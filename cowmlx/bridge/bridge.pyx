@@ -22,7 +22,7 @@ from libc.string cimport memcpy
 
 import importlib
 
-from cowmlx.bridge.cow_mlx cimport *
+from cowmlx.generated.cow_mlx cimport *
 
 from cowmlx import failure_details, failures, garbage, resources
 from cowmlx.call import ends_later
@@ -39,7 +39,7 @@ cdef set kept = set()  # calls that end later
 include "values.pxi"
 include "arrays.pxi"
 include "programs.pxi"
-include "call_arguments.pxi"
+include "../generated/call_arguments.pxi"
 include "outcomes.pxi"
 include "outlets.pxi"
 include "blas.pxi"

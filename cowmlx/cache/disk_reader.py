@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-    from cowmlx._reasons import Reason
+    from cowmlx.generated.reasons import Reason
 
 _MAX_HEADER = 16 << 20  # a model of a thousand layers has one of 1 MiB
 

@@ -120,7 +120,7 @@ REASONS: dict[str, list[str]] = {
     "canceled": [],
     "freed": [],
     "runtime_stopped": [],
-    "no_memory": ["needed"],
+    "no_memory": ["needed", "limit"],
     "no_threads": ["needed"],
     "no_handles": ["kind", "limit"],
     "no_descriptors": ["limit"],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
 from cowmlx.errors import InvalidArgument
+from cowmlx.generated import constants
 from cowmlx.generation.chat_events import ChatSplitter
 
 TYPE_CHECKING = False

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
-from cowmlx import _defaults as defaults
 from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import BadState
+from cowmlx.generated import constants, defaults
 from cowmlx.generation import beginning
 from cowmlx.generation.batched import known_why_not
 from cowmlx.generation.draft_state import DraftState

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
 from cowmlx.cache.layers import KVQuantization
 from cowmlx.cache.window import RollingWindow
 from cowmlx.errors import InvalidArgument, OutOfRange
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

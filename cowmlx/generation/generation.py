@@ -9,9 +9,9 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
 from cowmlx import failures
 from cowmlx.errors import Lost
+from cowmlx.generated import constants
 from cowmlx.generation.draw_inputs import DrawInputs
 from cowmlx.generation.drawer import Drawer
 from cowmlx.generation.drawn import RowLogits, Step, settled

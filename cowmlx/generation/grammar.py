@@ -8,8 +8,8 @@ from weakref import ref
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
 from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
+from cowmlx.generated import constants
 from cowmlx.generation import grammar_bounds as bounds
 from cowmlx.text.detokenizer import TokenBytes
 

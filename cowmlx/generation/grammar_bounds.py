@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from cowmlx import _constants as constants
 from cowmlx import json_text
 from cowmlx.errors import InvalidArgument
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

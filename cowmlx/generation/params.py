@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from cowmlx import _constants as constants
 from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

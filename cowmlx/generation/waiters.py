@@ -11,8 +11,8 @@ from collections import deque
 from math import inf
 from time import perf_counter
 
-from cowmlx import _constants as constants
 from cowmlx.errors import Canceled, TimedOut
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

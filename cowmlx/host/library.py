@@ -7,8 +7,8 @@ import os
 from ctypes import byref, c_char, c_size_t, sizeof
 
 from cowmlx import json_text
-from cowmlx.host import declarations as abi
 from cowmlx.host.callbacks import Callbacks
+from cowmlx.host.generated import declarations as abi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from cowmlx import errors
-from cowmlx._reasons import Reason
+from cowmlx.generated.reasons import Reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -106,7 +106,7 @@ def versions() -> dict[str, str]:
     """Return the versions that all ends must have alike."""
     from importlib import metadata
 
-    from cowmlx import _constants as constants
+    from cowmlx.generated import constants
 
     found = {"libcowmlx": constants.VERSION}
     for package in ("mlx", "mlx-lm"):

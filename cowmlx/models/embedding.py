@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
-from cowmlx import _constants as constants
 from cowmlx import failures
 from cowmlx.errors import OutOfRange, Unsupported
+from cowmlx.generated import constants
 from cowmlx.networks import light_route
 
 TYPE_CHECKING = False

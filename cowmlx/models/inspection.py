@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
-from cowmlx import _status
 from cowmlx.errors import CowMlxError, OutOfMemory, Unsupported
 from cowmlx.failure_details import details_of
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, recommended
+from cowmlx.generated import constants, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def inspect(
 
 def _problem(error: CowMlxError) -> dict[str, Any]:
     return {
-        "status": _status.NAMES[error.status],
+        "status": status.NAMES[error.status],
         "message": str(error),
         "reason": error.reason,
         "details": details_of(error),

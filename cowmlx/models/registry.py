@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from cowmlx import _constants as constants
 from cowmlx import failures
 from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, weights
+from cowmlx.generated import constants
 from cowmlx.models import adapters, chat_format, full_route, network, quantization
 from cowmlx.models.model import Model
 from cowmlx.networks import architectures, light_route

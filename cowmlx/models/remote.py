@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cowmlx import _constants as constants
 from cowmlx.accelerate.device import form_for
 from cowmlx.errors import CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.folders import fingerprint, weights
+from cowmlx.generated import constants
 from cowmlx.machines import addresses
 from cowmlx.machines.network import DTYPES, Facts, RemoteNetwork
 from cowmlx.machines.opening import Opening, Workers

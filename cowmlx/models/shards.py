@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
 from cowmlx import failures
 from cowmlx.accelerate.device import fuse_layers, prepare_for_device
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
+from cowmlx.generated import constants
 from cowmlx.models import network, registry
 from cowmlx.networks import architectures, light_route
 

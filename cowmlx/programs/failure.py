@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx._reasons import Reason
+    from cowmlx.generated.reasons import Reason
 
 
 class ProgramError(InvalidArgument):

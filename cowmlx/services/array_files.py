@@ -7,11 +7,11 @@ import os
 from io import FileIO
 from math import prod
 
-from cowmlx import _constants as constants
 from cowmlx import resources
 from cowmlx.cache import disk
 from cowmlx.errors import BadFormat, InputOutput, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.folders import safetensors
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

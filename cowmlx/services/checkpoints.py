@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
 from cowmlx.errors import BadState, InvalidArgument
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

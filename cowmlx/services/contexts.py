@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cowmlx import _constants as constants
-from cowmlx import _status as statuses
 from cowmlx.call import keeps_call
 from cowmlx.errors import Canceled, InvalidArgument, Unsupported
+from cowmlx.generated import constants
+from cowmlx.generated import status as statuses
 from cowmlx.generation.context import Context
 from cowmlx.generation.context_params import ContextParams
 from cowmlx.generation.information import describe

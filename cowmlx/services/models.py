@@ -6,15 +6,15 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
 from cowmlx import garbage, resources
-from cowmlx._defaults import MODEL
 from cowmlx.accelerate import angles
 from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
+from cowmlx.generated import constants
+from cowmlx.generated.defaults import MODEL
 from cowmlx.generation.batched import note_why_not
 from cowmlx.services.conversations import read_conversation
 from cowmlx.services.loading import Inspecting, Loading, ModelToCome

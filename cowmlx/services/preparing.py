@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cowmlx._constants import KIND_PROGRAM
 from cowmlx.errors import Canceled
+from cowmlx.generated.constants import KIND_PROGRAM
 from cowmlx.scheduling.stepped import SteppedCall
 
 TYPE_CHECKING = False

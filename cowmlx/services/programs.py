@@ -5,9 +5,9 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx import json_text
-from cowmlx._constants import KIND_PROGRAM
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.call import keeps_call
+from cowmlx.generated.constants import KIND_PROGRAM
 from cowmlx.programs.checking import text
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.program import Program

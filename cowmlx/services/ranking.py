@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
 from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
+from cowmlx.generated import constants
 from cowmlx.models import classifier
 from cowmlx.models.pooled import MAX_BATCH_TOKENS, rows_of
 from cowmlx.models.rank_prompts import rank_prompt

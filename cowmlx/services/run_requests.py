@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx._constants import DTYPES, KIND_PROGRAM
 from cowmlx.arrays import dtypes
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.errors import InvalidArgument, OutOfRange
+from cowmlx.generated.constants import DTYPES, KIND_PROGRAM
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.program import Run
 from cowmlx.services.preparing import Preparation

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import mlx.core as mx
 
-from cowmlx import _constants as constants
 from cowmlx import resources
 from cowmlx.accelerate import kernels
 from cowmlx.errors import OutOfMemory, OutOfRange
+from cowmlx.generated import constants
 from cowmlx.handles import NOUNS, HandleTable
 from cowmlx.scheduling.lane import Lanes
 from cowmlx.scheduling.scheduler import Scheduler

@@ -7,10 +7,10 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from cowmlx._constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
+from cowmlx.generated.constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
 from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files

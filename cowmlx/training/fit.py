@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx._constants import (
+from cowmlx.generated.constants import (
     FIT_DATA,
     FIT_EARLY,
     FIT_EPOCHS,

@@ -10,7 +10,7 @@ from support.compiler import compile_c, run
 from support.paths import ROOT
 from support.signatures import STRUCTS
 
-PXD = ROOT / "cowmlx/bridge/cow_mlx.pxd"
+PXD = ROOT / "cowmlx/generated/cow_mlx.pxd"
 
 CONSTANTS = {
     name: value

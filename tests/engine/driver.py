@@ -12,7 +12,7 @@ from support.library import Library, Piece
 from support.signatures import DONE, FINISH_CONTEXT, FINISH_LENGTH, OK
 from support.threads import at_once
 
-from cowmlx._defaults import GENERATION
+from cowmlx.generated.defaults import GENERATION
 from cowmlx.generation.params import GenerationParams
 
 # One family of every kind of cache.

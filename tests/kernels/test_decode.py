@@ -12,13 +12,13 @@ from support import tiny_models
 from support.in_process import started
 from support.loaded import load
 
-from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.accelerate.fused.forms import quick_form_of
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
+from cowmlx.generated.constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.models.model import Model
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")

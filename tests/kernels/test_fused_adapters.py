@@ -11,10 +11,10 @@ import pytest
 from support import tiny_models
 from support.loaded import load
 
-from cowmlx._constants import ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.folders import weights
+from cowmlx.generated.constants import ACTIVATIONS_INT8
 from cowmlx.models import adapter_layers
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")

@@ -13,7 +13,6 @@ import pytest
 from support import tiny_models
 from support.loaded import load
 
-from cowmlx._constants import ACTIVATIONS_INT8
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import network as fused
@@ -21,6 +20,7 @@ from cowmlx.accelerate.fused import parts
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
 from cowmlx.cache.trimming import trim
+from cowmlx.generated.constants import ACTIVATIONS_INT8
 from cowmlx.generation.batched import feed
 from cowmlx.models.model import Model
 

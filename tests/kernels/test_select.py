@@ -10,7 +10,7 @@ import pytest
 from support import tiny_models
 from support.kernel_module import SETS, needed
 
-from cowmlx._constants import ACTIVATIONS_INT8
+from cowmlx.generated.constants import ACTIVATIONS_INT8
 from cowmlx.models import registry
 
 MODULE = needed()

@@ -17,10 +17,10 @@ from support import tiny_models
 from support.loaded import drain, load
 from support.paths import ROOT
 
-from cowmlx._constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.accelerate import blocks, kernels, linear, switch
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.snapshot import share
+from cowmlx.generated.constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.models import fingerprint, network
 from cowmlx.models.model import Model
 from cowmlx.networks import light_route

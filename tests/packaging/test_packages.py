@@ -8,7 +8,7 @@ import sys
 from support.compiler import run
 from support.paths import ROOT
 
-from cowmlx._constants import VERSION
+from cowmlx.generated.constants import VERSION
 
 # All but the wheel, which needs nothing but Python, and time.
 MAKE = (

@@ -9,7 +9,7 @@ from support.compiler import require, run
 from support.paths import ROOT
 from support.streamed import TEXT, check_streamed
 
-from cowmlx._constants import VERSION
+from cowmlx.generated.constants import VERSION
 
 pytestmark = pytest.mark.xdist_group("packaging")
 CPP = ROOT / "examples/cpp"

@@ -12,7 +12,7 @@ from support.outside import command
 from support.paths import ROOT
 from support.streamed import check_streamed
 
-from cowmlx._constants import VERSION
+from cowmlx.generated.constants import VERSION
 
 HOSTS = ROOT / "tests/runtimes/hosts"
 

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from cowmlx._defaults import GENERATION
+from cowmlx.generated.defaults import GENERATION
 from cowmlx.generation.drawn import Draw, DrawInput
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.sampling import Sampler

@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cowmlx import _constants as constants
-from cowmlx._defaults import MODEL, RUNTIME
 from cowmlx.engine import Engine
+from cowmlx.generated import constants
+from cowmlx.generated.defaults import MODEL, RUNTIME
 
 _handles = count(1)
 

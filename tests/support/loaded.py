@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from cowmlx import _constants as constants
+from cowmlx.generated import constants
 from cowmlx.models import registry
 
 

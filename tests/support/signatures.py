@@ -1,3 +1,3 @@
 """The declarations of the headers for ctypes, under the name that tests know them by."""
 
-from cowmlx.host.declarations import *  # noqa: F403
+from cowmlx.host.generated.declarations import *  # noqa: F403

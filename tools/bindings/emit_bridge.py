@@ -13,7 +13,7 @@ PUTS |= {"cow_mlx_array": "put_arrays"}
 def call_arguments(
     calls: list[Call], params: dict[str, list[Field]], structs: list[Struct], generated: str
 ) -> str:
-    """The text of bridge/call_arguments.pxi."""
+    """Return the text of cowmlx/generated/call_arguments.pxi."""
     written = {
         role.type.name for call in calls for role in call.outputs if role.kind == "struct_out"
     }

@@ -24,7 +24,7 @@ cdef extern from "bridge.h" nogil:
 
 
 def pxd(headers: list[Header], generated: str) -> str:
-    """The text of bridge/cow_mlx.pxd."""
+    """Return the text of cowmlx/generated/cow_mlx.pxd."""
     blocks = []
     for header in headers:
         blocks += [macro(name, value) for name, value in header.macros.items()]

@@ -27,7 +27,7 @@ PREFIX = "COW_MLX_"
 
 
 def status(public: Header, generated: str) -> str:
-    """The text of _status.py."""
+    """Return the text of cowmlx/generated/status.py."""
     constants = [f"{name} = {value}" for name, value in public.statuses.items()]
     names = [f'    {value}: "{name}",' for name, value in public.statuses.items()]
     lines = [f'"""{generated}"""', "", *constants, "", "NAMES = {", *names, "}"]
@@ -35,10 +35,16 @@ def status(public: Header, generated: str) -> str:
 
 
 def reasons(public: Header, generated: str) -> str:
-    """The text of _reasons.py."""
+    """Return the text of cowmlx/generated/reasons.py."""
     names = [f'    "{name}",' for name in public.reasons]
     head = [f'"""{generated}"""', "", "from typing import Literal", "", "Reason = Literal["]
-    return "\n".join([*head, *names, "]"]) + "\n"
+    keys = [f'    "{name}": {json.dumps(keys)},' for name, keys in public.reasons.items()]
+    opened = [
+        "",
+        "# The reasons of failures, and the keys of their details.",
+        "REASONS: dict[str, list[str]] = {",
+    ]
+    return "\n".join([*head, *names, "]", *opened, *keys, "}"]) + "\n"
 
 
 def flags(public: Header) -> dict[str, int]:
@@ -49,12 +55,12 @@ def flags(public: Header) -> dict[str, int]:
 
 
 def constants(public: Header, bridge: Header, generated: str) -> str:
-    """The text of _constants.py."""
+    """Return the text of cowmlx/generated/constants.py."""
     version, abi = public.macros[PREFIX + "VERSION"], public.macros[PREFIX + "ABI_VERSION"]
     lines = [f'"""{generated}"""', "", f'VERSION = "{version}"', f"ABI_VERSION = {abi}"]
     lines += [f"MAX_RANK = {public.macros[PREFIX + 'MAX_RANK']}", ""]
     lines += [f"{name} = {value}" for name, value in flags(public).items()]
-    lines += ["", "# Of every dtype its value and its bytes, by mlx's name.", "DTYPES = {"]
+    lines += ["", "# Each dtype by mlx's name: its value and its size in bytes.", "DTYPES = {"]
     lines += [f'    "{name.lower()}": {pair},' for name, pair in public.dtypes.items()]
     lines += ["}", ""]
     handles = {k: v for k, v in bridge.macros.items() if k.startswith("COW_HANDLE_")}
@@ -64,7 +70,7 @@ def constants(public: Header, bridge: Header, generated: str) -> str:
 
 
 def defaults(params: dict[str, list[Field]], public: Header, generated: str) -> str:
-    """The text of _defaults.py."""
+    """Return the text of cowmlx/generated/defaults.py."""
     known = {name: value for enum in public.enums() for name, value in enum.values.items()}
     lines = [f'"""{generated}"""', "", "from typing import Any", ""]
     lines += ["# The fields of every params struct, as its _init function sets them.", ""]
@@ -106,18 +112,8 @@ CTYPES = [
 
 
 def signatures(exported: list[Header], generated: str) -> str:
-    """The text of cowmlx/host/declarations.py."""
-    public = exported[0]
-    lines = [f"{name} = {value}" for name, value in public.statuses.items()]
-    lines.append("")
-    lines += [f"{name} = {value}" for name, value in flags(public).items()]
-    lines += ["", "NUL = c_size_t(-1).value", ""]
-    lines += ["# Of every dtype its value and its bytes.", "DTYPES = {"]
-    lines += [f'    "{name.lower()}": {pair},' for name, pair in public.dtypes.items()]
-    lines += ["}", ""]
-    lines += ["# The reasons of failures, and the keys of their details.", "REASONS = {"]
-    lines += [f'    "{name}": {json.dumps(keys)},' for name, keys in public.reasons.items()]
-    lines += ["}", ""]
+    """Return the text of cowmlx/host/generated/declarations.py."""
+    lines = ["NUL = c_size_t(-1).value", ""]
     for header in exported:
         for item in header.declarations:
             lines += declaration(item)
@@ -143,6 +139,12 @@ def signatures(exported: list[Header], generated: str) -> str:
         "from ctypes import (",
         *imports,
         ")",
+        "",
+        "from cowmlx.generated.constants import (",
+        *(f"    {name} as {name}," for name in ["DTYPES", *flags(exported[0])]),
+        ")",
+        "from cowmlx.generated.reasons import REASONS as REASONS",
+        "from cowmlx.generated.status import *  # noqa: F403",
         "",
         "",
     ]

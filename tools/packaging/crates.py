@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cowmlx._constants import VERSION  # noqa: E402
+from cowmlx.generated.constants import VERSION  # noqa: E402
 from tools.packaging.programs import run  # noqa: E402
 
 WORKSPACE = ROOT / "bindings/rust"

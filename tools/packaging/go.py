@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cowmlx._constants import VERSION  # noqa: E402
+from cowmlx.generated.constants import VERSION  # noqa: E402
 
 BINDING = ROOT / "bindings/go"
 # A module of one version says that of a moment; any moment will do.

@@ -32,9 +32,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cowmlx._constants import VERSION  # noqa: E402
 from cowmlx.commands.installation import LIBRARY, pkgconfig_file  # noqa: E402
 from cowmlx.commands.uninstall import ENGINE, MANIFEST, listed, remove, uninstall  # noqa: E402
+from cowmlx.generated.constants import VERSION  # noqa: E402
 from tools.packaging.headers import copy_headers, headers  # noqa: E402
 
 LINK = LIBRARY.replace(".1", "")

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cowmlx._constants import VERSION  # noqa: E402
+from cowmlx.generated.constants import VERSION  # noqa: E402
 from tools.packaging.bundled import bundle  # noqa: E402
 from tools.packaging.programs import run  # noqa: E402
 from tools.packaging.targets import Target  # noqa: E402

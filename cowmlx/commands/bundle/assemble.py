@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from cowmlx import _constants as constants
 from cowmlx.commands import origin
 from cowmlx.commands.bundle import (
     BundleError,
@@ -29,6 +28,7 @@ from cowmlx.commands.bundle import (
 )
 from cowmlx.commands.bundle.elf import Elf
 from cowmlx.commands.bundle.parts import FULL, NEVER, PARTS, Part, optional
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ PRUNINGS = ("standard", "none")
 LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 PROBE = PACKAGE / "lib" / "cowmlx-probe"
-# What of the package no host runs, and what is added by itself.
+# Parts of the package that no host runs, and parts that are added separately.
 _NO_ENGINE = frozenset(["__main__.py", "commands", "host", "ranks", "lib", "include"])
 
 

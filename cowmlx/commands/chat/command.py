@@ -9,9 +9,10 @@ import secrets
 import sys
 from ctypes import byref, c_size_t
 
-from cowmlx import _status, json_text
+from cowmlx import json_text
 from cowmlx.commands import installation, pythons
 from cowmlx.commands.terminal import CommandError, clear_progress, running, show_progress
+from cowmlx.generated import status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ _MAX_BYTES = 1 << 20
 # Exit statuses, besides 0 and that of Ctrl-C.
 FAILED, USAGE, CONTEXT_FULL, UNSUPPORTED = 1, 2, 3, 4
 _STATUSES = {
-    _status.EINVAL: USAGE,
-    _status.ECONTEXT: CONTEXT_FULL,
-    _status.EUNSUPPORTED: UNSUPPORTED,
+    status.EINVAL: USAGE,
+    status.ECONTEXT: CONTEXT_FULL,
+    status.EUNSUPPORTED: UNSUPPORTED,
 }
 
 
@@ -84,7 +85,7 @@ def _talk(
     from cowmlx.commands.chat import input as reading
     from cowmlx.commands.chat.conversation import Conversation
     from cowmlx.commands.chat.session import Session
-    from cowmlx.host import declarations as abi
+    from cowmlx.host.generated import declarations as abi
 
     model = _load(library, arguments)
     info = library.described("model_info", model)
@@ -121,7 +122,7 @@ def _check(library: Library, model: int, options: dict[str, Any]) -> None:
     Raises:
         HostError: it has not.
     """
-    from cowmlx.host import declarations as abi
+    from cowmlx.host.generated import declarations as abi
     from cowmlx.host.library import HostError
 
     probe, given = b'[{"role": "user", "content": "Hello"}]', json.dumps(options).encode()
@@ -148,7 +149,7 @@ def _message(arguments: argparse.Namespace) -> str | None:
 
 
 def _load(library: Library, arguments: argparse.Namespace) -> int:
-    from cowmlx.host import declarations as abi
+    from cowmlx.host.generated import declarations as abi
 
     kinds = {"exact": abi.ACTIVATIONS_EXACT, "int8": abi.ACTIVATIONS_INT8}
     given: dict[str, Any] = {}

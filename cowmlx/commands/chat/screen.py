@@ -8,7 +8,7 @@ import time
 
 from cowmlx import json_text
 from cowmlx.commands.chat.blocks import parted
-from cowmlx.host import declarations as abi
+from cowmlx.host.generated import declarations as abi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from cowmlx.commands.chat import slash
 from cowmlx.commands.chat.errors import ChatError
-from cowmlx.host import declarations as abi
+from cowmlx.host.generated import declarations as abi
 from cowmlx.host.library import HostError
 
 TYPE_CHECKING = False

@@ -14,12 +14,12 @@ import sysconfig
 from importlib import metadata
 from pathlib import Path
 
-from cowmlx import _constants as constants
 from cowmlx.commands import origin
 from cowmlx.commands.bundle import BundleError, binaries, interpreter, manifest
 from cowmlx.commands.doctor import NOTE, OK, PROBLEM, Finding, advice
 from cowmlx.commands.doctor.probe import Probe
 from cowmlx.errors import NotFound
+from cowmlx.generated import constants
 from cowmlx.machines import child
 
 TYPE_CHECKING = False

@@ -7,8 +7,8 @@ import math
 import os
 from dataclasses import asdict
 
-from cowmlx import _constants as constants
 from cowmlx import json_text
+from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -200,7 +200,7 @@ class Run:
 
 
 def _loading(path: str) -> Generator[Any, None, Model]:
-    from cowmlx import _constants as constants
+    from cowmlx.generated import constants
     from cowmlx.models import registry
 
     return registry.load(

@@ -20,7 +20,7 @@ from cowmlx.programs.operations.row import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cowmlx._reasons import Reason
+    from cowmlx.generated.reasons import Reason
 
 MAX_INT = 2**31 - 1
 """mlx takes axes, shapes and counts as int32."""

@@ -13,7 +13,7 @@ from cowmlx.programs.dimensions import Dim, Shape, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cowmlx._reasons import Reason
+    from cowmlx.generated.reasons import Reason
     from cowmlx.programs.operations.indices import Check
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cowmlx._reasons import Reason
+    from cowmlx.generated.reasons import Reason
     from cowmlx.models.model import Model
 
 NAMES = ("tokens", "targets")

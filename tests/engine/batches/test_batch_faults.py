@@ -26,8 +26,8 @@ from support.signatures import DONE, ETIMEDOUT, FINISH_CONTEXT, GRAMMAR_REGEX, O
 from support.threads import at_once
 from support.wake import readable, wake_fd
 
-from cowmlx._defaults import CONTEXT
-from cowmlx._defaults import GENERATION as DEFAULTS
+from cowmlx.generated.defaults import CONTEXT
+from cowmlx.generated.defaults import GENERATION as DEFAULTS
 
 # ------------------------------------------------------- Faults inside an engine without a host
 

@@ -7,8 +7,8 @@ from driver import CACHES, KV, prompt
 from support import in_process
 from support.in_process import Call
 
-from cowmlx._defaults import CONTEXT
-from cowmlx._defaults import GENERATION as DEFAULTS
+from cowmlx.generated.defaults import CONTEXT
+from cowmlx.generated.defaults import GENERATION as DEFAULTS
 
 LENGTHS = (9, 1, 30, 17, 64, 2)
 

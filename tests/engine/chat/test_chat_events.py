@@ -10,7 +10,7 @@ import pytest
 from support import tokenizers as kinds
 from support.tool_samples import SAMPLES, TOOLS
 
-from cowmlx._constants import (
+from cowmlx.generated.constants import (
     EVENT_END,
     EVENT_REASONING,
     EVENT_TEXT,

@@ -11,8 +11,8 @@ from driver import KV, RECURRENT, SLIDING, greedy, prompt
 from support import in_process
 from support.compiler import run
 
-from cowmlx._defaults import CONTEXT, GENERATION
 from cowmlx.errors import OutOfMemory
+from cowmlx.generated.defaults import CONTEXT, GENERATION
 
 HOST = Path(__file__).parents[1] / "hosts/idle.py"
 

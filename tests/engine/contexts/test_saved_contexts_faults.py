@@ -21,10 +21,10 @@ from support.paths import ROOT
 from support.signatures import ECANCELED, ECONTEXT, EFORMAT, EHANDLE, EIO, OK
 from xxhash import xxh3_64_intdigest
 
-from cowmlx._defaults import CONTEXT
-from cowmlx._defaults import GENERATION as DEFAULTS
 from cowmlx.cache import disk, disk_reader, partial
 from cowmlx.errors import BadState, Canceled
+from cowmlx.generated.defaults import CONTEXT
+from cowmlx.generated.defaults import GENERATION as DEFAULTS
 
 START, OTHER = prompt(20), prompt(25, seed=3)
 

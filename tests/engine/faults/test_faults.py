@@ -6,9 +6,9 @@ import pytest
 from support import in_process
 from support.in_process import Call, Unspeakable
 
-from cowmlx._defaults import CONTEXT
-from cowmlx._defaults import GENERATION as DEFAULTS
 from cowmlx.errors import Canceled
+from cowmlx.generated.defaults import CONTEXT
+from cowmlx.generated.defaults import GENERATION as DEFAULTS
 
 
 @pytest.fixture(scope="module")

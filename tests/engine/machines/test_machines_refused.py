@@ -21,8 +21,8 @@ from support.strangers import Stranger, says, sizes, wait_for_end
 from support.strangers import worker as other_worker
 from support.workers import SECRET, local_ranks, on
 
-from cowmlx._defaults import MODEL
 from cowmlx.errors import Canceled, NotFound
+from cowmlx.generated.defaults import MODEL
 from cowmlx.machines import child, wire
 
 NOWHERE = "127.0.0.1:9"
