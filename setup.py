@@ -73,7 +73,6 @@ class BuildAll(build_ext):
         # Kernels take most of a build, so that their compilers begin first and run beside the rest.
         with ThreadPoolExecutor(1) as beside:
             built_kernels = beside.submit(self.build_kernels, package)
-            announce("compile", "bridge: Cython, 1 C file")
             super().run()
             self.build_library(package / "lib")
             built_kernels.result()
@@ -81,6 +80,15 @@ class BuildAll(build_ext):
             link_headers(package / "include")
         else:
             copy_headers(package / "include")
+
+    def build_extension(self, extension: Extension) -> None:
+        """Compile the bridge unless it is newer than its sources."""
+        built = Path(self.get_ext_fullpath(extension.name))
+        sources = map(Path, [*extension.sources, *extension.depends])
+        newest = max(source.stat().st_mtime for source in sources)
+        if self.force or not built.exists() or built.stat().st_mtime < newest:
+            announce("compile", f"{built.name}: 1 C file")
+        super().build_extension(extension)
 
     def environment(self) -> str:
         """Return where a library in this tree finds its Python; "" for one that is installed.

@@ -1,15 +1,15 @@
 /* The table of arrays and its calls without Python: many threads, an engine that computes, drops
  * and takes over memory meanwhile, tensors that are deleted anywhere, and a stop amid all that.
  * Part of the table's own unit, to look into it. */
-#include "../../csrc/arrays.c"
+#include "../../csrc/arrays/arrays.c"
 
 #include <sched.h>
 #include <stdio.h>
 
-#include "bootstrap.h"
-#include "deliver.h"
-#include "dlpack.h"
-#include "runtime.h"
+#include "boot/bootstrap.h"
+#include "queue/deliver.h"
+#include "arrays/dlpack.h"
+#include "boot/runtime.h"
 
 enum { THREADS = 6, ROUNDS = 400, SHARED = 16, SIDE = 8 };
 

@@ -11,15 +11,15 @@ from support.sanitizers import SANITIZERS, build
 
 SCENARIOS = Path(__file__).parent / "table_scenarios.c"
 PARTS = (
-    "tensor",
-    "memory",
-    "array_calls",
-    "dlpack",
-    "error",
-    "details",
-    "params",
+    "arrays/tensor",
+    "arrays/memory",
+    "arrays/array_calls",
+    "arrays/dlpack",
+    "calls/error",
+    "calls/details",
+    "calls/params",
     "generated/defaults",
-    "checks",
+    "calls/checks",
 )
 SOURCES = [SCENARIOS, *(CSRC / f"{part}.c" for part in PARTS)]
 

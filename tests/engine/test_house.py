@@ -244,7 +244,7 @@ def test_only_the_boot_code_knows_python():
     including = re.compile(r"^\s*#\s*include\s*[<\"]Python\.h[>\"]", re.MULTILINE)
     files = [path for path in CSRC.rglob("*.[ch]") if including.search(path.read_text())]
     assert {path.name for path in files} == {"python_api.h"}
-    headers = r"#\s*include\s*\"(python_api|thread_state)\.h\""
+    headers = r"#\s*include\s*\"boot/(python_api|thread_state)\.h\""
     users = {path.name for path in CSRC.rglob("*.[ch]") if re.search(headers, path.read_text())}
     known = {
         "interpreter.h",

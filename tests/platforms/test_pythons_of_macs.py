@@ -1,4 +1,4 @@
-"""Which libpython is found in the Pythons that Macs have: csrc/locate.c compiled as for macOS.
+"""Which libpython is found in the Pythons that Macs have: csrc/boot/locate.c compiled as for macOS.
 
 Only dyld's list of images is not the real one; files and links lie as the installers leave them.
 """
@@ -23,7 +23,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="dyld's own lis
 @pytest.fixture(scope="module")
 def locating(tmp_path_factory) -> Path:
     """The program that tells what is found."""
-    sources = [HERE / "locating.c", CSRC / "locate.c", CSRC / "error.c", CSRC / "details.c"]
+    sources = [
+        HERE / "locating.c",
+        CSRC / "boot/locate.c",
+        CSRC / "calls/error.c",
+        CSRC / "calls/details.c",
+    ]
     macros = ["-D__APPLE__", "-D_GNU_SOURCE", f"-DCOWMLX_PYTHON_MINOR={MINOR}"]
     program = tmp_path_factory.mktemp("locating") / "locating"
     return compile_c(

@@ -1,5 +1,5 @@
 /* Opens and frees handles of a kind, far more than there are slots and generations. */
-#include "handles.h"
+#include "calls/handles.h"
 
 #include <stdio.h>
 #include <stdlib.h>

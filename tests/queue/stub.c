@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "../../csrc/queue.c"
+#include "../../csrc/queue/queue.c"
 
 enum { MAX_PARKED = 64 };
 

@@ -1,11 +1,11 @@
 /* A dispatch thread without Python: it carries out what the token of a request
- * asks for. Its loop is that of csrc/bootstrap.c. */
+ * asks for. Its loop is that of csrc/boot/bootstrap.c. */
 #ifndef STUB_H
 #define STUB_H
 
-#include "cancel.h"
-#include "error.h"
-#include "queue.h"
+#include "queue/cancel.h"
+#include "calls/error.h"
+#include "queue/queue.h"
 
 enum {
   STUB_FINISH,  /* end at once */

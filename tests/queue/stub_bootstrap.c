@@ -1,4 +1,4 @@
-/* csrc/bootstrap.c without Python: the dispatch thread carries out what calls.c
+/* csrc/boot/bootstrap.c without Python: the dispatch thread carries out what calls.c
  * sends with an executor of a few lines. Text results are empty, contexts are
  * numbers, and a generation tells one text after the other until it is ended. */
 #include <pthread.h>
@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays.h"
-#include "bootstrap.h"
-#include "cancel.h"
-#include "error.h"
-#include "open_handles.h"
-#include "outlets.h"
-#include "queue.h"
+#include "arrays/arrays.h"
+#include "boot/bootstrap.h"
+#include "queue/cancel.h"
+#include "calls/error.h"
+#include "calls/open_handles.h"
+#include "queue/outlets.h"
+#include "queue/queue.h"
 
 enum { MAX_PARKED = 64, MAX_CONTEXTS = 64, PIECES = 5 };
 

@@ -11,8 +11,17 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 SOURCES = [HERE / "stub.c", HERE / "scenarios.c"]
-PARTS = ("cancel", "deliver", "details", "error", "handles", "open_handles", "outlets", "sleeper")
-SOURCES += [CSRC / f"{part}.c" for part in (*PARTS, "wake_fd", "wake_semaphore")]
+PARTS = (
+    "queue/cancel",
+    "queue/deliver",
+    "calls/details",
+    "calls/error",
+    "calls/handles",
+    "calls/open_handles",
+    "queue/outlets",
+    "queue/sleeper",
+)
+SOURCES += [CSRC / f"{part}.c" for part in (*PARTS, "queue/wake_fd", "queue/wake_semaphore")]
 SCENARIOS = ["many", "refuse", "nest", "end", "order", "close", "cancel"]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.paths import CPP, CSRC, INCLUDE
+from tools.packaging.targets import c_sources
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
@@ -43,7 +44,7 @@ def compile_c(
 
 def library_sources(folder: Path = CSRC) -> list[Path]:
     """The C sources of the library, below its ``csrc``."""
-    return sorted([*folder.glob("*.c"), *folder.glob("generated/*.c")])
+    return c_sources(folder)
 
 
 def compile_library(output: Path, *options: str, prefix: str = "", sources: Path = CSRC) -> Path:

@@ -15,16 +15,16 @@ PREFIX = "cow_mlx_"
 # Calls with a policy of their own. csrc has their bodies.
 BY_HAND = ("runtime_start", "runtime_stop", "error_details")
 BY_HAND += ("context_cancel", "program_cancel", "training_cancel")
-# They move data on the caller's thread (csrc/array_calls.c).
+# They move data on the caller's thread (csrc/arrays/array_calls.c).
 BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
 BY_HAND += ("array_from_dlpack", "array_to_dlpack")
-# They return at once, or look at what lies ready (csrc/async_calls.c, csrc/taking_calls.c).
+# They return at once (async_calls.c and taking_calls.c in csrc/calls).
 BY_HAND += ("context_begin_async", "context_chat_async", "model_load_async")
 BY_HAND += ("context_next_event", "model_poll", "model_wake_fd")
-# They take what lies ready first (csrc/taking_calls.c).
+# They first take results that are ready (csrc/calls/taking_calls.c).
 OWN_BODY = ("context_next", "context_poll", "context_wake_fd", "model_free")
-# They move data, too (csrc/program_calls.c, csrc/training_calls.c); the bridge reads their
-# arguments like all others.
+# They move data, too (program_calls.c and training_calls.c in csrc/calls); the bridge reads their
+# arguments like those of all other calls.
 OWN_BODY += ("program_run", "training_step")
 # Calls whose params cannot be NULL: the defaults alone are not enough.
 NEEDING_PARAMS = ("training_fit", "training_evaluate")

@@ -19,6 +19,14 @@ SHARED = ["-O2", "-fPIC", "-fvisibility=hidden"]
 # The oldest macOS that mlx has wheels for. MACOSX_DEPLOYMENT_TARGET precedes it.
 MACOS_MINIMUM = "14.0"
 
+# The folders of csrc/ that the shared library is compiled from.
+ROOMS = ("arrays", "boot", "calls", "generated", "queue")
+
+
+def c_sources(csrc: Path) -> list[Path]:
+    """Return the C files of the shared library."""
+    return sorted(path for room in ROOMS for path in (csrc / room).glob("*.c"))
+
 
 @dataclass(frozen=True)
 class Python:
@@ -47,7 +55,7 @@ class Python:
         )
 
     def options(self) -> list[str]:
-        """Return what csrc/locate.c is told of it."""
+        """Return what csrc/boot/locate.c is told of it."""
         macros = {
             "COWMLX_BUILD_PREFIX": f'"{self.prefix}"',
             "COWMLX_PYTHON_MINOR": str(self.minor),
@@ -87,8 +95,7 @@ class Target:
         return [
             *["-std=c11", "-g", *SHARED, "-pthread", *WARNINGS, *self.minimum],
             *[f"-I{root / 'include'}", f"-I{root / 'csrc'}", *python.options()],
-            *[str(path) for path in sorted((root / "csrc").glob("*.c"))],
-            *[str(path) for path in sorted((root / "csrc/generated").glob("*.c"))],
+            *map(str, c_sources(root / "csrc")),
             *[*kind, *self._dl, "-o", str(output)],
         ]
 

@@ -19,7 +19,7 @@ class Interpreter:
 
     Attributes:
         library: its shared libpython.
-        library_name: what that is called in a bundle, where ``csrc/locate.c`` looks for it.
+        library_name: what that is called in a bundle, where ``csrc/boot/locate.c`` looks for it.
         modules: the folder of the standard library.
         extensions: the folder of its extension modules.
         licences: files with its licence, perhaps none.

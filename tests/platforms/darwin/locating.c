@@ -1,11 +1,11 @@
-/* Tells what csrc/locate.c, compiled as for macOS, finds: locating HOME [IMAGE...]
+/* Tells what csrc/boot/locate.c, compiled as for macOS, finds: locating HOME [IMAGE...]
  * Prints the libpython of a prefix, or why there is none; with images that the process has mapped,
  * the minor version and the path of the libpython among them. */
 #include <mach-o/dyld.h>
 #include <stdio.h>
 
-#include "error.h"
-#include "locate.h"
+#include "calls/error.h"
+#include "boot/locate.h"
 
 static int images;
 static char** names;

@@ -1,4 +1,4 @@
-/* What csrc/locate.c asks of dyld, answered by locating.c: the images of a process on a Mac. */
+/* What csrc/boot/locate.c asks of dyld, answered by locating.c: the images of a process on a Mac. */
 #ifndef DYLD_H
 #define DYLD_H
 

@@ -1,0 +1,164 @@
+/* Arrays from tensors of DLPack, and back. */
+#include "arrays/dlpack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays/array_calls.h"
+#include "boot/bootstrap.h"
+#include "calls/checks.h"
+
+static const struct {
+  int32_t dtype;
+  cow_dlpack_dtype type;
+} dlpack_dtypes[] = {
+    {COW_MLX_BOOL, {COW_DLPACK_BOOL, 8, 1}},
+    {COW_MLX_UINT8, {COW_DLPACK_UINT, 8, 1}},
+    {COW_MLX_UINT16, {COW_DLPACK_UINT, 16, 1}},
+    {COW_MLX_UINT32, {COW_DLPACK_UINT, 32, 1}},
+    {COW_MLX_UINT64, {COW_DLPACK_UINT, 64, 1}},
+    {COW_MLX_INT8, {COW_DLPACK_INT, 8, 1}},
+    {COW_MLX_INT16, {COW_DLPACK_INT, 16, 1}},
+    {COW_MLX_INT32, {COW_DLPACK_INT, 32, 1}},
+    {COW_MLX_INT64, {COW_DLPACK_INT, 64, 1}},
+    {COW_MLX_FLOAT16, {COW_DLPACK_FLOAT, 16, 1}},
+    {COW_MLX_BFLOAT16, {COW_DLPACK_BFLOAT, 16, 1}},
+    {COW_MLX_FLOAT32, {COW_DLPACK_FLOAT, 32, 1}},
+    {COW_MLX_FLOAT64, {COW_DLPACK_FLOAT, 64, 1}},
+    {COW_MLX_COMPLEX64, {COW_DLPACK_COMPLEX, 64, 1}},
+};
+enum { DLPACK_DTYPES = sizeof dlpack_dtypes / sizeof dlpack_dtypes[0] };
+
+static cow_mlx_status unsupported(const char* operation, const char* argument, int64_t value,
+                                  const char* accepted) {
+  return cow_error(COW_MLX_EUNSUPPORTED, operation, COW_REASON_unsupported,
+                   DETAILS(TEXT_DETAIL("argument", argument), INT_DETAIL("value", value)),
+                   "%s is %lld, must be %s", argument, (long long)value, accepted);
+}
+
+/* 0 if the library has no such dtype. */
+static int32_t dtype_of(const cow_dlpack_dtype* type) {
+  for (int i = 0; i < DLPACK_DTYPES; i++) {
+    const cow_dlpack_dtype* known = &dlpack_dtypes[i].type;
+    if (known->code == type->code && known->bits == type->bits && type->lanes == 1) {
+      return dlpack_dtypes[i].dtype;
+    }
+  }
+  return 0;
+}
+
+static cow_mlx_status read_managed(const char* operation,
+                                   const struct DLManagedTensorVersioned* managed,
+                                   cow_tensor* out) {
+  const cow_dlpack_tensor* given = &managed->tensor;
+  if (managed->major != COW_DLPACK_MAJOR) { /* all behind the version may lie elsewhere */
+    return unsupported(operation, "managed.version.major", managed->major, "1");
+  }
+  if (given->device_type != COW_DLPACK_CPU) {
+    return unsupported(operation, "managed.device_type", given->device_type, "1 (kDLCPU)");
+  }
+  cow_array_type type = {.dtype = dtype_of(&given->dtype), .rank = given->rank};
+  if (!type.dtype) {
+    char text[48];
+    snprintf(text, sizeof text, "code %u, %u bits, %u lanes", (unsigned)given->dtype.code,
+             (unsigned)given->dtype.bits, (unsigned)given->dtype.lanes);
+    return cow_error(COW_MLX_EUNSUPPORTED, operation, COW_REASON_unsupported,
+                     DETAILS(TEXT_DETAIL("argument", "managed.dtype"), TEXT_DETAIL("value", text)),
+                     "managed.dtype is %s, which no dtype of the library is", text);
+  }
+  if (type.rank > 0 && type.rank <= COW_MLX_MAX_RANK) {
+    if (!given->shape) return cow_tensor_null(operation, "managed", "shape");
+    memcpy(type.shape, given->shape, (size_t)type.rank * sizeof *type.shape);
+  }
+  cow_mlx_status status = cow_type_check(operation, "managed", &type);
+  if (status != COW_MLX_OK) return status;
+  return cow_tensor_place(operation, "managed", &type, given->data, given->offset, given->strides,
+                          out);
+}
+
+cow_mlx_status cow_mlx_array_from_dlpack(struct DLManagedTensorVersioned* managed,
+                                         cow_mlx_array* out) {
+  BEGIN_CALL;
+  REQUIRE(managed);
+  REQUIRE(out);
+  cow_tensor tensor;
+  TRY(read_managed(OPERATION, managed, &tensor));
+  TRY(cow_arrays_copy_in(OPERATION, &tensor, out));
+  if (managed->deleter) managed->deleter(managed);
+  return COW_MLX_OK;
+}
+
+/* A tensor that was given away, and what it needs. */
+typedef struct export {
+  struct DLManagedTensorVersioned managed;
+  cow_array_type type;
+  void* data; /* of cow_memory_new() */
+} export;
+
+/* Needs neither the runtime nor its table. */
+static void delete_export(struct DLManagedTensorVersioned* managed) {
+  export* made = managed->owner;
+  cow_memory_let_go(made->data);
+  free(made);
+}
+
+/* Memory with a copy of the elements; NULL if there is too little. */
+static void* copied(const char* operation, const cow_array_state* state) {
+  void* copy = cow_arrays_memory(operation, state->type->bytes);
+  if (!copy) return NULL;
+  void* interpreter = cow_arrays_before_copy(state->type->bytes);
+  if (state->type->bytes) memcpy(copy, state->data, state->type->bytes);
+  cow_bootstrap_restore_interpreter(interpreter);
+  return copy;
+}
+
+static void fill_export(export* made, const cow_array_state* state, void* data, bool is_copied) {
+  made->type = *state->type;
+  made->data = data;
+  made->managed = (struct DLManagedTensorVersioned){
+      .major = COW_DLPACK_MAJOR,
+      .minor = COW_DLPACK_MINOR,
+      .owner = made,
+      .deleter = delete_export,
+      .flags = COW_DLPACK_READ_ONLY | (is_copied ? COW_DLPACK_COPIED : 0),
+      .tensor = {.data = data,
+                 .device_type = COW_DLPACK_CPU,
+                 .rank = made->type.rank,
+                 .shape = made->type.shape,
+                 .strides = made->type.strides},
+  };
+  for (int i = 0; i < DLPACK_DTYPES; i++) {
+    if (dlpack_dtypes[i].dtype == made->type.dtype) {
+      made->managed.tensor.dtype = dlpack_dtypes[i].type;
+    }
+  }
+}
+
+static cow_mlx_status give_away(const char* operation, cow_mlx_array handle, cow_array* array,
+                                struct DLManagedTensorVersioned** out) {
+  cow_array_state state;
+  cow_mlx_status status = cow_arrays_look(operation, handle, array, &state);
+  if (status != COW_MLX_OK) return status;
+  export* made = calloc(1, sizeof *made);
+  /* What lies in the engine's memory is copied, since that goes with the engine. */
+  void* shared = made ? cow_array_share(array) : NULL;
+  void* data = shared || !made ? shared : copied(operation, &state);
+  if (!data) {
+    free(made);
+    return cow_arrays_no_memory(operation, state.type->bytes);
+  }
+  fill_export(made, &state, data, !shared);
+  *out = &made->managed;
+  return COW_MLX_OK;
+}
+
+cow_mlx_status cow_mlx_array_to_dlpack(cow_mlx_array array, struct DLManagedTensorVersioned** out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  cow_array* held;
+  TRY(cow_arrays_hold(OPERATION, array, &held));
+  cow_mlx_status status = give_away(OPERATION, array, held, out);
+  cow_arrays_let_go(held);
+  return status;
+}

@@ -1,0 +1,160 @@
+#if !defined(__APPLE__) && !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE /* posix_memalign, _SC_PHYS_PAGES */
+#endif
+
+#include "arrays/memory.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A system hands out pages that it has to clear first, which takes longer than a copy: so large
+ * blocks that are let go are kept for the next that need as much, up to a part of what there is. */
+enum { ALIGNMENT = 64, KEPT_BLOCKS = 32, PART_OF_MEMORY = 16 };
+static const size_t LEAST_KEPT = (size_t)1 << 20;
+
+/* Stands right before the data; what is left of it up to the data is COW_MEMORY_FRONT bytes. */
+typedef struct block {
+  atomic_size_t holders;
+  size_t capacity;
+  size_t bytes; /* that were asked for */
+  void* begin;  /* to be freed */
+} block;
+
+_Static_assert(sizeof(block) + COW_MEMORY_FRONT <= ALIGNMENT, "the front is not the block's");
+
+static struct {
+  pthread_mutex_t lock;
+  block* blocks[KEPT_BLOCKS]; /* the longest kept first */
+  size_t count;
+  size_t bytes;
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Data that is held, what the engine has beside it, and the bound of both. */
+static atomic_size_t in_use, others, limit = SIZE_MAX;
+
+static block* block_of(void* data) { return (block*)((char*)data - ALIGNMENT); }
+
+static size_t physical_memory(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) return SIZE_MAX;
+  return (size_t)pages > SIZE_MAX / (size_t)size ? SIZE_MAX : (size_t)pages * (size_t)size;
+}
+
+/* With the lock held. */
+static block* take_out(size_t index) {
+  block* found = kept.blocks[index];
+  kept.bytes -= found->capacity;
+  kept.count--;
+  for (; index < kept.count; index++) kept.blocks[index] = kept.blocks[index + 1];
+  return found;
+}
+
+/* The smallest that is kept and fits, unless too much of it would lie idle. */
+static block* reused(size_t bytes) {
+  pthread_mutex_lock(&kept.lock);
+  size_t best = kept.count;
+  for (size_t i = 0; i < kept.count; i++) {
+    size_t capacity = kept.blocks[i]->capacity;
+    bool fits = capacity >= bytes && capacity - bytes <= bytes / 4;
+    if (fits && (best == kept.count || capacity < kept.blocks[best]->capacity)) best = i;
+  }
+  block* found = best < kept.count ? take_out(best) : NULL;
+  pthread_mutex_unlock(&kept.lock);
+  return found;
+}
+
+/* Keep a block, and free older ones that are too many then. */
+static void keep(block* one) {
+  size_t most = physical_memory() / PART_OF_MEMORY;
+  if (one->capacity > most) {
+    free(one->begin);
+    return;
+  }
+  pthread_mutex_lock(&kept.lock);
+  while (kept.count == KEPT_BLOCKS || (kept.count && kept.bytes > most - one->capacity)) {
+    free(take_out(0)->begin);
+  }
+  kept.blocks[kept.count++] = one;
+  kept.bytes += one->capacity;
+  pthread_mutex_unlock(&kept.lock);
+}
+
+void cow_memory_trim(void) {
+  pthread_mutex_lock(&kept.lock);
+  while (kept.count) free(take_out(0)->begin);
+  pthread_mutex_unlock(&kept.lock);
+}
+
+/* Large ones begin and end with a page, as a GPU needs what it is to read in place. */
+static block* new_block(size_t bytes) {
+  long page = bytes >= LEAST_KEPT ? sysconf(_SC_PAGESIZE) : 0;
+  size_t front = page > ALIGNMENT ? (size_t)page : ALIGNMENT;
+  size_t capacity = page > ALIGNMENT ? (bytes + front - 1) / front * front : bytes;
+  void* begin;
+  if (posix_memalign(&begin, front, front + capacity)) return NULL;
+  block* made = block_of((char*)begin + front);
+  made->capacity = capacity;
+  made->begin = begin;
+  return made;
+}
+
+void cow_memory_bound(size_t bytes, size_t of_engine) {
+  atomic_store(&limit, bytes);
+  atomic_store(&others, of_engine);
+}
+
+size_t cow_memory_limit(void) { return atomic_load(&limit); }
+
+size_t cow_memory_in_use(void) { return atomic_load(&in_use) + atomic_load(&others); }
+
+/* Count bytes as held; false if they are too many. */
+static bool reserve(size_t bytes) {
+  size_t before = atomic_fetch_add(&in_use, bytes) + atomic_load(&others);
+  size_t most = atomic_load(&limit);
+  if (before <= most && bytes <= most - before) return true;
+  atomic_fetch_sub(&in_use, bytes);
+  return false;
+}
+
+void* cow_memory_new(size_t bytes) {
+  /* A system that promises more than it has ends the process later. */
+  if (bytes > SIZE_MAX / 2 || bytes >= physical_memory() || !reserve(bytes)) return NULL;
+  block* found = bytes >= LEAST_KEPT ? reused(bytes) : NULL;
+  if (!found) found = new_block(bytes);
+  if (!found) {
+    cow_memory_trim();
+    found = new_block(bytes);
+  }
+  if (!found) {
+    atomic_fetch_sub(&in_use, bytes);
+    return NULL;
+  }
+  found->bytes = bytes;
+  atomic_init(&found->holders, 1);
+  return (char*)found + ALIGNMENT;
+}
+
+void cow_memory_hold(void* data) {
+  atomic_fetch_add_explicit(&block_of(data)->holders, 1, memory_order_relaxed);
+}
+
+bool cow_memory_is_shared(const void* data) {
+  return atomic_load(&block_of((void*)(uintptr_t)data)->holders) > 1;
+}
+
+size_t cow_memory_capacity(const void* data) { return block_of((void*)(uintptr_t)data)->capacity; }
+
+void cow_memory_let_go(void* data) {
+  if (!data || atomic_fetch_sub(&block_of(data)->holders, 1) != 1) return;
+  block* last = block_of(data);
+  atomic_fetch_sub(&in_use, last->bytes);
+  if (last->capacity < LEAST_KEPT) {
+    free(last->begin);
+  } else {
+    keep(last);
+  }
+}

@@ -1,0 +1,35 @@
+/* The Python of the process: found once, and booted or joined once. */
+#ifndef COW_INTERPRETER_H
+#define COW_INTERPRETER_H
+
+#include <stdbool.h>
+
+#include "cow_mlx.h"
+#include "boot/locate.h"
+#include "boot/python_api.h"
+
+typedef struct cow_interpreter {
+  cow_python_api api; /* filled once it is found */
+  cow_python place;   /* of one to boot; nothing of a host's own */
+  bool joined;        /* it is the host's own */
+} cow_interpreter;
+
+extern cow_interpreter cow_python_here;
+
+/* Bring the right libpython into the process, its symbols visible to the extension modules, and
+ * fill the table; or see whether the one that was found is the one a host asks for. */
+cow_mlx_status cow_interpreter_find(const char* home);
+
+/* Boot what was found, once in a process; the caller then holds the interpreter. Nothing of the
+ * host's environment reaches it: no PYTHON* variables, no user site, no locale, no signal handlers,
+ * no files written. */
+cow_mlx_status cow_interpreter_boot(void);
+
+/* What joining a host's Python takes, on the thread that starts the runtime. */
+cow_mlx_status cow_interpreter_prepare_join(void);
+
+/* Turn the pending Python exception into the error message; the status, or what the system has run
+ * out of. */
+cow_mlx_status cow_interpreter_failed(cow_mlx_status status, const char* what);
+
+#endif

@@ -1,0 +1,343 @@
+#ifndef __APPLE__
+#define _GNU_SOURCE /* dladdr, on_exit */
+#endif
+
+#include "boot/runtime.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arrays/arrays.h"
+#include "boot/bootstrap.h"
+#include "queue/cancel.h"
+#include "calls/error.h"
+#include "calls/open_handles.h"
+#include "calls/params.h"
+#include "queue/queue.h"
+
+/* How long a process that ends waits for a step that is under way. */
+enum { EXIT_SECONDS = 5 };
+
+static struct {
+  pthread_mutex_t lock;          /* held through a whole start or stop */
+  unsigned starts;               /* that have not been undone */
+  cow_mlx_runtime_params params; /* of the first of them; its texts are copies */
+  pthread_once_t fork_hook;
+  pthread_once_t exit_hook;
+} runtime = {.lock = PTHREAD_MUTEX_INITIALIZER,
+             .fork_hook = PTHREAD_ONCE_INIT,
+             .exit_hook = PTHREAD_ONCE_INIT};
+
+/* Read by calls that do not hold the runtime's lock. */
+typedef struct logger_target {
+  cow_mlx_log_fn function;
+  void* user_data;
+  int32_t level;
+} logger_target;
+
+static struct {
+  pthread_mutex_t lock;
+  logger_target target;
+} logger = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static atomic_bool forked;
+
+/* A thread that ended inside a call would leave its request on a stack that is
+ * gone, and locks held: pthread_cancel() has to wait until the call returns. */
+static int hold_thread(void) {
+  int state;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+  return state;
+}
+
+static void release_thread(int state) { pthread_setcancelstate(state, &state); }
+
+/* ------------------------------------------------------------------ Calls */
+
+static cow_mlx_status not_running(const char* operation) {
+  return cow_error(COW_MLX_ESTATE, operation, COW_REASON_not_running, NULL,
+                   "the runtime is not running; call runtime_start first");
+}
+
+cow_mlx_status cow_runtime_status(void) {
+  if (atomic_load(&forked)) return COW_MLX_EFORK;
+  return cow_queue_is_open() ? COW_MLX_OK : COW_MLX_ESTATE;
+}
+
+cow_mlx_status cow_runtime_check(const char* operation) {
+  cow_mlx_status status = cow_runtime_status();
+  if (status == COW_MLX_EFORK) {
+    return cow_error(COW_MLX_EFORK, operation, COW_REASON_forked, NULL,
+                     "this process was forked from the one that started the runtime; use libcowmlx "
+                     "in the parent, or exec first");
+  }
+  return status == COW_MLX_OK ? status : not_running(operation);
+}
+
+/* Let the host see a log message, which is freed then. Without any lock: its
+ * function may call the library. */
+static void deliver_log(int32_t level, char* message) {
+  if (!message) return;
+  pthread_mutex_lock(&logger.lock);
+  logger_target target = logger.target;
+  pthread_mutex_unlock(&logger.lock);
+  if (target.function && level <= target.level) target.function(level, message, target.user_data);
+  free(message);
+}
+
+/* Submit a request, and wait. The failure is not the thread's own, since a
+ * callback may make calls meanwhile. */
+static cow_mlx_status submit(cow_request* request, const char* operation, cow_failure* failure) {
+  failure->message[0] = failure->details[0] = '\0';
+  request->operation = operation;
+  request->message = failure->message;
+  request->details = failure->details;
+  void* interpreter = cow_bootstrap_release_interpreter();
+  bool submitted = cow_queue_submit(request);
+  cow_bootstrap_restore_interpreter(interpreter);
+  if (submitted) return request->status;
+  not_running(operation);
+  cow_error_copy(failure, cow_error_failure());
+  return COW_MLX_ESTATE;
+}
+
+/* A batch that the host has given, and the engine has not taken. */
+static void drop_batch(cow_batch* batch) {
+  if (!batch) return;
+  for (size_t i = 0; batch->given && i < batch->count; i++) cow_arrays_close(batch->arrays[i]);
+  free(batch->arrays);
+  free(batch);
+}
+
+/* A call ends: its log, then its failure. */
+static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
+                            const cow_failure* failure) {
+  drop_batch(request->batch);
+  deliver_log(request->log_level, request->log_message);
+  cow_error_copy(cow_error_failure(), failure);
+  return status;
+}
+
+cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
+  cow_failure failure;
+  int32_t subject = request->context ? request->context : request->program;
+  request->cancel_epoch = cow_cancel_epoch(subject ? subject : request->training);
+  int held = hold_thread();
+  cow_mlx_status status = submit(request, operation, &failure);
+  status = leave(request, status, &failure);
+  release_thread(held);
+  return status;
+}
+
+cow_mlx_status cow_runtime_send(cow_request* request, const char* operation) {
+  request->operation = operation;
+  return cow_queue_send(request) ? COW_MLX_OK : not_running(operation);
+}
+
+/* What is there already is taken without letting go of the interpreter, which could take a while
+ * to come back. */
+cow_found cow_runtime_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
+                           void* into, bool keep) {
+  int held = hold_thread();
+  cow_found found = cow_outlets_take(kind, handle, 0, take, into, keep);
+  if (found == COW_FOUND_NOT_YET && milliseconds > 0) {
+    void* interpreter = cow_bootstrap_release_interpreter();
+    found = cow_outlets_take(kind, handle, milliseconds, take, into, keep);
+    cow_bootstrap_restore_interpreter(interpreter);
+  }
+  int32_t level = 0;
+  char* log = cow_outlets_take_log(handle, &level);
+  deliver_log(level, log);
+  release_thread(held);
+  return found;
+}
+
+/* -------------------------------------------------------- Fork and exit */
+
+static void mark_forked(void) {
+  atomic_store(&forked, true);
+  cow_bootstrap_after_fork();
+}
+
+void cow_runtime_at_exit(void) {
+  if (atomic_load(&forked)) return; /* the dispatch thread is not in this process */
+  int held = hold_thread();
+  cow_queue_close();
+  cow_queue_wake();
+  cow_bootstrap_wait_parked(EXIT_SECONDS);
+  release_thread(held);
+}
+
+/* The hooks and the dispatch thread run this library's code to the process's end: a reference of
+ * its own keeps it mapped, since macOS's linker has no -z nodelete. */
+static void stay_mapped(void) {
+  Dl_info info;
+  if (dladdr((const void*)(uintptr_t)stay_mapped, &info) && info.dli_fname) {
+    dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  }
+}
+
+/* Before there is a dispatch thread, which a forked child would lack. */
+static void register_fork_hook(void) {
+  stay_mapped();
+  pthread_atfork(NULL, NULL, mark_forked);
+}
+
+#ifdef __GLIBC__
+/* mlx's allocator destroys a cache of buffers that another thread may have been changing at the
+ * moment of the fork. So exit() ends a child here, before what was registered earlier. */
+static void leave_process(int status, void* unused) {
+  (void)unused;
+  if (atomic_load(&forked)) {
+    fflush(NULL);
+    _exit(status);
+  }
+  cow_runtime_at_exit();
+}
+#endif
+
+/* After mlx was loaded, so that this runs before its static destructors. */
+static void register_exit_hook(void) {
+#ifdef __GLIBC__
+  on_exit(leave_process, NULL);
+#else
+  atexit(cow_runtime_at_exit); /* mlx never destroys its allocator for Metal */
+#endif
+}
+
+/* -------------------------------------------------------- Start and stop */
+
+static bool same_text(const char* a, const char* b) {
+  return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_params(const cow_mlx_runtime_params* a, const cow_mlx_runtime_params* b) {
+  return same_text(a->python_home, b->python_home) && same_text(a->device, b->device) &&
+         a->memory_limit == b->memory_limit && a->cache_limit == b->cache_limit &&
+         a->log == b->log && a->log_user_data == b->log_user_data && a->log_level == b->log_level &&
+         a->threads == b->threads;
+}
+
+static char* copy_text(const char* text) {
+  if (!text) return NULL;
+  size_t size = strlen(text) + 1;
+  char* copy = malloc(size);
+  if (copy) memcpy(copy, text, size);
+  return copy;
+}
+
+static void keep_params(const cow_mlx_runtime_params* params) {
+  free((char*)runtime.params.python_home);
+  free((char*)runtime.params.device);
+  runtime.params = *params;
+  runtime.params.python_home = copy_text(params->python_home);
+  runtime.params.device = copy_text(params->device);
+  pthread_mutex_lock(&logger.lock);
+  logger.target = (logger_target){params->log, params->log_user_data, params->log_level};
+  pthread_mutex_unlock(&logger.lock);
+}
+
+/* End what runs and free every handle; the dispatch thread parks. */
+static cow_mlx_status shut_down(cow_request* stop, cow_failure* failure) {
+  cow_mlx_status status = submit(stop, "runtime_stop", failure);
+  void* interpreter = cow_bootstrap_release_interpreter();
+  cow_bootstrap_wait_parked(EXIT_SECONDS);
+  cow_close_failed_models();
+  cow_bootstrap_restore_interpreter(interpreter);
+  return status;
+}
+
+static cow_mlx_status first_start(const cow_mlx_runtime_params* params, cow_request* start) {
+  pthread_once(&runtime.fork_hook, register_fork_hook);
+  cow_mlx_status status = cow_bootstrap_start(params, start);
+  if (status == COW_MLX_OK) {
+    pthread_once(&runtime.exit_hook, register_exit_hook);
+    keep_params(params);
+  }
+  return status;
+}
+
+/* A start or stop may wait for another thread's, so the interpreter must not be
+ * held meanwhile. */
+static void lock_runtime(void) {
+  void* interpreter = cow_bootstrap_release_interpreter();
+  pthread_mutex_lock(&runtime.lock);
+  cow_bootstrap_restore_interpreter(interpreter);
+}
+
+cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
+  cow_error_clear();
+  if (atomic_load(&forked)) return cow_runtime_check("runtime_start");
+  cow_mlx_runtime_params effective;
+  cow_mlx_status status = COW_READ_PARAMS(runtime, "runtime_start", params, &effective);
+  if (status != COW_MLX_OK) return status;
+  if (effective.log_level < COW_MLX_LOG_OFF || effective.log_level > COW_MLX_LOG_INFO) {
+    static const char accepted[] = "0 to 2";
+    return cow_error(
+        COW_MLX_EINVAL, "runtime_start", COW_REASON_out_of_range,
+        DETAILS(TEXT_DETAIL("argument", "log_level"), INT_DETAIL("value", effective.log_level),
+                TEXT_DETAIL("accepted", accepted)),
+        "log_level is %d, must be %s", (int)effective.log_level, accepted);
+  }
+  if (effective.threads < 0) {
+    static const char accepted[] = "0 for as many as processors, or a number of threads";
+    return cow_error(
+        COW_MLX_EINVAL, "runtime_start", COW_REASON_out_of_range,
+        DETAILS(TEXT_DETAIL("argument", "threads"), INT_DETAIL("value", effective.threads),
+                TEXT_DETAIL("accepted", accepted)),
+        "threads is %lld, must be %s", (long long)effective.threads, accepted);
+  }
+  if (effective.python_home && !effective.python_home[0]) {
+    return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_missing,
+                     DETAILS(TEXT_DETAIL("argument", "python_home")),
+                     "python_home is empty; it must be the folder of a Python "
+                     "installation or virtual environment, or NULL for the library's own search");
+  }
+
+  cow_request start = {.op = COW_OP_RUNTIME_START, .operation = "runtime_start"};
+  int held = hold_thread();
+  lock_runtime();
+  if (runtime.starts > 0) {
+    if (params && !same_params(&effective, &runtime.params)) {
+      status = cow_error(COW_MLX_ESTATE, "runtime_start", COW_REASON_other_parameters, NULL,
+                         "the runtime runs with other parameters; stop it first, "
+                         "or pass NULL to share it");
+    }
+  } else {
+    status = first_start(&effective, &start);
+  }
+  if (status == COW_MLX_OK) runtime.starts++;
+  pthread_mutex_unlock(&runtime.lock);
+
+  cow_failure failure; /* the log's function may make calls */
+  cow_error_copy(&failure, cow_error_failure());
+  status = leave(&start, status, &failure);
+  release_thread(held);
+  return status;
+}
+
+cow_mlx_status cow_mlx_runtime_stop(void) {
+  cow_error_clear();
+  if (atomic_load(&forked)) return cow_runtime_check("runtime_stop");
+  cow_failure failure;
+  failure.message[0] = failure.details[0] = '\0';
+  cow_request stop = {.op = COW_OP_RUNTIME_STOP};
+  cow_mlx_status status = COW_MLX_OK;
+  int held = hold_thread();
+  lock_runtime();
+  if (runtime.starts == 0) {
+    status = not_running("runtime_stop");
+    cow_error_copy(&failure, cow_error_failure());
+  } else if (--runtime.starts == 0) {
+    status = shut_down(&stop, &failure);
+  }
+  pthread_mutex_unlock(&runtime.lock);
+  status = leave(&stop, status, &failure);
+  release_thread(held);
+  return status;
+}

@@ -1,0 +1,242 @@
+/* The calls that take what is there, and wait only where the host lets them. What a host finds in
+ * an outlet it takes without the dispatch thread; all else that thread knows. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "calls/checks.h"
+#include "queue/deliver.h"
+#include "calls/open_handles.h"
+
+static cow_mlx_status was_freed(const char* operation, const char* noun) {
+  if (cow_runtime_status() != COW_MLX_OK) {
+    return cow_error(COW_MLX_ECANCELED, operation, COW_REASON_runtime_stopped, NULL,
+                     "the runtime was stopped");
+  }
+  return cow_error(COW_MLX_ECANCELED, operation, COW_REASON_freed, NULL, "the %s was freed", noun);
+}
+
+static cow_mlx_status not_yet(const char* operation, uint32_t timeout_ms, const char* what) {
+  return cow_error(COW_MLX_ETIMEDOUT, operation, COW_REASON_timed_out,
+                   DETAILS(TEXT_DETAIL("argument", "timeout_ms"), SIZE_DETAIL("value", timeout_ms)),
+                   "timeout_ms is %u, and %s; poll again", (unsigned)timeout_ms, what);
+}
+
+/* The failure that a call is told of, which becomes the thread's. */
+static cow_mlx_status fail_with(const cow_offer* offer) {
+  cow_failure* failure = cow_error_failure();
+  snprintf(failure->message, sizeof failure->message, "%s", offer->text);
+  snprintf(failure->details, sizeof failure->details, "%s", offer->name);
+  return offer->status;
+}
+
+/* -------------------------------------------------------------------- Pieces */
+
+typedef struct piece_taker {
+  const char* operation;
+  char* text;
+  size_t capacity;
+  size_t* length;
+  cow_mlx_piece* piece; /* or NULL */
+  cow_mlx_status status;
+} piece_taker;
+
+static cow_mlx_status put_piece(const piece_taker* to, const cow_offer* offer) {
+  if (offer->event_kind) {
+    return cow_error(COW_MLX_ESTATE, to->operation, COW_REASON_conflict, NULL,
+                     "a chat was begun on this context; take its events with context_next_event");
+  }
+  size_t size = offer->length;
+  if (size > to->capacity) {
+    *to->length = size;
+    return cow_error(COW_MLX_EBUFFER, to->operation, COW_REASON_buffer_too_small,
+                     DETAILS(SIZE_DETAIL("needed", size), SIZE_DETAIL("capacity", to->capacity)),
+                     "capacity is %zu, but the text has %zu bytes", to->capacity, size);
+  }
+  if (size > 0) memcpy(to->text, offer->text, size);
+  if (to->capacity > size) to->text[size] = '\0';
+  *to->length = size;
+  if (to->piece) {
+    cow_mlx_piece piece = {.struct_size = sizeof piece,
+                           .token = offer->token,
+                           .logprob = offer->logprob,
+                           .finish = offer->finish};
+    cow_params_write(to->piece, &piece, sizeof piece);
+  }
+  return offer->status;
+}
+
+static bool take_piece(const cow_offer* offer, void* into) {
+  piece_taker* to = into;
+  to->status = offer->status < 0 ? fail_with(offer) : put_piece(to, offer);
+  return to->status >= COW_MLX_OK;
+}
+
+cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t capacity,
+                                    size_t* length, cow_mlx_piece* piece) {
+  BEGIN_CALL;
+  REQUIRE_BUFFER(text, capacity);
+  REQUIRE(length);
+  if (piece) TRY(cow_params_check_out(OPERATION, "piece", piece));
+  piece_taker to = {OPERATION, text, capacity, length, piece, COW_MLX_OK};
+  switch (cow_runtime_take(COW_KIND_CONTEXT, context, UINT32_MAX, take_piece, &to, false)) {
+    case COW_FOUND_ITEM:
+      return to.status;
+    case COW_FOUND_CLOSED:
+      return was_freed(OPERATION, "context");
+    default:
+      break;
+  }
+  cow_mlx_piece result = {.struct_size = sizeof result};
+  cow_context_next_args args = {
+      .context = context, .text = {text, capacity, length}, .piece = &result};
+  cow_request r = {
+      .op = COW_OP_CONTEXT_NEXT, .deliver = cow_deliver, .args = &args, .context = context};
+  cow_mlx_status status = CALL(r);
+  if (piece && status >= COW_MLX_OK) cow_params_write(piece, &result, sizeof result);
+  return status;
+}
+
+/* -------------------------------------------------------------------- Events */
+
+typedef struct event_taker {
+  const char* operation;
+  cow_mlx_event* event;
+  cow_mlx_status status;
+} event_taker;
+
+static bool take_event(const cow_offer* offer, void* into) {
+  event_taker* to = into;
+  if (offer->status < 0) {
+    to->status = fail_with(offer);
+    return true;
+  }
+  if (!offer->event_kind) {
+    to->status = cow_error(COW_MLX_ESTATE, to->operation, COW_REASON_nothing_begun, NULL,
+                           "no chat was begun on this context; take its pieces with context_next");
+    return false;
+  }
+  cow_mlx_event event = {.struct_size = sizeof event,
+                         .kind = offer->event_kind,
+                         .text = offer->text,
+                         .length = offer->length,
+                         .name = offer->name,
+                         .finish = offer->finish};
+  cow_params_write(to->event, &event, sizeof event);
+  to->status = offer->status;
+  return true;
+}
+
+cow_mlx_status cow_mlx_context_next_event(cow_mlx_context context, cow_mlx_event* event) {
+  BEGIN_CALL;
+  REQUIRE(event);
+  TRY(cow_params_check_out(OPERATION, "event", event));
+  event_taker to = {OPERATION, event, COW_MLX_OK};
+  switch (cow_runtime_take(COW_KIND_CONTEXT, context, UINT32_MAX, take_event, &to, true)) {
+    case COW_FOUND_ITEM:
+      return to.status;
+    case COW_FOUND_CLOSED:
+      return was_freed(OPERATION, "context");
+    default:
+      break;
+  }
+  if (!cow_is_open_handle(COW_KIND_CONTEXT, context)) {
+    return cow_error(COW_MLX_EHANDLE, OPERATION, COW_REASON_unknown_handle,
+                     DETAILS(INT_DETAIL("handle", context), TEXT_DETAIL("kind", "context")),
+                     "%d is not an open context", (int)context);
+  }
+  return cow_error(COW_MLX_ESTATE, OPERATION, COW_REASON_nothing_begun, NULL,
+                   "no chat was begun on this context; call context_chat_async first");
+}
+
+/* ------------------------------------------------------------------- Waiting */
+
+static bool only_look(const cow_offer* offer, void* into) {
+  (void)offer;
+  (void)into;
+  return false;
+}
+
+cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms) {
+  BEGIN_CALL;
+  switch (cow_runtime_take(COW_KIND_CONTEXT, context, timeout_ms, only_look, NULL, false)) {
+    case COW_FOUND_ITEM:
+      return COW_MLX_OK;
+    case COW_FOUND_NOT_YET:
+      return not_yet(OPERATION, timeout_ms, "nothing is there yet");
+    case COW_FOUND_CLOSED:
+      return was_freed(OPERATION, "context");
+    case COW_FOUND_NONE:
+      break;
+  }
+  cow_context_poll_args args = {.context = context, .timeout_ms = timeout_ms};
+  cow_request r = {
+      .op = COW_OP_CONTEXT_POLL, .deliver = cow_deliver, .args = &args, .context = context};
+  return CALL(r);
+}
+
+cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  int fd = cow_outlets_fd(COW_KIND_CONTEXT, context);
+  if (fd >= 0) {
+    *out = fd;
+    return COW_MLX_OK;
+  }
+  cow_context_wake_fd_args args = {.context = context, .out = out};
+  cow_request r = {
+      .op = COW_OP_CONTEXT_WAKE_FD, .deliver = cow_deliver, .args = &args, .context = context};
+  return CALL(r);
+}
+
+/* -------------------------------------------------------------------- Models */
+
+static cow_mlx_status no_model(const char* operation, cow_mlx_model model) {
+  return cow_error(COW_MLX_EHANDLE, operation, COW_REASON_unknown_handle,
+                   DETAILS(INT_DETAIL("handle", model), TEXT_DETAIL("kind", "model")),
+                   "%d is not an open model", (int)model);
+}
+
+static bool take_end(const cow_offer* offer, void* into) {
+  cow_mlx_status* status = into;
+  *status = offer->status < 0 ? fail_with(offer) : offer->status;
+  return true;
+}
+
+cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t timeout_ms) {
+  BEGIN_CALL;
+  cow_mlx_status status = COW_MLX_OK;
+  if (!cow_is_open_handle(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
+  switch (cow_runtime_take(COW_KIND_MODEL, model, timeout_ms, take_end, &status, false)) {
+    case COW_FOUND_ITEM:
+      return status;
+    case COW_FOUND_NOT_YET:
+      return not_yet(OPERATION, timeout_ms, "the model is not loaded yet");
+    case COW_FOUND_CLOSED:
+      return was_freed(OPERATION, "model");
+    case COW_FOUND_NONE:
+      break;
+  }
+  return COW_MLX_OK; /* it was loaded by a call that waited */
+}
+
+cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out) {
+  BEGIN_CALL;
+  REQUIRE(out);
+  if (!cow_is_open_handle(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
+  int fd = cow_outlets_open_ended(model) ? cow_outlets_fd(COW_KIND_MODEL, model) : -1;
+  if (fd < 0) {
+    return cow_error(COW_MLX_EIO, OPERATION, COW_REASON_no_descriptors, NULL,
+                     "no descriptor can be opened: %s", strerror(errno));
+  }
+  *out = fd;
+  return COW_MLX_OK;
+}
+
+/* The engine knows no model that could not be loaded. */
+cow_mlx_status cow_mlx_model_free(cow_mlx_model model) {
+  BEGIN_CALL;
+  if (cow_outlets_has_failed(model) && cow_close_handle(model)) return COW_MLX_OK;
+  cow_model_free_args args = {.model = model};
+  cow_request r = {.op = COW_OP_MODEL_FREE, .deliver = cow_deliver, .args = &args};
+  return CALL(r);
+}
