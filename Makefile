@@ -38,12 +38,14 @@ SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
   $(wildcard tools/bindings/*.py cowmlx/bridge/*.p* csrc/*.c csrc/*.h csrc/*/*.c) $(HEADERS) $(KERNELS)
 
 # All that was made here: the environment, and what was built with it.
+GENERATED := cowmlx/generated cowmlx/host/generated csrc/generated bindings/node/lib/generated \
+  bindings/java/src/generated
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
-  cowmlx/*/*/__pycache__ cowmlx/generated cowmlx/host/generated csrc/generated dist $(VENV)
+  cowmlx/*/*/__pycache__ $(GENERATED) dist $(VENV)
 
 .PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb go java lint docs gen abi bench calf clean FORCE
 
-all: $(LIBRARY) build/.compiled
+all: $(LIBRARY) build/.compiled build/.generated
 
 ifeq ($(filter-out 0,$(V)),)
 Q := @
@@ -96,6 +98,12 @@ build/.compiled: $(LIBRARY) $(wildcard cowmlx/*.py cowmlx/*/*.py cowmlx/*/*/*.py
 	@mkdir -p build
 	@echo "compile   bytecode of cowmlx"
 	$(Q)$(BIN)/python -m compileall -q cowmlx
+	@touch $@
+
+# What the packages for Node.js and Java bring.
+build/.generated: $(LIBRARY) $(wildcard tools/bindings/*.py cowmlx/programs/operations/*.py)
+	@mkdir -p build
+	$(Q)$(BIN)/python tools/bindings/generate.py --build >/dev/null
 	@touch $@
 
 build/generate: examples/c/generate.c $(HEADERS) $(LIBRARY)

@@ -108,8 +108,8 @@ ALL = [
         by_its_field,
         {"status_name": "the map statusNames has the names", **DLPACK},
     ),
-    Binding("java", ("src/main/java/cowmlx/*.java",), by_its_name, JAVA),
-    Binding("node", ("lib/*.js",), by_a_text, DLPACK),
+    Binding("java", ("src/*/java/cowmlx/*.java",), by_its_name, JAVA),
+    Binding("node", ("lib/*.js", "lib/generated/*.js"), by_a_text, DLPACK),
 ]
 
 

@@ -66,7 +66,7 @@ def java_classes(folder: Path) -> str:
         jars = jna()
     if not jars:
         pytest.skip("Maven keeps JNA elsewhere")
-    files = sorted((source / "src/main/java/cowmlx").glob("*.java"))
+    files = sorted(source.glob("src/*/java/cowmlx/*.java"))
     command("javac", "-d", folder, "-cp", jars[-1], *files, cwd=folder)
     return os.pathsep.join([str(folder), str(jars[-1])])
 

@@ -38,54 +38,28 @@ COUNTS = {
 }
 
 
-def files(generated: str) -> dict[str, str]:
-    """Return the text of each header by its name."""
-    found = {
-        "choices.hpp": wrapped("choices", "What attributes choose from.", choices(), generated)
-    }
-    for family, rows in table.families():
-        name = table.file_of(family)
-        text = "\n".join(function(row, family) for row in rows)
-        about = f"Operations: {family}."
-        found[f"{name}.hpp"] = wrapped(name, about, text, generated)
-    return found
-
-
-def index(generated: str) -> str:
-    """Return the header that includes all others."""
-    lines = [f'#include "operations/{table.file_of(family)}.hpp"' for family, _ in table.families()]
+def header(generated: str) -> str:
+    """Return the text of bindings/cpp/cow_mlx/operations.hpp."""
     guard = "COW_MLX_OPERATIONS_HPP"
+    families = []
+    for family, rows in table.families():
+        families += [f"/* ---- {family} */", "", *(function(row, family) for row in rows)]
     return "\n".join(
         [
-            f"/* All operations of programs. See cow_mlx.hpp.\n * {generated} */",
-            f"#ifndef {guard}",
-            f"#define {guard}",
-            "",
-            *lines,
-            "",
-            f"#endif /* {guard} */",
-            "",
-        ]
-    )
-
-
-def wrapped(name: str, about: str, text: str, generated: str) -> str:
-    """Return a whole header."""
-    guard = f"COW_MLX_OPERATIONS_{name.upper()}_HPP"
-    includes = ['#include "../program_builder.hpp"', '#include "choices.hpp"', ""]
-    return "\n".join(
-        [
-            f"/* {about} See cow_mlx.hpp.",
+            "/* All operations of programs. See cow_mlx.hpp.",
             f" * {generated} */",
             "/* clang-format off */",
             f"#ifndef {guard}",
             f"#define {guard}",
             "",
-            *(includes if name != "choices" else []),
+            '#include "program_builder.hpp"',
+            "",
             "namespace cowmlx {",
             "namespace op {",
             "",
-            text,
+            choices(),
+            "",
+            *families,
             "",
             "}  // namespace op",
             "}  // namespace cowmlx",

@@ -10,7 +10,6 @@ import html
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from cowmlx.programs.operations import FAMILIES
 from cowmlx.programs.operations.row import Attribute, Operation
 from tools.bindings import emit_go, emit_java
 from tools.bindings import operations as table
@@ -33,18 +32,13 @@ JS_TYPES = {
 TAKEN = ("var", "in", "new", "default", "function", "range", "type", "func", "map", "select")
 
 
-def node(generated: str) -> dict[str, str]:
-    """The modules of bindings/node/lib/operations, by the names of their files."""
-    found = {}
-    for family, rows in FAMILIES.items():
-        needs = sorted({helper(row) for row in rows})
-        head = [f"// {generated}", f'import {{ {", ".join(needs)} }} from "../builder.js";', ""]
-        head += ['/** @typedef {import("../builder.js").Value} Value */']
-        head += ['/** @typedef {import("../builder.js").Operand} Operand */', ""]
-        found[f"{table.file_of(family)}.js"] = "\n".join([*head, *map(js_function, rows)])
-    index = [f'export * from "./{name}";' for name in sorted(found)]
-    found["index.js"] = "\n".join([f"// {generated}", *index, ""])
-    return found
+def node(generated: str) -> str:
+    """Return the text of bindings/node/lib/generated/operations.js."""
+    needs = sorted({helper(row) for row in table.ROWS})
+    head = [f"// {generated}", f'import {{ {", ".join(needs)} }} from "../builder.js";', ""]
+    head += ['/** @typedef {import("../builder.js").Value} Value */']
+    head += ['/** @typedef {import("../builder.js").Operand} Operand */', ""]
+    return "\n".join([*head, *map(js_function, table.ROWS)])
 
 
 def js_function(row: Operation) -> str:
@@ -93,22 +87,18 @@ def js_name(name: str) -> str:
     return "var_" if name == "var" else emit_java.camel(name)
 
 
-def java(generated: str) -> dict[str, str]:
-    """The interfaces that the builder of Java has, by the names of their files."""
-    found = {}
-    for family, rows in FAMILIES.items():
-        name = emit_java.pascal(table.file_of(family)) + "Operations"
-        lines = [f"// {generated}", "package cowmlx;", "", "import java.util.List;"]
-        lines += ["import java.util.Map;", "", f"/** Operations of programs: {family}. */"]
-        lines += [f"interface {name} {{"]
-        lines += ["  ProgramBuilder.Node node(String operation, Map<String, ?> attributes,"]
-        lines += ["      Object... operands);", ""]
-        lines += ["  List<ProgramBuilder.Node> nodes(String operation, Map<String, ?> attributes,"]
-        lines += ["      int results, Object... operands);"]
-        for row in rows:
-            lines += ["", *java_methods(row)]
-        found[f"{name}.java"] = "\n".join([*lines, "}", ""])
-    return found
+def java(generated: str) -> str:
+    """Return the text of Operations.java, the interface of the builder."""
+    lines = [f"// {generated}", "package cowmlx;", "", "import java.util.List;"]
+    lines += ["import java.util.Map;", "", "/** Operations of programs. */"]
+    lines += ["interface Operations {"]
+    lines += ["  ProgramBuilder.Node node(String operation, Map<String, ?> attributes,"]
+    lines += ["      Object... operands);", ""]
+    lines += ["  List<ProgramBuilder.Node> nodes(String operation, Map<String, ?> attributes,"]
+    lines += ["      int results, Object... operands);"]
+    for row in table.ROWS:
+        lines += ["", *java_methods(row)]
+    return "\n".join([*lines, "}", ""])
 
 
 def java_methods(row: Operation) -> Iterator[str]:
@@ -145,15 +135,10 @@ def java_method(row: Operation, with_attributes: bool) -> Iterator[str]:
     yield "  }"
 
 
-def go(generated: str) -> dict[str, str]:
-    """The files of Go that add methods to the builder."""
-    head = (
-        f"// Code g{generated[1:].replace('; do not edit.', '. DO NOT EDIT.')}\n\npackage cowmlx\n"
-    )
-    return {
-        f"operations_{table.file_of(family)}.go": head + "".join(map(go_method, rows))
-        for family, rows in FAMILIES.items()
-    }
+def go(generated: str) -> str:
+    """Return the text of bindings/go/operations.go, methods of the builder."""
+    note = generated[1:].replace("; do not edit.", ". DO NOT EDIT.")
+    return f"// Code g{note}\n\npackage cowmlx\n" + "".join(map(go_method, table.ROWS))
 
 
 def go_method(row: Operation) -> str:

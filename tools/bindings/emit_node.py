@@ -20,7 +20,7 @@ GIVEN = ("piece", "stats", "training_event")  # structs that calls give
 
 
 def declarations(public: Header, generated: str) -> str:
-    """The text of bindings/node/lib/declarations.js."""
+    """Return the text of bindings/node/lib/generated/declarations.js."""
     macros = {name.removeprefix(hosts.MACROS): value for name, value in public.macros.items()}
     constants = [
         f"export const {name} = {json.dumps(macros[name])};"
@@ -70,7 +70,7 @@ def declarations(public: Header, generated: str) -> str:
 
 
 def types(public: Header, generated: str) -> str:
-    """The text of bindings/node/lib/types.js: objects that calls take and give, for TypeScript."""
+    """Return the text of bindings/node/lib/generated/types.js: objects of calls, for TypeScript."""
     groups, handles = hosts.enumerations(public), hosts.handle_members(public)
     lines = [f"// {generated}", ""]
     for layout in hosts.layouts(public):

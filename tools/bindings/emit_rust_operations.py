@@ -39,44 +39,22 @@ COUNTS = {
 KEYWORDS = ("where",)
 
 
-def files(generated: str) -> dict[str, str]:
-    """Return the text of each module by the name of its file."""
-    families = list(table.families())
-    names = ["choices", *(table.file_of(family) for family, _ in families)]
-    found = {
-        "mod.rs": "\n".join(
-            [
-                f"// {generated}",
-                "",
-                '#![allow(unused_imports, reason = "a family may have no options")]',
-                "",
-                "use super::*;",
-                "",
-                *(f"mod {name};" for name in sorted(names)),
-                "",
-                *(f"pub use {name}::*;" for name in sorted(names)),
-                "",
-            ]
-        ),
-        "choices.rs": "\n".join(
-            [f"// {generated}", "", "use crate::attributes::ToJson;", "", choices()]
-        ),
-    }
-    for (family, rows), name in zip(families, names[1:], strict=True):
-        found[f"{name}.rs"] = module(family, rows, generated)
-    return found
+def module(generated: str) -> str:
+    """Return the text of bindings/rust/cowmlx/src/operations/generated.rs."""
+    head = [f"// {generated}", "", "use super::*;", ""]
+    families = [invocation(family, rows) for family, rows in table.families()]
+    return "\n".join([*head, choices(), *families])
 
 
-def module(family: str, rows: Sequence[Operation], generated: str) -> str:
-    """Return the module of a family."""
+def invocation(family: str, rows: Sequence[Operation]) -> str:
+    """Return the macro's invocation for a family."""
     of_values = [row for row in rows if has_receiver(row)]
     of_builder = [row for row in rows if not has_receiver(row)]
     lines = ["operations! {", "    values {"]
     lines += [textwrap.indent(method(row, family), " " * 8) for row in of_values]
     lines += ["    }", "    builder {"]
     lines += [textwrap.indent(method(row, family), " " * 8) for row in of_builder]
-    lines += ["    }", "}", ""]
-    return "\n".join([f"// {generated}", "", "use super::*;", "", *lines])
+    return "\n".join([*lines, "    }", "}", ""])
 
 
 def has_receiver(row: Operation) -> bool:

@@ -1,11 +1,12 @@
 """Generate everything that repeats the C headers, the table of operations or pyproject.toml.
 
     python tools/bindings/generate.py            write all files
-    python tools/bindings/generate.py --build    write only what a build needs and git ignores
+    python tools/bindings/generate.py --build    write only what git ignores
     python tools/bindings/generate.py --check    fail if a committed file is stale
 
-The build runs the second form, so that the declarations in C, Cython and Python are not
-committed. Needs pycparser and a C preprocessor called ``cc``.
+``make`` runs the second form: the declarations in C, Cython, Python, JavaScript and Java are not
+committed. ``setup.py`` writes the first three alone. Needs pycparser and a C preprocessor called
+``cc``.
 """
 
 from __future__ import annotations
@@ -87,15 +88,33 @@ def for_build(exported: Exported) -> dict[Path, str]:
     }
 
 
-def committed(exported: Exported) -> dict[Path, str]:
-    """Return the files that git holds: bindings, the recorded symbols and pinned versions."""
+def for_packages(exported: Exported) -> dict[Path, str]:
+    """Return the parts of the bindings for Node.js and Java that their packages bring."""
     # The table of operations imports what for_build() writes.
+    from tools.bindings import emit_java, emit_managed_operations, emit_node
+
+    public = exported.public
+    node = ROOT / "bindings/node/lib/generated"
+    java = ROOT / "bindings/java/src/generated/java/cowmlx"
+    return {
+        node / "declarations.js": emit_node.declarations(public, FROM_PUBLIC),
+        node / "types.js": emit_node.types(public, FROM_PUBLIC),
+        node / "operations.js": emit_managed_operations.node(FROM_TABLE),
+        java / "Operations.java": emit_managed_operations.java(FROM_TABLE),
+        **{java / name: text for name, text in emit_java.files(public, FROM_PUBLIC).items()},
+    }
+
+
+def committed(exported: Exported) -> dict[Path, str]:
+    """Return the files that git holds.
+
+    They are the bindings that are used straight from the repository (Go, Rust, C++), the recorded
+    symbols and the pinned versions.
+    """
     from tools.bindings import (
         emit_cpp_operations,
         emit_go,
-        emit_java,
         emit_managed_operations,
-        emit_node,
         emit_rust,
         emit_rust_operations,
     )
@@ -104,37 +123,17 @@ def committed(exported: Exported) -> dict[Path, str]:
     public = exported.public
     params = calls.params_structs(public)
     symbols = sorted(function.name for header in exported.headers for function in header.functions)
-    bindings = ROOT / "bindings"
-    cpp, rust = bindings / "cpp/cow_mlx", bindings / "rust"
-    node, java = bindings / "node/lib", bindings / "java/src/main/java/cowmlx"
-    folders = {
-        bindings / "go": {
-            **emit_go.files(public, params, FROM_PUBLIC),
-            **emit_managed_operations.go(FROM_TABLE),
-        },
-        java: {
-            **emit_java.files(public, FROM_PUBLIC),
-            **emit_managed_operations.java(FROM_TABLE),
-        },
-        node: {
-            "declarations.js": emit_node.declarations(public, FROM_PUBLIC),
-            "types.js": emit_node.types(public, FROM_PUBLIC),
-        },
-        node / "operations": emit_managed_operations.node(FROM_TABLE),
-        cpp: {"operations.hpp": emit_cpp_operations.index(FROM_TABLE)},
-        cpp / "operations": emit_cpp_operations.files(FROM_TABLE),
-        rust / "cowmlx-sys/src": {"declarations.rs": emit_rust.declarations(public, FROM_PUBLIC)},
-        rust / "cowmlx/src/operations/generated": emit_rust_operations.files(FROM_TABLE),
-        ROOT / "tools/requirements": {
-            "runtime.txt": pins.runtime(ROOT, note("pyproject.toml")),
-            "constraints.txt": pins.constraints(ROOT),
-        },
-        ROOT / "tools/abi/recorded": {
-            f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols": "\n".join([*symbols, ""])
-        },
-    }
+    cpp, go, rust = (ROOT / "bindings" / name for name in ("cpp/cow_mlx", "go", "rust"))
+    recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
     return {
-        folder / name: text for folder, files in folders.items() for name, text in files.items()
+        **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
+        go / "operations.go": emit_managed_operations.go(FROM_TABLE),
+        cpp / "operations.hpp": emit_cpp_operations.header(FROM_TABLE),
+        rust / "cowmlx-sys/src/declarations.rs": emit_rust.declarations(public, FROM_PUBLIC),
+        rust / "cowmlx/src/operations/generated.rs": emit_rust_operations.module(FROM_TABLE),
+        ROOT / "tools/requirements/runtime.txt": pins.runtime(ROOT, note("pyproject.toml")),
+        ROOT / "tools/requirements/constraints.txt": pins.constraints(ROOT),
+        ROOT / "tools/abi/recorded" / recorded: "\n".join([*symbols, ""]),
     }
 
 
@@ -161,11 +160,12 @@ def main() -> int:
     """Write or check; 1 if a check finds stale files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--build", action="store_true", help="write only what a build needs")
+    only.add_argument("--build", action="store_true", help="write only what git ignores")
     only.add_argument("--check", action="store_true", help="list stale files, and fail")
     options = parser.parse_args()
     exported = Exported.read()
     changed = write(for_build(exported))
+    changed += write(for_packages(exported))
     if options.check:
         changed = stale(committed(exported))
     elif not options.build:

@@ -1,6 +1,6 @@
 // Calls by their names: what they take is lowered to C and what they give is read, both by the
 // roles of their parameters, which are generated from the header.
-import { PARAMETERS, ROLES, STATUSES, STRUCTS } from "./declarations.js";
+import { PARAMETERS, ROLES, STATUSES, STRUCTS } from "./generated/declarations.js";
 import { ofCallback } from "./checks.js";
 import { CowMlxError, ownParameter, refuse } from "./errors.js";
 import { Listener } from "./listeners.js";

@@ -1,5 +1,5 @@
 // What calls of hosts are given, checked before anything is done with it.
-import { DTYPES } from "./declarations.js";
+import { DTYPES } from "./generated/declarations.js";
 import { CowMlxError, refuse, shown } from "./errors.js";
 
 const isText = (value) => typeof value === "string";

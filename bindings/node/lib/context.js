@@ -1,15 +1,15 @@
 // Contexts: sequences of tokens with their caches.
 import { call, handleOf, wait } from "./calls.js";
 import { checked } from "./checks.js";
-import { STATUSES } from "./declarations.js";
+import { STATUSES } from "./generated/declarations.js";
 import { refuse } from "./errors.js";
 import { follow, leave } from "./follow.js";
 import { Handle } from "./handle.js";
 import { jsonOf } from "./memory.js";
 import { Pieces } from "./pieces.js";
 
-/** @typedef {{text: string} & import("./types.js").Piece} Piece */
-/** @typedef {import("./types.js").GenerationParams & {signal?: AbortSignal}} Options */
+/** @typedef {{text: string} & import("./generated/types.js").Piece} Piece */
+/** @typedef {import("./generated/types.js").GenerationParams & {signal?: AbortSignal}} Options */
 
 /**
  * @typedef {object} ChatEvent
@@ -108,7 +108,7 @@ export class Context extends Handle {
    * @param {Int32Array | number[]} tokens
    * @param {(text: string) => unknown} [onText]  false cancels
    * @param {Options} [options]
-   * @returns {Promise<import("./types.js").Stats>}  sizes and times
+   * @returns {Promise<import("./generated/types.js").Stats>}  sizes and times
    */
   async generateText(tokens, onText, { signal, ...params } = {}) {
     leave(this);
@@ -139,7 +139,7 @@ export class Context extends Handle {
    * @param {object[]} messages
    * @param {(event: ChatEvent) => unknown} [onEvent]  false cancels
    * @param {Options & {chat?: object}} [options]
-   * @returns {Promise<import("./types.js").Stats>}  sizes and times
+   * @returns {Promise<import("./generated/types.js").Stats>}  sizes and times
    */
   async chatEvents(messages, onEvent, { chat, signal, ...params } = {}) {
     leave(this);
@@ -274,7 +274,7 @@ export class Context extends Handle {
 
   /**
    * Sizes and times of the last generation, so far.
-   * @returns {import("./types.js").Stats}
+   * @returns {import("./generated/types.js").Stats}
    */
   stats() {
     return call("context_stats", { context: this }).stats;

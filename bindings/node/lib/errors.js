@@ -1,5 +1,5 @@
 // Why a call failed.
-import { CALLS, PARAMETERS, STRUCTS } from "./declarations.js";
+import { CALLS, PARAMETERS, STRUCTS } from "./generated/declarations.js";
 
 /** A call that failed: for people a message, for programs a status, a reason and its details. */
 export class CowMlxError extends Error {

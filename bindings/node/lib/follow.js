@@ -1,7 +1,7 @@
 // What calls bring about that return at once: it is taken in the event loop, as it comes.
 import { call, isThere, wait } from "./calls.js";
 import { by } from "./checks.js";
-import { CALLS } from "./declarations.js";
+import { CALLS } from "./generated/declarations.js";
 import { CowMlxError } from "./errors.js";
 import { Listener } from "./listeners.js";
 import { Wake } from "./wake.js";

@@ -1,6 +1,6 @@
 // Callbacks: one trampoline of each kind, and who hears it by the call's user_data.
 import koffi from "koffi";
-import { CALLBACKS, ENUMERATIONS, STRUCTS } from "./declarations.js";
+import { CALLBACKS, ENUMERATIONS, STRUCTS } from "./generated/declarations.js";
 import { refuse } from "./errors.js";
 import { readStruct } from "./memory.js";
 

@@ -1,6 +1,6 @@
 // Memory that C reads and writes: numbers, texts and structs by their layouts.
 import koffi from "koffi";
-import { ENUMERATIONS, STRUCTS } from "./declarations.js";
+import { ENUMERATIONS, STRUCTS } from "./generated/declarations.js";
 import { CowMlxError, camel, refuse, snake } from "./errors.js";
 import { native } from "./native.js";
 

@@ -3,7 +3,7 @@ import { call, isThere, wait } from "./calls.js";
 import { Adapter } from "./adapter.js";
 import { checked } from "./checks.js";
 import { Context } from "./context.js";
-import { ENUMERATIONS } from "./declarations.js";
+import { ENUMERATIONS } from "./generated/declarations.js";
 import { Handle, freeLater } from "./handle.js";
 import { Listener } from "./listeners.js";
 import { jsonOf } from "./memory.js";
@@ -22,7 +22,7 @@ export class Model extends Handle {
    * Load a model's folder. Members of cow_mlx_model_params come in camel case. No thread waits for
    * it.
    * @param {string} path
-   * @param {import("./types.js").ModelParams & {signal?: AbortSignal}} [params]  `progress` is given
+   * @param {import("./generated/types.js").ModelParams & {signal?: AbortSignal}} [params]  `progress` is given
    *     the part that is done and the stage, and returns false to end the loading
    * @returns {Promise<Model>}
    */
@@ -33,7 +33,7 @@ export class Model extends Handle {
   /**
    * The same on this thread, which waits.
    * @param {string} path
-   * @param {import("./types.js").ModelParams} [params]
+   * @param {import("./generated/types.js").ModelParams} [params]
    */
   static loadSync(path, params) {
     return new Model(call("model_load", { path, params }).out);
@@ -115,7 +115,7 @@ export class Model extends Handle {
   /**
    * Turn texts into vectors. Members of cow_mlx_embed_params come in camel case.
    * @param {string[]} texts
-   * @param {import("./types.js").EmbedParams} [params]
+   * @param {import("./generated/types.js").EmbedParams} [params]
    * @returns {Promise<Float32Array[]>}
    */
   async embed(texts, params) {
@@ -129,7 +129,7 @@ export class Model extends Handle {
    * has one, or one for each label. Members of cow_mlx_rank_params come in camel case.
    * @param {string} query
    * @param {string[]} documents
-   * @param {import("./types.js").RankParams} [params]
+   * @param {import("./generated/types.js").RankParams} [params]
    * @returns {Promise<Float32Array[]>}
    */
   async rank(query, documents, params) {
@@ -140,7 +140,7 @@ export class Model extends Handle {
 
   /**
    * Open a context. Members of cow_mlx_context_params come in camel case.
-   * @param {import("./types.js").ContextParams} [params]
+   * @param {import("./generated/types.js").ContextParams} [params]
    */
   context(params) {
     return new Context(call("context_create", { model: this, params }).out);
@@ -148,7 +148,7 @@ export class Model extends Handle {
 
   /**
    * The same without waiting on this thread, which may last a turn of others.
-   * @param {import("./types.js").ContextParams} [params]
+   * @param {import("./generated/types.js").ContextParams} [params]
    */
   async contextAsync(params) {
     return new Context((await wait("context_create", { model: this, params })).out);

@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import koffi from "koffi";
 import { bundledLibrary } from "./bundled.js";
-import { ABI_VERSION, FUNCTIONS, VERSION } from "./declarations.js";
+import { ABI_VERSION, FUNCTIONS, VERSION } from "./generated/declarations.js";
 import { CowMlxError, refuse } from "./errors.js";
 
 let path, functions;

@@ -2,7 +2,7 @@
 // them in a second.
 import koffi from "koffi";
 import { call } from "./calls.js";
-import { STATUSES, STRUCTS } from "./declarations.js";
+import { STATUSES, STRUCTS } from "./generated/declarations.js";
 import { CowMlxError } from "./errors.js";
 import { readStruct, write } from "./memory.js";
 import { failure, native } from "./native.js";

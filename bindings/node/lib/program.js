@@ -86,7 +86,7 @@ export class Program extends Handle {
    * Run the program. Inputs are arrays, typed arrays (used as they are, so leave them alone until
    * the run has ended), numbers or {data, shape, dtype}; in a list, or by their names.
    * @param {any[] | Record<string, any>} inputs
-   * @param {import("./types.js").RunParams & {signal?: AbortSignal}} [options]
+   * @param {import("./generated/types.js").RunParams & {signal?: AbortSignal}} [options]
    * @returns {Promise<any>}  arrays: in a list, or by their names, as the inputs were
    */
   async run(inputs, { signal, ...params } = {}) {
@@ -97,7 +97,7 @@ export class Program extends Handle {
   /**
    * The same on this thread, which waits.
    * @param {any[] | Record<string, any>} inputs
-   * @param {import("./types.js").RunParams} [params]
+   * @param {import("./generated/types.js").RunParams} [params]
    * @returns {any}
    */
   runSync(inputs, params) {
@@ -107,7 +107,7 @@ export class Program extends Handle {
   /**
    * Begin a run, and return its arrays at once: `array.wait()` tells of its end.
    * @param {any[] | Record<string, any>} inputs
-   * @param {import("./types.js").RunParams} [params]
+   * @param {import("./generated/types.js").RunParams} [params]
    * @returns {any}
    */
   submit(inputs, params) {

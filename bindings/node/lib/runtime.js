@@ -11,7 +11,7 @@ export class Runtime {
 
   /**
    * Start the runtime, or count one start more.
-   * @param {import("./types.js").RuntimeParams} [params]  members of cow_mlx_runtime_params in camel
+   * @param {import("./generated/types.js").RuntimeParams} [params]  members of cow_mlx_runtime_params in camel
    *     case; `log` is given level and message
    */
   constructor(params) {

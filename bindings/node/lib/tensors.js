@@ -1,5 +1,5 @@
 // Elements in the host's memory: typed arrays, and the strided views that C is given of them.
-import { DTYPES, STRUCTS } from "./declarations.js";
+import { DTYPES, STRUCTS } from "./generated/declarations.js";
 import { checkKeys } from "./checks.js";
 import { CowMlxError, refuse } from "./errors.js";
 import { write } from "./memory.js";

@@ -20,7 +20,7 @@ export class Training extends Handle {
   /**
    * Make a training of a program.
    * @param {import("./program.js").Program} program
-   * @param {import("./types.js").TrainingParams & {initial?: Record<string, NDArray>}} [params]  `initial`: arrays
+   * @param {import("./generated/types.js").TrainingParams & {initial?: Record<string, NDArray>}} [params]  `initial`: arrays
    *     by the names of parameters
    */
   static create(program, { initial, ...params } = {}) {
@@ -37,7 +37,7 @@ export class Training extends Handle {
   /**
    * Make a training of a language model: LoRA, DoRA or all weights, as `fineTune` says.
    * @param {import("./model.js").Model} model
-   * @param {import("./types.js").TrainingParams} [params]
+   * @param {import("./generated/types.js").TrainingParams} [params]
    */
   static async forModel(model, params) {
     return new Training((await wait("training_create_for_model", { model, params })).out);
@@ -47,7 +47,7 @@ export class Training extends Handle {
    * Make a step on a batch: the program's inputs, in their order.
    * @param {any[]} inputs
    * @param {{signal?: AbortSignal}} [options]
-   * @returns {Promise<import("./types.js").TrainingEvent>}
+   * @returns {Promise<import("./generated/types.js").TrainingEvent>}
    */
   async step(inputs, { signal } = {}) {
     return (await wait("training_step", { training: this, inputs }, { signal })).event;
@@ -56,7 +56,7 @@ export class Training extends Handle {
   /**
    * The same on this thread, which waits.
    * @param {any[]} inputs
-   * @returns {import("./types.js").TrainingEvent}
+   * @returns {import("./generated/types.js").TrainingEvent}
    */
   stepSync(inputs) {
     return call("training_step", { training: this, inputs }).event;
@@ -64,7 +64,7 @@ export class Training extends Handle {
 
   /**
    * Make steps until an end that params tell.
-   * @param {import("./types.js").FitParams & {onEvent?: (event: import("./types.js").TrainingEvent) => unknown,
+   * @param {import("./generated/types.js").FitParams & {onEvent?: (event: import("./generated/types.js").TrainingEvent) => unknown,
    *     signal?: AbortSignal}} params  also `onEvent(event)`, which ends the fit by returning false; and
    *     `nextBatch(step)`, which returns arrays, taken over by the training, or null for no more
    */
@@ -74,8 +74,8 @@ export class Training extends Handle {
 
   /**
    * Loss, accuracy and perplexity on data.
-   * @param {import("./types.js").FitParams & {signal?: AbortSignal}} params
-   * @returns {Promise<import("./types.js").TrainingEvent>}
+   * @param {import("./generated/types.js").FitParams & {signal?: AbortSignal}} params
+   * @returns {Promise<import("./generated/types.js").TrainingEvent>}
    */
   async evaluate({ signal, ...params }) {
     return (await wait("training_evaluate", { training: this, params }, { signal })).event;

@@ -18,14 +18,7 @@ import java.util.Map;
  * Program program = b.build();
  * }</pre>
  */
-public final class ProgramBuilder implements ActivationsOperations, ArithmeticOperations,
-    ComparisonAndLogicOperations, ConvolutionsAndPoolingOperations, CreationOperations,
-    DiagonalsOperations, ExponentialsAndLogarithmsOperations, FourierTransformsOperations,
-    IndexingOperations, JoiningPartingAndPaddingOperations, LinearAlgebraOperations,
-    LossesOperations, NormalisationsAndAttentionOperations, ProductsOperations,
-    QuantisedWeightsOperations, RandomNumbersOperations, ReductionsOperations, ScansOperations,
-    ScatterOperations, ShapesOperations, SlicesOperations, SortingOperations,
-    TrigonometryOperations {
+public final class ProgramBuilder implements Operations {
   private final List<Map<String, Object>> inputs = new ArrayList<>();
   private final List<Map<String, Object>> parameters = new ArrayList<>();
   private final List<Map<String, Object>> constants = new ArrayList<>();
