@@ -3,61 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
-from time import perf_counter, sleep
 
 import mlx.core as mx
 
-from cowmlx.accelerate import kernels
 from cowmlx.errors import OutOfMemory
-from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.computing import ComputingCall, is_computed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from cowmlx.services.runtime import Runtime
 
 MAX_LEFT = 4
 """Streams that compute what nobody waits for any more, beside the one that is used."""
-WAIT = 0.004
-"""Seconds that the dispatch thread waits for a computation before it looks at requests."""
-
-
-def is_computed(arrays: Sequence[mx.array]) -> bool:
-    """Whether arrays have their elements; also if that cannot be told without waiting."""
-    if not kernels.available():
-        return True
-    found: bool = kernels.module().available(arrays)
-    return found
-
-
-def wait(arrays: Sequence[mx.array]) -> bool:
-    """Wait a short time at most for arrays to be computed; return whether they are."""
-    end = perf_counter() + WAIT
-    pause = 2e-5
-    while not is_computed(arrays):
-        if perf_counter() >= end:
-            return False
-        sleep(pause)
-        pause = min(1.5 * pause, 5e-4)
-    return True
-
-
-@dataclass
-class _Long:
-    """A long computation.
-
-    Args:
-        stream: where it is.
-        owner: the unit that waits for it; None: nobody does any more.
-        mark: an array that is computed right after it.
-    """
-
-    stream: mx.Stream
-    owner: SteppedCall | None
-    mark: mx.array
 
 
 class ArrayStreams:
@@ -70,8 +29,9 @@ class ArrayStreams:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._current: mx.Stream | None = None
-        self._left: list[mx.Stream] = []
-        self._long: list[_Long] = []
+        self._computing: list[ArrayWork] = []
+        # Streams with work that nobody waits for, and for each an array that is computed after it.
+        self._left: list[tuple[mx.Stream, mx.array]] = []
 
     @property
     def current(self) -> mx.Stream:
@@ -80,67 +40,69 @@ class ArrayStreams:
             self._current = self._runtime.streams.take()
         return self._current
 
-    def begin(self, owner: SteppedCall, stream: mx.Stream) -> None:
-        """Note that a unit has begun a long computation on a stream."""
-        self._prune()
-        mark = mx.zeros((), stream=stream)
-        mx.async_eval(mark)
-        self._long.append(_Long(stream, owner, mark))
+    def begin(self, unit: ArrayWork) -> None:
+        """Note that a unit has begun a computation."""
+        if unit not in self._computing:
+            self._computing.append(unit)
 
-    def ahead_of(self, unit: SteppedCall, stream: mx.Stream) -> list[mx.array] | None:
-        """Return an array that others' long work on a stream ends with; None if there is none."""
-        self._prune()
-        found = (each for each in self._long if each.stream == stream and each.owner is not unit)
-        first = next(found, None)
-        return None if first is None else [first.mark]
+    def end(self, unit: ArrayWork) -> None:
+        """Note that a unit has ended; what it still computes is left behind."""
+        if unit not in self._computing:
+            return
+        if unit.computing is not None:
+            self._leave(unit.stream)
+        self._computing.remove(unit)
 
-    def end(self, owner: SteppedCall, stream: mx.Stream, computes: bool) -> None:
-        """Note that a unit has ended.
-
-        Args:
-            owner: the unit.
-            stream: where it computed.
-            computes: whether something of it is still computed there; then others leave it.
-        """
-        self._prune()
-        for each in self._long:
-            if each.owner is owner:
-                each.owner = None
-        if computes:
-            self._leave(stream)
+    def ahead_of(self, unit: ArrayWork | None) -> list[mx.array] | None:
+        """Return what others compute on the current stream; None if there is nothing."""
+        if self._left:
+            self._prune()
+            for stream, mark in self._left:
+                if stream == self._current:
+                    return [mark]
+        for each in self._computing:
+            if each is not unit and each.stream == self._current:
+                computing = each.computing
+                if computing is not None:
+                    return computing
+        return None
 
     def stop(self) -> None:
         """Give all streams back."""
-        self._long.clear()
-        for stream in self._left:
-            self._runtime.streams.give_back(stream)
+        self._computing.clear()
+        streams = [stream for stream, _ in self._left if stream != self._current]
         self._left.clear()
         if self._current is not None:
-            self._runtime.streams.give_back(self._current)
+            streams.append(self._current)
             self._current = None
-
-    def _leave(self, stream: mx.Stream) -> None:
-        if stream != self._current or len(self._left) == MAX_LEFT:
-            return
-        with suppress(OutOfMemory):  # then what comes waits for what is computed
-            self._current = self._runtime.streams.take()
-            self._left.append(stream)
-
-    def _prune(self) -> None:
-        """Forget what is computed, and let streams that were left be used again."""
-        if not self._long:
-            return
-        self._long = [each for each in self._long if not is_computed([each.mark])]
-        busy = [each.stream for each in self._long]
-        for stream in [each for each in self._left if each not in busy]:
-            self._left.remove(stream)
+        for stream in streams:
             self._runtime.streams.give_back(stream)
 
+    def _leave(self, stream: mx.Stream) -> None:
+        """Compute elsewhere from now on: nobody waits for what is computed on a stream."""
+        if stream != self._current:
+            return
+        self._prune()
+        mark = mx.zeros((), stream=stream)
+        mx.async_eval(mark)
+        self._left = [each for each in self._left if each[0] != stream]
+        if len(self._left) < MAX_LEFT:
+            with suppress(OutOfMemory):  # then what comes waits for what is computed
+                self._current = self._runtime.streams.take()
+        self._left.append((stream, mark))
 
-class ArrayWork(SteppedCall):
-    """Work on the stream of arrays, which has no turn while others' long work is computed there.
+    def _prune(self) -> None:
+        """Let streams that were left be used again once all is computed there."""
+        for left in [each for each in self._left if is_computed([each[1]])]:
+            self._left.remove(left)
+            if left[0] != self._current:
+                self._runtime.streams.give_back(left[0])
 
-    So that the dispatch thread, which waits for what a turn computes, waits for short work alone.
+
+class ArrayWork(ComputingCall):
+    """Work on the stream of arrays, which has no turn while others' work is computed there.
+
+    Otherwise the dispatch thread, which waits for what is short, would wait for that, too.
 
     Args:
         call: ends with the work.
@@ -155,16 +117,25 @@ class ArrayWork(SteppedCall):
         super().__init__(call, steps, streams.current, subject)
         self._streams = streams
 
+    @property
+    def stream(self) -> mx.Stream:
+        """Where the last step has computed."""
+        return self._stream
+
     def _awaited(self) -> list[mx.array] | None:
-        """Return what has to be computed before the next turn, or None."""
-        return self._streams.ahead_of(self, self._stream)
+        return self.computing or self._streams.ahead_of(self)
 
     def _may_step(self) -> bool:
-        return self._awaited() is None
+        if self._awaited() is not None:
+            return False
+        self._stream = self._streams.current
+        return True
 
-    def block(self) -> bool:
-        """Wait a short time for what is computed, and go on if it is there."""
-        awaited = self._awaited()
-        if awaited is not None and not wait(awaited):
-            return True  # requests are heard in between, a cancel among them
-        return self.turn()  # also for what was computed since the last turn
+    def _tell(self, told: list[mx.array] | None) -> bool | None:
+        if told:
+            self._streams.begin(self)
+        return super()._tell(told)
+
+    def _release(self) -> None:
+        self._streams.end(self)
+        super()._release()

@@ -204,15 +204,15 @@ class Arrays:
 
     def _save(
         self, path: str, arrays: dict[str, Held], handles: dict[str, int]
-    ) -> Generator[None, None, None]:
+    ) -> Generator[list[mx.array] | None, None, None]:
         for name, held in arrays.items():
             yield from self.compute(handles[name], held)
         from cowmlx.services import array_files  # late: few hosts have files of arrays
 
         yield from array_files.save(path, arrays)
 
-    def compute(self, handle: int, held: Held) -> Generator[None, None, None]:
-        """Have the elements of an array ready for hosts.
+    def compute(self, handle: int, held: Held) -> Generator[list[mx.array], None, None]:
+        """Have the elements of an array ready for hosts; yields what is computed first.
 
         Raises:
             OutOfMemory: they need more than the limit leaves.
@@ -226,8 +226,8 @@ class Arrays:
             return
         self.require_room(value.nbytes, "the array")
         value = mx.contiguous(value)
-        mx.async_eval(value)  # others start their steps while this is computed
-        yield
+        mx.async_eval(value)
+        yield [value]
         mx.eval(value)
         if not held.is_computed:
             held.set_value(value, is_computed=True)

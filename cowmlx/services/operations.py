@@ -92,14 +92,14 @@ class Application(ArrayWork):
 
 def _steps(
     prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
-) -> Generator[None, None, list[mx.array]]:
+) -> Generator[list[mx.array], None, list[mx.array]]:
     values = [each.get() if isinstance(each, Submitted) else each for each in given]
     results, checks, size = single.apply(prepared, values, gpu)
     arrays.require_room(size, prepared.row.name)
     if checks:
         looked = [check.found for check in checks]
         mx.async_eval(looked)
-        yield
+        yield looked
         mx.eval(looked)
         for check in checks:
             error = check.look()

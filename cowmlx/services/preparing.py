@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cowmlx.errors import Canceled
 from cowmlx.generated.constants import KIND_PROGRAM
-from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.computing import ComputingCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cowmlx.services.runtime import Runtime
 
 
-class _Work(SteppedCall):
+class _Work(ComputingCall):
     """Work on programs, beside which generations have their half of the time."""
 
     shares_time = True

@@ -17,6 +17,7 @@ from cowmlx.services.runs import ProgramRun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
     from cowmlx.arrays.table import Held
@@ -61,7 +62,9 @@ class Programs:
         steps = self._derived(self.get(handle), spec)
         self._runtime.scheduler.begin(Opening(call, steps, self._runtime, self._arrays))
 
-    def _derived(self, program: Program, spec: str) -> Steps[Program]:
+    def _derived(
+        self, program: Program, spec: str
+    ) -> Generator[list[mx.array] | None, None, Program]:
         read = yield from text.read_steps(spec, "the derivation")
         names = read.get("bind")
         arrays = {}
@@ -69,15 +72,18 @@ class Programs:
             arrays[name] = yield from self._array(name, handle)
         return (yield from program.derive_steps(spec, arrays))
 
-    def _array(self, name: str, handle: object) -> Steps[mx.array]:
+    def _array(self, name: str, handle: object) -> Generator[list[mx.array] | None, None, mx.array]:
         """Return an array that a derivation binds, in steps."""
         if isinstance(handle, int) and not isinstance(handle, bool):
             held = self._arrays.held(handle)
             if held.is_computed:  # a host's, which may have to be copied first
                 value = self._arrays.value_of(held)
                 while isinstance(value, Submitted) and not value.is_settled:
-                    yield
-            return self._arrays.get(handle)
+                    yield None
+            found = self._arrays.get(handle)
+            mx.async_eval(found)
+            yield [found]
+            return found
         raise ProgramError(
             "wrong_type",
             f"bind has {shown(handle)} for {shown(name)}, must be the handle of an array",

@@ -132,8 +132,10 @@ class RunRequest:
 
     @property
     def _may_end_at_once(self) -> bool:
-        is_there = all(held.is_computed for held in self._inputs) and not self._waits
-        return is_there and not self._is_submitted and self._runtime.scheduler.is_idle
+        if self._is_submitted or self._waits or not self._runtime.scheduler.is_idle:
+            return False
+        is_there = all(held.is_computed for held in self._inputs)
+        return is_there and self._arrays.streams.ahead_of(None) is None
 
     def _at_once(self, prepared: Traced) -> list[mx.array]:
         """Have the only turn of a run for which nobody waits."""

@@ -9,7 +9,7 @@ import mlx.core as mx
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.errors import Canceled
 from cowmlx.programs.program import Run
-from cowmlx.services.array_streams import ArrayWork, is_computed
+from cowmlx.services.array_streams import ArrayWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -87,29 +87,12 @@ class ProgramRun(ArrayWork):
         super().__init__(ending, steps, arrays.streams, program)
         self._inputs = inputs
         self._is_canceled = is_canceled
-        self._computing: list[mx.array] | None = None
-
-    def _awaited(self) -> list[mx.array] | None:
-        if self._computing is not None and not is_computed(self._computing):
-            return self._computing
-        self._computing = None
-        return super()._awaited()
 
     def _may_step(self) -> bool:
-        return self._is_canceled() or (self._awaited() is None and self._inputs.are_there)
-
-    def _tell(self, told: list[mx.array] | None) -> None:
-        self._computing = told
-        if told is not None:
-            self._streams.begin(self, self._stream)
+        return self._is_canceled() or (self._inputs.are_there and super()._may_step())
 
     def _broken_off(self) -> Canceled | None:
         return Canceled("the program was cancelled") if self._is_canceled() else None
-
-    def _release(self) -> None:
-        computes = self._computing is not None and not is_computed(self._computing)
-        self._computing = None
-        self._streams.end(self, self._stream, computes)
 
     def _succeed(self, result: list[mx.array]) -> None:
         self._call.succeed(result)
@@ -164,13 +147,23 @@ def _steps(
     values = yield from inputs.compute()
     arrays.require_room(prepared.bytes, "the run")  # others may have run since it was checked
     results = yield from Run(program, prepared, values).steps()
-    return [row_major(result) for result in results]
+    found = [result if _is_row_major(result) else mx.contiguous(result) for result in results]
+    copies = [one for one, result in zip(found, results, strict=True) if one is not result]
+    if copies:
+        mx.async_eval(copies)
+        yield copies
+        mx.eval(copies)
+    return found
 
 
 def row_major(array: mx.array) -> mx.array:
     """Return an evaluated array as hosts read it."""
-    if array.size == 0 or memoryview(array).c_contiguous:  # type: ignore[arg-type]
+    if _is_row_major(array):
         return array
     found = mx.contiguous(array)
     mx.eval(found)
     return found
+
+
+def _is_row_major(array: mx.array) -> bool:
+    return array.size == 0 or memoryview(array).c_contiguous  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services.array_streams import is_computed
+from cowmlx.services.computing import is_computed
 from cowmlx.training.fit import Report
 
 TYPE_CHECKING = False

@@ -10,6 +10,7 @@ from cowmlx.accelerate import kernels
 from cowmlx.arrays import dtypes
 from cowmlx.arrays.memory import from_memory
 from cowmlx.arrays.submitted import Submitted
+from cowmlx.services.computing import is_computed, wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,11 +71,15 @@ class Upload:
         """Nothing ends it early: others may wait for the array, too."""
 
     def block(self) -> bool:
-        """Nothing is waited for between its turns."""
-        return False
+        """Wait a short time for the whole, and go on if it is there."""
+        if self._value is not None and not wait([self._value]):
+            return True
+        return self.turn()
 
     def turn(self) -> bool:
-        """Copy a part, or wait until all are one."""
+        """Copy a part; false while the whole is put together, behind what is computed there."""
+        if self._value is not None and not is_computed([self._value]):
+            return False
         try:
             with mx.stream(self._stream):
                 self._step()

@@ -108,8 +108,7 @@ def test_one_part_a_turn(arrays, on_engine):
         unit = uploads.Upload(held, result, service.stream)
         count = 0
         while not unit.finished:
-            unit.turn()
-            count += 1
+            count += unit.turn()
         return count if result.get().shape == (MANY,) else 0
 
     # The parts, putting them together, and waiting for that.

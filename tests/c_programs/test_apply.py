@@ -216,3 +216,42 @@ def test_float64_is_refused_where_the_device_lacks_it(arrays, lib, xs):
         with pytest.raises(StatusError) as error:
             arrays.apply("astype", xs[0], dtype="float64")
         assert error.value.status == EUNSUPPORTED
+
+
+def chained(arrays, count):
+    """The last of many results, which nobody has computed yet."""
+    last = arrays.create(np.ones((1024, 1024)))
+    for _ in range(count):
+        (following,) = arrays.apply("tan", last)
+        arrays.free(last)
+        last = following
+    return last
+
+
+@pytest.mark.parametrize("use", ["read", "wait", "save", "check", "bind", "copy"])
+def test_calls_are_answered_while_an_array_is_computed(arrays, programs, lib, tmp_path, use):
+    """Operations are lazy: a read of the last array computes all that led to it."""
+    last = chained(arrays, 16)
+    moved = graph([value("x", ["n", "m"], "float64")], [node("y", "transpose", "x")], ["y"])
+    program = programs.create(moved)
+    out = np.zeros((1024, 1024))
+    uses = {
+        "read": lambda: arrays.read(last),
+        "wait": lambda: arrays.wait(last),
+        "save": lambda: arrays.save(tmp_path / "a.safetensors", [("a", last)]),
+        "check": lambda: [arrays.free(each) for each in arrays.apply("svd", last)],
+        "bind": lambda: programs.free(programs.derive(program, bind={"x": last})),
+        "copy": lambda: programs.run(program, [last], [out]),
+    }
+    begun = threading.Event()
+    thread = threading.Thread(target=lambda: (begun.set(), uses[use]()))
+    thread.start()
+    begun.wait()
+    answered = 0  # one call alone would be, behind all of them
+    while thread.is_alive():
+        lib.info()
+        answered += 1
+    thread.join()
+    assert answered >= 4
+    arrays.free(last)
+    programs.free(program)
