@@ -119,6 +119,33 @@ def test_gradients_are_as_accurate_as_the_values(row):
             assert abs(slope - by_points) <= BY_POINTS * scale
 
 
+@pytest.mark.parametrize(
+    "row",
+    [row for row in WITH if row.differentiable and row.vectorisable],
+    ids=lambda row: row.name,
+)
+def test_gradients_of_rows_are_as_accurate_as_those_of_each(row):
+    for inputs, attributes, found, _ in cases(row):
+        floats = [at for at, each in enumerate(found) if each.dtype == mx.float64]
+        for at, place in enumerate(row.inputs[: len(inputs)]):
+            given = inputs[at]
+            if place.name not in row.differentiable or given is None or given.dtype != mx.float64:
+                continue
+            if not given.size or not sum(found[each].size for each in floats):
+                continue
+
+            def total(x, at=at, given=(inputs, attributes, floats)):
+                inputs, attributes, floats = given
+                changed = [*inputs[:at], x, *inputs[at + 1 :]]
+                results = row.compute(row.arranged(changed), attributes)
+                return sum(mx.sum(mx.square(results[each])) for each in floats)
+
+            rows = mx.stack([given, 0.875 * given])
+            together = mx.grad(lambda x, total=total: mx.sum(mx.vmap(total)(x)))(rows)
+            alone = mx.stack([mx.grad(total)(each) for each in rows])
+            assert error_of(together, alone) <= row.float64_error
+
+
 @pytest.mark.parametrize("name", ["qr", "svd", "eigh", "lu", "lu_factor"])
 def test_decompositions_give_their_matrices_back_in_float64(name):
     for (a,), _, found, _ in cases(find(name)):

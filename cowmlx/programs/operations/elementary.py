@@ -35,6 +35,11 @@ def _unary(
     def gradient(a: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
         return cotangent * slope(a, out)
 
+    @custom.vmap  # type: ignore[untyped-decorator]
+    def rows(a: mx.array, axis: int) -> tuple[mx.array, int]:
+        """Keep the derivative: mlx's own vmap would lose it."""
+        return custom(a), axis
+
     def function(a: mx.array) -> mx.array:
         found: mx.array = custom(a) if a.dtype == mx.float64 else plain(a)
         return found
@@ -193,6 +198,18 @@ def _logaddexp_gradient(
 ) -> tuple[mx.array, mx.array]:
     a, b = arrays
     return cotangent * sigmoid(a - b), cotangent * sigmoid(b - a)
+
+
+@_custom_logaddexp.vmap  # type: ignore[untyped-decorator]
+def _logaddexp_rows(
+    arrays: tuple[mx.array, mx.array], axes: tuple[int | None, int | None]
+) -> tuple[mx.array, int]:
+    """Keep the gradient, as above; an array that all rows share has no axis."""
+    rows = [
+        each[None] if axis is None else mx.moveaxis(each, axis, 0)
+        for each, axis in zip(arrays, axes, strict=True)
+    ]
+    return _custom_logaddexp(*mx.broadcast_arrays(*rows)), 0
 
 
 def logaddexp(a: mx.array, b: mx.array) -> mx.array:
