@@ -6,11 +6,16 @@ take half an hour; what is drawn here is the same in every run.
 
 from __future__ import annotations
 
+import math
 from random import Random
 
+import mlx.core as mx
+import numpy as np
 import pytest
+from support.programs import derive, graph, node, parse, value
 from support.vectorized import Case, cases
 
+from cowmlx.programs.failure import ProgramError
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.row import Operation
 
@@ -44,6 +49,29 @@ def test_rows_are_those_of_the_operation(row):
 def test_rows_of_gradients_are_gradients_of_rows(row):
     for case in drawn(row, True, 3):
         case.check()
+
+
+SMOOTH = [row for row in DIFFERENTIABLE if not row.attributes and len(row.inputs) <= 2]
+ODD = [0.0, -0.0, 1.25, -1.25, 0.5, 40.0, -40.0, 800.0, -800.0, 1e300, math.inf, math.nan]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
+def test_rows_of_gradients_at_odd_numbers(row, dtype):
+    """A function may have a gradient of its own, which mlx's vmap would lose."""
+    names = [f"x{at}" for at in range(len(row.inputs))]
+    nodes = [node("y", row.name, *names), node("r", "real", "y"), node("s", "sum", "r")]
+    try:
+        program = parse(graph([value(each, [], dtype) for each in names], nodes, ["s"]))
+    except ProgramError:  # of matrices and such
+        return
+    gradient = derive(program, gradient={"of": "s", "with_respect_to": names})
+    rows = derive(gradient, vectorize=dict.fromkeys(names, 0))
+    arrays = [mx.array(ODD[at:] + ODD[:at], dtype=getattr(mx, dtype)) for at in range(len(names))]
+    found = rows.run(list(arrays)).finish()
+    alone = [gradient.run([each[at] for each in arrays]).finish() for at in range(len(ODD))]
+    for one, other in zip(found, zip(*alone, strict=True), strict=True):
+        np.testing.assert_allclose(np.array(one), np.array(mx.stack(other)), rtol=1e-6)
 
 
 @pytest.mark.long
