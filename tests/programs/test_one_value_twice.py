@@ -165,3 +165,34 @@ def test_derived_programs():
     sums, products, again, same_products = run(rows, mx.stack([ARRAY, 2 * ARRAY]))
     assert sums.tolist() == again.tolist() == [14, 28]
     assert products.tolist() == same_products.tolist() == [[1, 4, 9], [2, 8, 18]]
+
+
+SAME: dict[str, dict[str, object]] = {
+    "positive": {},
+    "conjugate": {},
+    "real": {},
+    "contiguous": {},
+    "atleast_1d": {},
+    "broadcast_to": {"shape": [2, 4]},
+    "reshape": {"shape": [2, 4]},
+    "astype": {"dtype": "float32"},
+    "transpose": {"axes": [0, 1]},
+    "call": {"function": "itself"},
+}
+
+
+@pytest.mark.parametrize("op", SAME)
+def test_rows_of_a_value_and_of_what_is_the_same_array(op):
+    """Within mlx their rows are along another axis than the first."""
+    itself = function("itself", [value("x", [2, 4])], [], ["x"])
+    program = parse(
+        graph(
+            [value("a", [2, 1]), value("b", [4])],
+            [node("y", "add", "b", "a"), node("z", op, "y", **SAME[op])],
+            ["y", "z", "y"],
+            functions=[itself],
+        )
+    )
+    a, b = mx.array([[1.0], [2.0]]), mx.arange(8).reshape(2, 4).astype(mx.float32)
+    found = run(derive(program, vectorize={"b": 0}), a, b)
+    same(found, [b[:, None] + a] * 3)

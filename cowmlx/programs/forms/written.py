@@ -67,7 +67,8 @@ class Written:
                 given[index] = array
             results, flags = self.trace(given, replace(tracing, decisions=None), wanted)
             notes[:] = flags
-            return [*results, *flags.values()]
+            # mlx moves the axis of rows of each array once, also if two results are the same one.
+            return [mx.expand_dims(each, 0) for each in (*results, *flags.values())]
 
         vectorized: Any = mx.vmap(row)
         found = vectorized(*[arrays[index] for index in varying])
@@ -78,4 +79,5 @@ class Written:
                     f"{shown(self.outputs[index].name)}, so it cannot be vectorised",
                     argument=self.outputs[index].name,
                 )
-        return list(found[: len(wanted)]), dict(zip(notes, found[len(wanted) :], strict=True))
+        found = [mx.squeeze(each, 1) for each in found]
+        return found[: len(wanted)], dict(zip(notes, found[len(wanted) :], strict=True))
