@@ -295,6 +295,34 @@ def test_a_gradient_of_rows_that_decide_by_what_it_is_of():
     assert [each.tolist() for each in found] == [[25, 10], [[6, 8], [2, 2]]]
 
 
+ZERO = {"name": "zero", "dtype": "float32", "value": 0}
+
+
+@pytest.mark.parametrize("op", ["log", "sqrt", "reciprocal", "arccos"])
+def test_a_branch_that_a_row_does_not_take_has_no_part_in_its_gradient(op):
+    """Where it is not taken its slope is infinite or nan."""
+    plain = graph([value("x", [])], [node("y", "square", "x")], ["y"], name="plain")
+    steep = graph([value("x", [])], [node("y", op, "x")], ["y"], name="steep")
+    program = graph(
+        [value("x", [])],
+        [
+            node("z", "greater", "x", "zero"),
+            node("f", "cond", "z", "x", then="steep", **{"else": "plain"}),
+            node("s", "positive", "f"),
+        ],
+        ["s"],
+        constants=[ZERO],
+        functions=[plain, steep],
+    )
+    gradient = derive(parse(program), gradient=SLOPE)
+    x = mx.array([[0.5, 0.0, -1.0], [-3.0, 0.25, 0.0]])
+    rows = derive(derive(gradient, vectorize={"x": 0}), vectorize={"x": 1})
+    found = run(rows, x)[1].transpose()
+    alone = [[run(gradient, each)[1] for each in line] for line in x]
+    assert bits(found) == bits(mx.array(alone))
+    assert mx.all(mx.isfinite(found))
+
+
 def test_steps_count_as_constants():
     program = parse(
         graph(

@@ -17,11 +17,15 @@ from cowmlx.programs.operations.row import Attributes, Operation, Spec
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.computing import compute, laid_out, zeros
 from cowmlx.programs.running.flags import Flags, Note
+from cowmlx.programs.running.gate import gated
 
 Path = tuple[str | int, ...]
 """Where control flow is: names of nodes, each in a loop with the number of the round."""
 Decisions = Mapping[Path, int]
 """Of each ``cond`` whether its predicate was true, of each ``while`` how many rounds it had."""
+
+
+INEXACT = (*FLOATS, "complex64")
 
 
 class Tracer:
@@ -211,7 +215,7 @@ class Scope:
 
     def _is_sound(self, name: str, array: mx.array) -> mx.array | None:
         """Return a bool (): whether a value is finite; None for what always is."""
-        if name_of(array.dtype) not in (*FLOATS, "complex64") or not array.size:
+        if name_of(array.dtype) not in INEXACT or not array.size:
             return None
         if name not in self._sound:
             self._sound[name] = mx.all(mx.isfinite(mx.stop_gradient(array)))
@@ -257,7 +261,10 @@ class Scope:
         deepest = 0
         for name, holds in zip(names, (predicate, mx.logical_not(predicate)), strict=True):
             guard = holds if self._guard is None else mx.logical_and(self._guard, holds)
-            found, deep = self._run(name, given, depths, (*path, name), guard)
+            entered = [
+                gated(each, holds) if name_of(each.dtype) in INEXACT else each for each in given
+            ]
+            found, deep = self._run(name, entered, depths, (*path, name), guard)
             branches.append(found)
             deepest = max(deepest, *deep)
         pairs = zip(*branches, strict=True)
@@ -324,7 +331,7 @@ def _without_slope(array: mx.array) -> mx.array:
 
     mlx would ask for the gradient of indices that are computed from floats, and has none.
     """
-    if name_of(array.dtype) in (*FLOATS, "complex64"):
+    if name_of(array.dtype) in INEXACT:
         return array
     return mx.stop_gradient(array)
 
