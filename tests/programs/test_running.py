@@ -217,6 +217,15 @@ def test_without_kernels_results_are_the_same(monkeypatch):
         program.run(inputs(4, 70000)).finish()
 
 
+def test_an_axis_with_a_name_is_not_squeezed():
+    """Also in a run in which its length is 1."""
+    program = parse(graph([value("x", ["n", 1, 3])], [node("y", "squeeze", "x")], ["y"]))
+    for n in (1, 2):
+        assert program.run([mx.ones((n, 1, 3))]).finish()[0].shape == (n, 3)
+    rows = derive(program, vectorize={"x": 0})
+    assert rows.run([mx.ones((4, 1, 1, 3))]).finish()[0].shape == (4, 1, 3)
+
+
 def test_info_tells_shapes_memory_and_multiplications():
     program = parse(
         graph(

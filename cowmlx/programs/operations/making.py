@@ -65,6 +65,7 @@ def row(
     outputs_vary: bool = False,
     cpu_only: bool = False,
     multiplications: Callable[[list[Any], Attributes], Any] | None = None,
+    settled: Callable[[list[Any], Attributes], Attributes] | None = None,
     float64_error: float = FLOAT64_ERROR,
 ) -> Operation:
     """Return a row; inputs that are texts are needed, and those ending in ``?`` optional."""
@@ -92,6 +93,7 @@ def row(
         outputs_vary=outputs_vary,
         cpu_only=cpu_only,
         multiplications=multiplications,
+        settled=settled,
         float64_error=float64_error,
     )
 

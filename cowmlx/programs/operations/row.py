@@ -183,6 +183,8 @@ class Operation:
         outputs_vary: whether the number of its results depends on attributes and shapes.
         cpu_only: whether mlx computes it on a CPU alone; then it runs there on every machine.
         multiplications: how many multiply-adds it takes, if they are worth telling.
+        settled: the attributes with what the specs of inputs decide before dimensions have
+            values, such as which axes have a length of 1; None: nothing.
         float64_error: the bound of its errors, and those of its gradients, where inputs or
             results are float64, relative to the largest absolute value.
     """
@@ -204,6 +206,7 @@ class Operation:
     outputs_vary: bool = False
     cpu_only: bool = False
     multiplications: Callable[[list[Any], Attributes], Dim] | None = None
+    settled: Callable[[list[Any], Attributes], Attributes] | None = None
     float64_error: float = FLOAT64_ERROR
 
     @property

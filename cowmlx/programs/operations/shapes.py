@@ -81,13 +81,20 @@ def _unflatten(shape: Shape, attributes: Attributes) -> Shape:
 def _squeeze(shape: Shape, attributes: Attributes) -> Shape:
     axis = attributes["axis"]
     if axis is None:
-        # A name may be 1 in one run and not in another, so it stays.
+        # A name may be 1 in one run and not in another, so it stays: _settled_axes.
         return tuple(each for each in shape if each != 1)
     axes = axes_of("squeeze", axis, len(shape))
     for each in axes:
         if shape[each] != 1:
             raise shapes_refused("squeeze", [shape], f"axis {each} is {shape[each]}, must be 1")
     return reduced(shape, axes, keepdims=False)
+
+
+def _settled_axes(inputs: list[Any], attributes: Attributes) -> Attributes:
+    """Return attributes of squeeze with the axes that have a length of 1 in every run."""
+    if attributes["axis"] is not None:
+        return attributes
+    return {"axis": tuple(at for at, each in enumerate(inputs[0].shape) if each == 1)}
 
 
 def _squeeze_array(a: mx.array, axis: Any) -> mx.array:
@@ -254,7 +261,15 @@ ROWS = (
             example("float32[1,3,1]", axis=[0, -1]),
             example("float32[2]"),
         ],
-        attributes=(Attribute("axis", "axis or axes", None, "The axes; null is all of length 1."),),
+        attributes=(
+            Attribute(
+                "axis",
+                "axis or axes",
+                None,
+                "The axes; null is all of length 1, of which those with a name are none.",
+            ),
+        ),
+        settled=_settled_axes,
     ),
     moving(
         "expand_dims",

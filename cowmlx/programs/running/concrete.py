@@ -41,7 +41,11 @@ def _concrete(
     for node in graph.needed(graph.outputs):
         yield from pace.rest()
         if isinstance(node.row, Operation):
-            attributes = concrete_attributes(node.row, node.attributes, values)
+            attributes = node.attributes
+            if node.row.settled is not None:
+                before = [None if name is None else graph.specs[name] for name in node.inputs]
+                attributes = node.row.settled(before, attributes)
+            attributes = concrete_attributes(node.row, attributes, values)
             node = replace(node, attributes=attributes)
         results = nodes.infer(node, specs, functions, graph.name)
         specs.update(zip(node.outputs, results, strict=True))
