@@ -294,6 +294,17 @@ def test_bad_inputs_are_named(name, inputs, given, reason, part):
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("name", ["conv", "conv_transpose"])
+def test_kernels_may_have_named_sides(name, axes):
+    row = find(f"{name}{axes}d")
+    sides = [named(f"n{at}") for at in range(axes)]
+    given = [Spec((2, *[9] * axes, 4), "float32"), Spec((3, *sides, 4), "float32")]
+    (found,) = row.infer(given, attributes_of(row, {"padding": 1}))
+    values = {f"n{at}": 3 for at in range(axes)}
+    assert evaluate_shape(found.shape, values) == (2, *[9] * axes, 3)
+
+
 def test_dimensions_that_may_differ_are_refused():
     row = find("add")
     with pytest.raises(OperationError, match="not known to be equal"):
