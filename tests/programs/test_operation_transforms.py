@@ -202,3 +202,18 @@ def test_bits_of_a_constant_and_of_every_row_are_a_loop(name):
 @pytest.mark.parametrize("name", ["inv", "qr", "lu", "det", "solve", "dynamic_slice"])
 def test_what_mlx_cannot_vectorise_is_marked(name):
     assert not find(name).vectorisable
+
+
+@pytest.mark.parametrize("shape", [[], [1], [2, 3], [0]])
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "uint64"])
+def test_rows_of_random_integers_are_a_loop(shape, dtype):
+    row = find("random_randint")
+    attributes = attributes_of(row, {"shape": shape, "low": 0, "high": 200, "dtype": dtype})
+    keys = mx.array([[0, 1], [1, 0], [0, 0]], mx.uint32)
+
+    def function(key):
+        return row.compute([key], attributes)[0]
+
+    wanted = mx.stack([function(key) for key in keys])
+    assert mx.array_equal(mx.vmap(function)(keys), wanted)
+    assert mx.array_equal(mx.vmap(function, in_axes=1)(keys.transpose()), wanted)

@@ -44,7 +44,8 @@ def floor_divide(a: mx.array, b: mx.array) -> mx.array:
     divisor = mx.where(by_minus_one, mx.ones_like(b), b)
     quotient = mx.floor_divide(a, divisor)
     rest = a - quotient * divisor
-    down = (rest != 0) & ((rest < 0) != (divisor < 0)) & (divisor != 0)
+    # Not with &: rows of mlx's own are wrong where one of the two is the same for all.
+    down = mx.logical_and((rest < 0) != (divisor < 0), mx.logical_and(rest != 0, divisor != 0))
     quotient = mx.where(down, quotient - 1, quotient)
     return mx.where(by_minus_one, -a, quotient)
 

@@ -209,7 +209,8 @@ def _integers_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]
     low, high = attributes["low"], attributes["high"]
     shape, dtype = attributes["shape"], mlx_dtype(attributes["dtype"])
     pairs = _bits(arrays[0], math.prod(shape)).astype(mx.uint64)
-    bits = (pairs[:, 0] << mx.array(32, mx.uint64)) | pairs[:, 1]
+    # Not with << and |: rows of mlx's own are wrong where one of the two is the same for all.
+    bits = pairs[:, 0] * mx.array(2**32, mx.uint64) + pairs[:, 1]
     drawn = bits % _wide(high - low)
     return [(drawn + _wide(low % 2**64)).astype(dtype).reshape(shape)]
 
