@@ -103,7 +103,7 @@ def slices(a, start, stop, strides=None, axes=None):
     parts = [slice(None)] * a.ndim
     for at, axis in enumerate(axes):
         stride = 1 if strides is None else strides[at]
-        end = None if abs(stop[at]) >= 2**31 - 1 else stop[at]
+        end = None if stride < 0 and stop[at] <= 1 - 2**31 else stop[at]
         parts[axis] = slice(start[at], end, stride)
     return a[tuple(parts)]
 

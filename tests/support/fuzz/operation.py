@@ -18,6 +18,7 @@ Case = dict[str, Any]
 SMALL = 1 << 18
 # Several results are right, or the reference takes other inputs than the operation.
 NOT_COMPARED = {
+    "argsort",
     "qr", "svd", "eigh", "eig", "eigvals", "lu", "lu_factor", "quantize", "dropout",
     "argpartition", "partition", "hadamard_transform", "cross", "view",
 }  # fmt: skip
@@ -79,11 +80,13 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
     kinds = {each["values"]["kind"] for each in case["inputs"] if each is not None}
     if kinds - {"range", "normal", "ties", "bits", "zeros"}:
         return
-    if "bits" in kinds and len({each.dtype for each in arrays}) > 1:
+    inexact = any(each.dtype in INEXACT for each in eager)
+    if "bits" in kinds and (inexact or len({each.dtype for each in arrays}) > 1):
+        return
+    if "zeros" in kinds and "complex64" in {each.dtype for each in arrays}:
         return
     if any(each.data.size > SMALL for each in [*arrays, *eager]):
         return
-    inexact = any(each.dtype in INEXACT for each in eager)
     alone = len(arrays) == 1
     numbers = iter(_numbers(each, inexact, alone) for each in arrays)
     given = [None if each is None else next(numbers) for each in case["inputs"]]
@@ -92,7 +95,7 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
         for key, each in case["attributes"].items()
         if key != "indices"
     }
-    if name in ("divmod", "floor_divide", "remainder") and 0 in arrays[1].numbers:
+    if name in ("divmod", "floor_divide", "remainder") and np.any(arrays[1].numbers == 0):
         return
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -110,6 +113,8 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
         if found.shape != np.shape(other):
             session.find(f"reference: shape: {found.shape} for {np.shape(other)}")
             continue
+        if found.dtype == "float16" and np.max(np.abs(other), initial=0) > 1e4:
+            continue  # a step on the way may be too large
         if found.dtype in INEXACT:
             rounding = max([ROUNDING[found.dtype], *least]) * 4
             what = parts_differ(found.numbers, np.asarray(other), rounding)
@@ -164,6 +169,8 @@ def _program(
     eager: list[Array] | Refused,
 ) -> None:
     count = len(eager) if isinstance(eager, list) else 1
+    if not count:
+        return  # a program has an output at least
     made: int | Refused = Refused("", "")
     if check.get("symbolic"):
         made = session.make("program", program_of(case, arrays, count, True))
@@ -208,6 +215,8 @@ def _program(
 def _check_finite(
     session: Session, case: Case, program: int, arrays: list[Array], eager: list[Array]
 ) -> None:
+    if {"inf", "-inf", "nan"} & {str(each) for each in case["attributes"].values()}:
+        return  # they are asked for
     found = session.run("check_finite", program, arrays, len(eager), check_finite=True)
     if not all(_finite(each) for each in arrays):
         return

@@ -72,7 +72,7 @@ def check(
     if wrong:
         return
     kinds = {each["values"]["kind"] for each in case["inputs"] if each is not None}
-    smooth = double and kinds <= {"range", "normal"} and not _ambiguous(case)
+    smooth = double and kinds <= {"range", "normal"} and not _ambiguous(case, arrays)
     if smooth:
         differences(session, program, given, chosen, found, "gradient")
     if check.get("levels"):
@@ -91,12 +91,12 @@ def check(
         _second(session, text, given, chosen, double, smooth)
 
 
-def _ambiguous(case: Case) -> bool:
+def _ambiguous(case: Case, arrays: list[Array]) -> bool:
     """Whether several elements may be written to one place, of which only one stays."""
-    name = case["operation"]
-    if name not in ("put_along_axis", "scatter", "scatter_max", "scatter_min"):
+    if case["operation"] not in ("put_along_axis", "scatter", "scatter_max", "scatter_min"):
         return False
-    return "distinct" not in (case["inputs"][1]["values"].get("words") or [])
+    indices = arrays[1].data
+    return len(np.unique(indices)) < indices.size or bool((indices < 0).any())
 
 
 def _weights(result: Array) -> Array:
