@@ -204,7 +204,10 @@ def _gradient(session: Session, case: Case, check: dict[str, Any], arrays: list[
             session.find(f"graph gradient: shape: {found[1].shape} for {arrays[at].shape}")
             continue
         kinds = {each["values"]["kind"] for each in case["inputs"]}
-        if arrays[at].dtype == "float64" and alone[0].dtype == "float64" and "special" not in kinds:
+        graphs = [inner, *inner.get("functions", [])]
+        stops = any(each["op"] == "stop_gradient" for graph in graphs for each in graph["nodes"])
+        double = arrays[at].dtype == alone[0].dtype == "float64"
+        if double and not stops and "special" not in kinds:
             slopes.differences(session, program, arrays, [at], found, "graph gradient")
         if check.get("levels"):
             wide = rows.widened(case, check["levels"])
