@@ -264,6 +264,7 @@ class Draw:
                 "submit": self.one_in(3),
                 "check_finite": self.one_in(4),
                 "host": self.one_in(2),
+                "bind": self.random.randrange(8) if self.one_in(4) else None,
             },
         ]
         if there and not self.one_in(4):

@@ -210,8 +210,30 @@ def _program(
             session.find(f"program into memory: refused: {again.message}")
         else:
             compare(session, "program into memory", again, eager)
+    if check.get("bind") is not None and arrays:
+        _bound(session, made, check["bind"] % len(arrays), arrays, eager)
     if check.get("check_finite"):
         _check_finite(session, case, made, arrays, eager)
+
+
+def _bound(
+    session: Session, program: int, place: int, arrays: list[Array], eager: list[Array]
+) -> None:
+    """Give one input once and for all."""
+    array = arrays[place]
+    handle = session.arrays.create(array.data, array.dtype)
+    made = session.derive("bound", program, bind={f"i{place}": handle})
+    session.arrays.free(handle)
+    if isinstance(made, Refused):
+        session.find(f"bound: refused: {made.message}")
+        return
+    rest = [each for at, each in enumerate(arrays) if at != place]
+    found = session.run("bound", made, rest, len(eager))
+    if isinstance(found, Refused):
+        session.find(f"bound: refused: {found.message}")
+    else:
+        session.done.add("bound")
+        compare(session, "bound", found, eager)
 
 
 def _check_finite(
