@@ -16,6 +16,7 @@ from cowmlx.programs.operations.attributes import attributes_of, names_in
 from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.operations.scratch import scratch_of
 from cowmlx.programs.running.computing import compute, laid_out
 from cowmlx.programs.running.memory import made_by
 
@@ -76,7 +77,10 @@ _known = lru_cache(MAX_KNOWN)(_prepared)
 def _results(
     prepared: Prepared, types: tuple[tuple[tuple[int, ...], mx.Dtype] | None, ...], gpu: bool
 ) -> tuple[list[Spec], int]:
-    """Return the specs of an operation's results for inputs of some types, and their bytes."""
+    """Return the specs of an operation's results for inputs of some types, and the bytes it takes.
+
+    These are the bytes of its results, and of what it makes on its way.
+    """
     row = prepared.row
     specs = [None if each is None else Spec(each[0], name_of(each[1])) for each in types]
     found = row.infer(specs, prepared.attributes)
@@ -87,7 +91,7 @@ def _results(
                 op=row.name,
                 dtypes="float64",
             )
-    return found, made_by(row.name, found)
+    return found, made_by(row.name, found) + scratch_of(row.name, specs, prepared.attributes, found)
 
 
 def apply(
@@ -95,7 +99,7 @@ def apply(
 ) -> tuple[list[mx.array], list[Check], int]:
     """Return the results of an operation, which are lazy, what has to be looked at, and bytes.
 
-    The bytes are those of the results once they are computed.
+    The bytes are those of the results once they are computed, and of what is made on the way.
 
     Args:
         prepared: the operation and its attributes.

@@ -159,3 +159,55 @@ def test_a_run_that_waited_is_judged_anew(programs, arrays, lib):
         for each in (one, two, three):
             arrays.free(each)
     programs.free(program)
+
+
+# Inputs' shapes, attributes, and the bytes at least of what is neither input nor result.
+ON_THE_WAY = {
+    "random_categorical": ([(1000,), "key"], {"num_samples": 20_000}, 20_000_000 * 8),
+    "allclose": ([(5000, 1), (5000,)], {}, 25_000_000 * 4),
+    "vecdot": ([(500, 1, 200), (500, 200)], {}, 50_000_000 * 4),
+    "einsum": ([(6000, 2), (6000, 2), (2,)], {"subscripts": "ai,bi,i->"}, 0),
+    "scaled_dot_product_attention": ([(1, 1, 6000, 1)] * 3, {}, 36_000_000 * 4),
+    "convolve": ([(8000,), (8000,)], {}, 64_000_000 * 4),
+    "conv1d": ([(1, 8000, 1), (1, 4000, 1)], {}, 16_000_000 * 4),
+    "max_pool1d": ([(1, 8000, 1)], {"kernel_size": 4000, "stride": 1}, 16_000_000 * 4),
+    "avg_pool2d": ([(1, 8000, 2, 1)], {"kernel_size": [4000, 1], "stride": 1}, 32_000_000 * 4),
+    "pinv": ([(2, 5000)], {}, 25_000_000 * 4),
+}
+
+
+def test_what_an_operation_makes_on_its_way_counts(programs, arrays, lib):
+    """At once and in a program, before any of it is computed."""
+    for name, (shapes, attributes, least) in ON_THE_WAY.items():
+        given = [
+            np.zeros(2, np.uint32) if shape == "key" else np.ones(shape, np.float32)
+            for shape in shapes
+        ]
+        held = [arrays.create(each) for each in given]
+        names = [f"x{at}" for at in range(len(given))]
+        program = programs.create(
+            graph(
+                [
+                    value(each, list(array.shape), str(array.dtype))
+                    for each, array in zip(names, given, strict=True)
+                ],
+                [node("y", name, *names, **attributes)],
+                ["y"],
+            )
+        )
+        with room(lib, 40 * MIB):
+            if least:
+                errors = [
+                    refused(arrays.apply, name, *held, **attributes),
+                    refused(programs.run, program, held),
+                    refused(programs.run, program, held, submit=True),
+                ]
+                assert all(error.details["needed"] >= least for error in errors), name
+            else:
+                made = [*arrays.apply(name, *held, **attributes), *programs.run(program, held)]
+                assert arrays.read(made[0]) == arrays.read(made[1]), name
+                for each in made:
+                    arrays.free(each)
+        for each in held:
+            arrays.free(each)
+        programs.free(program)

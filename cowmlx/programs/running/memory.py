@@ -9,6 +9,7 @@ from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations import VIEWS
 from cowmlx.programs.operations.promotion import BITS
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.operations.scratch import scratch_of
 from cowmlx.programs.running.cost import steps_of
 
 
@@ -48,7 +49,7 @@ class Needs:
         return copies * (levels * self.total(main) + self.peak(main))
 
     def peak(self, graph: Graph) -> int:
-        """Return the bytes of results alive at once, if each goes after its last reader.
+        """Return the bytes alive at once, if each result goes after its last reader.
 
         Of a loop that is what one round of it needs.
         """
@@ -78,7 +79,7 @@ class Needs:
                 alive += size
                 end = last.get(name, at)
                 ending[end] = ending.get(end, 0) + size
-            peak = max(peak, alive + self._inside(node))
+            peak = max(peak, alive + self._inside(node) + _on_its_way(graph, node))
             alive -= ending.get(at, 0)
         return peak
 
@@ -86,13 +87,26 @@ class Needs:
         return max((self.peak(self._library.functions[name]) for name in node.functions), default=0)
 
     def total(self, graph: Graph) -> int:
-        """Return the bytes of all results, calls and scans unrolled; one round of a ``while``."""
+        """Return the bytes of all that is made, with calls and scans unrolled.
+
+        Of a ``while`` that is what one round makes.
+        """
         if graph.name not in self._totals:
             found = 0
             for node in graph.needed(graph.outputs):
                 found += made_by(node.op, [graph.specs[name] for name in node.outputs])
+                found += _on_its_way(graph, node)
                 if not isinstance(node.row, Operation):
                     inner = (self.total(self._library.functions[name]) for name in node.functions)
                     found += steps_of(node, graph.specs) * sum(inner)
             self._totals[graph.name] = found
         return self._totals[graph.name]
+
+
+def _on_its_way(graph: Graph, node: Node) -> int:
+    """Return the bytes that a node takes beside its inputs and results."""
+    if not isinstance(node.row, Operation):
+        return 0
+    inputs = [None if name is None else graph.specs[name] for name in node.inputs]
+    results = [graph.specs[name] for name in node.outputs]
+    return scratch_of(node.op, node.row.arranged(inputs), node.attributes, results)

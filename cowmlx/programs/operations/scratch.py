@@ -1,0 +1,314 @@
+"""Memory that operations take on their way, where that is more than inputs and results account for.
+
+An operation that is not in :data:`SCRATCH` takes at most :data:`OTHERS` bytes for each element of
+its inputs and results, and most take none. What is here was measured with mlx 0.32.4 on a CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from cowmlx.programs.operations.promotion import BITS
+from cowmlx.programs.operations.row import Attributes, Spec
+
+Specs = Sequence[Spec | None]
+Scratch = Callable[[Specs, Attributes, Sequence[Spec]], int]
+"""Bytes, for the specs of all inputs, attributes and the specs of results, of known shapes."""
+
+OTHERS = 24
+"""Bytes for each element of inputs and results: three arrays of the widest type."""
+
+
+def scratch_of(op: str, inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    """Return the bytes that an operation takes at most beside its inputs and results."""
+    known = SCRATCH.get(op)
+    if known is None or all(0 in each.shape for each in results):  # those are zeros at once
+        return 0
+    return known(inputs, attributes, results)
+
+
+def _size(shape: Iterable[Any]) -> int:
+    return math.prod(shape)
+
+
+def _bytes(spec: Spec) -> int:
+    return max(BITS[spec.dtype] // 8, 1)
+
+
+def _whole(specs: Iterable[Spec | None]) -> int:
+    """Return the elements of the shape that all shapes broadcast to."""
+    shape: list[int] = []
+    for each in specs:
+        if each is not None:
+            sizes: Any = each.shape
+            shape = [1] * (len(sizes) - len(shape)) + shape
+            for at, size in enumerate(sizes, len(shape) - len(sizes)):
+                shape[at] = size if shape[at] == 1 else shape[at]
+    return math.prod(shape)
+
+
+def _largest(specs: Iterable[Spec | None]) -> int:
+    return max((_size(each.shape) for each in specs if each is not None), default=0)
+
+
+def _each(narrow: int, wide: int | None = None) -> Scratch:
+    """Return the rule of so many bytes for each element of the largest array.
+
+    Args:
+        narrow: the bytes.
+        wide: those where an input or result is float64; None: as many.
+    """
+
+    def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+        both = [*inputs, *results]
+        has_wide = any(each is not None and each.dtype == "float64" for each in both)
+        return (wide if has_wide and wide is not None else narrow) * _largest(both)
+
+    return scratch
+
+
+def _meeting(least: int, times: int) -> Scratch:
+    """Return the rule of operations that make arrays of the shape to which inputs broadcast.
+
+    Args:
+        least: bytes of an element, beside those of its type.
+        times: how many arrays of the inputs' type are made.
+    """
+
+    def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+        width = max(_bytes(each) for each in inputs if each is not None)
+        return (least + times * width) * _whole(inputs)
+
+    return scratch
+
+
+def _matrices(times: int, line: int = 0, square: bool = False) -> Scratch:
+    """Return the rule of linear algebra, which LAPACK computes in copies and with room of its own.
+
+    Args:
+        times: copies of the matrices.
+        line: elements of its own room for each row and column.
+        square: whether rotations of all rows, and of all columns, are made.
+    """
+
+    def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+        given = inputs[0]
+        assert given is not None
+        sizes: Any = given.shape
+        *batch, rows, columns = sizes
+        found = times * max(_largest(inputs), _largest(results)) + line * (rows + columns)
+        if square:
+            found += _size(batch) * (rows * rows + columns * columns)
+        return max(_bytes(given), 4) * found
+
+    return scratch
+
+
+def _multivariate(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    return 4 * (4 * _largest(inputs[:2]) + 4 * _largest(results))
+
+
+def _categorical(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    """Noise for each class of each sample, and the sum with its logit."""
+    logits = inputs[0]
+    assert logits is not None
+    many = attributes["num_samples"]
+    return (8 + _bytes(logits)) * _size(logits.shape) * (1 if many is None else many)
+
+
+def _each_axis(value: Any, axes: int) -> Any:
+    return value if isinstance(value, tuple) else (value,) * axes
+
+
+def _windows(inputs: Specs, result: Spec, lengths: Sequence[Any], places: Sequence[Any]) -> int:
+    """Return what a convolution takes that gathers its windows and multiplies them.
+
+    Args:
+        inputs: the input and the weight.
+        result: the result.
+        lengths: of the input's axes, padded and with zeros in between.
+        places: how many windows each axis has before the result is cut.
+    """
+    given, weight = inputs
+    assert given is not None
+    assert weight is not None
+    batch, channels = given.shape[0], given.shape[-1]
+    padded = _size((batch, *lengths, channels))
+    gathered = _size((batch, *places, *weight.shape[1:-1], channels))
+    uncut = _size((batch, *places, weight.shape[0]))
+    # float64 and mixed steps gather axis after axis, with indices, and put windows in order.
+    return 4 * _bytes(result) * (padded + gathered + uncut + 2 * _size(weight.shape))
+
+
+def _convolution(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    given = inputs[0]
+    assert given is not None
+    axes = len(given.shape) - 2
+    pads = _each_axis(attributes["padding"], axes)
+    lengths: list[Any] = [
+        length + 2 * pad for length, pad in zip(given.shape[1:-1], pads, strict=True)
+    ]
+    return _windows(inputs, results[0], lengths, results[0].shape[1:-1])
+
+
+def _transposed(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    given, weight = inputs
+    assert given is not None
+    assert weight is not None
+    axes = len(given.shape) - 2
+    lengths, places = [], []
+    for length, kernel, stride, dilation, more in zip(
+        given.shape[1:-1],
+        weight.shape[1:-1],
+        *(_each_axis(attributes[name], axes) for name in ("stride", "dilation", "output_padding")),
+        strict=True,
+    ):
+        places.append((length - 1) * stride + 1 + dilation * (kernel - 1) + more)
+        lengths.append(places[-1] + dilation * (kernel - 1))
+    return _windows(inputs, results[0], lengths, places)
+
+
+def _general(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    given = inputs[0]
+    assert given is not None
+    axes = len(given.shape) - 2
+    spread = _each_axis(attributes["input_dilation"], axes)
+    padding = attributes["padding"]
+    pads = padding if isinstance(padding, tuple) else ((padding, padding),) * axes
+    lengths = [
+        (length - 1) * gap + 1 + sum(pad)
+        for length, gap, pad in zip(given.shape[1:-1], spread, pads, strict=True)
+    ]
+    # Where the input has gaps more is computed than is asked for, and cut.
+    places: list[Any] = [
+        max(length, place) if gap > 1 else place
+        for length, place, gap in zip(lengths, results[0].shape[1:-1], spread, strict=True)
+    ]
+    return _windows(inputs, results[0], lengths, places)
+
+
+def _line(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    """All windows of the longer line, as long as the shorter."""
+    short = min(_size(each.shape) for each in inputs if each is not None)
+    length = _size(results[0].shape)
+    return 3 * _bytes(results[0]) * (length * short + length + 2 * short)
+
+
+def _pool(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    """One axis after the other; the windows of one are there with the result of the one before."""
+    (given,) = inputs
+    assert given is not None
+    axes = len(given.shape) - 2
+    kernels = _each_axis(attributes["kernel_size"], axes)
+    pads = _each_axis(attributes["padding"], axes)
+    padded = [length + 2 * pad for length, pad in zip(given.shape[1:-1], pads, strict=True)]
+    found = 0
+    shape = [given.shape[0], *padded, given.shape[-1]]
+    for axis, (kernel, places) in enumerate(zip(kernels, results[0].shape[1:-1], strict=True), 1):
+        before = _size(shape)
+        shape[axis] = places
+        found = max(found, before + 2 * _size(shape) * kernel + _size(shape))
+    return 2 * _bytes(given) * found
+
+
+def _gathered(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    """Copies of the matrices that indices pick."""
+    batch = _size(results[0].shape[:-2])
+    picked = [
+        _size(each.shape[-2:]) for each in inputs[:2] if each is not None and len(each.shape) >= 2
+    ]
+    return 2 * _bytes(results[0]) * batch * sum(picked)
+
+
+def _attention(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    """Scores, masked and as weights; float64 also as numbers of more steps."""
+    q, k = inputs[:2]
+    assert q is not None
+    assert k is not None
+    scores = _size((*q.shape[:3], k.shape[2]))
+    times = 12 if results[0].dtype == "float64" else 4
+    return times * max(_bytes(results[0]), 4) * scores
+
+
+def _einsum(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+    """The product of each step, and its operands in another order."""
+    text = attributes["subscripts"].replace(" ", "")
+    left, _, right = text.partition("->")
+    terms = left.split(",")
+    if "->" not in text:
+        right = "".join(each for each in set(left) - {","} if left.count(each) == 1)
+    sizes: dict[str, int] = {}
+    arrays = []
+    for term, each in zip(terms, inputs, strict=True):
+        assert each is not None
+        shape: Any = each.shape
+        sizes.update(zip(term, shape, strict=True))
+        arrays.append(mx.broadcast_to(mx.array(0.0), shape))  # no elements are made of it
+    path, _ = mx.einsum_path(text, *arrays)
+    found = 0
+    for step in path:
+        taken = [terms[at] for at in step]
+        terms = [term for at, term in enumerate(terms) if at not in step]
+        kept = set("".join(taken)) & (set(right) | set("".join(terms)))
+        terms.append("".join(sorted(kept)))
+        # An axis that comes twice in a term goes first; a diagonal needs an index for each element.
+        found += sum(2 * _size(sizes[each] for each in term) for term in taken)
+        found += 2 * _size(sizes[each] for each in kept)
+    return max(_bytes(results[0]), 4) * found
+
+
+SCRATCH: dict[str, Scratch] = {
+    # Elements, of which float64 is computed in steps.
+    "erf": _each(0, 96),
+    "erfinv": _each(0, 240),
+    "cos": _each(0, 80),
+    "logcumsumexp": _each(0, 240),
+    "gelu": _each(0, 120),
+    "log_sigmoid": _each(0, 64),
+    "softplus": _each(0, 64),
+    "logsumexp": _each(8, 64),
+    "log_softmax": _each(8, 64),
+    "cross_entropy": _each(8, 80),
+    "binary_cross_entropy": _each(8, 80),
+    "log_cosh_loss": _each(8, 80),
+    # Inputs that meet in a shape that the result may lack.
+    "isclose": _meeting(8, 4),
+    "allclose": _meeting(8, 4),
+    "cross": _meeting(0, 3),
+    "vecdot": _meeting(0, 2),
+    "einsum": _einsum,
+    "gather_mm": _gathered,
+    "scaled_dot_product_attention": _attention,
+    # Order.
+    "unique": _each(112),
+    # Random numbers.
+    "random_normal": _each(8, 300),
+    "random_truncated_normal": _each(8, 300),
+    "random_laplace": _each(16, 40),
+    "random_uniform": _each(8, 64),
+    "random_gumbel": _each(8, 64),
+    "random_randint": _each(32),
+    "random_categorical": _categorical,
+    "random_multivariate_normal": _multivariate,
+    # Weights of few bits.
+    "quantize": _each(96),
+    # Linear algebra.
+    "pinv": _matrices(4, 64, square=True),
+    "qr": _matrices(2, 64),
+    "svd": _matrices(3, 64),
+    **dict.fromkeys(("eig", "eigvals", "eigh", "eigvalsh"), _matrices(4, 64)),
+    **dict.fromkeys(("solve", "solve_triangular"), _matrices(8)),
+    **dict.fromkeys(("inv", "tri_inv", "det", "slogdet", "cholesky", "cholesky_inv"), _matrices(5)),
+    **dict.fromkeys(("lu", "lu_factor"), _matrices(5)),
+    # Convolutions and pooling.
+    **{f"conv{axes}d": _convolution for axes in (1, 2, 3)},
+    **{f"conv_transpose{axes}d": _transposed for axes in (1, 2, 3)},
+    "conv_general": _general,
+    "convolve": _line,
+    **{f"{kind}_pool{axes}d": _pool for kind in ("max", "avg") for axes in (1, 2, 3)},
+}
+"""Rules by the names of rows."""
