@@ -806,7 +806,7 @@ func (builder *ProgramBuilder) TakeAlongAxis(a, indices any, attributes map[stri
 }
 
 // PutAlongAxis: An array with values at indices that stand beside its elements; of equal
-// indices any one counts: out[i, indices[i, j]] = values[i, j] along the last axis, a
+// indices the last one counts: out[i, indices[i, j]] = values[i, j] along the last axis, a
 // elsewhere. Attributes: axis (axis), indices (choice).
 func (builder *ProgramBuilder) PutAlongAxis(a, indices, values any, attributes map[string]any) *Node {
 	return builder.Node("put_along_axis", attributes, a, indices, values)
@@ -825,9 +825,9 @@ func (builder *ProgramBuilder) OneHot(indices any, attributes map[string]any) *N
 	return builder.Node("one_hot", attributes, indices)
 }
 
-// Scatter: An array with updates in place of elements (of equal indices any one counts) at
-// indices along an axis: out[indices[i]] = updates[i], a elsewhere. Attributes: axis (axis),
-// indices (choice).
+// Scatter: An array with updates in place of elements (of equal indices the last one counts)
+// at indices along an axis: out[indices[i]] = updates[i], a elsewhere. Attributes: axis
+// (axis), indices (choice).
 func (builder *ProgramBuilder) Scatter(a, indices, updates any, attributes map[string]any) *Node {
 	return builder.Node("scatter", attributes, a, indices, updates)
 }

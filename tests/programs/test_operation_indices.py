@@ -125,6 +125,67 @@ def test_checks_survive_vmap_and_gradients():
     assert gradient.tolist() == [0, 0, 2]
 
 
+SAME = {
+    "scatter": (
+        {"axis": 1},
+        mx.array([1, 3, 1, -1, 1]),
+        lambda a, i, v: a.__setitem__((slice(None), i), v),
+    ),
+    "put_along_axis": (
+        {"axis": 1},
+        mx.array([[1, 3, 1, -1, 1], [0, 0, 0, 0, 0], [4, 3, 2, -1, 3]]),
+        lambda a, i, v: np.put_along_axis(a, i, v, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_of_equal_indices_the_last_counts_and_alone_has_a_gradient(name):
+    attributes, indices, put = SAME[name]
+    row = find(name)
+    whole = attributes_of(row, attributes)
+    a, values = mx.random.normal((2, 3, 5), key=mx.random.key(3))
+    scale = mx.arange(1.0, 16.0).reshape(3, 5)
+
+    def function(a, values):
+        return (row.compute([a, indices, values], whole)[0] * scale).sum()
+
+    wanted = np.array(a)
+    put(wanted, np.array(indices), np.array(values))
+    (found,), _ = run(name, [a, indices, values], **attributes)
+    assert (np.array(found) == wanted).all()
+    origins = np.arange(15.0).reshape(3, 5)
+    put(origins, np.array(indices), 15 + np.arange(15.0).reshape(3, 5))
+    slopes = np.zeros(30)
+    slopes[origins.astype(int).reshape(-1)] = np.array(scale).reshape(-1)
+    gradients = mx.grad(function, argnums=(0, 1))(a, values)
+    assert (np.array(mx.stack(gradients)).reshape(-1) == slopes).all()
+    rows = mx.vmap(mx.grad(function, argnums=(0, 1)))(mx.stack([a] * 2), mx.stack([values] * 2))
+    for row_wise, alone in zip(rows, gradients, strict=True):
+        assert mx.array_equal(row_wise, mx.stack([alone] * 2))
+
+
+@pytest.mark.parametrize(
+    "subscripts, shapes",
+    [
+        ("ii", [(0, 0)]),
+        ("ii->i", [(0, 0)]),
+        ("iji,k->k", [(0, 2, 0), (3,)]),
+        ("ij,j", [(0, 2), (2,)]),
+    ],
+)
+def test_gradients_of_einsum_of_nothing(subscripts, shapes):
+    row = find("einsum")
+    attributes = attributes_of(row, {"subscripts": subscripts})
+    given = [mx.ones(shape) for shape in shapes]
+    _, found = mx.vjp(
+        lambda *arrays: [row.compute(list(arrays), attributes)[0].sum()], given, [mx.array(1.0)]
+    )
+    for gradient, array in zip(found, given, strict=True):
+        assert gradient.shape == array.shape
+        assert not mx.any(gradient)
+
+
 @pytest.mark.parametrize(
     "name, value, problem",
     [

@@ -666,8 +666,8 @@ inline Value take_along_axis(const Value& a, const Value& indices, const
   return Emitter::node("take_along_axis", {a, indices}, Attributes().set("axis",
       axis).set("indices", indices_option), 1)[0];
 }
-/** An array with values at indices that stand beside its elements; of equal indices any one counts:
- * out[i, indices[i, j]] = values[i, j] along the last axis, a elsewhere */
+/** An array with values at indices that stand beside its elements; of equal indices the last one
+ * counts: out[i, indices[i, j]] = values[i, j] along the last axis, a elsewhere */
 inline Value put_along_axis(const Value& a, const Value& indices, const Value& values, const
     std::optional<std::int64_t>& axis = {}, Indices indices_option = Indices::check) {
   return Emitter::node("put_along_axis", {a, indices, values}, Attributes().set_given("axis",
@@ -688,8 +688,8 @@ inline Value one_hot(const Value& indices, std::int64_t num_classes, Dtype dtype
 }
 /* ---- scatter */
 
-/** An array with updates in place of elements (of equal indices any one counts) at indices along an
- * axis: out[indices[i]] = updates[i], a elsewhere */
+/** An array with updates in place of elements (of equal indices the last one counts) at indices
+ * along an axis: out[indices[i]] = updates[i], a elsewhere */
 inline Value scatter(const Value& a, const Value& indices, const Value& updates, std::int64_t axis =
     0, Indices indices_option = Indices::check) {
   return Emitter::node("scatter", {a, indices, updates}, Attributes().set("axis",

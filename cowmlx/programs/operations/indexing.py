@@ -143,8 +143,18 @@ def _put_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
     where = mx.broadcast_to(where, shape)
     if where.size == 0:
         return [array]
-    found = mx.put_along_axis(line, where, mx.broadcast_to(values, shape), at)
-    return [found.reshape(array.shape)]
+    # mlx gives a gradient to all values of equal indices, where the last alone counts.
+    length, many = line.shape[at], where.shape[at]
+    lines = mx.swapaxes(where.astype(mx.int32), at, -1).reshape(-1, many)
+    starts = mx.arange(lines.shape[0], dtype=mx.int64)[:, None] * length
+    last = mx.full((lines.shape[0] * length,), -1, dtype=mx.int32)
+    order = mx.broadcast_to(mx.arange(many, dtype=mx.int32), lines.shape)
+    last = last.at[(starts + lines).reshape(-1)].maximum(order.reshape(-1))
+    beside = list(line.shape)
+    beside[at], beside[-1] = beside[-1], length
+    last = mx.swapaxes(last.reshape(beside), at, -1)
+    put = mx.take_along_axis(mx.broadcast_to(values, shape), mx.maximum(last, 0), at)
+    return [mx.where(last >= 0, put, line).reshape(array.shape)]
 
 
 def _length_checks(name: str) -> Any:
@@ -251,8 +261,8 @@ ROWS = (
         ("a", "indices", "values"),
         _put_along,
         _put_along_arrays,
-        "An array with values at indices that stand beside its elements; of equal indices any one "
-        "counts.",
+        "An array with values at indices that stand beside its elements; of equal indices the last "
+        "one counts.",
         "out[i, indices[i, j]] = values[i, j] along the last axis, a elsewhere",
         [
             example("float32[3,4]", "int32[3,1] 0..3", "float32[3,1]", axis=-1),

@@ -258,7 +258,16 @@ def _einsum(inputs: list[Any], attributes: Attributes) -> list[Spec]:
 
 
 def _einsum_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    return [mx.einsum(attributes["subscripts"].replace(" ", ""), *cast(arrays))]
+    arrays = cast(arrays)
+    if any(each.size == 0 for each in arrays):  # mlx has no gradient of an empty diagonal
+        terms, right = _einsum_letters(arrays, attributes["subscripts"])
+        lengths = {
+            letter: length
+            for term, each in zip(terms, arrays, strict=True)
+            for letter, length in zip(term, each.shape, strict=True)
+        }
+        return [mx.zeros([lengths[each] for each in right], arrays[0].dtype)]
+    return [mx.einsum(attributes["subscripts"].replace(" ", ""), *arrays)]
 
 
 def _einsum_cost(inputs: list[Any], attributes: Attributes) -> Dim:

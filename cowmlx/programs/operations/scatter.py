@@ -13,6 +13,7 @@ from cowmlx.programs.operations.indices import (
     checks_of,
     require_indices,
     safe,
+    taken,
 )
 from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
@@ -24,6 +25,26 @@ from cowmlx.programs.operations.rules import (
     require_dtype,
     require_same,
 )
+
+
+def last_put(array: mx.array, where: mx.array, updates: mx.array, axis: int) -> mx.array:
+    """Return an array with updates at indices along an axis.
+
+    Of equal indices the last counts, and alone has a gradient; mlx's own scatter gives one to all.
+
+    Args:
+        array: elements.
+        where: indices, of any shape, within the axis.
+        updates: of the array's shape with that of the indices at the axis.
+        axis: not negative.
+    """
+    count, length = where.size, array.shape[axis]
+    last = mx.full((length,), -1, dtype=mx.int32)
+    last = last.at[where.reshape(count)].maximum(mx.arange(count, dtype=mx.int32))
+    shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
+    put = taken(updates.reshape(shape), mx.maximum(last, 0), axis)
+    is_put = (last >= 0).reshape(length, *[1] * (array.ndim - axis - 1))
+    return mx.where(is_put, put, array)
 
 
 def _scatter(
@@ -53,10 +74,7 @@ def _scatter(
         where = safe(indices, array.shape[axis])
         places = (*(slice(None),) * axis, where)
         if way == "set":
-            # An assignment would change the caller's array.
-            found = array + mx.zeros_like(array)
-            found[places] = updates
-            return [found]
+            return [last_put(array, where, updates, axis)]
         return [getattr(array.at[places], way)(updates)]
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -85,7 +103,7 @@ ROWS = (
     _scatter(
         "scatter",
         "set",
-        "in place of elements (of equal indices any one counts)",
+        "in place of elements (of equal indices the last one counts)",
         "out[indices[i]] = updates[i], a elsewhere",
         ("a", "updates"),
     ),

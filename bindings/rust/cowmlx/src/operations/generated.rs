@@ -596,7 +596,7 @@ operations! {
         /// Without axes of length 1: out.flat = a.flat
         "squeeze" squeeze(; ) -> (one)
             with squeeze_with(Squeeze: ;
-                /// The axes; null is all of length 1.
+                /// The axes; null is all of length 1, of which those with a name are none.
                 "axis" axis: Ints
             );
         /// With new axes of length 1: out.flat = a.flat
@@ -812,8 +812,8 @@ operations! {
                 /// What happens to an index out of range: the run fails and names it, or it is clamped.
                 "indices" indices: Indices
             );
-        /// An array with values at indices that stand beside its elements; of equal indices any
-        /// one counts: out\[i, indices\[i, j\]\] = values\[i, j\] along the last axis, a
+        /// An array with values at indices that stand beside its elements; of equal indices the
+        /// last one counts: out\[i, indices\[i, j\]\] = values\[i, j\] along the last axis, a
         /// elsewhere
         "put_along_axis" put_along_axis(indices: Value<'b>, values: Value<'b>; ) -> (one)
             with put_along_axis_with(PutAlongAxis: ;
@@ -844,7 +844,7 @@ operations! {
 
 operations! {
     values {
-        /// An array with updates in place of elements (of equal indices any one counts) at
+        /// An array with updates in place of elements (of equal indices the last one counts) at
         /// indices along an axis: out\[indices\[i\]\] = updates\[i\], a elsewhere
         "scatter" scatter(indices: Value<'b>, updates: Value<'b>; ) -> (one)
             with scatter_with(Scatter: ;
