@@ -1,8 +1,7 @@
 """A wiring's two equal branches on a stream each, against one after the other: ms of a pass.
 
-One Python process on the engine's networks, whose layers share out their rows where a block has no
-stream of its own; the two forms take turns. "work" is the
-multiplications of one block: from a certain number on, streams of their own pay.
+One Python process runs the engine's networks; the two forms take turns. "work" is the number of
+multiplications of one block: above a threshold, separate streams are faster.
 """
 
 from __future__ import annotations

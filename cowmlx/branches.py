@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import mlx.core as mx
 
 from cowmlx import blas, resources
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_PROCESSORS = 8  # that one network uses
 
@@ -20,12 +14,10 @@ class Branches:
 
     Attributes:
         started: those that there are, by index.
-        spreading: whether what is issued now has its own stream among others.
     """
 
     def __init__(self) -> None:
         self.started: list[mx.ThreadLocalStream] = []
-        self.spreading = False
 
     def stream(self, index: int) -> mx.ThreadLocalStream:
         """Return a stream of the CPU, for every thread and index the same one.
@@ -41,15 +33,6 @@ class Branches:
             resources.start(stream)
             self.started.append(stream)
         return self.started[index]
-
-    @contextmanager
-    def spread(self) -> Iterator[None]:
-        """While blocks are issued on a stream each, none of them is shared out once more."""
-        before, self.spreading = self.spreading, True
-        try:
-            yield
-        finally:
-            self.spreading = before
 
 
 # One for the process, as its streams are.

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 
 def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEFAULT) -> Form:
-    """Put what the current device does slowly into another form, lazily.
+    """Put a network into the form that is fast on the current device, lazily.
 
-    On a CPU, networks with packed weights compute in float32: with 16 bits mlx takes tens of times
-    longer. All else gives the same results, but for activations that are rounded.
+    A GPU runs the network as it is. On a CPU kernels take the place of mlx's operations; without
+    kernels it is plain mlx, with two changes: quantized networks compute in float32, since mlx
+    takes ten times longer with 16 bits, and experts of 16 bits are widened, since mlx has no
+    products for them. The results are the same, unless activations are rounded to int8.
 
     Args:
         net: a network with all of its weights; changed in place.
@@ -39,37 +41,35 @@ def put_into(net: Module, form: Form) -> None:
     """Put a network into a form, in place; what is in it already stays."""
     if not form.on_cpu:
         return
+    from cowmlx.accelerate import wide  # late: a GPU needs none of it
+
     if not form.why_not:
-        from cowmlx.accelerate import linear, single, wide  # late: a GPU needs none of it
+        from cowmlx.accelerate import linear, single
 
         single.replace(net)
         linear.replace(net, int8=form.int8)
-        wide.replace(net)
-        return
-    from cowmlx.accelerate import packed, parted, rope, wide
+    elif form.packed:
+        import mlx.core as mx
 
-    rope.share_angles(net)
-    parted.replace(net)
-    if form.packed:
-        packed.replace(net)
+        net.set_dtype(mx.float32)
     wide.replace(net)
 
 
 def take_out(net: Module) -> None:
     """Make the modules of a network mlx's and mlx-lm's own again, in place.
 
-    What others read of it stays: names, shapes and values, but that what was widened for packed
-    weights stays float32.
+    Names, shapes and values stay as they are. Arrays of quantized networks that were widened stay
+    float32.
 
     Args:
         net: a copy of a network that was prepared, of which nothing is fused.
     """
-    from cowmlx.accelerate import blocks, packed, parted, rope, single
+    from cowmlx.accelerate import blocks, single
     from cowmlx.modules import modules_of
 
     for module in modules_of(net):
-        for form in (blocks, single, parted, packed, rope):
-            form.restore(module)
+        blocks.restore(module)
+        single.restore(module)
 
 
 def form_for(net: Module, activations: int) -> Form:

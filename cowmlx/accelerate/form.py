@@ -34,8 +34,8 @@ class Form:
 
     @property
     def is_slow(self) -> bool:
-        """Whether mlx's own products of 16 bits compute, which are slow on a CPU."""
-        return self.on_cpu and self.half and bool(self.why_not)
+        """Whether mlx multiplies weights of 16 bits or fewer on a CPU, which is slow."""
+        return self.on_cpu and (self.half or self.packed) and bool(self.why_not)
 
     @property
     def activations(self) -> str:

@@ -98,8 +98,8 @@ class Loading(SteppedCall):
             loaded = f"model loaded: {result.summary}"
             if result.form.is_slow:
                 self._call.warn(
-                    f"{loaded}; it is computed slowly: mlx multiplies weights of 16 bits number by "
-                    f"number on a CPU, and {result.form.why_not}"
+                    f"{loaded}; it is computed slowly: on a CPU mlx multiplies quantized weights "
+                    f"and weights of 16 bits number by number, and {result.form.why_not}"
                 )
             else:
                 self._call.note(loaded)

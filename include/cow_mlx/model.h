@@ -194,8 +194,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  * - "kernels": the "instruction_set" that computes, or null; how many "layers" there are and how
  *   many are "fused" into one operation, whether the "whole" network is; "why_not", a list of
  *   reasons, each with the number of layers that it is about. null as long as weights that were
- *   loaded lazily are not read. Without kernels a CPU computes slowly with weights of 16 bits; a
- *   warning at load says so.
+ *   loaded lazily are not read. Without kernels a CPU computes slowly with quantized weights and
+ *   weights of 16 bits; a warning at load says so.
  * - "labels": the names of what a classification head tells apart, or null; a model with one
  *   generates nothing, see cow_mlx_model_rank().
  * - "license" and "sampling": as in cow_mlx_model_inspect().

@@ -73,11 +73,10 @@ class WiredModel(Module):
             large = [step for step in stage if step.parameters * inputs.size >= _WORTH_A_STREAM]
             if _occupies_all(len(large)):
                 first, *others = large
-                with BRANCHES.spread():
-                    for number, step in enumerate(others):
-                        with mx.stream(BRANCHES.stream(number)):
-                            values[step.name] = self._run(step, inputs, values, cache)
-                    values[first.name] = self._run(first, inputs, values, cache)
+                for number, step in enumerate(others):
+                    with mx.stream(BRANCHES.stream(number)):
+                        values[step.name] = self._run(step, inputs, values, cache)
+                values[first.name] = self._run(first, inputs, values, cache)
             for step in stage:
                 if step.name not in values:
                     values[step.name] = self._run(step, inputs, values, cache)
@@ -99,8 +98,7 @@ class WiredModel(Module):
 def _occupies_all(branches: int) -> bool:
     """Whether so many branches keep every processor busy, so that each gets a stream of its own.
 
-    Fewer leave that to their layers (:mod:`cowmlx.accelerate.parted`), and so does a BLAS with
-    threads.
+    They get none where the BLAS has threads, which would compete with the streams.
     """
     if branches < 2 or mx.default_device().type != mx.cpu:
         return False
