@@ -9,8 +9,8 @@ from cowmlx.errors import ContextFull, InvalidArgument, Unsupported
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.generation.context_params import ContextParams
-    from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.sampling.inputs import Constrains
     from cowmlx.models.model import Model
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.cache.snapshot import Snapshot
     from cowmlx.generation.context_params import ContextParams
-    from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.outlet import Outlet
+    from cowmlx.generation.sampling.inputs import Constrains
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation.drawer import Drawer
-from cowmlx.generation.drawn import DrawInput
-from cowmlx.generation.sampling import Sampler
+from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.samples import DrawInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import mlx.core as mx
 from cowmlx import failures
 from cowmlx.errors import Lost
 from cowmlx.generated import constants
-from cowmlx.generation.draw_inputs import DrawInputs
-from cowmlx.generation.drawer import Drawer
-from cowmlx.generation.drawn import RowLogits, Step, settled
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.piece import Piece, Stats
 from cowmlx.generation.prompt import Prompt
+from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.inputs import DrawInputs
+from cowmlx.generation.sampling.samples import RowLogits, Step, settled
 from cowmlx.generation.text import TextOutput
 
 TYPE_CHECKING = False
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from cowmlx.cache.window import RollingWindow
     from cowmlx.errors import CowMlxError
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.draw_inputs import Constrains
-    from cowmlx.generation.drawn import Draw, DrawInput
     from cowmlx.generation.guesses import Guesses
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.sampling.inputs import Constrains
+    from cowmlx.generation.sampling.samples import Draw, DrawInput
     from cowmlx.models.model import Model
 
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation.drawer import Drawer
+from cowmlx.generation.sampling.batch import Drawer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from cowmlx.cache.sequence import Sequence
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.draw_inputs import DrawInputs
-    from cowmlx.generation.drawn import Draw
+    from cowmlx.generation.sampling.inputs import DrawInputs
+    from cowmlx.generation.sampling.samples import Draw
 
 
 class Guesses:

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cowmlx.generation.drawn import RowLogits
+    from cowmlx.generation.sampling.samples import RowLogits
 
 
 class Piece:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.sequence import Sequence
     from cowmlx.cache.window import RollingWindow
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.drawn import Draw
+    from cowmlx.generation.sampling.samples import Draw
 
 SHORT_PROMPT = 32  # tokens up to which a prompt is quicker together with others
 

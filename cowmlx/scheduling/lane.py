@@ -10,8 +10,8 @@ from cowmlx import failures
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.errors import Unsupported
 from cowmlx.generation.batched import why_no_prompts, why_not
-from cowmlx.generation.drawn import stacked
 from cowmlx.generation.pace import PREFILL_CHUNK, SMALL_CHUNK, pace_of
+from cowmlx.generation.sampling.samples import stacked
 from cowmlx.scheduling import short_prompts
 from cowmlx.scheduling.row_draws import RowDraws
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.batch import Batch
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
-    from cowmlx.generation.drawn import Draw, Step
+    from cowmlx.generation.sampling.samples import Draw, Step
     from cowmlx.models.model import Model
     from cowmlx.scheduling.scheduler import Scheduler
     from cowmlx.scheduling.streams import StreamPool

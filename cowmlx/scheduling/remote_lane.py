@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.generation.context import Context
-    from cowmlx.generation.drawn import Step
     from cowmlx.generation.generation import Generation
+    from cowmlx.generation.sampling.samples import Step
     from cowmlx.machines.group import Entry
     from cowmlx.machines.network import RemoteNetwork
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation.drawer import Drawer
-from cowmlx.generation.drawn import RowLogits
+from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.samples import RowLogits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cowmlx.generation.context import Context
-    from cowmlx.generation.drawn import DrawInput, Step
+    from cowmlx.generation.sampling.samples import DrawInput, Step
 
     # Whose token, what it is drawn from, and the row of its logits.
     Wanted = tuple[Context, DrawInput, int]

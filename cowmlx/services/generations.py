@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from cowmlx.call import Call
     from cowmlx.generation.context import Context
-    from cowmlx.generation.draw_inputs import Constrains
     from cowmlx.generation.piece import Stats
+    from cowmlx.generation.sampling.inputs import Constrains
     from cowmlx.services.contexts import Contexts
     from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime

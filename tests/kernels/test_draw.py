@@ -11,9 +11,9 @@ import pytest
 from support.draw_inputs import Model, draw_input, parameters
 from support.kernel_module import needed
 
-from cowmlx.generation import kernel_draw
-from cowmlx.generation.drawn import Draw, DrawInput, DrawnRows
-from cowmlx.generation.sampling import RowSampler, Sampler
+from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling.sampler import RowSampler, Sampler
+from cowmlx.generation.sampling.samples import Draw, DrawInput, DrawnRows
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
@@ -29,7 +29,7 @@ def plain(logits: mx.array, each: DrawInput) -> int:
 
 def drawn(logits: mx.array, inputs: list[DrawInput], rows=None) -> list[int]:
     rows = range(len(inputs)) if rows is None else rows
-    return kernel_draw.draw(inputs, logits, rows)[0].tolist()
+    return kernel.draw(inputs, logits, rows)[0].tolist()
 
 
 def sampler(size: int, **options) -> Sampler:
@@ -89,7 +89,7 @@ def test_it_tells_the_same_surprise(bits):
     logits = mx.random.normal((4, 1201), key=mx.random.key(6)) * 3
     own = sampler(1201, temperature=0.7, mirostat=2, seed=3)
     inputs = [DrawInput(own, [], 0, number, surprise=bits) for number in range(4)]
-    _, surprises = kernel_draw.draw(inputs, logits, range(4))
+    _, surprises = kernel.draw(inputs, logits, range(4))
     _, expected = RowSampler([own] * 4)(logits, inputs)
     np.testing.assert_allclose(surprises, expected, atol=1e-5)
 
@@ -159,7 +159,7 @@ def test_a_logit_far_above_beside_one_that_is_no_number(options, place):
     ],
 )
 def test_what_does_not_fit_is_refused(logits, given, last, named):
-    own = kernel_draw.options(sampler(4))
+    own = kernel.options(sampler(4))
     with pytest.raises(ValueError, match=named):
         given = [(row, own, 0, [], [], 0.0, mask) for row, mask in given]
         MODULE.draw(logits, given, last)

@@ -11,9 +11,9 @@ import mlx.core as mx
 import numpy as np
 
 from cowmlx.generated.defaults import GENERATION
-from cowmlx.generation.drawn import Draw, DrawInput
 from cowmlx.generation.params import GenerationParams
-from cowmlx.generation.sampling import Sampler
+from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.samples import Draw, DrawInput
 
 _FILTERS = (
     *("top_n_sigma", "top_p", "min_p", "typical_p", "top_k"),

@@ -212,7 +212,7 @@ void bind_draw(nb::module_& module) {
              "top_n_sigma"_a, "top_p"_a, "log_min_p"_a.none(), "typical_p"_a, "xtc_probability"_a,
              "xtc_threshold"_a, "top_k"_a, "dynamic"_a, "mirostat"_a, "spared"_a, "bias"_a,
              "forbids"_a, "penalties"_a,
-             R"(Options for draw(), as cowmlx.generation.sampling has them.
+             R"(Options for draw(), as cowmlx.generation.sampling.sampler has them.
 
 Args:
     samples: whether tokens are drawn, and not the best ones taken.

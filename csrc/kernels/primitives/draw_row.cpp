@@ -11,7 +11,7 @@ namespace cowmlx {
 namespace {
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
-constexpr double LARGEST_SCALE = 1e30;          /* cowmlx/generation/sampling.py has it, too */
+constexpr double LARGEST_SCALE = 1e30;          /* cowmlx/generation/sampling/sampler.py has it, too */
 constexpr double BIT = 0.693147180559945309417; /* ln 2 */
 
 /* Apply a penalty to every token among the last of the sequence once. */

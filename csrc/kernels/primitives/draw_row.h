@@ -1,4 +1,4 @@
-/* One row of a batch: from its logits to a token, as cowmlx/generation/sampling.py tells it. */
+/* One row of a batch: from its logits to a token, as cowmlx/generation/sampling/sampler.py tells it. */
 #pragma once
 
 #include <cstdint>

@@ -11,11 +11,11 @@ from driver import generation_params
 from support import draws
 
 from cowmlx.accelerate import kernels
-from cowmlx.generation import kernel_draw
-from cowmlx.generation.drawer import Drawer
-from cowmlx.generation.drawn import DrawInput
-from cowmlx.generation.randomness import draw_coin
-from cowmlx.generation.sampling import Sampler
+from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.randomness import draw_coin
+from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.samples import DrawInput
 from cowmlx.models import registry
 
 DRAWS = 20_000
@@ -27,7 +27,7 @@ HISTORY, LAST = [13, 15, 13, 49, 10, 22, 15], 13
 def way(request, monkeypatch):
     """With the kernel for processors, where it can be used, and with mlx's own operations."""
     if request.param == "mlx":
-        monkeypatch.setattr(kernel_draw, "usable", lambda logits: False)
+        monkeypatch.setattr(kernel, "usable", lambda logits: False)
     elif not kernels.available():
         pytest.skip(f"there are no kernels: {kernels.reason()}")
 

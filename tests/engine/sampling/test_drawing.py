@@ -10,11 +10,11 @@ import pytest
 from support.draw_inputs import Model, draw_input, parameters
 
 from cowmlx.accelerate import kernels
-from cowmlx.generation import kernel_draw
-from cowmlx.generation.drawer import Drawer
-from cowmlx.generation.drawn import Draw, DrawInput, DrawnRows, stacked
-from cowmlx.generation.filters import keep_top_k
-from cowmlx.generation.penalties import Penalties, RowPenalties
+from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.filters import keep_top_k
+from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
+from cowmlx.generation.sampling.samples import Draw, DrawInput, DrawnRows, stacked
 
 SIZE = 600  # of the vocabulary
 
@@ -23,7 +23,7 @@ SIZE = 600  # of the vocabulary
 def way(request, monkeypatch):
     """With the kernel for processors, where it can be used, and with mlx's own operations."""
     if request.param == "mlx":
-        monkeypatch.setattr(kernel_draw, "usable", lambda logits: False)
+        monkeypatch.setattr(kernel, "usable", lambda logits: False)
     elif not kernels.available():
         pytest.skip(f"there are no kernels: {kernels.reason()}")
 

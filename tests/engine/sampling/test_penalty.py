@@ -12,10 +12,10 @@ from driver import KINDS, delivered, generation_params, opened, prompt
 from support import draws
 from support.draw_inputs import Model
 
-from cowmlx.generation.drawer import Drawer
-from cowmlx.generation.drawn import DrawInput
-from cowmlx.generation.penalties import Penalties, RowPenalties
-from cowmlx.generation.sampling import Sampler
+from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
+from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.samples import DrawInput
 from cowmlx.networks import light_route
 
 HISTORY, LAST = [3, 5, 3, 39, 0, 12, 5], 20

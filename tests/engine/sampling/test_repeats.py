@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from support import draws
 
-from cowmlx.generation.repeats import Breakers, Repeats
+from cowmlx.generation.sampling.repeats import Breakers, Repeats
 
 NONE = Breakers([], lambda token: b"a")
 

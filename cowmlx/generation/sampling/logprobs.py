@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation.filters import normalized
+from cowmlx.generation.sampling.filters import normalized
 
 
 class LogProbs:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation import kernel_draw
-from cowmlx.generation.drawn import Draw, DrawnRows, RowLogits
-from cowmlx.generation.sampling import RowSampler
+from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling.sampler import RowSampler
+from cowmlx.generation.sampling.samples import Draw, DrawnRows, RowLogits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cowmlx.generation.drawn import DrawInput
-    from cowmlx.generation.logprobs import LogProbs
-    from cowmlx.generation.sampling import Sampler
+    from cowmlx.generation.sampling.logprobs import LogProbs
+    from cowmlx.generation.sampling.sampler import Sampler
+    from cowmlx.generation.sampling.samples import DrawInput
 
 
 class Drawer:
@@ -52,18 +52,18 @@ class Drawer:
         self, inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]
     ) -> tuple[mx.array, mx.array]:
         """Return (N,) the tokens and (N,) their surprise, lazily."""
-        with_kernel = kernel_draw.usable(logits)
+        with_kernel = kernel.usable(logits)
         if with_kernel:
-            looking = {_computing(each) for each in inputs if kernel_draw.looks_back(each)}
+            looking = {_computing(each) for each in inputs if kernel.looks_back(each)}
             if len(looking) < 2:
-                return kernel_draw.draw(inputs, logits, rows)
+                return kernel.draw(inputs, logits, rows)
         known, self._samplers = self._samplers, {}
         order: list[int] = []
         tokens, surprises = [], []
         for places in _groups(inputs, _computing if with_kernel else _kind):
             own, own_rows = [inputs[place] for place in places], [rows[place] for place in places]
             if with_kernel:
-                drawn = kernel_draw.draw(own, logits, own_rows)
+                drawn = kernel.draw(own, logits, own_rows)
             else:
                 samplers = tuple(each.sampler for each in own)
                 sample = known.get(samplers) or RowSampler(samplers)
@@ -115,7 +115,7 @@ def _logprobs(
     inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int], tokens: mx.array
 ) -> dict[int, tuple[LogProbs, int]]:
     """Return what is reported of inputs that want it, by place."""
-    from cowmlx.generation.logprobs import LogProbs  # late: few hosts want them
+    from cowmlx.generation.sampling.logprobs import LogProbs  # late: few hosts want them
 
     found = {}
     for places in _groups(inputs, lambda each: each.logprobs):

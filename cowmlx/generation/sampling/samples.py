@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cowmlx.generation.logprobs import LogProbs
-    from cowmlx.generation.sampling import Sampler
+    from cowmlx.generation.sampling.logprobs import LogProbs
+    from cowmlx.generation.sampling.sampler import Sampler
 
 
 class DrawInput:

@@ -6,10 +6,10 @@ import math
 
 import mlx.core as mx
 
-from cowmlx.generation import filters
-from cowmlx.generation.drawn import DrawInput
-from cowmlx.generation.penalties import Penalties, RowPenalties
-from cowmlx.generation.randomness import draw_coin, draw_keys, gumbel
+from cowmlx.generation.sampling import filters
+from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
+from cowmlx.generation.sampling.randomness import draw_coin, draw_keys, gumbel
+from cowmlx.generation.sampling.samples import DrawInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ import math
 
 import mlx.core as mx
 
-from cowmlx.generation.drawn import DrawInput
-from cowmlx.generation.sampling import Sampler
+from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.samples import DrawInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cowmlx.generation.drawn import Draw
     from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.sampling.samples import Draw
     from cowmlx.generation.thinking import ThinkingFirst
     from cowmlx.models.model import Model
 

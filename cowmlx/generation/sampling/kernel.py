@@ -7,15 +7,15 @@ import math
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
-from cowmlx.generation.drawn import Draw, stacked
+from cowmlx.generation.sampling.samples import Draw, stacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cowmlx.generation.drawn import DrawInput
-    from cowmlx.generation.sampling import Sampler
+    from cowmlx.generation.sampling.sampler import Sampler
+    from cowmlx.generation.sampling.samples import DrawInput
 
 
 def usable(logits: mx.array) -> bool:

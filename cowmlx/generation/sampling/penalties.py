@@ -8,15 +8,15 @@ from itertools import groupby
 
 import mlx.core as mx
 
-from cowmlx.generation.drawn import Draw, stacked
-from cowmlx.generation.repeats import Breakers, Repeats
+from cowmlx.generation.sampling.repeats import Breakers, Repeats
+from cowmlx.generation.sampling.samples import Draw, stacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cowmlx.generation.drawn import DrawInput
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.sampling.samples import DrawInput
     from cowmlx.models.model import Model
 
     Penalty = Callable[[mx.array, "_Recent"], mx.array]

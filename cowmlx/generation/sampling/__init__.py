@@ -1,0 +1,1 @@
+"""From logits to tokens: penalties, filters, and the choice of a token per row."""
