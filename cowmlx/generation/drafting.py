@@ -5,8 +5,8 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.sampler import Sampler
-from cowmlx.generation.sampling.samples import DrawInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.guesses import Guesses
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import Constrains
-    from cowmlx.generation.sampling.samples import Draw, DrawInput
+    from cowmlx.generation.sampling.inputs import Constrains, DrawInput
+    from cowmlx.generation.sampling.samples import Draw
     from cowmlx.models.model import Model
 
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cowmlx.generation.context import Context
-    from cowmlx.generation.sampling.samples import DrawInput, Step
+    from cowmlx.generation.sampling.inputs import DrawInput
+    from cowmlx.generation.sampling.samples import Step
 
     # Whose token, what it is drawn from, and the row of its logits.
     Wanted = tuple[Context, DrawInput, int]

@@ -12,8 +12,9 @@ from support.draw_inputs import Model, draw_input, parameters
 from support.kernel_module import needed
 
 from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.sampler import RowSampler, Sampler
-from cowmlx.generation.sampling.samples import Draw, DrawInput, DrawnRows
+from cowmlx.generation.sampling.samples import Draw, DrawnRows
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from cowmlx.generated.defaults import GENERATION
 from cowmlx.generation.params import GenerationParams
+from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.sampler import Sampler
-from cowmlx.generation.sampling.samples import Draw, DrawInput
+from cowmlx.generation.sampling.samples import Draw
 
 _FILTERS = (
     *("top_n_sigma", "top_p", "min_p", "typical_p", "top_k"),

@@ -7,17 +7,63 @@ import math
 import mlx.core as mx
 
 from cowmlx.generation.sampling.sampler import Sampler
-from cowmlx.generation.sampling.samples import DrawInput
+from cowmlx.generation.sampling.samples import Draw
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.samples import Draw
     from cowmlx.generation.thinking import ThinkingFirst
     from cowmlx.models.model import Model
 
     Constrains = Constraint | ThinkingFirst
+
+
+class DrawInput:
+    """What a row's token is drawn from, besides its logits.
+
+    Args:
+        sampler: of its generation.
+        history: the tokens before ``last``.
+        last: the token that gave the logits, perhaps still computing.
+        number: of the draw in its generation; with the seed it alone decides what is random.
+        allowed: (V,) bool, the tokens that may be chosen; None: all.
+        logprobs: how many of the most probable tokens are reported with the chosen one's
+            log probability; 0: none, and not that one's either.
+        surprise: mirostat's bound, in bits.
+    """
+
+    __slots__ = ("allowed", "history", "last", "logprobs", "number", "sampler", "surprise")
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        history: list[int],
+        last: Draw | int,
+        number: int,
+        allowed: mx.array | None = None,
+        logprobs: int = 0,
+        surprise: float = 0.0,
+    ) -> None:
+        self.sampler = sampler
+        self.history = history
+        self.last = last
+        self.number = number
+        self.allowed = allowed
+        self.logprobs = logprobs
+        self.surprise = surprise
+
+    @property
+    def known_last(self) -> int:
+        """The last token, where it is known."""
+        assert not isinstance(self.last, Draw)
+        return self.last
+
+    def known(self, window: int) -> list[int]:
+        """Return the last ``window`` tokens, but for one that is still computing."""
+        before = min(window - 1, len(self.history))
+        tokens = self.history[-before:] if before else []
+        return tokens if isinstance(self.last, Draw) else [*tokens, self.last]
 
 
 class DrawInputs:

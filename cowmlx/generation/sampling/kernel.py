@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from cowmlx.generation.sampling.inputs import DrawInput
     from cowmlx.generation.sampling.sampler import Sampler
-    from cowmlx.generation.sampling.samples import DrawInput
 
 
 def usable(logits: mx.array) -> bool:

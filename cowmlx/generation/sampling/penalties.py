@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.samples import DrawInput
+    from cowmlx.generation.sampling.inputs import DrawInput
     from cowmlx.models.model import Model
 
     Penalty = Callable[[mx.array, "_Recent"], mx.array]

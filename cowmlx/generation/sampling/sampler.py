@@ -9,7 +9,6 @@ import mlx.core as mx
 from cowmlx.generation.sampling import filters
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
 from cowmlx.generation.sampling.randomness import draw_coin, draw_keys, gumbel
-from cowmlx.generation.sampling.samples import DrawInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.sampling.inputs import DrawInput
     from cowmlx.models.model import Model
 
 # The inverse of the least temperature that float32 can tell from greedy.

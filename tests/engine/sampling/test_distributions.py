@@ -13,9 +13,9 @@ from support import draws
 from cowmlx.accelerate import kernels
 from cowmlx.generation.sampling import kernel
 from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.randomness import draw_coin
 from cowmlx.generation.sampling.sampler import Sampler
-from cowmlx.generation.sampling.samples import DrawInput
 from cowmlx.models import registry
 
 DRAWS = 20_000

@@ -13,8 +13,9 @@ from cowmlx.accelerate import kernels
 from cowmlx.generation.sampling import kernel
 from cowmlx.generation.sampling.batch import Drawer
 from cowmlx.generation.sampling.filters import keep_top_k
+from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
-from cowmlx.generation.sampling.samples import Draw, DrawInput, DrawnRows, stacked
+from cowmlx.generation.sampling.samples import Draw, DrawnRows, stacked
 
 SIZE = 600  # of the vocabulary
 

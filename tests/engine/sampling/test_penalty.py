@@ -13,9 +13,9 @@ from support import draws
 from support.draw_inputs import Model
 
 from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
 from cowmlx.generation.sampling.sampler import Sampler
-from cowmlx.generation.sampling.samples import DrawInput
 from cowmlx.networks import light_route
 
 HISTORY, LAST = [3, 5, 3, 39, 0, 12, 5], 20
