@@ -6,6 +6,7 @@ import math
 
 from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
+from cowmlx.generation.sampling.filters import SAMPLERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,18 +27,10 @@ MAX_BREAKERS = 256
 MAX_BREAKER_BYTES = 256
 
 _BREAKERS = ["\n", ":", '"', "*"]
-# What is off where mirostat is on.
+# What is off where mirostat is on: everything else that drops tokens, and drafts.
 _NOT_WITH_MIROSTAT = {
-    "top_n_sigma": 0,
-    "top_p": 1,
-    "min_p": 0,
-    "typical_p": 1,
-    "xtc_probability": 0,
-    "top_k": 0,
-    "dynatemp_range": 0,
-    "draft": 0,
-    "draft_tokens": 0,
-}
+    row.option: row.off for row in SAMPLERS if row.name not in ("temperature", "mirostat")
+} | {"draft": 0, "draft_tokens": 0}
 
 
 class GenerationParams:

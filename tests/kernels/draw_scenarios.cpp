@@ -39,6 +39,14 @@ Table portable_parts() {
   return table;
 }
 
+const int MIROSTAT = find_sampler("mirostat", 0);
+
+void add(DrawOptions& options, const char* name, std::vector<double> numbers) {
+  const int sampler = find_sampler(name, numbers.size());
+  EXPECT(sampler >= 0);
+  options.samplers.push_back({sampler, std::move(numbers)});
+}
+
 std::mt19937 engine(7);
 
 int below(int count) { return static_cast<int>(engine() % static_cast<unsigned>(count)); }
@@ -63,7 +71,10 @@ int32_t draw(const Table& table, const DrawRow& row, const std::vector<float>& l
   const Drawn drawn =
       draw_row(table, row, static_cast<int>(n),
                {own.get(), weights.get(), distances.get(), values.get(), tokens.get()});
-  EXPECT(row.options->mirostat ? !(drawn.surprise < 0) : drawn.surprise == 0);
+  const bool bounded =
+      std::any_of(row.options->samplers.begin(), row.options->samplers.end(),
+                  [](const SamplerStep& step) { return step.sampler == MIROSTAT; });
+  EXPECT(bounded ? !(drawn.surprise < 0) : drawn.surprise == 0);
   return drawn.token;
 }
 
@@ -79,20 +90,18 @@ void any_options(const Table& table) {
     const int n = 1 + below(below(4) == 0 ? 3000 : 90);
     const std::vector<float> logits = random_logits(n);
     DrawOptions options;
-    options.samples = below(5) > 0;
-    options.scale = below(2) ? 1.25f : 1e30f;
-    options.top_p = below(2) ? 1 : 0.8;
-    options.has_min_p = below(3) == 0;
-    options.log_min_p = -3;
-    options.typical_p = below(3) ? 1 : 0.7;
     options.seed = engine() * uint64_t{0x9E3779B97F4A7C15};
-    options.xtc_probability = below(2) ? 0 : 0.7;
-    options.xtc_threshold = 0.05f;
-    options.spared = {0, n / 2};
-    options.top_k = below(2) ? 0 : 1 + below(n + 3);
-    options.top_n_sigma = below(3) ? 0 : 0.5f;
-    if (below(3) == 0) options.most_temperature = 2;
-    options.mirostat = below(3) == 0;
+    if (below(5) > 0) {
+      if (below(3) == 0) add(options, "top_n_sigma", {0.5});
+      if (below(2)) add(options, "top_p", {0.8});
+      if (below(3) == 0) add(options, "min_p", {-3});
+      if (below(3) == 0) add(options, "typical_p", {0.7});
+      if (below(2)) add(options, "xtc", {0.7, 0.05, 0, static_cast<double>(n / 2)});
+      if (below(2)) add(options, "top_k", {static_cast<double>(1 + below(n + 3))});
+      if (below(3) == 0) add(options, "dynatemp", {0, 2, 1});
+      add(options, "temperature", {below(2) ? 1.25 : 1e30});
+      if (below(3) == 0) add(options, "mirostat", {});
+    }
     if (below(3) == 0) options.bias = {{below(n), 2.0f}, {n + 5, 1.0f}, {-1, 1.0f}};
     options.forbids = below(2);
     if (below(2)) options.penalties.push_back({Penalty::Frequency, UINT64_MAX, 0.5f});
@@ -123,13 +132,14 @@ void filters(const Table& table) {
     const int n = 2 + below(400);
     const std::vector<float> logits = random_logits(n);
     DrawOptions options;
-    options.samples = true;
-    options.scale = 0.1f;
     const DrawRow row{&options, engine(), nullptr, 0, nullptr, 0, 0, nullptr};
-    options.top_k = 1 + below(n);
-    EXPECT(rank_of(logits, draw(table, row, logits)) < options.top_k);
-    options.top_k = 0;
-    options.top_p = 0.5;
+    const int top_k = 1 + below(n);
+    add(options, "top_k", {static_cast<double>(top_k)});
+    add(options, "temperature", {0.1});
+    EXPECT(rank_of(logits, draw(table, row, logits)) < top_k);
+    options.samplers.clear();
+    add(options, "top_p", {0.5});
+    add(options, "temperature", {0.1});
     std::vector<float> ordered = logits;
     std::sort(ordered.begin(), ordered.end(), std::greater<>());
     double total = 0, mass = 0;
@@ -176,18 +186,13 @@ void no_numbers(const Table& table) {
     std::vector<float> logits(256, 0.0f);
     logits[16] = 1e6f;
     logits[static_cast<size_t>(place)] = nan;
-    DrawOptions options;
-    options.samples = true;
-    options.scale = 1;
-    for (int filter = 0; filter < 7; filter++) {
-      options.top_p = filter == 0 ? 0.9 : 1;
-      options.typical_p = filter == 1 ? 0.9 : 1;
-      options.top_k = filter == 2 ? 5 : 0;
-      options.has_min_p = filter == 3;
-      options.log_min_p = -3;
-      options.top_n_sigma = filter == 4 ? 1 : 0;
-      options.most_temperature = filter == 5 ? 2 : 0;
-      options.mirostat = filter == 6;
+    const std::vector<std::pair<const char*, std::vector<double>>> samplers = {
+        {"top_p", {0.9}},     {"typical_p", {0.9}},    {"top_k", {5}},   {"min_p", {-3}},
+        {"top_n_sigma", {1}}, {"dynatemp", {0, 2, 1}}, {"mirostat", {}},
+    };
+    for (const auto& [name, numbers] : samplers) {
+      DrawOptions options;
+      add(options, name, numbers);
       const DrawRow row{&options, engine(), nullptr, 0, nullptr, 0, 3, nullptr};
       const int32_t token = draw(table, row, logits);
       EXPECT(token >= 0 && token < 256);

@@ -12,6 +12,7 @@ from support.draw_inputs import Model, draw_input, parameters
 from support.kernel_module import needed
 
 from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling.filters import SAMPLERS
 from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.sampler import RowSampler, Sampler
 from cowmlx.generation.sampling.samples import Draw, DrawnRows
@@ -164,3 +165,22 @@ def test_what_does_not_fit_is_refused(logits, given, last, named):
     with pytest.raises(ValueError, match=named):
         given = [(row, own, 0, [], [], 0.0, mask) for row, mask in given]
         MODULE.draw(logits, given, last)
+
+
+def test_the_kernel_knows_every_sampler():
+    """By the name and with the numbers of the table; no other, and none with fewer numbers."""
+    more = {"temperature": 1.0, "xtc_threshold": 0.1, "dynatemp_range": 0.5}
+    params = parameters(**more, top_p=0.5, min_p=0.5, typical_p=0.5, xtc_probability=0.5)
+
+    def make(name: str, numbers: list[float]) -> None:
+        MODULE.draw_options(
+            seed=0, samplers=[(name, numbers)], bias=[], forbids=False, penalties=[]
+        )
+
+    for row in SAMPLERS:
+        numbers = row.numbers_of(params, Model(40))
+        make(row.name, numbers)
+        for name, wrong in ((f"{row.name}s", numbers), (row.name, numbers[:1][:-1])):
+            if (name, wrong) != (row.name, numbers):
+                with pytest.raises(ValueError, match=f'there is no sampler "{name}" with'):
+                    make(name, wrong)

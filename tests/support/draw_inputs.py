@@ -12,14 +12,12 @@ import numpy as np
 
 from cowmlx.generated.defaults import GENERATION
 from cowmlx.generation.params import GenerationParams
+from cowmlx.generation.sampling.filters import SAMPLERS
 from cowmlx.generation.sampling.inputs import DrawInput
 from cowmlx.generation.sampling.sampler import Sampler
 from cowmlx.generation.sampling.samples import Draw
 
-_FILTERS = (
-    *("top_n_sigma", "top_p", "min_p", "typical_p", "top_k"),
-    *("xtc_probability", "xtc_threshold", "dynatemp_range"),
-)
+_FILTERS = [row.option for row in SAMPLERS if row.name not in ("temperature", "mirostat")]
 
 
 def parameters(**options: Any) -> GenerationParams:
@@ -81,7 +79,7 @@ def options(random: Random, size: int) -> dict[str, Any]:
     if "xtc_probability" in chosen:
         chosen["xtc_threshold"] = random.choice([0.01, 0.1])
     if "mirostat" in chosen:  # alone says which tokens are left
-        for name in _FILTERS:
+        for name in [*_FILTERS, "xtc_threshold"]:
             chosen.pop(name, None)
     return chosen
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
@@ -61,19 +59,8 @@ def options(sampler: Sampler) -> Any:
     """Return what a sampler does, as the kernel takes it."""
     params, penalties = sampler.params, sampler.penalties
     return kernels.module().draw_options(
-        samples=params.samples,
         seed=params.seed,
-        scale=sampler.scale,
-        top_n_sigma=params.top_n_sigma,
-        top_p=params.top_p,
-        log_min_p=math.log(params.min_p) if params.min_p > 0 else None,
-        typical_p=params.typical_p,
-        xtc_probability=params.xtc_probability,
-        xtc_threshold=params.xtc_threshold,
-        top_k=params.top_k,
-        dynamic=sampler.dynamic or (0.0, 0.0, 1.0),
-        mirostat=params.mirostat > 0,
-        spared=sampler.spared.tolist(),
+        samplers=[(row.name, numbers) for row, numbers in sampler.steps],
         bias=list(zip(penalties.biased, penalties.bias, strict=True)),
         forbids=penalties.forbids,
         penalties=[(name, window, number) for window, name, number in penalties.steps],

@@ -170,27 +170,19 @@ bool can_draw(const mx::array& logits) {
 
 using Step = std::tuple<std::string, uint64_t, float>;
 
-Options make_options(bool samples, uint64_t seed, float scale, float top_n_sigma, double top_p,
-                     std::optional<float> log_min_p, double typical_p, double xtc_probability,
-                     float xtc_threshold, int64_t top_k,
-                     const std::tuple<double, double, double>& dynamic, bool mirostat,
-                     std::vector<int32_t> spared, std::vector<std::pair<int32_t, float>> bias,
-                     bool forbids, const std::vector<Step>& penalties) {
+Options make_options(uint64_t seed,
+                     std::vector<std::pair<std::string, std::vector<double>>> samplers,
+                     std::vector<std::pair<int32_t, float>> bias, bool forbids,
+                     const std::vector<Step>& penalties) {
   auto made = std::make_shared<DrawOptions>();
-  made->samples = samples;
   made->seed = seed;
-  made->scale = scale;
-  made->top_n_sigma = top_n_sigma;
-  made->top_p = top_p;
-  made->has_min_p = log_min_p.has_value();
-  made->log_min_p = log_min_p.value_or(0);
-  made->typical_p = typical_p;
-  made->xtc_probability = xtc_probability;
-  made->xtc_threshold = xtc_threshold;
-  made->top_k = top_k;
-  std::tie(made->least_temperature, made->most_temperature, made->temperature_exponent) = dynamic;
-  made->mirostat = mirostat;
-  made->spared = std::move(spared);
+  for (auto& [name, numbers] : samplers) {
+    const int sampler = find_sampler(name, numbers.size());
+    if (sampler < 0)
+      throw std::invalid_argument("there is no sampler \"" + name + "\" with " +
+                                  std::to_string(numbers.size()) + " numbers");
+    made->samplers.push_back({sampler, std::move(numbers)});
+  }
   made->bias = std::move(bias);
   made->forbids = forbids;
   for (const auto& [name, window, number] : penalties) {
@@ -208,28 +200,19 @@ Options make_options(bool samples, uint64_t seed, float scale, float top_n_sigma
 
 void bind_draw(nb::module_& module) {
   nb::class_<DrawOptions>(module, "DrawOptions", "What a generation does with logits.");
-  module.def("draw_options", make_options, nb::kw_only(), "samples"_a, "seed"_a, "scale"_a,
-             "top_n_sigma"_a, "top_p"_a, "log_min_p"_a.none(), "typical_p"_a, "xtc_probability"_a,
-             "xtc_threshold"_a, "top_k"_a, "dynamic"_a, "mirostat"_a, "spared"_a, "bias"_a,
+  module.def("draw_options", make_options, nb::kw_only(), "seed"_a, "samplers"_a, "bias"_a,
              "forbids"_a, "penalties"_a,
-             R"(Options for draw(), as cowmlx.generation.sampling.sampler has them.
+             R"(Options for draw(), as cowmlx.generation.sampling has them.
 
 Args:
-    samples: whether tokens are drawn, and not the best ones taken.
     seed: of 64 bits.
-    scale: the inverse of the temperature.
-    top_n_sigma: 0: off.
-    top_p, typical_p: 1: off.
-    log_min_p: None: off.
-    xtc_probability, xtc_threshold: in how many draws XTC happens, and how.
-    top_k: 0: off.
-    dynamic: the least and the most temperature, and the exponent of the entropy between them;
-        both 0: off.
-    mirostat: whether tokens beyond a bound of surprise are dropped.
-    spared: tokens that XTC spares, ascending.
+    samplers: name and numbers of each, in order; none: the token with the highest logit is taken.
     bias: tokens and what is added to their logits.
     forbids: whether some of that is -inf.
-    penalties: name, window and number of each, in order.)");
+    penalties: name, window and number of each, in order.
+
+Raises:
+    ValueError: there is no such sampler or penalty, or a sampler has too few numbers.)");
   module.def("can_draw", can_draw, "logits"_a,
              "Whether draw() takes logits of this type, and the stream in use is a CPU's.");
   module.def("draw", draw, "logits"_a, "given"_a, "last"_a = nb::none(), nb::kw_only(),

@@ -7,12 +7,12 @@
 
 namespace cowmlx {
 
-/* The random key of a seed's n-th draw, and a number in [0, 1) that belongs to it, as
- * cowmlx/generation/sampling/randomness.py tells them. */
+/* The random key of a seed's n-th draw, and a number in [0, 1) that belongs to it, as in
+ * cowmlx/generation/sampling/randomness.py. */
 uint64_t draw_key(uint64_t seed, uint64_t number);
 double draw_coin(uint64_t key);
 
-/* The numbers that cowmlx/generation/sampling/randomness.py gives for a key and `size` tokens; only those
+/* The numbers of cowmlx/generation/sampling/randomness.py for a key and `size` tokens; only those
  * that may decide are computed. */
 class Noise {
  public:

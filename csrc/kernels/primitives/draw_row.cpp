@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "draw_noise.h"
 #include "draw_select.h"
@@ -11,7 +12,7 @@ namespace cowmlx {
 namespace {
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
-constexpr double LARGEST_SCALE = 1e30;          /* cowmlx/generation/sampling/sampler.py has it, too */
+constexpr double LARGEST_SCALE = 1e30; /* cowmlx/generation/sampling/filters.py has it, too */
 constexpr double BIT = 0.693147180559945309417; /* ln 2 */
 
 /* Apply a penalty to every token among the last of the sequence once. */
@@ -142,7 +143,8 @@ class Left {
     keep([=](int i) { return distances[i] <= last; });
   }
 
-  void exclude_top_choices(float threshold, const std::vector<int32_t>& spared) {
+  /* `spared` are in ascending order. */
+  void exclude_top_choices(float threshold, const double* spared, const double* end) {
     float* weights = memory_.weights;
     const double total = table_.exponentials(values_, best(), size_, weights);
     float least = INFINITE;
@@ -153,7 +155,7 @@ class Left {
     if (least == INFINITE) return;
     keep([&, least, weights](int i) {
       const int32_t token = dense_ ? i : memory_.tokens[i];
-      return weights[i] <= least || std::binary_search(spared.begin(), spared.end(), token);
+      return weights[i] <= least || std::binary_search(spared, end, static_cast<double>(token));
     });
   }
 
@@ -175,8 +177,9 @@ class Left {
     keep([=, &room](int i) { return values[i] > least || (values[i] == least && room-- > 0); });
   }
 
-  /* The inverse of a temperature that grows with the entropy. */
-  double scale_by_entropy(const DrawOptions& options) {
+  /* The inverse of a temperature that grows with the entropy: `lowest` where one token is certain,
+   * `highest` where all are equally probable. */
+  double scale_by_entropy(double lowest, double highest, double exponent) {
     const float most = best();
     const double total = table_.exponentials(values_, most, size_, memory_.weights);
     int64_t count = 0;
@@ -188,9 +191,7 @@ class Left {
     if (count < 2) return 1;
     const double part = (mean / total + std::log(total)) / std::log(static_cast<double>(count));
     const double within = std::min(std::max(part, 0.0), 1.0);
-    const double temperature =
-        options.least_temperature + (options.most_temperature - options.least_temperature) *
-                                        std::pow(within, options.temperature_exponent);
+    const double temperature = lowest + (highest - lowest) * std::pow(within, exponent);
     return std::min(1 / temperature, LARGEST_SCALE);
   }
 
@@ -229,6 +230,55 @@ class Left {
   bool dense_ = true;
 };
 
+/* A row on its way through the samplers. */
+struct Sampling {
+  Left left;
+  const DrawRow& row;
+  uint64_t key;
+  std::optional<float> scale;     /* the inverse of the temperature */
+  std::optional<double> log_left; /* of mirostat: the logarithm of the mass that it left */
+};
+
+using Numbers = std::vector<double>;
+
+struct Sampler {
+  const char* name;
+  size_t numbers; /* at least */
+  void (*apply)(Sampling& on, const Numbers& numbers);
+};
+
+/* SAMPLERS in cowmlx/generation/sampling/filters.py decides which of these run, in what order. */
+constexpr Sampler SAMPLERS[] = {
+    {"top_n_sigma", 1,
+     [](Sampling& on, const Numbers& own) {
+       on.left.keep_top_n_sigma(static_cast<float>(own[0]));
+     }},
+    {"top_p", 1, [](Sampling& on, const Numbers& own) { on.left.keep_top_p(own[0]); }},
+    {"min_p", 1, /* its logarithm */
+     [](Sampling& on, const Numbers& own) { on.left.keep_min_p(static_cast<float>(own[0])); }},
+    {"typical_p", 1, [](Sampling& on, const Numbers& own) { on.left.keep_typical(own[0]); }},
+    {"xtc", 2, /* probability, threshold, then the spared tokens */
+     [](Sampling& on, const Numbers& own) {
+       if (own[0] > draw_coin(on.key))
+         on.left.exclude_top_choices(static_cast<float>(own[1]), own.data() + 2,
+                                     own.data() + own.size());
+     }},
+    {"top_k", 1,
+     [](Sampling& on, const Numbers& own) { on.left.keep_top_k(static_cast<int64_t>(own[0])); }},
+    {"dynatemp", 3, /* lowest and highest temperature, exponent */
+     [](Sampling& on, const Numbers& own) {
+       on.scale = static_cast<float>(on.left.scale_by_entropy(own[0], own[1], own[2]));
+     }},
+    {"temperature", 1, /* its inverse */
+     [](Sampling& on, const Numbers& own) {
+       if (!on.scale) on.scale = static_cast<float>(own[0]);
+     }},
+    {"mirostat", 0,
+     [](Sampling& on, const Numbers&) {
+       on.log_left = on.left.keep_unsurprising(on.row.most_surprise, on.scale.value_or(1));
+     }},
+};
+
 int32_t first_best(const Table& table, const float* logits, int n) {
   const float best = table.highest(logits, n);
   for (int i = 0; i < n; i++)
@@ -238,34 +288,30 @@ int32_t first_best(const Table& table, const float* logits, int n) {
 
 }  // namespace
 
+int find_sampler(const std::string& name, size_t numbers) {
+  for (size_t i = 0; i < std::size(SAMPLERS); i++)
+    if (name == SAMPLERS[i].name && numbers >= SAMPLERS[i].numbers) return static_cast<int>(i);
+  return -1;
+}
+
 Drawn draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory) {
   const DrawOptions& options = *row.options;
   const bool restores = options.forbids && row.allowed != nullptr;
   if (restores) std::copy_n(memory.logits, n, memory.values);
   adjust(table, row, n, memory.logits, restores ? memory.values : nullptr);
-  if (!options.samples) return {first_best(table, memory.logits, n), 0};
-  const uint64_t key = draw_key(options.seed, row.number);
-  Left left(table, n, memory);
-  if (options.top_n_sigma > 0) left.keep_top_n_sigma(options.top_n_sigma);
-  if (options.top_p < 1) left.keep_top_p(options.top_p);
-  if (options.has_min_p) left.keep_min_p(options.log_min_p);
-  if (options.typical_p < 1) left.keep_typical(options.typical_p);
-  if (options.xtc_probability > 0 && options.xtc_probability > draw_coin(key))
-    left.exclude_top_choices(options.xtc_threshold, options.spared);
-  if (options.top_k > 0) left.keep_top_k(options.top_k);
-  float scale = options.scale;
-  if (options.most_temperature > 0) scale = static_cast<float>(left.scale_by_entropy(options));
-  double log_left = 0;
-  if (options.mirostat) log_left = left.keep_unsurprising(row.most_surprise, scale);
-  const float best = left.best();
-  const Noise noise(table, key, n);
+  if (options.samplers.empty()) return {first_best(table, memory.logits, n), 0};
+  Sampling on{Left(table, n, memory), row, draw_key(options.seed, row.number), {}, {}};
+  for (const SamplerStep& step : options.samplers) SAMPLERS[step.sampler].apply(on, step.numbers);
+  const Left& left = on.left;
+  const float best = left.best(), scale = on.scale.value_or(1);
+  const Noise noise(table, on.key, n);
   const int32_t token = left.tokens() == nullptr
                             ? noise.best_of_all(left.values(), best, scale)
                             : noise.best_of(left.values(), left.tokens(), left.size(), best, scale);
-  if (!options.mirostat) return {token, 0};
+  if (!on.log_left) return {token, 0};
   const double below = double{scale} * (best - left.value_of(token));
   /* Below 0 only beside logits that are no numbers. */
-  return {token, static_cast<float>(std::max((log_left + below) / BIT, 0.0))};
+  return {token, static_cast<float>(std::max((*on.log_left + below) / BIT, 0.0))};
 }
 
 }  // namespace cowmlx

@@ -1,8 +1,10 @@
-/* One row of a batch: from its logits to a token, as cowmlx/generation/sampling/sampler.py tells it. */
+/* One row of a batch: from its logits to a token, as cowmlx/generation/sampling/sampler.py does
+ * with mlx's operations. */
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,25 +20,17 @@ struct PenaltyStep {
   float number;
 };
 
-/* What a generation does with logits; a filter's neutral number turns it off. Knows its owners for
- * the reason that HeldLayers does (layers.h). */
+/* A filter, or another step between logits and a token. */
+struct SamplerStep {
+  int sampler; /* from find_sampler() */
+  std::vector<double> numbers;
+};
+
+/* What a generation does with logits. Knows its owners for the reason that HeldLayers does
+ * (layers.h). */
 struct DrawOptions : std::enable_shared_from_this<DrawOptions> {
-  bool samples = false;
   uint64_t seed = 0;
-  float scale = 1; /* the inverse of the temperature */
-  float top_n_sigma = 0;
-  double top_p = 1;
-  bool has_min_p = false;
-  float log_min_p = 0;
-  double typical_p = 1;
-  double xtc_probability = 0;
-  float xtc_threshold = 0;
-  int64_t top_k = 0;
-  double least_temperature = 0; /* where one token is sure; with most_temperature */
-  double most_temperature = 0;  /* where all are alike; 0: `scale` holds */
-  double temperature_exponent = 1;
-  bool mirostat = false;
-  std::vector<int32_t> spared; /* by XTC; ascending */
+  std::vector<SamplerStep> samplers; /* in order; none: the token with the highest logit */
   std::vector<std::pair<int32_t, float>> bias;
   bool forbids = false; /* the bias does, some tokens */
   std::vector<PenaltyStep> penalties;
@@ -66,6 +60,10 @@ struct DrawMemory {
   float* values;
   int32_t* tokens;
 };
+
+/* The index of a sampler with this many numbers; -1: there is none. The names and the numbers are
+ * those of SAMPLERS in cowmlx/generation/sampling/filters.py. */
+int find_sampler(const std::string& name, size_t numbers);
 
 /* `memory.logits` holds the row's n logits and is changed. */
 Drawn draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory);

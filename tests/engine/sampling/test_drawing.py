@@ -10,7 +10,7 @@ import pytest
 from support.draw_inputs import Model, draw_input, parameters
 
 from cowmlx.accelerate import kernels
-from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling import kernel, sampler
 from cowmlx.generation.sampling.batch import Drawer
 from cowmlx.generation.sampling.filters import keep_top_k
 from cowmlx.generation.sampling.inputs import DrawInput
@@ -82,6 +82,36 @@ def test_penalties_of_rows_are_penalties_alone():
     for row in range(4):
         alone = RowPenalties(penalties[row : row + 1])(logits[row : row + 1], inputs[row : row + 1])
         assert mx.array_equal(together[row : row + 1], alone)
+
+
+def test_the_table_decides_which_samplers_run_and_in_what_order(monkeypatch):
+    """Top-p of 0.55 keeps one token behind a top-k of 2, and two tokens before it."""
+    logits = mx.log(mx.array([[0.4, 0.3, 0.2, 0.1]]))
+    rows = {row.name: row for row in sampler.SAMPLERS}
+
+    def tokens(*names: str) -> set[int]:
+        monkeypatch.setattr(sampler, "SAMPLERS", [rows[name] for name in names])
+        own = sampler.Sampler(parameters(temperature=1.0, top_p=0.55, top_k=2), Model(4))
+        assert [row.name for row, _ in own.steps] == list(names)
+        inputs = [DrawInput(own, [], 0, number) for number in range(200)]
+        return {draw.value() for draw in Drawer().draw(inputs, mx.repeat(logits, 200, axis=0))}
+
+    assert tokens("top_p", "top_k", "temperature") == {0, 1}
+    assert tokens("top_k", "top_p", "temperature") == {0}
+    assert tokens("temperature") == {0, 1, 2, 3}
+    assert tokens() == {0}
+
+
+def test_rows_are_grouped_by_the_samplers_that_are_active():
+    options = [{}, {"top_p": 0.5}, {"top_p": 0.9}, {"min_p": 0.1}, {"dynatemp_range": 0.1}]
+    own = [sampler.Sampler(parameters(temperature=1.0, **each), Model(9)) for each in options]
+    assert own[1].kind == own[2].kind
+    assert len({each.kind for each in own}) == 4
+    greedy = [
+        sampler.Sampler(parameters(temperature=0.0, **each), Model(9)) for each in options[:4]
+    ]
+    assert {each.steps == [] for each in greedy} == {True}
+    assert len({each.kind for each in greedy}) == 1
 
 
 def test_among_equals_top_k_keeps_the_first():
