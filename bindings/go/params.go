@@ -6,23 +6,23 @@ import "unsafe"
 
 // RuntimeParams are made by NewRuntimeParams, with the defaults; nil stands for these.
 type RuntimeParams struct {
-	// Python installation or virtual environment to boot, never ""; NULL: the library's own search
+	// Python installation or virtual environment to boot, never ""; NULL: the library searches
 	// (docs/guides/python.md)
 	PythonHome string
-	// "gpu", "cpu", or NULL for the best there is
+	// "gpu", "cpu", or NULL for the best available
 	Device string
-	// bytes that arrays, runs of programs and the weights of models may take together: what needs
-	// more is COW_MLX_ENOMEM, and beyond it mlx waits and frees what it keeps; 16777216 or more,
-	// or 0, mlx's default, which does not bound weights (docs/guides/memory.md)
+	// bytes for arrays, runs of programs and weights of models together. A call that needs more is
+	// COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's
+	// default, which does not bound weights (docs/guides/memory.md)
 	MemoryLimit uint64
-	// bytes of freed buffers mlx may keep; 0: mlx's default
+	// bytes of freed buffers that mlx may keep; 0: mlx's default
 	CacheLimit uint64
 	// NULL: no log
 	Log LogFunc
 	// messages up to this level are delivered; default INFO
 	LogLevel LogLevel
-	// that kernels compute with on a CPU, the one that asks included; 0: as many as processors
-	// that the process may use
+	// threads that kernels use on a CPU, the calling one included; 0: as many as processors that
+	// the process may use
 	Threads int64
 }
 
@@ -111,7 +111,7 @@ func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
 type ContextParams struct {
 	// tokens the context may hold; 0: the model's context length
 	MaxTokens uint64
-	// 0: keys and values in the model's type; 4 or 8: quantised, where model_info says that the
+	// 0: keys and values in the model's type; 4 or 8: quantized, where model_info says that the
 	// cache can "quantise"; only contexts with the same bits and group size share a batch
 	KVBits int32
 	// values that share a scale: 32, 64 or 128; 0: 64, or 32 where a head is not a multiple of 64
@@ -119,14 +119,14 @@ type ContextParams struct {
 	KVGroupSize int32
 	// never share a batch with other contexts
 	Solo bool
-	// below 0: steps only while no other context wants to
+	// below 0: steps only while no other context has work
 	Priority int32
 	// one of COW_MLX_OVERFLOW_; default STOP
 	Overflow Overflow
 	// with ROLL: tokens at the front that are never dropped
 	KeepTokens uint64
-	// start from, and leave, processed prompts in the cache that the model's contexts share;
-	// default true
+	// reuse processed prompts of the model's other contexts, and share those of this one; default
+	// true
 	SharePrefix bool
 }
 

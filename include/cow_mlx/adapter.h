@@ -1,5 +1,5 @@
 /* LoRA and DoRA adapters.
- * Part of cow_mlx.h, which is what hosts include. */
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_ADAPTER_H
 #define COW_MLX_ADAPTER_H
 
@@ -15,15 +15,15 @@ extern "C" {
  * Load a LoRA or DoRA adapter for a model: adapter_config.json and adapters.safetensors, as
  * mlx-lm writes them.
  *
- * The model's weights are shared, not copied: contexts of one model can use different adapters,
- * or none, at once.
+ * The adapter shares the model's weights: contexts of one model can use different adapters, or
+ * none, at once.
  *
- * @param scale  how strongly it applies: 1 as it was trained, 0 not at all; any finite number
+ * @param scale  strength: 1 as it was trained, 0 without effect; any finite number
  * @param out    receives the handle
- * @retval COW_MLX_ENOENT        the folder, or a file it needs, is missing
- * @retval COW_MLX_EFORMAT       malformed, or of another model
- * @retval COW_MLX_EUNSUPPORTED  a kind of adapter that cannot be scaled (DoRA, full), and scale
- *                               is not 1; the model was loaded with an adapter_path
+ * @retval COW_MLX_ENOENT        the folder, or one of its files, is missing
+ * @retval COW_MLX_EFORMAT       malformed, or an adapter of another model
+ * @retval COW_MLX_EUNSUPPORTED  scale is not 1 for a kind of adapter that cannot be scaled (DoRA,
+ *                               full); or the model was loaded with an adapter_path
  */
 COW_MLX_API cow_mlx_status cow_mlx_adapter_load(cow_mlx_model model, const char* path, float scale,
                                                 cow_mlx_adapter* out);
@@ -32,12 +32,12 @@ COW_MLX_API cow_mlx_status cow_mlx_adapter_load(cow_mlx_model model, const char*
 COW_MLX_API cow_mlx_status cow_mlx_adapter_free(cow_mlx_adapter adapter);
 
 /**
- * Let a context use an adapter from now on, or none.
+ * Set the adapter that a context uses from now on, or remove it.
  *
- * A change makes it forget its tokens, which other weights have processed.
+ * A change clears the context's tokens, since other weights have processed them.
  *
- * @param adapter  of the context's model; 0: none
- * @retval COW_MLX_EINVAL  the adapter is another model's
+ * @param adapter  an adapter of the context's model; 0: none
+ * @retval COW_MLX_EINVAL  the adapter belongs to another model
  * @retval COW_MLX_ESTATE  another call is running on the context
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_set_adapter(cow_mlx_context context,

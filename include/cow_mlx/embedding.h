@@ -1,5 +1,5 @@
-/* Turning texts into vectors.
- * Part of cow_mlx.h, which is what hosts include. */
+/* Embeddings: vectors for texts.
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_EMBEDDING_H
 #define COW_MLX_EMBEDDING_H
 
@@ -11,11 +11,11 @@ extern "C" {
 
 /* ------------------------------------------------------------ Embeddings */
 
-/** Which hidden states of a text become its embedding. */
+/** The hidden states that become the embedding of a text. */
 enum {
   COW_MLX_POOLING_MEAN = 0, /**< the mean of all */
-  COW_MLX_POOLING_LAST = 1, /**< that of the last token */
-  COW_MLX_POOLING_CLS = 2   /**< that of the first token */
+  COW_MLX_POOLING_LAST = 1, /**< the state of the last token */
+  COW_MLX_POOLING_CLS = 2   /**< the state of the first token */
 };
 
 typedef struct cow_mlx_embed_params {
@@ -30,19 +30,20 @@ typedef struct cow_mlx_embed_params {
 COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t size);
 
 /**
- * Turn texts into vectors: pooled hidden states of the model's last layer, after its norm.
+ * Compute the embeddings of texts: pooled hidden states of the model's last layer, after its
+ * norm.
  *
- * Texts are tokenized as by cow_mlx_model_tokenize(), and processed in batches of similar length;
- * contexts go on generating meanwhile.
+ * Texts are tokenized as by cow_mlx_model_tokenize(), and processed in batches of similar
+ * length. Contexts generate meanwhile.
  *
- * @param texts     count of them
+ * @param texts     count texts
  * @param out       receives count rows of *dims values
- * @param capacity  values that out has room for
- * @param dims      receives the values per text
- * @retval COW_MLX_EINVAL        a text is not UTF-8, or has no tokens (its index), or has a piece
- *                               that cannot be cut and is too long
+ * @param capacity  size of out in values
+ * @param dims      receives the number of values per text
+ * @retval COW_MLX_EINVAL        a text is not UTF-8, or has no tokens (the message gives its
+ *                               index), or has a piece that cannot be cut and is too long
  * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length
- * @retval COW_MLX_EUNSUPPORTED  the hidden states of this architecture cannot be reached
+ * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states
  * @retval COW_MLX_EBUFFER       capacity is less than count times *dims, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */

@@ -1,5 +1,5 @@
 /* Starting and stopping the runtime.
- * Part of cow_mlx.h, which is what hosts include. */
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_RUNTIME_H
 #define COW_MLX_RUNTIME_H
 
@@ -14,28 +14,28 @@ extern "C" {
 /** Levels of log messages, from the rarest to the most frequent. */
 enum {
   COW_MLX_LOG_OFF = 0,
-  COW_MLX_LOG_WARNING = 1, /**< works, but not as one would expect */
-  COW_MLX_LOG_INFO = 2     /**< what was started, loaded, chosen */
+  COW_MLX_LOG_WARNING = 1, /**< works, but not as expected */
+  COW_MLX_LOG_INFO = 2     /**< starts, loads and choices */
 };
 
-/** Receives one message, on the thread of the call that caused it and as that call
- *  ends: user_data lives until every call made before the last stop has returned. */
+/** Receives one message, on the thread of the call that caused it, as that call ends. user_data
+ *  must live until every call made before the last stop has returned. */
 typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_data);
 
 typedef struct cow_mlx_runtime_params {
   size_t struct_size;
   const char* python_home; /**< Python installation or virtual environment to boot, never "";
-                                NULL: the library's own search (docs/guides/python.md) */
-  const char* device;      /**< "gpu", "cpu", or NULL for the best there is */
-  uint64_t memory_limit;   /**< bytes that arrays, runs of programs and the weights of models may
-                                take together: what needs more is COW_MLX_ENOMEM, and beyond it mlx
-                                waits and frees what it keeps; 16777216 or more, or 0, mlx's
-                                default, which does not bound weights (docs/guides/memory.md) */
-  uint64_t cache_limit;    /**< bytes of freed buffers mlx may keep; 0: mlx's default */
+                                NULL: the library searches (docs/guides/python.md) */
+  const char* device;      /**< "gpu", "cpu", or NULL for the best available */
+  uint64_t memory_limit;   /**< bytes for arrays, runs of programs and weights of models together.
+                                A call that needs more is COW_MLX_ENOMEM; above it mlx waits and
+                                frees its cache. 16777216 or more, or 0: mlx's default, which does
+                                not bound weights (docs/guides/memory.md) */
+  uint64_t cache_limit;    /**< bytes of freed buffers that mlx may keep; 0: mlx's default */
   cow_mlx_log_fn log;      /**< NULL: no log */
   void* log_user_data;
   int32_t log_level; /**< messages up to this level are delivered; default INFO */
-  int64_t threads;   /**< that kernels compute with on a CPU, the one that asks included;
+  int64_t threads;   /**< threads that kernels use on a CPU, the calling one included;
                           0: as many as processors that the process may use */
 } cow_mlx_runtime_params;
 
@@ -46,50 +46,53 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, siz
  * Start the runtime: boot the interpreter, or join the one that the process
  * already runs, and start the dispatch thread.
  *
- * Counted: a second start returns at once and needs a second stop.
+ * Starts are counted: a second start returns at once and needs a second stop.
  *
  * @param params  NULL for the defaults, which also means "as it runs" when the
  *                runtime is running already
  * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
- * @retval COW_MLX_ENOENT        no usable Python was found, and the message lists where it was
- *                               looked for; or the Python that was found lacks mlx
+ * @retval COW_MLX_ENOENT        no usable Python was found (the message lists the places searched),
+ *                               or the Python lacks mlx
  * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
- *                               another version, this is a sub-interpreter of it, or mlx cannot
- *                               be loaded into it
+ *                               another version, the caller is a sub-interpreter, or mlx cannot be
+ *                               loaded
  * @retval COW_MLX_EIO           the process, or the system, has too many open files
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
 
 /**
- * Undo one start. The last stop cancels what runs (blocked calls return
- * COW_MLX_ECANCELED), frees every handle and parks the interpreter; a later
- * start resumes it.
+ * Undo one start. The last stop cancels running calls (blocked calls return COW_MLX_ECANCELED),
+ * frees every handle and parks the interpreter; a later start resumes it.
  *
- * A process may end without it.
+ * A process may end without a stop.
  *
  * @retval COW_MLX_ESTATE  the runtime is not running
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
 
 /**
- * Tell about the runtime, as a JSON object: versions ("library", "abi", "python", "mlx", "mlx_lm"),
- * "interpreter" ("booted" or "joined"), paths ("python_home", null if joined; "libpython",
- * "mlx_path", "mlx_lm_path"), "device",
- * "blas" (what matrix products on a CPU are computed with: "openblas", "reference" or
- * "accelerate"), "blas_problem" (why it is not the best one, or null),
- * "kernels" (the library's own for CPUs: "instruction_set" that they are made for, "threads" that
- * they compute with, both null without them, and "problem": why there are none, or null),
- * "architectures" (list of model_type), "memory" (bytes: "active", "cache",
- * "peak", "limit") and "handles" (open ones by kind: "model", "context", "adapter", "checkpoint",
- * "array", "program", "training").
+ * Describe the runtime as a JSON object:
  *
- * Where the runtime does not start at all, `python -m cowmlx doctor` tells why.
+ * - versions: "library", "abi", "python", "mlx", "mlx_lm".
+ * - "interpreter": "booted" or "joined".
+ * - paths: "python_home" (null if joined), "libpython", "mlx_path", "mlx_lm_path".
+ * - "device".
+ * - "blas": the library for matrix products on a CPU, "openblas", "reference" or "accelerate";
+ *   "blas_problem": why it is not the best one, or null.
+ * - "kernels": the library's kernels for CPUs. "instruction_set" and "threads" are null without
+ *   kernels; "problem" says why there are none, or is null.
+ * - "architectures": list of model_type.
+ * - "memory": bytes "active", "cache", "peak" and "limit".
+ * - "handles": open handles by kind, "model", "context", "adapter", "checkpoint", "array",
+ *   "program", "training".
+ *
+ * If the runtime does not start, `python -m cowmlx doctor` reports the reason.
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
 
-/** Give the buffers that mlx and arrays keep for reuse, and the prompts that models keep for new
- *  contexts, back to the system. */
+/** Return memory to the system: buffers that mlx and arrays keep for reuse, and prompts that models
+ *  keep for new contexts. */
 COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
 
 #ifdef __cplusplus

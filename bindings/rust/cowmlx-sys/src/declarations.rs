@@ -369,14 +369,13 @@ functions! {
     fn cow_mlx_runtime_start(params: *const cow_mlx_runtime_params) -> cow_mlx_status;
     /// Undo one start.
     fn cow_mlx_runtime_stop() -> cow_mlx_status;
-    /// Tell about the runtime, as a JSON object.
+    /// Describe the runtime as a JSON object.
     fn cow_mlx_runtime_info(
         buffer: *mut c_char,
         capacity: usize,
         length: *mut usize,
     ) -> cow_mlx_status;
-    /// Give the buffers that mlx and arrays keep for reuse, and the prompts that models
-    /// keep for new contexts, back to the system.
+    /// Return memory to the system.
     fn cow_mlx_memory_trim() -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_model_params_init(params: *mut cow_mlx_model_params, size: usize);
@@ -451,7 +450,7 @@ functions! {
     ) -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_context_params_init(params: *mut cow_mlx_context_params, size: usize);
-    /// Open a context.
+    /// Create a context.
     fn cow_mlx_context_create(
         model: cow_mlx_model,
         params: *const cow_mlx_context_params,
@@ -459,14 +458,14 @@ functions! {
     ) -> cow_mlx_status;
     /// Free a context.
     fn cow_mlx_context_free(context: cow_mlx_context) -> cow_mlx_status;
-    /// Open a context that holds what another one holds.
+    /// Create a copy of a context.
     fn cow_mlx_context_fork(
         context: cow_mlx_context,
         out: *mut cow_mlx_context,
     ) -> cow_mlx_status;
-    /// Forget every token and end the generation.
+    /// Clear all tokens and end the generation.
     fn cow_mlx_context_reset(context: cow_mlx_context) -> cow_mlx_status;
-    /// The tokens that the cache holds, prompt and generated ones.
+    /// Get the tokens that the cache holds, prompt and generated ones.
     fn cow_mlx_context_tokens(
         context: cow_mlx_context,
         tokens: *mut i32,
@@ -479,36 +478,36 @@ functions! {
         count: usize,
         trimmed: *mut usize,
     ) -> cow_mlx_status;
-    /// Drop the first tokens of a context, and let the others move to the front.
+    /// Drop the first tokens of a context, and move the others to the front.
     fn cow_mlx_context_trim_front(
         context: cow_mlx_context,
         count: usize,
         trimmed: *mut usize,
     ) -> cow_mlx_status;
-    /// Keep what a context holds, to come back to it.
+    /// Record the state of a context for cow_mlx_context_rewind().
     fn cow_mlx_context_checkpoint(
         context: cow_mlx_context,
         out: *mut cow_mlx_checkpoint,
     ) -> cow_mlx_status;
-    /// Make a context hold what it held at a checkpoint, as often as you like.
+    /// Restore the state of a checkpoint, any number of times.
     fn cow_mlx_context_rewind(
         context: cow_mlx_context,
         checkpoint: cow_mlx_checkpoint,
     ) -> cow_mlx_status;
     /// Free a checkpoint.
     fn cow_mlx_checkpoint_free(checkpoint: cow_mlx_checkpoint) -> cow_mlx_status;
-    /// Write what a context holds to a file (safetensors), so that a later process need not
-    /// process the tokens again.
+    /// Write a context to a file (safetensors), so that a later process need not process
+    /// the tokens again.
     fn cow_mlx_context_save(
         context: cow_mlx_context,
         path: *const c_char,
     ) -> cow_mlx_status;
-    /// Make a context hold what another, perhaps of an earlier process, has saved.
+    /// Load a saved context, also one from an earlier process.
     fn cow_mlx_context_load(
         context: cow_mlx_context,
         path: *const c_char,
     ) -> cow_mlx_status;
-    /// Tell about a context, as a JSON object.
+    /// Describe a context as a JSON object.
     fn cow_mlx_context_info(
         context: cow_mlx_context,
         buffer: *mut c_char,
@@ -524,7 +523,7 @@ functions! {
     ) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_adapter_free(adapter: cow_mlx_adapter) -> cow_mlx_status;
-    /// Let a context use an adapter from now on, or none.
+    /// Set the adapter that a context uses from now on, or remove it.
     fn cow_mlx_context_set_adapter(
         context: cow_mlx_context,
         adapter: cow_mlx_adapter,
@@ -620,7 +619,7 @@ functions! {
     ) -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_embed_params_init(params: *mut cow_mlx_embed_params, size: usize);
-    /// Turn texts into vectors.
+    /// Compute the embeddings of texts.
     fn cow_mlx_model_embed(
         model: cow_mlx_model,
         texts: *const cow_mlx_text,
