@@ -60,21 +60,22 @@ type ModelParams struct {
 	Lazy bool
 	// let Python code in the model folder run. Off by default
 	TrustRemoteCode bool
-	// of processed prompts kept for the model's other contexts; default 256 MiB, 0: none
+	// size of the store of processed prompts that the model's contexts share; default 256 MiB, 0:
+	// none
 	PrefixCacheBytes uint64
 	// one of COW_MLX_ACTIVATIONS_; default DEFAULT
 	Activations Activations
 	// the other machines that run a part of the model, "HOST:PORT" where `python -m cowmlx worker`
 	// listens; see cow_mlx_model_load()
 	Workers []string
-	// file with the secret that the workers have, too; with workers
+	// file with the workers' secret; required with workers
 	SecretPath string
 	// one of COW_MLX_SPLIT_; default AUTO
 	Split Split
-	// until all workers are there; above 0, default 60000
+	// time limit to connect to all workers; above 0, default 60000
 	ConnectTimeoutMs uint32
-	// after which a machine that gives no sign of life is lost, or two that do not reach each
-	// other; while it loads, 2000 at least; at least 100, default 5000
+	// time after which a silent machine is lost, or two machines that do not reach each other;
+	// 2000 at least during a load; at least 100, default 5000
 	SilenceTimeoutMs uint32
 }
 
@@ -175,7 +176,7 @@ type GenerationParams struct {
 	RepetitionPenalty float32
 	// tokens that it looks back on, at least 1; default 20
 	RepetitionWindow uint64
-	// subtracted once from what occurs; 0 (default): off
+	// subtracted once if a token occurs; 0 (default): off
 	PresencePenalty float32
 	// subtracted for each occurrence; 0 (default): off
 	FrequencyPenalty float32
@@ -183,21 +184,22 @@ type GenerationParams struct {
 	Seed uint64
 	// tokens whose logits get a bias; all different
 	BiasTokens []int32
-	// what is added to each; -INFINITY forbids a token, unless a grammar allows no other
+	// added to the logits of bias_tokens; -INFINITY forbids a token, unless a grammar allows no
+	// other
 	BiasValues []float32
 	// texts that end the generation; they are never emitted
 	Stop []string
-	// what the output must match, or NULL (default); in a chat what follows the model's thinking
+	// grammar of the output, or NULL (default); in a chat it applies after the model's thinking
 	Grammar string
 	// one of COW_MLX_GRAMMAR_
 	GrammarKind Grammar
 	// 0 (default): none; n: of each token and of the n most probable ones, see
 	// cow_mlx_context_logprobs()
 	Logprobs int32
-	// a smaller model with the same vocabulary that guesses ahead; 0 (default): none
+	// draft model: a smaller model with the same vocabulary; 0 (default): none
 	Draft *Model
-	// tokens guessed at a time, 0 to 64. 0 (default): none, or 4 with a draft model. Without one,
-	// what followed the last tokens earlier in the sequence is the guess
+	// tokens of a draft, 0 to 64. 0 (default): none, or 4 with a draft model. Without a draft
+	// model, prompt-lookup decoding: the draft is what followed the same tokens earlier
 	DraftTokens int32
 	// or NULL; called after each chunk of the prompt
 	PromptProgress PromptFunc
@@ -207,9 +209,9 @@ type GenerationParams struct {
 	FrequencyWindow uint64
 	// seconds from begin after which a generation ends; 0 (default): none
 	Timeout float64
-	// DRY (oobabooga/textgen pull request 5677): a token that would go on with a run of n tokens
-	// that the sequence has had before loses dry_multiplier * dry_base^(n - dry_allowed_length),
-	// where n is at least dry_allowed_length; 0 (default): off
+	// DRY (oobabooga/textgen pull request 5677): a token that would continue a run of n tokens
+	// that occurred in the sequence before loses dry_multiplier * dry_base^(n -
+	// dry_allowed_length), where n is at least dry_allowed_length; 0 (default): off
 	DryMultiplier float32
 	// at least 1; default 1.75
 	DryBase float32
@@ -217,25 +219,25 @@ type GenerationParams struct {
 	DryAllowedLength int32
 	// tokens that DRY looks back on, at least 1; -1 (default): all
 	DryPenaltyLastN int32
-	// texts that no run goes beyond; NULL (default): a line break, a colon, a quotation mark and
-	// an asterisk. Not NULL and a count of 0: none
+	// DRY matches never cross these texts; NULL (default): a line break, a colon, a quotation mark
+	// and an asterisk. Not NULL and a count of 0: none
 	DrySequenceBreakers []string
 	// keeps the tokens whose logits are at most so many standard deviations below the best (arXiv
 	// 2411.07641); 0 (default): off
 	TopNSigma float32
-	// 2: drops the tokens more surprising than a bound that it adapts to what was drawn (arXiv
+	// 2: drops tokens with more surprise than a bound, which adapts to sampled tokens (arXiv
 	// 2007.14966, algorithm 2). Every generation begins with a bound of 2 * mirostat_tau. 0
 	// (default): off. Needs a temperature; no filter, dynatemp_range or draft
 	Mirostat int32
-	// bits of surprise that it aims at, above 0; default 5.0
+	// target surprise in bits, above 0; default 5.0
 	MirostatTau float32
-	// how fast it adapts, (0, 1]; default 0.1
+	// speed of adaptation, (0, 1]; default 0.1
 	MirostatEta float32
-	// the temperature grows with the entropy of what the filters left, from temperature -
+	// the temperature grows with the entropy of the filtered tokens, from temperature -
 	// dynatemp_range, or 0, to temperature + dynatemp_range (ggml-org/llama.cpp pull request
 	// 4972); 0 (default): off. Needs a temperature
 	DynatempRange float32
-	// of the entropy's part of the greatest one, above 0; default 1.0
+	// exponent of the entropy's share of its maximum, above 0; default 1.0
 	DynatempExponent float32
 }
 

@@ -104,7 +104,7 @@ type cPiece struct {
 // Piece is what cow_mlx_piece tells.
 type Piece struct {
 	Text string // whole UTF-8 characters
-	// its id; with COW_MLX_DONE that of the last token, -1 if there was none
+	// token id; with COW_MLX_DONE the last token's, -1 if there was none
 	Token int32
 	// natural logarithm of its probability under the model, before penalties and filters; NaN
 	// unless generation_params asked for logprobs
@@ -150,9 +150,9 @@ type Stats struct {
 	FirstTokenSeconds float64
 	// bytes, of the process's mlx arrays since its start
 	PeakMemory uint64
-	// guesses that the model has checked
+	// draft tokens that the model has checked
 	DraftedTokens uint64
-	// those of them that were right
+	// draft tokens that it has accepted
 	AcceptedTokens uint64
 }
 

@@ -1,5 +1,5 @@
-/* What all headers share: statuses, handles, versions and errors.
- * Part of cow_mlx.h, which is what hosts include. */
+/* Shared by all headers: statuses, handles, versions and errors.
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_BASE_H
 #define COW_MLX_BASE_H
 
@@ -17,7 +17,7 @@ extern "C" {
 #define COW_MLX_API
 #endif
 
-/** As the length of a text: "up to its first NUL byte". */
+/** The length of a text that ends at its first NUL byte. */
 #define COW_MLX_NUL SIZE_MAX
 
 /** The one list of statuses: X(name, value, meaning). */
@@ -41,21 +41,21 @@ extern "C" {
   X(EINTERNAL, -127, "internal error")
 
 /**
- * The one list of reasons why a call fails: X(name, details, meaning), where details are the keys
- * that cow_mlx_error_details() may have with it. More come in later versions. Errors of programs,
- * of trainings and of operations may have, with any reason, "argument", "value", "accepted",
- * "needed", "limit", and "node", "op", "function", "shapes", "dtypes", "position" (of an index),
- * "steps" (what was derived) and "problems" (their number).
+ * The one list of reasons for failures: X(name, details, meaning). details are the keys that
+ * cow_mlx_error_details() may give with the reason. Later versions add more. Errors of programs, of
+ * trainings and of operations may have, with any reason, "argument", "value", "accepted", "needed",
+ * "limit", and "node", "op", "function", "shapes", "dtypes", "position" (of an index), "steps" (of
+ * derivation) and "problems" (their number).
  */
 #define COW_MLX_REASONS(X)                                                                     \
   X(null_argument, "argument", "a pointer is NULL")                                            \
   X(out_of_range, "argument, value, accepted", "a value that is not accepted")                 \
-  X(unknown_option, "argument, value", "an option, key or member that nobody reads")           \
+  X(unknown_option, "argument, value", "an unknown option, key or member")                     \
   X(conflict, "argument, other", "two arguments exclude each other")                           \
   X(wrong_type, "argument, accepted", "JSON of another type")                                  \
-  X(missing, "argument", "an argument has nothing in it, or lacks something")                  \
-  X(invalid_utf8, "argument, file, byte", "text that is no UTF-8")                             \
-  X(invalid_json, "argument, line, column, byte", "text that is no JSON")                      \
+  X(missing, "argument", "an argument is empty, or lacks a part")                              \
+  X(invalid_utf8, "argument, file, byte", "text that is not UTF-8")                            \
+  X(invalid_json, "argument, line, column, byte", "text that is not JSON")                     \
   X(invalid_grammar, "argument, line, column", "a grammar that does not compile")              \
   X(limit_exceeded, "argument, file, needed, limit", "more than is supported")                 \
   X(foreign_handle, "handle, kind", "of another model or context")                             \
@@ -67,16 +67,16 @@ extern "C" {
   X(model_loading, "", "the model is still being loaded")                                      \
   X(training_busy, "", "another call is running on the training")                              \
   X(nothing_begun, "", "nothing has begun on the context")                                     \
-  X(nothing_there, "", "there is none yet, or no more; the message says of what")              \
+  X(nothing_there, "", "there is none yet, or no more; see the message")                       \
   X(piece_waiting, "", "a piece has to be taken first")                                        \
   X(adapter_changed, "", "the context has another adapter now")                                \
   X(file_not_found, "file", "no such file or folder")                                          \
   X(python_not_found, "argument, file", "no usable Python")                                    \
   X(package_not_found, "package", "the Python lacks a package")                                \
-  X(malformed_file, "file, key, line, column, byte", "a file that is not what it should be")   \
+  X(malformed_file, "file, key, line, column, byte", "a malformed file")                       \
   X(invalid_config, "file, key, value, accepted", "a key of a configuration is unusable")      \
   X(weights_mismatch, "file", "weights and configuration differ")                              \
-  X(invalid_wiring, "file, block", "a wiring that is none")                                    \
+  X(invalid_wiring, "file, block", "not a wiring")                                             \
   X(invalid_tokenizer, "file", "a tokenizer that is unusable")                                 \
   X(invalid_template, "line", "a chat template that is unusable")                              \
   X(saved_context_mismatch, "file", "saved with another model or version")                     \
@@ -93,17 +93,17 @@ extern "C" {
   X(context_full, "argument, file, needed, available", "tokens that the context lacks")        \
   X(callback_refused, "", "a callback returned false")                                         \
   X(canceled, "", "the context, program or training was cancelled")                            \
-  X(freed, "", "what the call used was freed")                                                 \
+  X(freed, "", "an object that the call used was freed")                                       \
   X(runtime_stopped, "", "the runtime was stopped")                                            \
   X(no_memory, "needed, limit", "too little memory; bytes needed, and at most")                \
   X(no_threads, "needed", "too few threads can be started")                                    \
-  X(no_handles, "kind, limit", "as many handles are open as there can be")                     \
+  X(no_handles, "kind, limit", "too many open handles")                                        \
   X(no_descriptors, "limit", "too many open files")                                            \
   X(read_failed, "file", "the system failed a read")                                           \
   X(write_failed, "file", "the system failed a write")                                         \
-  X(timed_out, "argument, value", "the call's time is over")                                   \
+  X(timed_out, "argument, value", "the call has timed out")                                    \
   X(forked, "", "called in a forked child")                                                    \
-  X(out_of_bounds, "argument, first, last, limit", "bytes that lie outside of their buffer")   \
+  X(out_of_bounds, "argument, first, last, limit", "bytes outside of their buffer")            \
   X(shape_mismatch, "argument, value, accepted", "another shape than is needed")               \
   X(dtype_mismatch, "argument, value, accepted", "another dtype than is needed")               \
   X(overlapping, "argument", "two elements of a destination share memory")                     \
@@ -112,7 +112,7 @@ extern "C" {
   X(unreachable, "machine, rank", "no worker has answered in time")                            \
   X(wrong_secret, "machine, rank", "a worker has another secret")                              \
   X(version_mismatch, "machine, rank", "a worker has other versions")                          \
-  X(machine_busy, "machine, rank", "a worker runs as many models as it may")                   \
+  X(machine_busy, "machine, rank", "a worker runs its maximum of models")                      \
   X(internal, "", "a bug of ours")
 
 typedef int32_t cow_mlx_status;
@@ -132,19 +132,19 @@ typedef int32_t cow_mlx_context;
 /** A LoRA or DoRA adapter of one model. */
 typedef int32_t cow_mlx_adapter;
 
-/** What a context held at one moment. */
+/** The state of a context at one moment. */
 typedef int32_t cow_mlx_checkpoint;
 
 /** A computation on arrays. */
 typedef int32_t cow_mlx_program;
 
-/** A program or a model that is trained. */
+/** A training of a program or a model. */
 typedef int32_t cow_mlx_training;
 
-/** An array. From 2^32 to 2^53, so that it is no other handle, and JavaScript's numbers hold it. */
+/** An array. From 2^32 to 2^53: no other handle has such a value; JavaScript numbers hold it. */
 typedef int64_t cow_mlx_array;
 
-/** A text, where a call takes several: UTF-8, or COW_MLX_NUL as its length. */
+/** A text, where a call takes several: UTF-8. The length may be COW_MLX_NUL. */
 typedef struct cow_mlx_text {
   const char* data;
   size_t length;
@@ -156,34 +156,34 @@ typedef struct cow_mlx_text {
 /** The library's version, such as "1.0.0". */
 COW_MLX_API const char* cow_mlx_version(void);
 
-/** The library's COW_MLX_ABI_VERSION. A host that dlopens compares it. */
+/** The library's COW_MLX_ABI_VERSION. Hosts that use dlopen compare it. */
 COW_MLX_API uint32_t cow_mlx_abi_version(void);
 
 /** The name of a status, such as "EINVAL"; "UNKNOWN" for any other value. */
 COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
 
 /**
- * What went wrong in the last call that this thread made, cow_mlx_context_cancel(),
- * cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details() aside.
+ * Get the error message of this thread's last call, except cow_mlx_context_cancel(),
+ * cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details().
  *
- * Names the operation, the value and what would be accepted. Never NULL; ""
- * after a call that did not fail. Valid until the thread's next call. Of a call
- * on a context, cow_mlx_context_info() tells other threads.
+ * The message names the operation, the value and accepted values. Never NULL; "" after a call that
+ * did not fail. Valid until the thread's next call. Other threads use cow_mlx_context_info() for a
+ * call on a context.
  */
 COW_MLX_API const char* cow_mlx_error_message(void);
 
 /**
- * The same for programs, as a JSON object: "operation" (the call's name without cow_mlx_), "reason"
- * (a name of COW_MLX_REASONS) and "details" (an object, of values that are texts and numbers). {}
- * after a call that did not fail. The keys come in this order. So top_p of 1.5 is {"operation":
+ * Get the same error as data, a JSON object: "operation" (the call's name without cow_mlx_),
+ * "reason" (a name of COW_MLX_REASONS) and "details" (an object; its values are texts and numbers).
+ * {} after a call that did not fail. The keys come in this order. So top_p of 1.5 is {"operation":
  * "context_begin", "reason": "out_of_range", "details": {"argument": "top_p", "value": 1.5,
  * "accepted": "above 0 and at most 1"}}.
  *
  * "argument" is a parameter, a member of params, or a place in JSON, such as "messages[2].role"; a
- * "file" is named as in the message. A detail that is not known, or would be long, is left out.
+ * "file" has the same name as in the message. Unknown or long details are left out.
  *
- * Neither the message nor the details are changed by this call, except by COW_MLX_EINVAL of its
- * own; so one whose buffer was too small can be made again.
+ * This call changes neither the message nor the details, unless it fails with COW_MLX_EINVAL. So
+ * after COW_MLX_EBUFFER, call it again.
  *
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */

@@ -1,5 +1,5 @@
 /* Processing prompts and generating tokens.
- * Part of cow_mlx.h, which is what hosts include. */
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_GENERATION_H
 #define COW_MLX_GENERATION_H
 
@@ -11,7 +11,7 @@ extern "C" {
 
 /* ------------------------------------------------------------ Generation */
 
-/** How a prompt advances. @return false to cancel the call */
+/** Progress of a prompt. @return false to cancel the call */
 typedef bool (*cow_mlx_prompt_fn)(size_t processed, size_t total, void* user_data);
 
 /** Text as it is generated: whole UTF-8 characters, not NUL-terminated.
@@ -28,15 +28,15 @@ enum {
 };
 
 /**
- * Sampling follows mlx-lm: bias, then the repetition, presence and frequency penalties and DRY on
- * the logits, then the grammar; then top_n_sigma, top_p, min_p, typical_p, XTC and top_k on the
- * probabilities at temperature 1; then the temperature, fixed or dynamic; then mirostat, which goes
- * with no filter. The penalties and DRY look back on the whole sequence, prompt included, whatever
- * part of it came from a cache. What DRY, dynatemp and mirostat are given has the names, the
- * meaning and, but for dry_penalty_last_n, the defaults of llama.cpp.
+ * Sampling follows mlx-lm. On the logits: bias, then the repetition, presence and frequency
+ * penalties, DRY, then the grammar. On the probabilities at temperature 1: top_n_sigma, top_p,
+ * min_p, typical_p, XTC and top_k. Then the temperature, fixed or dynamic; then mirostat, which
+ * excludes filters. The penalties and DRY look back on the whole sequence, prompt included, even if
+ * a part of it came from a cache. The options of DRY, dynatemp and mirostat have the names, the
+ * meaning and, except for dry_penalty_last_n, the defaults of llama.cpp.
  *
- * A draft does not change what is generated: the same seed gives the same tokens, but for
- * rounding. It makes a generation faster where it guesses well.
+ * Drafts do not change the output: the same seed gives the same tokens, except for rounding. They
+ * make a generation faster if most of them are accepted.
  */
 typedef struct cow_mlx_generation_params {
   size_t struct_size;
@@ -51,25 +51,25 @@ typedef struct cow_mlx_generation_params {
   float xtc_threshold;      /**< (0, 0.5]; goes with xtc_probability */
   float repetition_penalty; /**< above 0; 1 (default): off (arXiv 1909.05858) */
   size_t repetition_window; /**< tokens that it looks back on, at least 1; default 20 */
-  float presence_penalty;   /**< subtracted once from what occurs; 0 (default): off */
+  float presence_penalty;   /**< subtracted once if a token occurs; 0 (default): off */
   float frequency_penalty;  /**< subtracted for each occurrence; 0 (default): off */
   uint64_t seed;            /**< the same seed gives the same tokens, whatever else runs */
   const int32_t* bias_tokens; /**< tokens whose logits get a bias; all different */
-  const float* bias_values;   /**< what is added to each; -INFINITY forbids a token, unless a
-                                   grammar allows no other */
+  const float* bias_values;   /**< added to the logits of bias_tokens; -INFINITY forbids a token,
+                                   unless a grammar allows no other */
   size_t bias_count;          /**< 0 (default): none */
   const char* const* stop;    /**< texts that end the generation; they are never emitted */
   size_t stop_count;
-  const char* grammar;               /**< what the output must match, or NULL (default); in a
-                                          chat what follows the model's thinking */
+  const char* grammar;               /**< grammar of the output, or NULL (default); in a chat it
+                                          applies after the model's thinking */
   int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
   int32_t logprobs;                  /**< 0 (default): none; n: of each token and of the n most
                                           probable ones, see cow_mlx_context_logprobs() */
-  cow_mlx_model draft;               /**< a smaller model with the same vocabulary that guesses
-                                          ahead; 0 (default): none */
-  int32_t draft_tokens;              /**< tokens guessed at a time, 0 to 64. 0 (default): none, or 4
-                                          with a draft model. Without one, what followed the
-                                          last tokens earlier in the sequence is the guess */
+  cow_mlx_model draft;               /**< draft model: a smaller model with the same vocabulary;
+                                          0 (default): none */
+  int32_t draft_tokens;              /**< tokens of a draft, 0 to 64. 0 (default): none, or 4 with a
+                                          draft model. Without a draft model, prompt-lookup decoding:
+                                          the draft is what followed the same tokens earlier */
   cow_mlx_prompt_fn prompt_progress; /**< or NULL; called after each chunk of the prompt */
   void* user_data;                   /**< of prompt_progress */
   size_t presence_window;            /**< tokens that presence_penalty looks back on; default 20 */
@@ -77,39 +77,40 @@ typedef struct cow_mlx_generation_params {
   double timeout;                    /**< seconds from begin after which a generation ends;
                                           0 (default): none */
   float dry_multiplier;       /**< DRY (oobabooga/textgen pull request 5677): a token that would
-                                   go on with a run of n tokens that the sequence has had before
+                                   continue a run of n tokens that occurred in the sequence before
                                    loses dry_multiplier * dry_base^(n - dry_allowed_length),
                                    where n is at least dry_allowed_length; 0 (default): off */
   float dry_base;             /**< at least 1; default 1.75 */
   int32_t dry_allowed_length; /**< tokens, at least 1; default 2 */
   int32_t dry_penalty_last_n; /**< tokens that DRY looks back on, at least 1; -1 (default): all */
-  const char* const* dry_sequence_breakers; /**< texts that no run goes beyond; NULL (default): a
-                                     line break, a colon, a quotation mark and an asterisk. Not NULL
-                                     and a count of 0: none */
+  const char* const* dry_sequence_breakers; /**< DRY matches never cross these texts; NULL
+                                     (default): a line break, a colon, a quotation mark and an
+                                     asterisk. Not NULL and a count of 0: none */
   size_t dry_sequence_breaker_count;
   float top_n_sigma;       /**< keeps the tokens whose logits are at most so many standard
                                 deviations below the best (arXiv 2411.07641); 0 (default): off */
-  int32_t mirostat;        /**< 2: drops the tokens more surprising than a bound that it adapts
-                                to what was drawn (arXiv 2007.14966, algorithm 2). Every
+  int32_t mirostat;        /**< 2: drops tokens with more surprise than a bound, which adapts to
+                                sampled tokens (arXiv 2007.14966, algorithm 2). Every
                                 generation begins with a bound of 2 * mirostat_tau. 0 (default):
                                 off. Needs a temperature; no filter, dynatemp_range or draft */
-  float mirostat_tau;      /**< bits of surprise that it aims at, above 0; default 5.0 */
-  float mirostat_eta;      /**< how fast it adapts, (0, 1]; default 0.1 */
-  float dynatemp_range;    /**< the temperature grows with the entropy of what the filters
-                                left, from temperature - dynatemp_range, or 0, to temperature +
+  float mirostat_tau;      /**< target surprise in bits, above 0; default 5.0 */
+  float mirostat_eta;      /**< speed of adaptation, (0, 1]; default 0.1 */
+  float dynatemp_range;    /**< the temperature grows with the entropy of the filtered tokens, from
+                                temperature - dynatemp_range, or 0, to temperature +
                                 dynatemp_range (ggml-org/llama.cpp pull request 4972);
                                 0 (default): off. Needs a temperature */
-  float dynatemp_exponent; /**< of the entropy's part of the greatest one, above 0; default 1.0 */
+  float dynatemp_exponent; /**< exponent of the entropy's share of its maximum, above 0; default 1.0
+                            */
 } cow_mlx_generation_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
 COW_MLX_API void cow_mlx_generation_params_init(cow_mlx_generation_params* params, size_t size);
 
-/** Why a generation ended. */
+/** The reason why a generation ended. */
 enum {
   COW_MLX_FINISH_NONE = 0,      /**< it has not */
   COW_MLX_FINISH_STOP = 1,      /**< the model gave an end token */
-  COW_MLX_FINISH_STOP_TEXT = 2, /**< a stop text came */
+  COW_MLX_FINISH_STOP_TEXT = 2, /**< a stop text was generated */
   COW_MLX_FINISH_LENGTH = 3,    /**< max_tokens were generated */
   COW_MLX_FINISH_CONTEXT = 4,   /**< the context window is full */
   COW_MLX_FINISH_CANCELED = 5,  /**< cow_mlx_context_cancel() */
@@ -119,7 +120,7 @@ enum {
 /** One generated token. The host sets struct_size. */
 typedef struct cow_mlx_piece {
   size_t struct_size;
-  int32_t token;  /**< its id; with COW_MLX_DONE that of the last token, -1 if there was none */
+  int32_t token;  /**< token id; with COW_MLX_DONE the last token's, -1 if there was none */
   float logprob;  /**< natural logarithm of its probability under the model, before penalties and
                        filters; NaN unless generation_params asked for logprobs */
   int32_t finish; /**< one of COW_MLX_FINISH_: with COW_MLX_DONE why the generation has ended; with
@@ -136,31 +137,29 @@ typedef struct cow_mlx_stats {
   double generation_seconds;  /**< from then to the last token */
   double first_token_seconds; /**< from begin to the first token */
   uint64_t peak_memory;       /**< bytes, of the process's mlx arrays since its start */
-  size_t drafted_tokens;      /**< guesses that the model has checked */
-  size_t accepted_tokens;     /**< those of them that were right */
+  size_t drafted_tokens;      /**< draft tokens that the model has checked */
+  size_t accepted_tokens;     /**< draft tokens that it has accepted */
 } cow_mlx_stats;
 
 /**
- * Process a prompt, and be ready to generate.
+ * Process a prompt and prepare to generate.
  *
- * The longest common prefix of the prompt and of the tokens that the cache
- * really holds is kept; the rest is processed in chunks, between which other
- * contexts step. A cache that cannot be cut back to the prefix is rebuilt.
- * A generation that was under way on the context ends.
+ * The context keeps the longest common prefix of the prompt and of the tokens in its cache. It
+ * processes the rest in chunks, between which other contexts step. A cache that cannot drop the
+ * tokens after the prefix is rebuilt. A running generation on the context ends.
  *
- * @param tokens  the whole sequence so far, not only what is new
+ * @param tokens  the whole sequence so far, not only the new part
  * @param count   at least 1
- * @param params  NULL for the defaults. Nothing in it is kept but copies
+ * @param params  NULL for the defaults. The library copies it
  * @retval COW_MLX_EINVAL        no tokens, a token outside the vocabulary, a
  *                               value of params out of range, a grammar that does
  *                               not compile
- * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or
- *                               its tokenizer cannot honour
- * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing
- *                               was done
+ * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or its tokenizer
+ *                               does not support
+ * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing is changed
  * @retval COW_MLX_ESTATE        another call is running on the context
- * @retval COW_MLX_ECANCELED     cancelled between two chunks; the context holds
- *                               what was processed, and a new begin goes on there
+ * @retval COW_MLX_ECANCELED     cancelled between two chunks; the context holds the processed
+ *                               tokens, and a new begin continues there
  * @retval COW_MLX_ETIMEDOUT     likewise, since params.timeout has passed
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens,
@@ -168,24 +167,23 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
                                                  const cow_mlx_generation_params* params);
 
 /**
- * The same without waiting: the prompt is processed while the host does other things.
+ * Begin a generation without waiting: the prompt is processed while the host does other things.
  *
- * Returns at once, whatever else runs. cow_mlx_context_poll(), or the descriptor of
- * cow_mlx_context_wake_fd(), tells when cow_mlx_context_next() has the first piece; or
- * the failure, which next returns until the next begin, with the statuses of
- * cow_mlx_context_begin() and the message of this call. prompt_progress is called by
- * the polls, and by a next that waits, on their thread, with how far it is by then.
+ * Never blocks. cow_mlx_context_poll(), or the descriptor of cow_mlx_context_wake_fd(), reports
+ * when cow_mlx_context_next() has the first piece or a failure. next returns that failure until the
+ * next begin, with the statuses of cow_mlx_context_begin() and the message of this call. Polls, and
+ * a next that waits, call prompt_progress on their thread, with the current progress.
  *
  * Until then the context is busy: calls that would change it are COW_MLX_ESTATE.
- * cow_mlx_context_cancel() ends it, and next says COW_MLX_ECANCELED; freeing the
- * context ends it, too. From then on pieces are computed ahead, and poll and next do
- * not wait for the work of others.
+ * cow_mlx_context_cancel() ends it, and next returns COW_MLX_ECANCELED; freeing the context ends
+ * it, too. After the first piece, pieces are computed ahead, and poll and next do not wait for
+ * other contexts.
  *
  * @param tokens  the whole sequence so far; copied, as are params and all that they point to
  * @param count   at least 1
  * @param params  NULL for the defaults
- * @retval COW_MLX_ESTATE  the last call on the context that returned at once has not ended; it goes
- *                         on. Of other calls that run there, next tells
+ * @retval COW_MLX_ESTATE  an earlier asynchronous call on the context has not ended; it continues.
+ *                         For other running calls, next returns this status
  * @retval COW_MLX_ENOMEM  also: there is no memory for the copies
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_begin_async(cow_mlx_context context,
@@ -195,29 +193,28 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin_async(cow_mlx_context context,
 /**
  * Generate one token.
  *
- * Blocks until the scheduler has stepped this context. Contexts that generate
- * at the same time take turns.
+ * Blocks until the scheduler has stepped this context. Contexts that generate at the same time take
+ * turns.
  *
- * Text that may be the beginning of a stop text, or of a character, is held
- * back until that is known. When a generation ends while text is held back, the
- * text comes with a last COW_MLX_OK; so a loop that prints while the status is
- * COW_MLX_OK prints all of it. After a cancel nothing more comes, but for a
- * token that was computed and that the cache cannot forget.
+ * Text that may be the beginning of a stop text, or of a character, is held back until that is
+ * known. When a generation ends while text is held back, the text comes with a last COW_MLX_OK. So
+ * a loop that prints while the status is COW_MLX_OK prints all text. After a cancel, next returns
+ * no more text, except for a token that was computed and that the cache cannot drop.
  *
  * @param context   a context on which a generation has begun
  * @param text      receives whole UTF-8 characters; may be NULL if capacity is 0,
  *                  which is enough only for a token without text
  * @param capacity  bytes; 256 is plenty for most tokens
  * @param length    receives the bytes written, or needed on EBUFFER
- * @param piece     receives the token and, at the end, why; may be NULL
+ * @param piece     receives the token and, at the end, the reason; may be NULL
  * @retval COW_MLX_OK       one token
- * @retval COW_MLX_DONE     the generation has ended, *length is 0 and *piece tells
- *                          why; so does every further call until the next begin
+ * @retval COW_MLX_DONE     the generation has ended, *length is 0 and *piece has the reason; so
+ *                          does every further call until the next begin
  * @retval COW_MLX_EBUFFER  too small: nothing was consumed, call again
- * @retval COW_MLX_ESTATE   nothing has begun, or another call is running, or what has begun is a
- *                          cow_mlx_context_chat_async()
- * @retval COW_MLX_EINVAL   also: the grammar became too complex here. The generation has ended,
- *                          and the context holds nothing
+ * @retval COW_MLX_ESTATE   nothing has begun, or another call is running, or a
+ *                          cow_mlx_context_chat_async() has begun
+ * @retval COW_MLX_EINVAL   also: the grammar became too complex here. The generation has ended, and
+ *                          the context is empty
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text,
                                                 size_t capacity, size_t* length,

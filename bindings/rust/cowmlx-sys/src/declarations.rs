@@ -353,11 +353,10 @@ functions! {
     fn cow_mlx_abi_version() -> u32;
     /// The name of a status, such as "EINVAL".
     fn cow_mlx_status_name(status: cow_mlx_status) -> *const c_char;
-    /// What went wrong in the last call that this thread made, cow_mlx_context_cancel(),
-    /// cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details()
-    /// aside.
+    /// Get the error message of this thread's last call, except cow_mlx_context_cancel(),
+    /// cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details().
     fn cow_mlx_error_message() -> *const c_char;
-    /// The same for programs, as a JSON object.
+    /// Get the same error as data, a JSON object.
     fn cow_mlx_error_details(
         buffer: *mut c_char,
         capacity: usize,
@@ -385,19 +384,20 @@ functions! {
         params: *const cow_mlx_model_params,
         out: *mut cow_mlx_model,
     ) -> cow_mlx_status;
-    /// The same without waiting.
+    /// Load a model without waiting.
     fn cow_mlx_model_load_async(
         path: *const c_char,
         params: *const cow_mlx_model_params,
         out: *mut cow_mlx_model,
     ) -> cow_mlx_status;
-    /// Wait until a model is loaded, or has failed to.
+    /// Wait until a model is loaded, or its load has failed.
     fn cow_mlx_model_poll(model: cow_mlx_model, timeout_ms: u32) -> cow_mlx_status;
-    /// A file descriptor that is readable once a model is loaded, or has failed to.
+    /// Get a file descriptor that is readable once a model is loaded, or its load has
+    /// failed.
     fn cow_mlx_model_wake_fd(model: cow_mlx_model, out: *mut i32) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_model_free(model: cow_mlx_model) -> cow_mlx_status;
-    /// Tell what is in a model's folder without loading it, as a JSON object.
+    /// Describe a model's folder without loading it, as a JSON object.
     fn cow_mlx_model_inspect(
         path: *const c_char,
         kv_bits: i32,
@@ -405,14 +405,14 @@ functions! {
         capacity: usize,
         length: *mut usize,
     ) -> cow_mlx_status;
-    /// Tell about a model, as a JSON object.
+    /// Describe a model, as a JSON object.
     fn cow_mlx_model_info(
         model: cow_mlx_model,
         buffer: *mut c_char,
         capacity: usize,
         length: *mut usize,
     ) -> cow_mlx_status;
-    /// Turn text into tokens.
+    /// Tokenize a text.
     fn cow_mlx_model_tokenize(
         model: cow_mlx_model,
         text: *const c_char,
@@ -422,7 +422,7 @@ functions! {
         capacity: usize,
         count: *mut usize,
     ) -> cow_mlx_status;
-    /// Turn tokens into text.
+    /// Convert tokens to text.
     fn cow_mlx_model_detokenize(
         model: cow_mlx_model,
         tokens: *const i32,
@@ -432,13 +432,13 @@ functions! {
         capacity: usize,
         length: *mut usize,
     ) -> cow_mlx_status;
-    /// Whether a token ends a generation.
+    /// Test whether a token ends a generation.
     fn cow_mlx_model_is_end(
         model: cow_mlx_model,
         token: i32,
         out: *mut bool,
     ) -> cow_mlx_status;
-    /// Render a conversation with the model's own chat template, and tokenize it.
+    /// Render a conversation with the model's chat template, and tokenize it.
     fn cow_mlx_model_chat_prompt(
         model: cow_mlx_model,
         messages_json: *const c_char,
@@ -530,14 +530,14 @@ functions! {
     ) -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_generation_params_init(params: *mut cow_mlx_generation_params, size: usize);
-    /// Process a prompt, and be ready to generate.
+    /// Process a prompt and prepare to generate.
     fn cow_mlx_context_begin(
         context: cow_mlx_context,
         tokens: *const i32,
         count: usize,
         params: *const cow_mlx_generation_params,
     ) -> cow_mlx_status;
-    /// The same without waiting.
+    /// Begin a generation without waiting.
     fn cow_mlx_context_begin_async(
         context: cow_mlx_context,
         tokens: *const i32,
