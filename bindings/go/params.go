@@ -332,20 +332,20 @@ func (p *EmbedParams) lower(l *lowering) unsafe.Pointer {
 
 // RankParams are made by NewRankParams, with the defaults; nil stands for these.
 type RankParams struct {
-	// what a model reads, where {query}, {document} and {instruction} stand for these, and special
-	// tokens are parsed, but not in these. NULL (default): that of Qwen3-Reranker where the
-	// tokenizer has its special tokens; with a head the pair as the tokenizer makes it
+	// the model's prompt. {query}, {document} and {instruction} stand for the texts; special
+	// tokens are parsed in the prompt, not in the texts. NULL (default): that of Qwen3-Reranker
+	// where the tokenizer has its special tokens; with a head the tokenizer's form of a pair
 	Prompt string
-	// what a document has to do for the query; NULL (default): "Given a web search query, retrieve
+	// how a document should serve the query; NULL (default): "Given a web search query, retrieve
 	// relevant passages that answer the query"
 	Instruction string
 	// the token whose logit speaks for a document; NULL (default): yes
 	Yes string
-	// the one that speaks against it; NULL (default): no
+	// the token that speaks against it; NULL (default): no
 	No string
 	// to probabilities: the sigmoid of a single score, the softmax of several; default true
 	Normalize bool
-	// cut what is too long at the end of its document; default false: it is refused
+	// cut a document that is too long at its end; default false: it is refused
 	Truncate bool
 	// of a prompt; 0 (default): the model's context length
 	MaxTokens uint64
@@ -397,11 +397,10 @@ func (p *ProgramParams) lower(l *lowering) unsafe.Pointer {
 type RunParams struct {
 	// return at once; every output is a handle. Default false
 	Submit bool
-	// a NaN or infinity that is made of finite numbers is an error, which names the node; default
-	// false
+	// a NaN or infinity made from finite numbers is an error, which names the node; default false
 	CheckFinite bool
-	// indices of inputs that the run is given: their handles are freed as it begins, also if it
-	// fails later, and their memory is computed in
+	// indices of inputs to give up: their handles are freed when the run begins, even if it fails
+	// later, and it reuses their memory
 	Donate []int32
 }
 

@@ -183,11 +183,11 @@ type cEvent struct {
 type Event struct {
 	// one of COW_MLX_EVENT_
 	Kind EventKind
-	// the part; of a tool call its arguments, a JSON object; never NULL, and NUL-terminated
+	// the part; for a tool call the arguments, a JSON object; never NULL, and NUL-terminated
 	Text string
 	// of the tool; "" otherwise
 	Name string
-	// of the end: one of COW_MLX_FINISH_
+	// for the end: one of COW_MLX_FINISH_
 	Finish Finish
 }
 

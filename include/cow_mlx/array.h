@@ -1,5 +1,5 @@
 /* Arrays of numbers, to and from the host's memory.
- * Part of cow_mlx.h, which is what hosts include. */
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_ARRAY_H
 #define COW_MLX_ARRAY_H
 
@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------- Arrays */
-/* An array is a value: nothing changes it. Its calls never stop contexts that generate, and copy
- * on the calling thread. */
+/* An array is a value: nothing changes it. Its calls copy on the calling thread and never stop
+ * contexts that generate. */
 
 /** The one list of element types: X(name, value, bytes). 16-bit floats travel as their bits. */
 #define COW_MLX_DTYPES(X) \
@@ -36,14 +36,14 @@ enum {
 #undef COW_MLX_DTYPE_ENUMERATOR
 };
 
-/** The most dimensions that an array has. */
+/** The maximum number of dimensions of an array. */
 #define COW_MLX_MAX_RANK 8
 
 /**
  * The host's memory: a buffer, and a strided view of it.
  *
- * Every element has to lie in the buffer, or the call is COW_MLX_EINVAL; sums and products that
- * overflow are found. A view without elements needs no data. Elements need no alignment.
+ * Every element must lie in the buffer, or the call is COW_MLX_EINVAL; sums and products that
+ * overflow are detected. A view without elements needs no data. Elements need no alignment.
  */
 typedef struct cow_mlx_tensor {
   size_t struct_size;     /**< sizeof(cow_mlx_tensor) */
@@ -58,29 +58,29 @@ typedef struct cow_mlx_tensor {
 } cow_mlx_tensor;
 
 /**
- * Make an array of the host's memory, which is copied.
+ * Create an array from host memory, which is copied.
  *
- * Of a BOOL every byte but 0 is true.
+ * Every byte of a BOOL except 0 is true.
  *
- * @param from  what is copied
+ * @param from  the memory to copy
  * @param out   receives the handle
  * @retval COW_MLX_EUNSUPPORTED  a dtype that the device lacks: FLOAT64 on a GPU
- * @retval COW_MLX_ENOMEM        too little memory, or less within runtime_params.memory_limit; or
+ * @retval COW_MLX_ENOMEM        too little memory, or runtime_params.memory_limit is reached; or
  *                               16,777,215 arrays are open
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_create(const cow_mlx_tensor* from, cow_mlx_array* out);
 
 /**
- * Copy an array's elements into the host's memory, once they are computed.
+ * Copy an array's elements into host memory, once they are computed.
  *
- * @param to  of the array's dtype and shape; strides such that no two elements share memory: each
- *            reaches past all that the smaller ones span
+ * @param to  memory with the array's dtype and shape. No two elements may share memory: each stride
+ *            must reach past the span of all smaller ones
  * @retval COW_MLX_EINVAL  another dtype or shape, or elements that overlap
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_read(cow_mlx_array array, const cow_mlx_tensor* to);
 
 /**
- * Tell an array's dtype and shape. Never waits, not even for what is still to be computed.
+ * Get an array's dtype and shape. Never waits, not even for pending computations.
  *
  * @param dtype  receives one of COW_MLX_DTYPES
  * @param shape  receives *rank sizes
@@ -91,40 +91,43 @@ COW_MLX_API cow_mlx_status cow_mlx_array_type(cow_mlx_array array, int32_t* dtyp
                                               size_t capacity, size_t* rank);
 
 /**
- * Look at an array's elements where they are, once they are computed: nothing is copied.
+ * Access an array's elements in place, once they are computed: nothing is copied.
  *
- * They are read-only, row-major, and stay as long as the handle is open and the runtime runs.
+ * They are read-only, row-major, and valid as long as the handle is open and the runtime runs.
  *
- * @param data    receives where the first element is
+ * @param data    receives the address of the first element
  * @param layout  receives the same as a tensor, its shape and strides included; may be NULL
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_view(cow_mlx_array array, const void** data,
                                               cow_mlx_tensor* layout);
 
 /**
- * Wait until an array's elements are there. What no run that was submitted will bring is computed
+ * Wait until an array's elements are computed. Elements that no submitted run computes are computed
  * now, however long that takes.
  *
- * Where a run fails, this call and every other that needs the elements has its status and message.
+ * If a run fails, this call and every other call that needs the elements return its status and
+ * message.
  *
- * @param timeout_ms  milliseconds to wait for a run at most; UINT32_MAX: as long as it takes
- * @retval COW_MLX_ETIMEDOUT  not yet; the run goes on
+ * @param timeout_ms  milliseconds to wait for a run at most; UINT32_MAX: no limit
+ * @retval COW_MLX_ETIMEDOUT  not yet; the run continues
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t timeout_ms);
 
 /**
  * Apply one operation to arrays. Shapes and dtypes are checked now; values are computed when they
- * are needed. Where the operation checks values, as those of indices, these are computed now.
+ * are needed. If the operation checks values, such as indices, these are computed now.
  *
- * cow_mlx_operations_info() tells of all operations. A computation of many is better a program.
+ * cow_mlx_operations_info() lists all operations. For a computation of many operations, use a
+ * program.
  *
- * @param operation        its name, or another that it has
- * @param inputs           count arrays, 0 for one that is optional and left out. Those that a run
- *                         has still to make are waited for
+ * @param operation        its name, or one of its aliases
+ * @param inputs           count arrays, 0 for an optional one that is left out. The call waits for
+ *                         arrays that a run has not computed yet
  * @param attributes_json  an object; may be NULL
  * @param outputs          receives a handle for each result
- * @param length           receives how many there are
- * @retval COW_MLX_EINVAL   also: no such operation, inputs or attributes that it does not take
+ * @param length           receives the number of results
+ * @retval COW_MLX_EINVAL   also: unknown operation, or inputs or attributes that it does not
+ * accept
  * @retval COW_MLX_EBUFFER  capacity is less than *length, which is written
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_apply(const char* operation, const cow_mlx_array* inputs,
@@ -132,16 +135,17 @@ COW_MLX_API cow_mlx_status cow_mlx_array_apply(const char* operation, const cow_
                                                cow_mlx_array* outputs, size_t capacity,
                                                size_t* length);
 
-/** Free the handle. Never waits. Calls under way on the array, and what is made of it, go on. */
+/** Free the handle. Never waits. Running calls on the array, and arrays made from it, continue. */
 COW_MLX_API cow_mlx_status cow_mlx_array_free(cow_mlx_array array);
 
 /** A tensor of DLPack 1.x, which dlpack.h describes: github.com/dmlc/dlpack. */
 struct DLManagedTensorVersioned;
 
 /**
- * Make an array of a DLPack tensor, which is copied. Then its deleter has been called.
+ * Create an array from a DLPack tensor, which is copied. On success its deleter has been called.
  *
- * @param managed  of the CPU (kDLCPU), in any layout; after a failure still the caller's
+ * @param managed  a tensor of the CPU (kDLCPU), in any layout; after a failure the caller still
+ *                 owns it
  * @param out      receives the handle
  * @retval COW_MLX_EUNSUPPORTED  another device, major version or dtype; more than one lane
  * @retval COW_MLX_ENOMEM        too little memory, or 16,777,215 arrays are open
@@ -150,24 +154,25 @@ COW_MLX_API cow_mlx_status cow_mlx_array_from_dlpack(struct DLManagedTensorVersi
                                                      cow_mlx_array* out);
 
 /**
- * Make a DLPack tensor of an array, once it is computed. Its memory is read-only and row-major.
+ * Create a DLPack tensor from an array, once it is computed. Its memory is read-only and
+ * row-major.
  *
- * What hosts have copied in is shared, not copied again. The tensor outlives the array and the
- * runtime; its deleter may be called on any thread, at any time.
+ * Memory that was copied from the host is shared, not copied again. The tensor outlives the array
+ * and the runtime; its deleter may be called on any thread, at any time.
  *
- * @param out  receives the tensor, which the caller's code frees by its deleter
+ * @param out  receives the tensor, which the caller frees by its deleter
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_to_dlpack(cow_mlx_array array,
                                                    struct DLManagedTensorVersioned** out);
 
 /**
- * Load arrays of a safetensors file: all that are named, or none. Sizes are checked before memory
- * is taken.
+ * Load the named arrays of a safetensors file, all or none. Sizes are checked before memory is
+ * allocated.
  *
- * @param names   count of them, as cow_mlx_arrays_info() tells them
+ * @param names   count names, as in cow_mlx_arrays_info()
  * @param arrays  receives count handles, in the order of the names
  * @retval COW_MLX_ENOENT        no such file
- * @retval COW_MLX_EFORMAT       no safetensors, or damaged
+ * @retval COW_MLX_EFORMAT       not a safetensors file, or damaged
  * @retval COW_MLX_EINVAL        the file has no array of that name
  * @retval COW_MLX_EUNSUPPORTED  a dtype that the device, or the library, lacks
  */
@@ -175,23 +180,23 @@ COW_MLX_API cow_mlx_status cow_mlx_arrays_load(const char* path, const char* con
                                                size_t count, cow_mlx_array* arrays);
 
 /**
- * Save arrays, once they are computed, as a safetensors file. An older file stays until the new one
- * is whole.
+ * Save arrays, once they are computed, as a safetensors file. An older file stays until the new
+ * one is complete.
  *
- * @param names   count of them, each once
- * @param arrays  count of them
+ * @param names   count different names
+ * @param arrays  count arrays
  * @retval COW_MLX_ENOENT  no such folder
  */
 COW_MLX_API cow_mlx_status cow_mlx_arrays_save(const char* path, const char* const* names,
                                                const cow_mlx_array* arrays, size_t count);
 
 /**
- * Tell what a safetensors file holds, as a JSON object: "tensors", by name an object of "dtype"
- * (such as "float32"; null if the library has none), "shape" and "bytes", and "metadata", texts by
- * name.
+ * Describe a safetensors file, as a JSON object: "tensors", by name an object of "dtype" (such as
+ * "float32"; null if the library does not support it), "shape" and "bytes", and "metadata", texts
+ * by name.
  *
  * @retval COW_MLX_ENOENT   no such file
- * @retval COW_MLX_EFORMAT  no safetensors, or damaged
+ * @retval COW_MLX_EFORMAT  not a safetensors file, or damaged
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */
 COW_MLX_API cow_mlx_status cow_mlx_arrays_info(const char* path, char* buffer, size_t capacity,

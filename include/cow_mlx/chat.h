@@ -1,5 +1,5 @@
 /* Answering conversations.
- * Part of cow_mlx.h, which is what hosts include. */
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_CHAT_H
 #define COW_MLX_CHAT_H
 
@@ -14,51 +14,50 @@ extern "C" {
 /** Kinds of chat events. */
 enum {
   COW_MLX_EVENT_TEXT = 1,      /**< a part of the answer */
-  COW_MLX_EVENT_REASONING = 2, /**< a part of what a thinking model thinks before it */
-  COW_MLX_EVENT_TOOL_CALL = 3, /**< a whole call of a tool */
+  COW_MLX_EVENT_REASONING = 2, /**< a part of the model's thinking before the answer */
+  COW_MLX_EVENT_TOOL_CALL = 3, /**< a whole tool call */
   COW_MLX_EVENT_END = 4        /**< the last event */
 };
 
-/** What a chat gives. Texts are valid during the callback, or until the next event is taken; new
- *  members come at the end. For cow_mlx_context_next_event() the host sets struct_size. */
+/** An event of a chat. Texts are valid during the callback, or until the next event is taken. New
+ *  members are added at the end. For cow_mlx_context_next_event() the host sets struct_size. */
 typedef struct cow_mlx_event {
   size_t struct_size;
   int32_t kind;     /**< one of COW_MLX_EVENT_ */
-  const char* text; /**< the part; of a tool call its arguments, a JSON object; never NULL, and
+  const char* text; /**< the part; for a tool call the arguments, a JSON object; never NULL, and
                          NUL-terminated */
   size_t length;    /**< of text, in bytes */
   const char* name; /**< of the tool; "" otherwise */
-  int32_t finish;   /**< of the end: one of COW_MLX_FINISH_ */
+  int32_t finish;   /**< for the end: one of COW_MLX_FINISH_ */
 } cow_mlx_event;
 
 /** Receives one event. @return false to cancel the call */
 typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
 
 /**
- * Answer a conversation: render it, process what is new in it, generate, and tell what came.
+ * Answer a conversation: render it, process its new part, generate, and report events.
  *
- * Takes what cow_mlx_model_chat_prompt() takes; the same conversation with a message more goes
- * on from what the context holds. Markers of thinking and of tool calls are taken out of the
- * text, with the whitespace next to them; all other text comes, as soon as it is known not to
- * begin a marker. Tool calls are told with and without "tools" in the options. What stands
- * between tool markers but is no call, or is cut short, comes as text, markers and all, so that
- * nothing the model said is lost. The template is bounded as there: where it passes a bound, the
- * call fails with COW_MLX_EFORMAT and the context is as before.
+ * Takes the arguments of cow_mlx_model_chat_prompt(). The same conversation with one more message
+ * continues from the context's tokens. Markers of thinking and of tool calls are removed from the
+ * text, with the whitespace next to them. All other text is reported as soon as it cannot be the
+ * beginning of a marker. Tool calls are reported with and without "tools" in the options. Text
+ * between tool markers that is not a call, or is cut short, is reported as text, markers included,
+ * so that no output is lost. The template has the bounds of cow_mlx_model_chat_prompt(): if it
+ * passes one, the call fails with COW_MLX_EFORMAT and the context does not change.
  *
- * A grammar holds for what follows the model's thinking: behind thinking that the prompt has
- * opened, and behind thinking that a model which marks it opens itself, which it may. While it
- * thinks, it cannot end the generation. If max_tokens are over by then, the last event has
- * COW_MLX_FINISH_LENGTH and there was no text. "enable_thinking": false makes the grammar hold
- * from the first token on. Inside JSON of a schema, no markers are looked for.
+ * A grammar applies after the model's thinking, whether the prompt or the model itself has opened
+ * it. While the model thinks, it cannot end the generation. If max_tokens are used up by then, the
+ * last event has COW_MLX_FINISH_LENGTH and there is no text. With "enable_thinking": false the
+ * grammar applies from the first token. Inside JSON of a schema, markers are not recognized.
  *
- * With "tool_choice" "required" the answer, behind the thinking, is one call or more of the tools,
- * with the name of a tool one call of that; in the model's own notation, and with arguments that
- * match the tool's schema. With "none", nothing is taken for a call.
+ * With "tool_choice" "required" the answer, after the thinking, is at least one call of the tools;
+ * with the name of a tool, one call of that tool. It uses the model's notation, and its arguments
+ * match the tool's schema. With "none", no text is treated as a call.
  *
- * A cancel while a long conversation is tokenized leaves the context as it was.
+ * A cancel while a long conversation is tokenized leaves the context unchanged.
  *
- * The last event is COW_MLX_EVENT_END, once, if the call succeeds; a call that is cancelled, or
- * fails, has none.
+ * If the call succeeds, the last event is COW_MLX_EVENT_END, once. A cancelled or failed call has
+ * no such event.
  *
  * @param messages_json  the whole conversation
  * @param length         bytes of messages_json, or COW_MLX_NUL
@@ -67,10 +66,10 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * @param on_event       receives the events, on this thread; may be NULL
  * @param stats          receives sizes and times; may be NULL
  *
- * @retval COW_MLX_EINVAL        also: a tool is to be called, but there is none, none of that name,
- *                               or a grammar as well
- * @retval COW_MLX_EUNSUPPORTED  also: a tool is to be called, but the model's tool-call format is
- *                               unknown, or cannot be held to the tool's schema
+ * @retval COW_MLX_EINVAL        also: a tool call is required, but there is no tool, none of that
+ *                               name, or also a grammar
+ * @retval COW_MLX_EUNSUPPORTED  also: a tool call is required, but the model's tool-call format is
+ *                               unknown, or cannot follow the tool's schema
  *
  * Otherwise as cow_mlx_model_chat_prompt() and cow_mlx_context_generate().
  */
@@ -81,21 +80,20 @@ COW_MLX_API cow_mlx_status cow_mlx_context_chat(cow_mlx_context context, const c
                                                 void* user_data, cow_mlx_stats* stats);
 
 /**
- * The same without waiting: cow_mlx_context_next_event() takes the events.
+ * Answer a conversation without waiting: cow_mlx_context_next_event() takes the events.
  *
- * Returns at once, whatever else runs; cow_mlx_context_poll(), or the descriptor of
- * cow_mlx_context_wake_fd(), tells when there is an event. Otherwise as
- * cow_mlx_context_begin_async(): the context is busy until the chat has ended, what fails is told
- * by next_event, and cow_mlx_context_cancel() ends it. Up to 64 events lie ready; then the
- * generation waits for its host.
+ * Never blocks. cow_mlx_context_poll(), or the descriptor of cow_mlx_context_wake_fd(), reports
+ * when there is an event. Otherwise as cow_mlx_context_begin_async(): the context is busy until the
+ * chat has ended, next_event returns failures, and cow_mlx_context_cancel() ends it. Up to 64
+ * events are stored; then the generation waits for its host.
  *
  * @param messages_json  the whole conversation; copied, as are options_json, params and all that
  *                       they point to
  * @param length         bytes of messages_json, or COW_MLX_NUL
  * @param params         NULL for the defaults
  * @param options_json   NULL, or as for cow_mlx_model_chat_prompt()
- * @retval COW_MLX_ESTATE  the last call on the context that returned at once has not ended; it goes
- *                         on. Of other calls that run there, next_event tells
+ * @retval COW_MLX_ESTATE  an earlier asynchronous call on the context has not ended; it continues.
+ *                         For other running calls, next_event returns this status
  * @retval COW_MLX_ENOMEM  also: there is no memory for the copies
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_chat_async(cow_mlx_context context,
@@ -104,8 +102,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_chat_async(cow_mlx_context context,
                                                       const char* options_json);
 
 /**
- * Take one event of a cow_mlx_context_chat_async(), the first that was not taken; waits for it if
- * there is none.
+ * Take the next event of a cow_mlx_context_chat_async(); waits for it if there is none.
  *
  * @param event  receives the event. Its texts are valid until the next event is taken, another call
  *               begins on the context, or the context is freed

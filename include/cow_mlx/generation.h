@@ -221,15 +221,14 @@ COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* t
                                                 cow_mlx_piece* piece);
 
 /**
- * Wait until cow_mlx_context_next(), or next_event, would not block: a piece is there, or an event,
- * or a failure, or none will come.
+ * Wait until cow_mlx_context_next() or next_event would not block: a piece, an event or a failure
+ * is ready, or none will come.
  *
- * It is computed meanwhile, and also after the time is over; so one thread can look after
- * many contexts, with timeouts of 0. After a call that returned at once, and on a context
- * with a descriptor, such a poll waits for nothing, and neither does the next behind it:
- * what there is lies ready.
+ * The library computes meanwhile, also after the time limit, so one thread can serve many contexts
+ * with timeouts of 0. After an asynchronous call, and on a context with a descriptor, such a poll
+ * does not wait, nor does the next after it: the result is ready.
  *
- * @param timeout_ms  milliseconds to wait at most; UINT32_MAX: as long as it takes
+ * @param timeout_ms  milliseconds to wait at most; UINT32_MAX: no limit
  * @retval COW_MLX_ETIMEDOUT  not yet
  * @retval COW_MLX_ESTATE     nothing has begun, or another call is running
  * @retval COW_MLX_ECANCELED  the context was freed meanwhile
@@ -237,16 +236,16 @@ COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* t
 COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms);
 
 /**
- * A file descriptor that is readable while cow_mlx_context_next() or next_event would not block,
- * for the select, poll, epoll, kqueue or run loop of an application.
+ * Get a file descriptor that is readable while cow_mlx_context_next() or next_event would not
+ * block, for the select, poll, epoll, kqueue or run loop of an application.
  *
- * From then on a piece is always computed ahead. The descriptor belongs to the context, which
- * closes it when it is freed: only wait for it, do not read or close it. (What a host reads
- * there comes back with its next call; one that closed it is given another by this function.)
+ * From then on a piece is always computed ahead. The descriptor belongs to the context; freeing the
+ * context closes it. Only wait for it, do not read or close it. (If a host does read it, the next
+ * call makes it readable again; if a host closes it, this function opens another.)
  *
- * With a prompt_progress of a call that returned at once it is readable also while there is
- * progress to tell: so ask cow_mlx_context_poll() with a timeout of 0, which tells it, and
- * take what there is only if that says so.
+ * With a prompt_progress of an asynchronous call, it is also readable when there is new progress.
+ * So call cow_mlx_context_poll() with a timeout of 0, which reports the progress, and take a result
+ * only if it returns COW_MLX_OK.
  *
  * @param out  receives the descriptor, the same one every time
  * @retval COW_MLX_EIO  the process has too many open files
@@ -254,15 +253,15 @@ COW_MLX_API cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_
 COW_MLX_API cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out);
 
 /**
- * Begin and next to the end in one call.
+ * Begin a generation and run it to the end.
  *
  * @param on_text  receives the text as it comes, on this thread; may be NULL
  * @param stats    receives sizes and times; may be NULL
  * @retval COW_MLX_OK         the generation has ended by itself
- * @retval COW_MLX_ECANCELED  on_text returned false, or the context was cancelled;
- *                            it holds the tokens that were processed
+ * @retval COW_MLX_ECANCELED  on_text returned false, or the context was cancelled; it keeps the
+ *                            processed tokens
  * @retval COW_MLX_ETIMEDOUT  likewise, since params.timeout has passed
- * @retval COW_MLX_EINVAL     also: logprobs is not 0; they come with next
+ * @retval COW_MLX_EINVAL     also: logprobs is not 0; only cow_mlx_context_next() supports them
  *
  * Otherwise as cow_mlx_context_begin().
  */
@@ -273,28 +272,28 @@ COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, con
                                                     cow_mlx_stats* stats);
 
 /**
- * End what the context is doing, within one step or prompt chunk. Never blocks.
- * Chunks of a prompt are made so that each takes about a tenth of a second.
+ * Cancel the work of a context, within one step or prompt chunk. Never blocks. A prompt chunk takes
+ * about a tenth of a second.
  *
- * A begin, generate or chat that runs returns COW_MLX_ECANCELED, or, if it has returned at
- * once, next or next_event does; else next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. A
- * context that does nothing is left as it is. The context stays usable.
+ * A running begin, generate or chat returns COW_MLX_ECANCELED; after an asynchronous call, next or
+ * next_event does. Otherwise next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. An idle
+ * context does not change. The context stays usable.
  *
- * Async-signal-safe: it may be called in a signal handler, whatever its thread was doing.
- * For that it leaves errno and the thread's error message alone, also where it fails.
+ * Async-signal-safe: a signal handler may call it at any time. It changes neither errno nor the
+ * thread's error message, even if it fails.
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context);
 
 /**
- * The most probable tokens where the last piece was chosen, and their log probabilities.
+ * Get the most probable tokens at the last piece, and their log probabilities.
  *
- * As many as generation_params.logprobs, the most probable first: natural logarithms of the
- * model's softmax, before penalties, filters and temperature.
+ * The number is generation_params.logprobs, the most probable token first: natural logarithms of
+ * the model's softmax, before penalties, filters and temperature.
  *
  * @param tokens    receives token ids; may be NULL if capacity is 0
  * @param logprobs  receives as many values
- * @param capacity  of both
- * @param count     receives how many there are
+ * @param capacity  size of both buffers
+ * @param count     receives the number of tokens
  * @retval COW_MLX_ESTATE   no piece has been delivered, or its generation has no logprobs
  * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
  */
@@ -303,18 +302,18 @@ COW_MLX_API cow_mlx_status cow_mlx_context_logprobs(cow_mlx_context context, int
                                                     size_t* count);
 
 /**
- * The model's logits behind the last token that cow_mlx_context_tokens() gives: one value for
- * every token of the vocabulary.
+ * Get the model's logits after the last token of cow_mlx_context_tokens(): one value for every
+ * token of the vocabulary.
  *
- * @retval COW_MLX_ESTATE   no token has been processed since the last change of the context;
- *                          begin, with max_tokens 0 if nothing shall be generated
+ * @retval COW_MLX_ESTATE   no token has been processed since the last change of the context; begin
+ *                          first, with max_tokens 0 to generate nothing
  * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_logits(cow_mlx_context context, float* logits,
                                                   size_t capacity, size_t* count);
 
 /**
- * Sizes and times of the last generation, so far.
+ * Get sizes and times of the last generation, so far.
  *
  * @retval COW_MLX_ESTATE  nothing has begun
  */

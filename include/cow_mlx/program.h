@@ -1,5 +1,5 @@
 /* Programs: computations on arrays, checked once and run many times.
- * Part of cow_mlx.h, which is what hosts include. */
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_PROGRAM_H
 #define COW_MLX_PROGRAM_H
 
@@ -11,7 +11,7 @@ extern "C" {
 
 /* -------------------------------------------------------------- Programs */
 /* A program is a graph of operations as JSON. A run of it takes one round trip, however many
- * operations it has; contexts generate meanwhile, for half of the time at least. Any number of
+ * operations it has. Contexts generate meanwhile, for at least half of the time. Any number of
  * threads may run one program. */
 
 /** An array on the engine, or the host's memory; both empty: nothing yet. */
@@ -30,10 +30,10 @@ COW_MLX_API void cow_mlx_program_params_init(cow_mlx_program_params* params, siz
 typedef struct cow_mlx_run_params {
   size_t struct_size;
   bool submit;           /**< return at once; every output is a handle. Default false */
-  bool check_finite;     /**< a NaN or infinity that is made of finite numbers is an error, which
-                              names the node; default false */
-  const int32_t* donate; /**< indices of inputs that the run is given: their handles are freed as it
-                              begins, also if it fails later, and their memory is computed in */
+  bool check_finite;     /**< a NaN or infinity made from finite numbers is an error, which names
+                              the node; default false */
+  const int32_t* donate; /**< indices of inputs to give up: their handles are freed when the run
+                              begins, even if it fails later, and it reuses their memory */
   size_t donate_count;
 } cow_mlx_run_params;
 
@@ -41,12 +41,12 @@ typedef struct cow_mlx_run_params {
 COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* params, size_t size);
 
 /**
- * Make a program of JSON, and find all that is wrong with it.
+ * Create a program from JSON, and report all its faults.
  *
  * @param json  an object with "inputs", "parameters", "constants", "functions", "nodes", "outputs":
  *              at most 16 MiB and 50,000 nodes; a constant has at most 262,144 elements
  * @param out   receives the handle
- * @retval COW_MLX_EINVAL        it is no program; the message has up to 8 problems
+ * @retval COW_MLX_EINVAL        it is not a valid program; the message has up to 8 problems
  * @retval COW_MLX_EUNSUPPORTED  it needs a dtype that the device lacks: float64 on a GPU
  */
 COW_MLX_API cow_mlx_status cow_mlx_program_create(const char* json, size_t length,
@@ -54,22 +54,22 @@ COW_MLX_API cow_mlx_status cow_mlx_program_create(const char* json, size_t lengt
                                                   cow_mlx_program* out);
 
 /**
- * Make a program of another: its gradient, the same for many rows at a time, or with inputs that
- * are given once and for all. What is derived can be derived again; it needs the other no more.
+ * Derive a program from another one: its gradient, a version for many rows at a time, or one with
+ * bound inputs. A derived program can be derived again, and does not depend on the original.
  *
- * The JSON object is one of
- * {"gradient": {"of": output, "with_respect_to": [inputs], "value": true}}, whose outputs are the
- * value, if that is asked for, and a gradient for each;
- * {"vectorize": {input: axis}, "dimension": name or number}, whose outputs have a first axis more
- * (for 0 rows they are empty, whatever the program does for a row);
- * {"bind": {input: array}}, with handles of arrays, which may be freed then.
+ * The JSON object is one of {"gradient": {"of": output, "with_respect_to": [inputs], "value":
+ * true}}, whose outputs are the value, if requested, and a gradient for each input; {"vectorize":
+ * {input: axis}, "dimension": name or number}, whose outputs have an additional first axis (with 0
+ * rows they are empty, whatever the program does for a row); {"bind": {input: array}}, with handles
+ * of arrays, which may be freed afterwards.
  *
  * @param spec_json  the object
  * @param out        receives the handle
- * @retval COW_MLX_EINVAL        also: an input that is no float, or that the output does not
+ * @retval COW_MLX_EINVAL        also: an input that is not a float, or that the output does not
  *                               depend on
  * @retval COW_MLX_EHANDLE       also: "bind" names an array that is not open
- * @retval COW_MLX_ESTATE        also: of which a run that was submitted has not made the elements
+ * @retval COW_MLX_ESTATE        also: "bind" names an array that a submitted run has not computed
+ *                               yet
  * @retval COW_MLX_EUNSUPPORTED  an operation that cannot be differentiated or vectorized, by name
  */
 COW_MLX_API cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const char* spec_json,
@@ -79,18 +79,18 @@ COW_MLX_API cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const
  * Run a program: upload, compute, and read back.
  *
  * Numbers, dtypes, shapes and handles are checked before anything is computed. Inputs may be arrays
- * that runs which were submitted have still to make: this run waits for them, and fails as they do.
+ * that submitted runs have not computed yet: this run waits for them, and fails if they fail.
  *
  * With params.submit the call returns once the run is accepted. Its outputs can be inputs of other
- * runs at once; cow_mlx_array_wait() tells of its end, and of its error.
+ * runs at once. cow_mlx_array_wait() returns its status.
  *
  * @param inputs   count values: the program's inputs, then its parameters, in their order
- * @param outputs  output_count values, as many as the program has; changed on COW_MLX_OK alone
+ * @param outputs  output_count values, as many as the program has; changed only on COW_MLX_OK
  * @retval COW_MLX_EINVAL     also: other dtypes, shapes that do not fit each other, an index out of
- *                            range, a number that is not finite where that is checked, a loop that
- *                            does not end
- * @retval COW_MLX_ENOMEM     it needs more memory than runtime_params.memory_limit leaves: of a
- *                            gradient, all that is computed for it; of a loop, one round
+ *                            range, a number that is not finite where that is checked, an endless
+ *                            loop
+ * @retval COW_MLX_ENOMEM     it needs more memory than runtime_params.memory_limit leaves: for a
+ *                            gradient, all its intermediate results; for a loop, one round
  * @retval COW_MLX_ECANCELED  cow_mlx_program_cancel(), or the runtime was stopped meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_program_run(cow_mlx_program program, const cow_mlx_value* inputs,
@@ -99,8 +99,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_run(cow_mlx_program program, const co
                                                const cow_mlx_run_params* params);
 
 /**
- * End the runs of a program that have begun or wait, submitted ones too, each at its next round of
- * a loop or part of a graph. They fail with COW_MLX_ECANCELED. Never blocks.
+ * Cancel the running and waiting runs of a program, submitted ones too, at the next round of a loop
+ * or part of a graph. They fail with COW_MLX_ECANCELED. Never blocks.
  *
  * Async-signal-safe, as cow_mlx_context_cancel().
  */
@@ -108,23 +108,23 @@ COW_MLX_API cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program);
 
 /**
  * Describe a program as a JSON object: "inputs", "parameters", "outputs", "nodes", "functions" with
- * dtypes and shapes, "dimensions", "derived", "longest_turn" (seconds that others waited for a run
- * at most) and, for given dimensions, "run" with bytes and multiplications.
+ * dtypes and shapes, "dimensions", "derived", "longest_turn" (the longest time in seconds that
+ * others waited for a run) and, for given dimensions, "run" with bytes and multiplications.
  *
- * @param dimensions  a JSON object of the value of each dimension; may be NULL
+ * @param dimensions  a JSON object with the value of each dimension; may be NULL
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */
 COW_MLX_API cow_mlx_status cow_mlx_program_info(cow_mlx_program program, const char* dimensions,
                                                 char* buffer, size_t capacity, size_t* length);
 
-/** Free a program. Its runs go on. */
+/** Free a program. Its runs continue. */
 COW_MLX_API cow_mlx_status cow_mlx_program_free(cow_mlx_program program);
 
 /**
  * Describe all operations as a JSON array of objects: "name", "aliases", "family", "summary",
- * "formula", "inputs", "attributes", "outputs", what can be differentiated and vectorized,
+ * "formula", "inputs", "attributes", "outputs", whether they can be differentiated and vectorized,
  * "float64_error" (the bound of errors with float64, relative to the result's largest absolute
- * value; null without float64), examples. Of "call", "cond", "while" and "scan" it has a whole
+ * value; null without float64), examples. "call", "cond", "while" and "scan" have a whole
  * "program", whose functions the node's attributes name.
  *
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed

@@ -1,5 +1,5 @@
-/* How well documents fit a query.
- * Part of cow_mlx.h, which is what hosts include. */
+/* Ranking documents by a query.
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_RANKING_H
 #define COW_MLX_RANKING_H
 
@@ -12,24 +12,24 @@ extern "C" {
 /* --------------------------------------------------------------- Ranking */
 
 /**
- * How documents are ranked: by a model that answers yes or no, or by the classification head of a
- * folder whose config.json names an architecture "…ForSequenceClassification".
+ * The method of ranking is a model that answers yes or no, or the classification head of a folder
+ * whose config.json names an architecture "…ForSequenceClassification".
  */
 typedef struct cow_mlx_rank_params {
   size_t struct_size;
-  const char* prompt; /**< what a model reads, where {query}, {document} and {instruction} stand for
-                           these, and special tokens are parsed, but not in these. NULL
+  const char* prompt; /**< the model's prompt. {query}, {document} and {instruction} stand for the
+                           texts; special tokens are parsed in the prompt, not in the texts. NULL
                            (default): that of Qwen3-Reranker where the tokenizer has its
-                           special tokens; with a head the pair as the tokenizer makes it */
-  const char* instruction; /**< what a document has to do for the query; NULL (default): "Given a
+                           special tokens; with a head the tokenizer's form of a pair */
+  const char* instruction; /**< how a document should serve the query; NULL (default): "Given a
                                 web search query, retrieve relevant passages that answer the
                                 query" */
   const char* yes;         /**< the token whose logit speaks for a document; NULL (default): yes */
-  const char* no;          /**< the one that speaks against it; NULL (default): no */
+  const char* no;          /**< the token that speaks against it; NULL (default): no */
   bool normalize;          /**< to probabilities: the sigmoid of a single score, the softmax of
                                 several; default true */
-  bool truncate;           /**< cut what is too long at the end of its document; default false:
-                                it is refused */
+  bool truncate;           /**< cut a document that is too long at its end; default false: it is
+                                refused */
   size_t max_tokens;       /**< of a prompt; 0 (default): the model's context length */
   size_t batch_tokens;     /**< tokens processed at a time, padding included; default 2048 */
 } cow_mlx_rank_params;
@@ -38,25 +38,25 @@ typedef struct cow_mlx_rank_params {
 COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* params, size_t size);
 
 /**
- * Tell how well each document fits a query, as rerankers do: the higher a score, the better.
+ * Score how well documents fit a query, as rerankers do: the higher a score, the better.
  *
- * A model that answers gives a score: the logit of params.yes less that of params.no behind the
- * prompt (Qwen3-Reranker, arXiv 2506.05176). A classification head gives one for each label, from
- * the hidden state of the last token; model_info names the labels. Prompts are processed in
- * batches of similar length; contexts go on generating meanwhile.
+ * A model that answers yes or no gives one score: the logit of params.yes minus that of params.no
+ * after the prompt (Qwen3-Reranker, arXiv 2506.05176). A classification head gives a score for each
+ * label, from the hidden state of the last token; model_info names the labels. Prompts are
+ * processed in batches of similar length. Contexts generate meanwhile.
  *
  * @param query      NUL-terminated
- * @param documents  count of them
+ * @param documents  count texts
  * @param scores     receives count rows of *labels values, in the order of the documents
- * @param capacity   values that scores has room for
+ * @param capacity   size of scores in values
  * @param labels     receives the values per document: 1, or the labels of a classification head
- * @retval COW_MLX_EINVAL        a text is not UTF-8, a prompt that lacks {query} or {document}, or
- * an instruction that it has no place for; yes or no is not a single token, or given to a model
- * with a head
+ * @retval COW_MLX_EINVAL        a text is not UTF-8; a prompt lacks {query} or {document}, or has
+ *                               no place for a given instruction; yes or no is not a single token,
+ *                               or is given to a model with a head
  * @retval COW_MLX_ECONTEXT      a prompt has too many tokens (the document's index), or, with
- *                               params.truncate, it has so without its document
- * @retval COW_MLX_EUNSUPPORTED  the hidden states of this architecture cannot be reached; no
- *                               template is given, and none is known for this tokenizer
+ *                               params.truncate, it has too many without its document
+ * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states; no prompt
+ *                               is given, and none is known for this tokenizer
  * @retval COW_MLX_EBUFFER       capacity is less than count times *labels, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */

@@ -552,15 +552,15 @@ functions! {
         length: *mut usize,
         piece: *mut cow_mlx_piece,
     ) -> cow_mlx_status;
-    /// Wait until cow_mlx_context_next(), or next_event, would not block.
+    /// Wait until cow_mlx_context_next() or next_event would not block.
     fn cow_mlx_context_poll(
         context: cow_mlx_context,
         timeout_ms: u32,
     ) -> cow_mlx_status;
-    /// A file descriptor that is readable while cow_mlx_context_next() or next_event would
-    /// not block, for the select, poll, epoll, kqueue or run loop of an application.
+    /// Get a file descriptor that is readable while cow_mlx_context_next() or next_event
+    /// would not block, for the select, poll, epoll, kqueue or run loop of an application.
     fn cow_mlx_context_wake_fd(context: cow_mlx_context, out: *mut i32) -> cow_mlx_status;
-    /// Begin and next to the end in one call.
+    /// Begin a generation and run it to the end.
     fn cow_mlx_context_generate(
         context: cow_mlx_context,
         tokens: *const i32,
@@ -570,10 +570,9 @@ functions! {
         user_data: *mut c_void,
         stats: *mut cow_mlx_stats,
     ) -> cow_mlx_status;
-    /// End what the context is doing, within one step or prompt chunk.
+    /// Cancel the work of a context, within one step or prompt chunk.
     fn cow_mlx_context_cancel(context: cow_mlx_context) -> cow_mlx_status;
-    /// The most probable tokens where the last piece was chosen, and their log
-    /// probabilities.
+    /// Get the most probable tokens at the last piece, and their log probabilities.
     fn cow_mlx_context_logprobs(
         context: cow_mlx_context,
         tokens: *mut i32,
@@ -581,14 +580,14 @@ functions! {
         capacity: usize,
         count: *mut usize,
     ) -> cow_mlx_status;
-    /// The model's logits behind the last token that cow_mlx_context_tokens() gives.
+    /// Get the model's logits after the last token of cow_mlx_context_tokens().
     fn cow_mlx_context_logits(
         context: cow_mlx_context,
         logits: *mut f32,
         capacity: usize,
         count: *mut usize,
     ) -> cow_mlx_status;
-    /// Sizes and times of the last generation, so far.
+    /// Get sizes and times of the last generation, so far.
     fn cow_mlx_context_stats(
         context: cow_mlx_context,
         stats: *mut cow_mlx_stats,
@@ -604,7 +603,7 @@ functions! {
         user_data: *mut c_void,
         stats: *mut cow_mlx_stats,
     ) -> cow_mlx_status;
-    /// The same without waiting.
+    /// Answer a conversation without waiting.
     fn cow_mlx_context_chat_async(
         context: cow_mlx_context,
         messages_json: *const c_char,
@@ -612,7 +611,7 @@ functions! {
         params: *const cow_mlx_generation_params,
         options_json: *const c_char,
     ) -> cow_mlx_status;
-    /// Take one event of a cow_mlx_context_chat_async(), the first that was not taken.
+    /// Take the next event of a cow_mlx_context_chat_async().
     fn cow_mlx_context_next_event(
         context: cow_mlx_context,
         event: *mut cow_mlx_event,
@@ -631,7 +630,7 @@ functions! {
     ) -> cow_mlx_status;
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_rank_params_init(params: *mut cow_mlx_rank_params, size: usize);
-    /// Tell how well each document fits a query, as rerankers do.
+    /// Score how well documents fit a query, as rerankers do.
     fn cow_mlx_model_rank(
         model: cow_mlx_model,
         query: *const c_char,
@@ -642,17 +641,17 @@ functions! {
         capacity: usize,
         labels: *mut usize,
     ) -> cow_mlx_status;
-    /// Make an array of the host's memory, which is copied.
+    /// Create an array from host memory, which is copied.
     fn cow_mlx_array_create(
         from: *const cow_mlx_tensor,
         out: *mut cow_mlx_array,
     ) -> cow_mlx_status;
-    /// Copy an array's elements into the host's memory, once they are computed.
+    /// Copy an array's elements into host memory, once they are computed.
     fn cow_mlx_array_read(
         array: cow_mlx_array,
         to: *const cow_mlx_tensor,
     ) -> cow_mlx_status;
-    /// Tell an array's dtype and shape.
+    /// Get an array's dtype and shape.
     fn cow_mlx_array_type(
         array: cow_mlx_array,
         dtype: *mut i32,
@@ -660,13 +659,13 @@ functions! {
         capacity: usize,
         rank: *mut usize,
     ) -> cow_mlx_status;
-    /// Look at an array's elements where they are, once they are computed.
+    /// Access an array's elements in place, once they are computed.
     fn cow_mlx_array_view(
         array: cow_mlx_array,
         data: *mut *const c_void,
         layout: *mut cow_mlx_tensor,
     ) -> cow_mlx_status;
-    /// Wait until an array's elements are there.
+    /// Wait until an array's elements are computed.
     fn cow_mlx_array_wait(array: cow_mlx_array, timeout_ms: u32) -> cow_mlx_status;
     /// Apply one operation to arrays.
     fn cow_mlx_array_apply(
@@ -680,17 +679,17 @@ functions! {
     ) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_array_free(array: cow_mlx_array) -> cow_mlx_status;
-    /// Make an array of a DLPack tensor, which is copied.
+    /// Create an array from a DLPack tensor, which is copied.
     fn cow_mlx_array_from_dlpack(
         managed: *mut DLManagedTensorVersioned,
         out: *mut cow_mlx_array,
     ) -> cow_mlx_status;
-    /// Make a DLPack tensor of an array, once it is computed.
+    /// Create a DLPack tensor from an array, once it is computed.
     fn cow_mlx_array_to_dlpack(
         array: cow_mlx_array,
         out: *mut *mut DLManagedTensorVersioned,
     ) -> cow_mlx_status;
-    /// Load arrays of a safetensors file.
+    /// Load the named arrays of a safetensors file, all or none.
     fn cow_mlx_arrays_load(
         path: *const c_char,
         names: *const *const c_char,
@@ -704,7 +703,7 @@ functions! {
         arrays: *const cow_mlx_array,
         count: usize,
     ) -> cow_mlx_status;
-    /// Tell what a safetensors file holds, as a JSON object.
+    /// Describe a safetensors file, as a JSON object.
     fn cow_mlx_arrays_info(
         path: *const c_char,
         buffer: *mut c_char,
@@ -715,14 +714,14 @@ functions! {
     fn cow_mlx_program_params_init(params: *mut cow_mlx_program_params, size: usize);
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_run_params_init(params: *mut cow_mlx_run_params, size: usize);
-    /// Make a program of JSON, and find all that is wrong with it.
+    /// Create a program from JSON, and report all its faults.
     fn cow_mlx_program_create(
         json: *const c_char,
         length: usize,
         params: *const cow_mlx_program_params,
         out: *mut cow_mlx_program,
     ) -> cow_mlx_status;
-    /// Make a program of another.
+    /// Derive a program from another one.
     fn cow_mlx_program_derive(
         program: cow_mlx_program,
         spec_json: *const c_char,
@@ -738,8 +737,8 @@ functions! {
         output_count: usize,
         params: *const cow_mlx_run_params,
     ) -> cow_mlx_status;
-    /// End the runs of a program that have begun or wait, submitted ones too, each at its
-    /// next round of a loop or part of a graph.
+    /// Cancel the running and waiting runs of a program, submitted ones too, at the next
+    /// round of a loop or part of a graph.
     fn cow_mlx_program_cancel(program: cow_mlx_program) -> cow_mlx_status;
     /// Describe a program as a JSON object.
     fn cow_mlx_program_info(
