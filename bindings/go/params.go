@@ -180,7 +180,7 @@ type GenerationParams struct {
 	PresencePenalty float32
 	// subtracted for each occurrence; 0 (default): off
 	FrequencyPenalty float32
-	// the same seed gives the same tokens, whatever else runs
+	// the same seed gives the same tokens, regardless of load
 	Seed uint64
 	// tokens whose logits get a bias; all different
 	BiasTokens []int32
@@ -426,26 +426,26 @@ func (p *RunParams) lower(l *lowering) unsafe.Pointer {
 type TrainingParams struct {
 	// JSON, or NULL (default): Adam
 	Optimizer string
-	// patterns of names of parameters that are trained; the others stay
+	// patterns of names of parameters to train; the others stay
 	Train []string
-	// parameters that begin as arrays, not as "init" says
+	// parameters that begin as arrays, not by their "init"
 	InitialNames []string
-	// one for each; they may be freed then
+	// one per name; may be freed afterwards
 	InitialArrays []*Array
 	// of "init", of the order of data and of an input "key"; default 0
 	Seed uint64
-	// the gradients' elements are brought within ±it; 0 (default): not
+	// limit for the gradients' elements, ±; 0 (default): off
 	ClipValue float32
-	// then their norm, over all, is brought to it at most, as mlx's clip_grad_norm does it; 0
-	// (default): not
+	// limit for their norm, over all, applied afterwards as in mlx's clip_grad_norm; 0 (default):
+	// off
 	ClipNorm float32
-	// rows that are computed at once; their gradients are summed up, and divided by all targets of
-	// the batch. 0 (default): all rows
+	// rows computed at once; their gradients are summed up, and divided by all targets of the
+	// batch. 0 (default): all rows
 	MicroBatch uint64
-	// leave a step out whose loss or gradient is not finite; default false: it is an error, and
-	// nothing is changed
+	// skip a step whose loss or gradient is not finite; default false: it is an error, and nothing
+	// is changed
 	SkipNonFinite bool
-	// JSON: what is trained of a model; or NULL (default): LoRA
+	// JSON: the weights of a model to train; or NULL (default): LoRA
 	FineTune string
 }
 

@@ -275,33 +275,33 @@ type TrainingEvent struct {
 	Kind TrainingEventKind
 	// one of COW_MLX_FIT_
 	Finish FitEnd
-	// steps that the training has made
+	// steps that the training has done
 	Step uint64
-	// at which the fit will end, if that is known
+	// step at which the fit will end, if known
 	Steps uint64
 	// of the data, from 0
 	Epoch uint64
-	// that were predicted since the last event of its kind
+	// predicted since the last event of the same kind
 	Targets uint64
-	// steps that were left out so far, as skip_non_finite says
+	// steps skipped so far, see skip_non_finite
 	Skipped uint64
 	// mean over these targets, of each batch before its step
 	Loss float64
 	// mean over the targets of the validation data
 	ValidationLoss float64
-	// part of them that is predicted right, if the program tells that
+	// share of correct predictions, if the program reports them
 	Accuracy float64
-	// the exponential of the validation loss; of a step of its loss
+	// the exponential of the validation loss; for a step, of its loss
 	Perplexity float64
 	// of the last step
 	LearningRate float64
 	// of the last step, before clipping
 	GradientNorm float64
-	// targets in a second, since the last event of its kind
+	// targets per second, since the last event of the same kind
 	TokensPerSecond float64
 	// seconds since the call began
 	Elapsed float64
-	// seconds that are expected until steps are made
+	// estimated seconds until all steps are done
 	Remaining float64
 	// bytes, of the process's mlx arrays since its start
 	PeakMemory uint64

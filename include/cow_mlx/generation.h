@@ -53,7 +53,7 @@ typedef struct cow_mlx_generation_params {
   size_t repetition_window; /**< tokens that it looks back on, at least 1; default 20 */
   float presence_penalty;   /**< subtracted once if a token occurs; 0 (default): off */
   float frequency_penalty;  /**< subtracted for each occurrence; 0 (default): off */
-  uint64_t seed;            /**< the same seed gives the same tokens, whatever else runs */
+  uint64_t seed;            /**< the same seed gives the same tokens, regardless of load */
   const int32_t* bias_tokens; /**< tokens whose logits get a bias; all different */
   const float* bias_values;   /**< added to the logits of bias_tokens; -INFINITY forbids a token,
                                    unless a grammar allows no other */

@@ -1,5 +1,5 @@
-/* Training: what makes the loss of a program or of a language model small, step by step.
- * Part of cow_mlx.h, which is what hosts include. */
+/* Training: minimizing the loss of a program or of a language model, step by step.
+ * Part of cow_mlx.h; include that. */
 #ifndef COW_MLX_TRAINING_H
 #define COW_MLX_TRAINING_H
 
@@ -11,9 +11,9 @@ extern "C" {
 #endif
 
 /* -------------------------------------------------------------- Training */
-/* Contexts generate meanwhile, and a micro-batch is computed beside them. A training has all the
- * time that others leave, and a tenth of it while they never pause. One call at a time runs on a
- * training; others are refused with COW_MLX_ESTATE. */
+/* Contexts generate meanwhile, and micro-batches are computed beside them. Training gets the
+ * remaining time, at least a tenth. One call at a time runs on a training; others are refused with
+ * COW_MLX_ESTATE. */
 
 /** Kinds of events. */
 enum {
@@ -23,44 +23,44 @@ enum {
   COW_MLX_TRAINING_END = 4         /**< the fit has ended; finish says why */
 };
 
-/** Why a fit has ended. */
+/** The reason why a fit has ended. */
 enum {
   COW_MLX_FIT_NONE = 0,   /**< it has not */
-  COW_MLX_FIT_STEPS = 1,  /**< fit_params.steps are made */
+  COW_MLX_FIT_STEPS = 1,  /**< fit_params.steps are done */
   COW_MLX_FIT_EPOCHS = 2, /**< fit_params.epochs are over */
-  COW_MLX_FIT_DATA = 3,   /**< next_batch has no more */
-  COW_MLX_FIT_EARLY = 4   /**< patience evaluations brought nothing better */
+  COW_MLX_FIT_DATA = 3,   /**< next_batch has no more data */
+  COW_MLX_FIT_EARLY = 4   /**< patience evaluations without improvement */
 };
 
-/** What a training tells. Numbers that an event does not have are 0, or NaN where they are no
- *  whole numbers. The host sets struct_size, where it gives the struct. */
+/** An event of a training. Numbers that an event does not have are 0, or NaN if they are not whole
+ *  numbers. The host sets struct_size if it passes the struct. */
 typedef struct cow_mlx_training_event {
   size_t struct_size;
   int32_t kind;             /**< one of COW_MLX_TRAINING_ */
   int32_t finish;           /**< one of COW_MLX_FIT_ */
-  size_t step;              /**< steps that the training has made */
-  size_t steps;             /**< at which the fit will end, if that is known */
+  size_t step;              /**< steps that the training has done */
+  size_t steps;             /**< step at which the fit will end, if known */
   size_t epoch;             /**< of the data, from 0 */
-  size_t targets;           /**< that were predicted since the last event of its kind */
-  size_t skipped;           /**< steps that were left out so far, as skip_non_finite says */
+  size_t targets;           /**< predicted since the last event of the same kind */
+  size_t skipped;           /**< steps skipped so far, see skip_non_finite */
   double loss;              /**< mean over these targets, of each batch before its step */
   double validation_loss;   /**< mean over the targets of the validation data */
-  double accuracy;          /**< part of them that is predicted right, if the program tells that */
-  double perplexity;        /**< the exponential of the validation loss; of a step of its loss */
+  double accuracy;          /**< share of correct predictions, if the program reports them */
+  double perplexity;        /**< the exponential of the validation loss; for a step, of its loss */
   double learning_rate;     /**< of the last step */
   double gradient_norm;     /**< of the last step, before clipping */
-  double tokens_per_second; /**< targets in a second, since the last event of its kind */
+  double tokens_per_second; /**< targets per second, since the last event of the same kind */
   double elapsed;           /**< seconds since the call began */
-  double remaining;         /**< seconds that are expected until steps are made */
+  double remaining;         /**< estimated seconds until all steps are done */
   uint64_t peak_memory;     /**< bytes, of the process's mlx arrays since its start */
 } cow_mlx_training_event;
 
-/** How a training advances. @return false to cancel the call */
+/** Progress of a training. @return false to cancel the call */
 typedef bool (*cow_mlx_training_fn)(const cow_mlx_training_event* event, void* user_data);
 
-/** Asks for the batch of a step, from 0, while the one before is computed: the host fills count
- *  handles of arrays, one for each input of the program, whose first axis is that of the rows; of a
- *  language model two, as fit_params say. The training takes them over and frees them.
+/** Supplies the batch of a step, from 0, while the one before is computed. The host fills count
+ *  handles of arrays, one for each input of the program, whose first axis is the rows; for a
+ *  language model two, see fit_params. Ownership passes to the training, which frees them.
  *  @return false if there are no more; then no handle is read */
 typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t count, void* user_data);
 
@@ -68,52 +68,51 @@ typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t coun
  * optimizer is a JSON object, {"name": "adam", "learning_rate": 0.001} by default, with a "name" of
  * sgd, rmsprop, adagrad, adadelta, adam, adamw, adamax, lion, adafactor and muon, and mlx's
  * arguments under mlx's names and with its defaults: so Adam's "bias_correction" is off. Or it is a
- * list of such objects: each has the parameters whose names fit one of its "parameters", a list of
- * patterns ("*" is any characters, "?" is one), and the first that fits has it.
+ * list of such objects. Each has "parameters", a list of patterns of names ("*" is any characters,
+ * "?" is one); the first object with a matching pattern gets the parameter.
  *
  * "learning_rate" is a number, or an object with a "name" of mlx's schedules and their arguments:
  * linear_schedule ("init", "end", "steps"), cosine_decay ("init", "decay_steps", "end"), step_decay
  * ("init", "decay_rate", "step_size"), exponential_decay ("init", "decay_rate"), join_schedules
  * ("schedules", "boundaries"); or "constant" ("value"), or "warmup" ("steps", "init", "then"),
- * which grows linearly to where the schedule "then" begins.
+ * which grows linearly to the start of the schedule "then".
  *
- * fine_tune is of cow_mlx_training_create_for_model() alone: a JSON object with "type" (lora, dora
+ * fine_tune is only for cow_mlx_training_create_for_model(): a JSON object with "type" (lora, dora
  * or full; lora), "rank" (8), "scale" (20), "dropout" (0), "num_layers" (counted from the last; -1:
  * all), "keys" (names of the layers that get an adapter; null: all that can) and "grad_checkpoint"
  * (false; true computes activations again, which takes less memory and more time).
  */
 typedef struct cow_mlx_training_params {
   size_t struct_size;
-  const char* optimizer; /**< JSON, or NULL (default): Adam */
-  const char* const*
-      train;          /**< patterns of names of parameters that are trained; the others stay */
-  size_t train_count; /**< 0 (default): all that are floats */
-  const char* const* initial_names;    /**< parameters that begin as arrays, not as "init" says */
-  const cow_mlx_array* initial_arrays; /**< one for each; they may be freed then */
+  const char* optimizer;    /**< JSON, or NULL (default): Adam */
+  const char* const* train; /**< patterns of names of parameters to train; the others stay */
+  size_t train_count;       /**< 0 (default): all float parameters */
+  const char* const* initial_names;    /**< parameters that begin as arrays, not by their "init" */
+  const cow_mlx_array* initial_arrays; /**< one per name; may be freed afterwards */
   size_t initial_count;                /**< 0 (default): none */
   uint64_t seed;         /**< of "init", of the order of data and of an input "key"; default 0 */
-  float clip_value;      /**< the gradients' elements are brought within ±it; 0 (default): not */
-  float clip_norm;       /**< then their norm, over all, is brought to it at most, as mlx's
-                              clip_grad_norm does it; 0 (default): not */
-  size_t micro_batch;    /**< rows that are computed at once; their gradients are summed up, and
-                              divided by all targets of the batch. 0 (default): all rows */
-  bool skip_non_finite;  /**< leave a step out whose loss or gradient is not finite; default false:
+  float clip_value;      /**< limit for the gradients' elements, ±; 0 (default): off */
+  float clip_norm;       /**< limit for their norm, over all, applied afterwards as in mlx's
+                              clip_grad_norm; 0 (default): off */
+  size_t micro_batch;    /**< rows computed at once; their gradients are summed up, and divided by
+                              all targets of the batch. 0 (default): all rows */
+  bool skip_non_finite;  /**< skip a step whose loss or gradient is not finite; default false:
                               it is an error, and nothing is changed */
-  const char* fine_tune; /**< JSON: what is trained of a model; or NULL (default): LoRA */
+  const char* fine_tune; /**< JSON: the weights of a model to train; or NULL (default): LoRA */
 } cow_mlx_training_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
 COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* params, size_t size);
 
 /**
- * A language model is trained on lines, each a JSON object: with "messages", and "tools" if there
- * are any, which the model's chat template renders; with "prompt" and "completion"; or with "text".
- * All that is malformed is refused with the numbers of its lines. batch_size 0 is 4 rows; with
- * shuffle rows of similar length come together.
+ * A language model is trained on lines of JSON objects: with "messages", and "tools" if any, which
+ * the model's chat template renders; with "prompt" and "completion"; or with "text". Malformed
+ * lines are refused with their numbers. batch_size 0 is 4 rows; shuffle keeps rows of similar
+ * length together.
  *
- * Or it is trained on arrays, as a program is, given whole or by next_batch. These are two: tokens,
- * int32 (rows, columns), of which what is behind the end of a row is any token; and targets, bool
- * of the same shape, true where the token is to be learnt from those before it.
+ * Or it is trained on two arrays, as a program is, given whole or by next_batch: tokens, int32
+ * (rows, columns), with any token after the end of a row; and targets, bool of the same shape, true
+ * where the token is a training target.
  *
  * lines_options is a JSON object with "max_seq_length" (the most tokens of a row; 2048, or the
  * model's context length if that is less), "long_rows" (cut or refuse; cut), "mask_prompt" (false;
@@ -154,16 +153,16 @@ typedef struct cow_mlx_fit_params {
 COW_MLX_API void cow_mlx_fit_params_init(cow_mlx_fit_params* params, size_t size);
 
 /**
- * Make a training of a program, whose parameters begin as their "init" says or as arrays.
+ * Create a training of a program. Its parameters begin by their "init" or as arrays.
  *
- * The output "loss", a float of shape (), is minimised: the mean over the targets of a batch. These
- * are its rows, or the number that an output "targets" tells. An output "correct" tells how many of
- * them are predicted right. An input "key", uint32 (2,), is not of the data: it gets random
- * numbers, which the seed, the step and the micro-batch decide.
+ * It minimizes the output "loss", a float of shape (): the mean over the targets of a batch. The
+ * targets are the batch's rows, or the number in an output "targets". An output "correct" is the
+ * number of correct predictions. An input "key", uint32 (2,), is not data: it gets random numbers
+ * that depend on the seed, the step and the micro-batch.
  *
  * @param program  may be freed then
  * @param out      receives the handle
- * @retval COW_MLX_EINVAL        also: an output "loss" that is none, a parameter that it does not
+ * @retval COW_MLX_EINVAL        also: an unusable output "loss", a parameter that it does not
  *                               depend on, or that has neither "init" nor array
  * @retval COW_MLX_EHANDLE       also: of an array
  * @retval COW_MLX_EUNSUPPORTED  an operation that cannot be differentiated, by name
@@ -173,15 +172,15 @@ COW_MLX_API cow_mlx_status cow_mlx_training_create(cow_mlx_program program,
                                                    cow_mlx_training* out);
 
 /**
- * Make a training of a loaded language model: LoRA, DoRA or all weights, as params.fine_tune says.
+ * Create a training of a loaded language model: LoRA, DoRA or all weights, see params.fine_tune.
  *
- * What is trained is a copy that shares all other weights with the model; contexts go on with the
- * model as it is. Quantized weights can have LoRA.
+ * It trains a copy that shares all other weights with the model; contexts continue with the
+ * unchanged model. Quantized weights can have LoRA.
  *
  * @param model  may be freed then
  * @param out    receives the handle
  * @retval COW_MLX_EINVAL        also: an option of programs, such as train and initial_names
- * @retval COW_MLX_EUNSUPPORTED  a model, or layers of it, that cannot be trained so
+ * @retval COW_MLX_EUNSUPPORTED  this model, or some of its layers, cannot be trained this way
  * @retval COW_MLX_ECANCELED     the model was freed meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_create_for_model(cow_mlx_model model,
@@ -191,9 +190,9 @@ COW_MLX_API cow_mlx_status cow_mlx_training_create_for_model(cow_mlx_model model
 /**
  * Make a step on a batch.
  *
- * @param inputs  count values: the program's inputs without its parameters, in their order, whose
- *                first axis is that of the rows; of a language model its tokens and targets
- * @param event   receives what the step was like; may be NULL
+ * @param inputs  count values: the program's inputs without its parameters, in their order, with
+ *                rows as the first axis; for a language model its tokens and targets
+ * @param event   receives the event of the step; may be NULL
  * @retval COW_MLX_EINVAL     also: other dtypes or shapes, no target, an index out of range, a loss
  *                            that is not finite: nothing is changed
  * @retval COW_MLX_ESTATE     another call is running on the training
@@ -204,19 +203,18 @@ COW_MLX_API cow_mlx_status cow_mlx_training_step(cow_mlx_training training,
                                                  cow_mlx_training_event* event);
 
 /**
- * Make steps until an end that params tell: one of steps, epochs and next_batch has to.
+ * Train until an end that params set: by steps, epochs or next_batch.
  *
- * It goes on in the data where the training is: one that was loaded, and is given the same data and
- * params, ends with the same bits as if it had not been interrupted. Other data begin at their
- * beginning.
+ * It continues at the training's place in the data. A loaded training with the same data and params
+ * ends with the same bits as an uninterrupted one. Other data start from the beginning.
  *
- * @param params     the data, and when it ends; nothing in it is kept but copies
- * @param on_event   told of steps, evaluations and checkpoints, and last of the end; may be NULL
+ * @param params     the data and the end; the library copies it
+ * @param on_event   receives steps, evaluations and checkpoints, and last the end; may be NULL
  * @param user_data  of on_event
  * @retval COW_MLX_EINVAL     also: no data, or none with a target; a loss that is not finite
  * @retval COW_MLX_ESTATE     another call is running on the training
- * @retval COW_MLX_ECANCELED  on_event returned false, or cow_mlx_training_cancel(): the training is
- *                            as after its last step
+ * @retval COW_MLX_ECANCELED  on_event returned false, or cow_mlx_training_cancel(): the training
+ *                            keeps the state after its last step
  * @retval COW_MLX_EIO        a checkpoint cannot be written; likewise
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_fit(cow_mlx_training training,
@@ -224,10 +222,10 @@ COW_MLX_API cow_mlx_status cow_mlx_training_fit(cow_mlx_training training,
                                                 cow_mlx_training_fn on_event, void* user_data);
 
 /**
- * Tell loss, accuracy and perplexity on data; nothing is changed.
+ * Measure loss, accuracy and perplexity on data; nothing is changed.
  *
- * @param params  inputs, next_batch or lines, and batch_size; of the others none may be set
- * @param event   receives what was found
+ * @param params  inputs, next_batch or lines, and batch_size; no other may be set
+ * @param event   receives the results
  * @retval COW_MLX_EINVAL     also: no data, or none with a target
  * @retval COW_MLX_ESTATE     another call is running on the training
  * @retval COW_MLX_ECANCELED  cow_mlx_training_cancel()
@@ -237,7 +235,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_evaluate(cow_mlx_training training,
                                                      cow_mlx_training_event* event);
 
 /**
- * Open a parameter as it is now, also while a fit runs.
+ * Get the current value of a parameter, also while a fit runs.
  *
  * @param name  the parameter's
  * @param out   receives the handle of an array that no later step changes
@@ -256,18 +254,18 @@ COW_MLX_API cow_mlx_status cow_mlx_training_info(cow_mlx_training training, char
                                                  size_t capacity, size_t* length);
 
 /**
- * Save a training as it is after its last step, whole or not at all, also while a fit runs: its
- * parameters, the optimizer's state, the step, the place in the data and the best so far.
+ * Save the state after the last step, completely or not at all, also while a fit runs: parameters,
+ * the optimizer's state, the step, the place in the data and the best parameters so far.
  *
- * @param folder  receives the file training.safetensors; it is made if there is none, and the
- *                folder that it is in has to be there
- * @retval COW_MLX_ENOENT  the folder that it is in is missing
- * @retval COW_MLX_EIO     it cannot be written; what was there before stays
+ * @param folder  receives the file training.safetensors; created if it does not exist, in an
+ *                existing folder
+ * @retval COW_MLX_ENOENT  its parent folder is missing
+ * @retval COW_MLX_EIO     it cannot be written; old files stay
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_save(cow_mlx_training training, const char* folder);
 
 /**
- * Go on where a training was saved, with one that was made of the same program and params.
+ * Load a saved training into one with the same program and params.
  *
  * @param folder  that was saved to
  * @retval COW_MLX_ENOENT   there is nothing saved
@@ -278,8 +276,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_save(cow_mlx_training training, cons
 COW_MLX_API cow_mlx_status cow_mlx_training_load(cow_mlx_training training, const char* folder);
 
 /**
- * Open what was trained of a language model as an adapter, also while a fit runs. What is trained
- * later does not change it: contexts take the next one with cow_mlx_context_set_adapter().
+ * Get the current weights of a language model's training as an adapter, also while a fit runs.
+ * Later steps do not change it: give contexts a new one with cow_mlx_context_set_adapter().
  *
  * @param out  receives the handle
  * @retval COW_MLX_EUNSUPPORTED  the training is of a program
@@ -288,13 +286,13 @@ COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
                                                     cow_mlx_adapter* out);
 
 /**
- * Write what was trained of a language model as mlx-lm reads it, whole or not at all: an adapter,
- * or a model where all weights were trained.
+ * Write the trained weights of a language model in mlx-lm's format, completely or not at all: an
+ * adapter, or a model if all weights were trained.
  *
- * @param folder        is made; an earlier export there is replaced
+ * @param folder        created; an earlier export there is replaced
  * @param options_json  an object with "fuse" (true: a model that has the adapter in its weights)
- *                      and "dequantize" (true: weights of 16 or 32 bits in place of packed ones
- *                      that had an adapter); may be NULL
+ *                      and "dequantize" (true: weights of 16 or 32 bits in place of quantized ones
+ * that had an adapter); may be NULL
  * @retval COW_MLX_EUNSUPPORTED  the training is of a program
  * @retval COW_MLX_ENOENT        the folder that it is in is missing
  * @retval COW_MLX_EIO           it cannot be written, or something else is there, which stays
@@ -303,8 +301,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_export(cow_mlx_training training, co
                                                    const char* options_json);
 
 /**
- * End the call that runs on a training, within one micro-batch. It fails with COW_MLX_ECANCELED,
- * and the training is as after its last step. Never blocks.
+ * Cancel the running call of a training, within one micro-batch. It fails with COW_MLX_ECANCELED,
+ * and the training keeps the state after its last step. Never blocks.
  *
  * Async-signal-safe, as cow_mlx_context_cancel().
  */

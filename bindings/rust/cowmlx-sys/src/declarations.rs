@@ -760,14 +760,13 @@ functions! {
     fn cow_mlx_training_params_init(params: *mut cow_mlx_training_params, size: usize);
     /// Fill *params, which is sizeof *params large, with the defaults.
     fn cow_mlx_fit_params_init(params: *mut cow_mlx_fit_params, size: usize);
-    /// Make a training of a program, whose parameters begin as their "init" says or as
-    /// arrays.
+    /// Create a training of a program.
     fn cow_mlx_training_create(
         program: cow_mlx_program,
         params: *const cow_mlx_training_params,
         out: *mut cow_mlx_training,
     ) -> cow_mlx_status;
-    /// Make a training of a loaded language model.
+    /// Create a training of a loaded language model.
     fn cow_mlx_training_create_for_model(
         model: cow_mlx_model,
         params: *const cow_mlx_training_params,
@@ -780,20 +779,20 @@ functions! {
         count: usize,
         event: *mut cow_mlx_training_event,
     ) -> cow_mlx_status;
-    /// Make steps until an end that params tell.
+    /// Train until an end that params set.
     fn cow_mlx_training_fit(
         training: cow_mlx_training,
         params: *const cow_mlx_fit_params,
         on_event: cow_mlx_training_fn,
         user_data: *mut c_void,
     ) -> cow_mlx_status;
-    /// Tell loss, accuracy and perplexity on data.
+    /// Measure loss, accuracy and perplexity on data.
     fn cow_mlx_training_evaluate(
         training: cow_mlx_training,
         params: *const cow_mlx_fit_params,
         event: *mut cow_mlx_training_event,
     ) -> cow_mlx_status;
-    /// Open a parameter as it is now, also while a fit runs.
+    /// Get the current value of a parameter, also while a fit runs.
     fn cow_mlx_training_parameter(
         training: cow_mlx_training,
         name: *const c_char,
@@ -806,30 +805,30 @@ functions! {
         capacity: usize,
         length: *mut usize,
     ) -> cow_mlx_status;
-    /// Save a training as it is after its last step, whole or not at all, also while a fit
-    /// runs.
+    /// Save the state after the last step, completely or not at all, also while a fit runs.
     fn cow_mlx_training_save(
         training: cow_mlx_training,
         folder: *const c_char,
     ) -> cow_mlx_status;
-    /// Go on where a training was saved, with one that was made of the same program and
-    /// params.
+    /// Load a saved training into one with the same program and params.
     fn cow_mlx_training_load(
         training: cow_mlx_training,
         folder: *const c_char,
     ) -> cow_mlx_status;
-    /// Open what was trained of a language model as an adapter, also while a fit runs.
+    /// Get the current weights of a language model's training as an adapter, also while a
+    /// fit runs.
     fn cow_mlx_training_adapter(
         training: cow_mlx_training,
         out: *mut cow_mlx_adapter,
     ) -> cow_mlx_status;
-    /// Write what was trained of a language model as mlx-lm reads it, whole or not at all.
+    /// Write the trained weights of a language model in mlx-lm's format, completely or not
+    /// at all.
     fn cow_mlx_training_export(
         training: cow_mlx_training,
         folder: *const c_char,
         options_json: *const c_char,
     ) -> cow_mlx_status;
-    /// End the call that runs on a training, within one micro-batch.
+    /// Cancel the running call of a training, within one micro-batch.
     fn cow_mlx_training_cancel(training: cow_mlx_training) -> cow_mlx_status;
     /// Free a training.
     fn cow_mlx_training_free(training: cow_mlx_training) -> cow_mlx_status;
