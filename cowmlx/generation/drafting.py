@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation.sampling.batch import Drawer
-from cowmlx.generation.sampling.inputs import DrawInput
+from cowmlx.generation.sampling.batch import BatchSampler
+from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.sampler import Sampler
 
 TYPE_CHECKING = False
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         def prefill(self, prompt: list[int], chunk: int) -> bool:
             """Process one chunk of a prompt, before its model does; false if none is left."""
 
-        def guess(self, tokens: list[int], count: int, draw: int) -> list[int]:
-            """Return at most ``count`` tokens that may follow; ``draw`` numbers the first."""
+        def guess(self, tokens: list[int], count: int, number: int) -> list[int]:
+            """Return at most ``count`` tokens that may follow; ``number`` is the first one's."""
 
 
 LONGEST, SHORTEST = 4, 2  # tokens that have to be alike for the next to be guessed from them
@@ -44,7 +44,7 @@ class PromptLookup:
         """Do nothing: looking up needs no network."""
         return False
 
-    def guess(self, tokens: list[int], count: int, draw: int) -> list[int]:
+    def guess(self, tokens: list[int], count: int, number: int) -> list[int]:
         """Return what followed the longest run of tokens that has occurred before."""
         found = None
         self._learn(tokens[:-1])
@@ -68,7 +68,7 @@ class PromptLookup:
 
 
 class DraftModel:
-    """A smaller model that generates with the same keys, so that its draws tend to be the same.
+    """A smaller model that generates with the same keys, so that its samples tend to be the same.
 
     Args:
         model: the draft model.
@@ -79,7 +79,7 @@ class DraftModel:
     def __init__(self, model: Model, sequence: Sequence, params: GenerationParams) -> None:
         self._sequence = sequence
         self._sampler = Sampler(params, model)
-        self._drawer = Drawer()
+        self._batch_sampler = BatchSampler()
 
     def prefill(self, prompt: list[int], chunk: int) -> bool:
         """Process one chunk of a prompt, all but its last token; false if none is left."""
@@ -93,7 +93,7 @@ class DraftModel:
         sequence.append(rest)
         return True
 
-    def guess(self, tokens: list[int], count: int, draw: int) -> list[int]:
+    def guess(self, tokens: list[int], count: int, number: int) -> list[int]:
         """Return the tokens that this model would generate."""
         sequence = self._sequence
         sequence.keep_prefix(tokens)
@@ -105,8 +105,8 @@ class DraftModel:
             ids = mx.array(rest, mx.int32)
             logits = sequence.forward(ids)[:, -1, :]
             history = [*tokens, *guesses][:-1]
-            wanted = DrawInput(self._sampler, history, rest[-1], draw + i)
-            (chosen,) = self._drawer.draw([wanted], logits)
+            wanted = SampleInput(self._sampler, history, rest[-1], number + i)
+            (chosen,) = self._batch_sampler.sample([wanted], logits)
             sequence.append(rest)
             rest = [chosen.value()]
             guesses += rest

@@ -15,8 +15,8 @@ from cowmlx.generated import constants
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.piece import Piece, Stats
 from cowmlx.generation.prompt import Prompt
-from cowmlx.generation.sampling.batch import Drawer
-from cowmlx.generation.sampling.inputs import DrawInputs
+from cowmlx.generation.sampling.batch import BatchSampler
+from cowmlx.generation.sampling.inputs import SampleInputs
 from cowmlx.generation.sampling.samples import RowLogits, Step, settled
 from cowmlx.generation.text import TextOutput
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.guesses import Guesses
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import Constrains, DrawInput
-    from cowmlx.generation.sampling.samples import Draw
+    from cowmlx.generation.sampling.inputs import Constrains, SampleInput
+    from cowmlx.generation.sampling.samples import Sample
     from cowmlx.models.model import Model
 
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
@@ -91,15 +91,15 @@ class Generation:
         self._sequence = sequence
         self._window = window
         self._can_roll = rolling is not None
-        self._inputs = DrawInputs(params, model, constraint)
+        self._inputs = SampleInputs(params, model, constraint)
         self._guesses: Guesses | None = None
         if drafter is not None:
             from cowmlx.generation.guesses import Guesses  # late: few hosts draft
 
             self._guesses = Guesses(drafter, sequence, self._inputs, model.end_tokens)
-        self._drawer = Drawer()
+        self._batch_sampler = BatchSampler()
         self._text = TextOutput(model, params.stop, exact=constraint is not None)
-        self._pending: Draw | None = None  # the next token
+        self._pending: Sample | None = None  # the next token
         self._held: Step | None = None  # under way, its token in the sequence
 
     # ---------------------------------------------------------------- Prompt
@@ -140,7 +140,7 @@ class Generation:
         if wanted is None:
             mx.async_eval(self._sequence.state)
         else:
-            self._draw(wanted, logits)
+            self._sample(wanted, logits)
         self.prompt.note_started()
 
     # The parts of that, for those who do something in between.
@@ -151,8 +151,8 @@ class Generation:
             self.logits = None
         return self.prompt.next_chunk(size)
 
-    def follow_prompt(self, logits: RowLogits) -> DrawInput | None:
-        """Say what the first token is drawn from; None if there is to be none.
+    def follow_prompt(self, logits: RowLogits) -> SampleInput | None:
+        """Return the input of the first token's sample; None if there is to be none.
 
         Args:
             logits: behind the prompt's last token.
@@ -235,10 +235,10 @@ class Generation:
             if wanted is None:
                 mx.async_eval(logits)
             else:
-                self._draw(wanted, logits)
+                self._sample(wanted, logits)
         matched = self.match(step)
         if matched is not None:
-            self._draw(matched, step.following.array())
+            self._sample(matched, step.following.array())
         self.read(step)
 
     # The parts of a step, for those that several generations take at once.
@@ -269,8 +269,8 @@ class Generation:
         tokens = self._sequence.tokens
         return tokens[:-1] if step is self._held else tokens
 
-    def follow(self, step: Step, logits: RowLogits) -> DrawInput | None:
-        """Say what the successor of a step's token is drawn from; None: not known before it is.
+    def follow(self, step: Step, logits: RowLogits) -> SampleInput | None:
+        """Return the input of the sample behind a step's token; None: it needs that token first.
 
         Args:
             step: one that feeds.
@@ -281,8 +281,8 @@ class Generation:
             return None
         return self._inputs.behind(self._before(step), step.pending)
 
-    def match(self, step: Step) -> DrawInput | None:
-        """Take note of the token of a step; returns what its successor is drawn from.
+    def match(self, step: Step) -> SampleInput | None:
+        """Take note of the token of a step; return the input of its successor's sample.
 
         None where that is known without, or it has none.
         """
@@ -296,10 +296,10 @@ class Generation:
             return self._inputs.allowed_behind(self._before(step), token, logits)
         return None
 
-    def take_draw(self, draw: Draw) -> None:
+    def take_sample(self, sample: Sample) -> None:
         """Take the next token, which is computing."""
-        self._inputs.drawn += 1
-        self._pending = draw
+        self._inputs.count += 1
+        self._pending = sample
 
     def read(self, step: Step) -> None:
         """Read a step's token into the outbox."""
@@ -330,25 +330,25 @@ class Generation:
         """
         held, self._held = self._held, None
         assert held is not None and self._guesses is not None
-        draws = self._guesses.check(ids, held.before, logits)
-        self._pending = draws[-1]
+        samples = self._guesses.check(ids, held.before, logits)
+        self._pending = samples[-1]
         self.stats.drafted_tokens += len(ids) - 1
-        self.stats.accepted_tokens += len(draws) - 1
-        for i, drawn in enumerate([held.pending, *draws[:-1]]):
+        self.stats.accepted_tokens += len(samples) - 1
+        for i, sample in enumerate([held.pending, *samples[:-1]]):
             self._count += 1
-            self._emit(ids[i], constants.FINISH_NONE, held.before + i, drawn, draws[i].logits)
+            self._emit(ids[i], constants.FINISH_NONE, held.before + i, sample, samples[i].logits)
             if self.ended:
                 self._sequence.trim_to(held.before + i + 1)
                 break
 
-    def _draw(self, wanted: DrawInput, logits: mx.array) -> None:
+    def _sample(self, wanted: SampleInput, logits: mx.array) -> None:
         """Start computing the next token."""
-        (draw,) = self._drawer.draw([wanted], logits)
-        mx.async_eval(draw.rows.arrays)
-        self.take_draw(draw)
+        (sample,) = self._batch_sampler.sample([wanted], logits)
+        mx.async_eval(sample.rows.arrays)
+        self.take_sample(sample)
 
     def _emit(
-        self, token: int, finish: int, before: int, drawn: Draw, following: RowLogits
+        self, token: int, finish: int, before: int, sample: Sample, following: RowLogits
     ) -> None:
         text, finish = self._text.add(token, finish)
         if finish:
@@ -360,7 +360,7 @@ class Generation:
         if count == 1:
             self.stats.first_token_seconds = elapsed
         seconds = elapsed - self.stats.prompt_seconds
-        logprob, top = drawn.logprobs() if self.params.logprobs else (None, None)
+        logprob, top = sample.logprobs() if self.params.logprobs else (None, None)
         encoded = text.encode()
         piece = Piece(
             token, encoded, finish, silent, before, count, seconds, following, logprob, top

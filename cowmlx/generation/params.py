@@ -89,7 +89,7 @@ class GenerationParams:
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are drawn, and not the best one taken."""
+        """Whether tokens are sampled; False: the best one is taken."""
         return self.temperature > 0
 
     def _check_sampling(self) -> None:
@@ -141,7 +141,7 @@ class GenerationParams:
                 raise OutOfRange(f"dry_sequence_breakers[{index}]", size, accepted)
 
     def _check_temperature(self) -> None:
-        """What makes the temperature, or a bound of surprise, of a draw."""
+        """What makes the temperature, or a bound of surprise, of a sample."""
         self._check("top_n_sigma", self.top_n_sigma >= 0, "at least 0")
         self._check("dynatemp_range", self.dynatemp_range >= 0, "at least 0")
         self._check("dynatemp_exponent", self.dynatemp_exponent > 0, "above 0")
@@ -158,7 +158,7 @@ class GenerationParams:
             if getattr(self, name) != off:
                 raise Unsupported(
                     f"mirostat and {name} exclude each other: mirostat alone says which tokens are "
-                    "left, for its next draw depends on the last",
+                    "left, for its next sample depends on the last",
                     reason="conflict",
                     argument="mirostat",
                     other=name,

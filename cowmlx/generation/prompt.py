@@ -1,4 +1,4 @@
-"""What a generation processes before it draws: its prompt, or what stays of a window that rolls."""
+"""The prompt of a generation, or the rest of a rolling window, processed before it samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.sequence import Sequence
     from cowmlx.cache.window import RollingWindow
     from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.sampling.samples import Draw
+    from cowmlx.generation.sampling.samples import Sample
 
 SHORT_PROMPT = 32  # tokens up to which a prompt is quicker together with others
 
@@ -91,11 +91,11 @@ class Prompt:
         """Note that all of the chunk's operations are handed to mlx."""
         self._chunk_starting = perf_counter() - self._chunk_began
 
-    def finish_chunk(self, first: Draw | None) -> tuple[int, int, float | None]:
+    def finish_chunk(self, first: Sample | None) -> tuple[int, int, float | None]:
         """Wait for the chunk that is computing, if one is.
 
         Args:
-            first: the token behind all of them, if it is drawn.
+            first: the token behind all of them, if it is sampled.
         Returns:
             its tokens, those before it, and the seconds that it took, or None if that is not known.
         """

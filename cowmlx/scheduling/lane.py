@@ -13,7 +13,7 @@ from cowmlx.generation.batched import why_no_prompts, why_not
 from cowmlx.generation.pace import PREFILL_CHUNK, SMALL_CHUNK, pace_of
 from cowmlx.generation.sampling.samples import stacked
 from cowmlx.scheduling import short_prompts
-from cowmlx.scheduling.row_draws import RowDraws
+from cowmlx.scheduling.row_samples import RowSamples
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.batch import Batch
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
-    from cowmlx.generation.sampling.samples import Draw, Step
+    from cowmlx.generation.sampling.samples import Sample, Step
     from cowmlx.models.model import Model
     from cowmlx.scheduling.scheduler import Scheduler
     from cowmlx.scheduling.streams import StreamPool
@@ -63,7 +63,7 @@ class Lane:
         self.priority = priority
         self.contexts: list[Context] = []
         self._batch: Any = None
-        self._draws = RowDraws()
+        self._samples = RowSamples()
 
     # ------------------------------------------------------------------ Turns
 
@@ -173,15 +173,15 @@ class Lane:
         """Process short prompts of contexts that have rows."""
         short_prompts.process(self, self._batch, contexts)
 
-    def draw_first(self, contexts: list[Context], rows: list[int], logits: mx.array) -> None:
-        """Start drawing the first tokens behind prompts.
+    def sample_first(self, contexts: list[Context], rows: list[int], logits: mx.array) -> None:
+        """Start sampling the first tokens behind prompts.
 
         Args:
             contexts: these.
             rows: where each was in the batch.
             logits: (B, V) behind the prompts.
         """
-        self._draws.follow([(context, None) for context in contexts], rows, logits)
+        self._samples.follow([(context, None) for context in contexts], rows, logits)
 
     def _join(self, context: Context) -> bool:
         """Give a context a row, if it has none; false if it does not fit."""
@@ -226,12 +226,12 @@ class Lane:
                     context.fail(error)
                 fed, taken = [], [each for each in taken if not each[1].feeds]
             else:
-                self._draws.follow(fed, rows, logits)
+                self._samples.follow(fed, rows, logits)
         self._read(taken)
 
     def _read(self, taken: list[tuple[Context, Step]]) -> None:
         """Read the tokens of steps, whose successors are computing."""
-        self._draws.match(taken)
+        self._samples.match(taken)
         for context, step in taken:
             try:
                 if context.generation is not None and not context.generation.ended:
@@ -241,7 +241,7 @@ class Lane:
 
     def _forward(self, batch: Batch, fed: list[tuple[Context, Step]]) -> mx.array:
         """Feed the pending tokens; returns logits (B, V), lazily."""
-        pending: dict[int, Draw] = {}
+        pending: dict[int, Sample] = {}
         for context, step in fed:
             row = context.sequence.row
             assert row is not None

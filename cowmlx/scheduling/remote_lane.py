@@ -175,7 +175,7 @@ class RemoteLane(Lane):
             rows = [row for row, (context, _) in enumerate(fed) if flight.flies(context)]
             still = [fed[row] for row in rows]
             if still:
-                lane._draws.follow(still, rows, logits)
+                lane._samples.follow(still, rows, logits)
                 lane._read(still)
 
         self._flight = Flight(entry, [*tokens], arrive)
@@ -195,7 +195,7 @@ class RemoteLane(Lane):
             if not flight.flies(context):
                 return
             if logits is not None:
-                lane._draws.follow([(context, None)], [0], logits)
+                lane._samples.follow([(context, None)], [0], logits)
             generation.finish_chunk()
             seconds = entry.answers[0].get("seconds")
             if isinstance(seconds, float) and seconds > 0:
@@ -234,7 +234,7 @@ class RemoteLane(Lane):
             rows = [row for row, context in enumerate(contexts) if flight.flies(context)]
             still = [contexts[row] for row in rows]
             if still:
-                lane.draw_first(still, rows, logits)
+                lane.sample_first(still, rows, logits)
             for context in still:
                 context.generation.finish_chunk()  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""The kernel draws what mlx's own operations draw, with every instruction set of the machine."""
+"""The kernel samples what mlx's own operations draw, with every instruction set of the machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from random import Random
 import mlx.core as mx
 import numpy as np
 import pytest
-from support.draw_inputs import Model, draw_input, parameters
 from support.kernel_module import needed
+from support.sample_inputs import Model, parameters, sample_input
 
 from cowmlx.generation.sampling import kernel
 from cowmlx.generation.sampling.filters import SAMPLERS
-from cowmlx.generation.sampling.inputs import DrawInput
+from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.sampler import RowSampler, Sampler
-from cowmlx.generation.sampling.samples import Draw, DrawnRows
+from cowmlx.generation.sampling.samples import Sample, SampledRows
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
@@ -24,14 +24,14 @@ TYPES = [mx.float32, mx.float16, mx.bfloat16]
 WIDE = 128_003
 
 
-def plain(logits: mx.array, each: DrawInput) -> int:
+def plain(logits: mx.array, each: SampleInput) -> int:
     (token,) = RowSampler([each.sampler])(logits, [each])[0].tolist()
     return token
 
 
-def drawn(logits: mx.array, inputs: list[DrawInput], rows=None) -> list[int]:
+def drawn(logits: mx.array, inputs: list[SampleInput], rows=None) -> list[int]:
     rows = range(len(inputs)) if rows is None else rows
-    return kernel.draw(inputs, logits, rows)[0].tolist()
+    return kernel.sample(inputs, logits, rows)[0].tolist()
 
 
 def sampler(size: int, **options) -> Sampler:
@@ -46,7 +46,7 @@ def test_it_draws_what_mlx_draws(size):
         dtype = random.choice(TYPES)
         logits = mx.random.normal((7, size), key=mx.random.key(seed)) * random.choice([0.5, 3, 9])
         logits = logits.astype(dtype)
-        inputs = [draw_input(random, size) for _ in range(5)]
+        inputs = [sample_input(random, size) for _ in range(5)]
         rows = random.sample(range(7), 5)
         expected = [
             plain(logits[row : row + 1], each) for row, each in zip(rows, inputs, strict=True)
@@ -82,7 +82,7 @@ def test_it_draws_from_wide_vocabularies(options, spread):
     logits = mx.random.normal((1, WIDE), key=mx.random.key(9)) * spread
     own = sampler(WIDE, **options, seed=5)
     for number in range(2):
-        each = DrawInput(own, [], 0, number, surprise=9.0)
+        each = SampleInput(own, [], 0, number, surprise=9.0)
         assert drawn(logits, [each]) == [plain(logits, each)]
 
 
@@ -90,8 +90,8 @@ def test_it_draws_from_wide_vocabularies(options, spread):
 def test_it_tells_the_same_surprise(bits):
     logits = mx.random.normal((4, 1201), key=mx.random.key(6)) * 3
     own = sampler(1201, temperature=0.7, mirostat=2, seed=3)
-    inputs = [DrawInput(own, [], 0, number, surprise=bits) for number in range(4)]
-    _, surprises = kernel.draw(inputs, logits, range(4))
+    inputs = [SampleInput(own, [], 0, number, surprise=bits) for number in range(4)]
+    _, surprises = kernel.sample(inputs, logits, range(4))
     _, expected = RowSampler([own] * 4)(logits, inputs)
     np.testing.assert_allclose(surprises, expected, atol=1e-5)
 
@@ -102,16 +102,16 @@ def test_among_equals_top_k_keeps_the_first():
     for top_k in (1, 7, 300, 2500):
         for number in range(4):
             own = sampler(4000, temperature=50.0, top_k=top_k)
-            each = DrawInput(own, [], 0, number)
+            each = SampleInput(own, [], 0, number)
             assert drawn(logits, [each]) == [plain(logits, each)]
 
 
 def test_rows_may_lie_apart_and_last_tokens_be_computing():
     logits = mx.random.normal((4, 3, 900), key=mx.random.key(3))[:, 1, :]
-    lasts = DrawnRows(mx.array([5, 6, 7, 8], mx.uint32) * 2, {})
+    lasts = SampledRows(mx.array([5, 6, 7, 8], mx.uint32) * 2, {})
     own = sampler(900, temperature=1.0, presence_penalty=-9.0, presence_window=2)
-    inputs = [DrawInput(own, [row], Draw(lasts, row, logits), row) for row in range(4)]
-    known = [DrawInput(own, [row], 10 + 2 * row, row) for row in range(4)]
+    inputs = [SampleInput(own, [row], Sample(lasts, row, logits), row) for row in range(4)]
+    known = [SampleInput(own, [row], 10 + 2 * row, row) for row in range(4)]
     expected = [plain(logits[row : row + 1], known[row]) for row in range(4)]
     assert drawn(logits, inputs) == drawn(logits, known) == expected
 
@@ -119,7 +119,7 @@ def test_rows_may_lie_apart_and_last_tokens_be_computing():
 def test_a_row_does_not_depend_on_the_others():
     random = Random(1)
     logits = mx.random.normal((9, 3000), key=mx.random.key(4)) * 3
-    inputs = [draw_input(random, 3000) for _ in range(9)]
+    inputs = [sample_input(random, 3000) for _ in range(9)]
     alone = [drawn(logits, [each], [row]) for row, each in enumerate(inputs)]
     assert [[token] for token in drawn(logits, inputs)] == alone
 
@@ -131,7 +131,7 @@ def test_logits_that_are_no_numbers_give_some_token(value, part):
     values[np.random.default_rng(4).random(values.shape) < part] = value
     random = Random(2)
     for _ in range(60):
-        (token,) = drawn(mx.array(values), [draw_input(random, 2000)])
+        (token,) = drawn(mx.array(values), [sample_input(random, 2000)])
         assert 0 <= token < 2000
 
 
@@ -145,7 +145,7 @@ def test_a_logit_far_above_beside_one_that_is_no_number(options, place):
     values[0, 16] = 1e6
     values[0, place] = math.nan
     own = sampler(256, temperature=1.0, **options)
-    (token,) = drawn(mx.array(values), [DrawInput(own, [], 0, 0)])
+    (token,) = drawn(mx.array(values), [SampleInput(own, [], 0, 0)])
     assert 0 <= token < 256
 
 

@@ -1,4 +1,4 @@
-"""Draws the tokens of a batch's rows together."""
+"""Samples the tokens of a batch's rows together."""
 
 from __future__ import annotations
 
@@ -7,85 +7,87 @@ import mlx.core as mx
 from cowmlx.generation.sampling import kernel
 from cowmlx.generation.sampling.filters import normalized
 from cowmlx.generation.sampling.sampler import RowSampler
-from cowmlx.generation.sampling.samples import Draw, DrawnRows, RowLogits
+from cowmlx.generation.sampling.samples import RowLogits, Sample, SampledRows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cowmlx.generation.sampling.inputs import DrawInput
+    from cowmlx.generation.sampling.inputs import SampleInput
     from cowmlx.generation.sampling.sampler import Sampler
 
 
-class Drawer:
-    """Draws for rows of logits, in one operation where the kernel for processors can be used.
+class BatchSampler:
+    """Samples rows of logits, in one operation where the CPU kernel can be used.
 
-    Elsewhere the rows whose samplers are of one kind are drawn in the same operations of mlx, and
-    what the options of the same rows come to is kept from one draw to the next. A row gets the
+    Elsewhere the rows whose samplers are of one kind share mlx's operations, and the
+    :class:`RowSampler` of the same rows is kept for the next call. A row gets the
     same token either way, unless rounding decides between two.
     """
 
     def __init__(self) -> None:
         self._samplers: dict[tuple[Sampler, ...], RowSampler] = {}
 
-    def draw(
-        self, inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int] | None = None
-    ) -> list[Draw]:
+    def sample(
+        self, inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int] | None = None
+    ) -> list[Sample]:
         """Start computing a token for each input.
 
         Args:
-            inputs: what tokens are drawn from, all of one model.
+            inputs: of the samples, all of one model.
             logits: (B, V).
             rows: whose logits are whose; None: in order.
         Returns:
-            the draws, in the order of their inputs; all are of the same rows.
+            the samples, in the order of their inputs; all are of the same rows.
         """
         rows = range(len(inputs)) if rows is None else rows
         together, surprises = self._tokens(inputs, logits, rows)
         reported = any(each.logprobs for each in inputs)
         logprobs = _logprobs(inputs, logits, rows, together) if reported else {}
         surprising = any(each.sampler.params.mirostat for each in inputs)
-        drawn = DrawnRows(together, logprobs, surprises if surprising else None)
-        return [Draw(drawn, place, RowLogits(logits, row)) for place, row in enumerate(rows)]
+        sampled = SampledRows(together, logprobs, surprises if surprising else None)
+        return [Sample(sampled, place, RowLogits(logits, row)) for place, row in enumerate(rows)]
 
     def _tokens(
-        self, inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int]
+        self, inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int]
     ) -> tuple[mx.array, mx.array]:
         """Return (N,) the tokens and (N,) their surprise, lazily."""
         with_kernel = kernel.usable(logits)
         if with_kernel:
             looking = {_computing(each) for each in inputs if kernel.looks_back(each)}
             if len(looking) < 2:
-                return kernel.draw(inputs, logits, rows)
+                return kernel.sample(inputs, logits, rows)
         known, self._samplers = self._samplers, {}
         order: list[int] = []
         tokens, surprises = [], []
         for places in _groups(inputs, _computing if with_kernel else _kind):
             own, own_rows = [inputs[place] for place in places], [rows[place] for place in places]
             if with_kernel:
-                drawn = kernel.draw(own, logits, own_rows)
+                sampled = kernel.sample(own, logits, own_rows)
             else:
                 samplers = tuple(each.sampler for each in own)
-                sample = known.get(samplers) or RowSampler(samplers)
-                self._samplers[samplers] = sample
-                drawn = sample(_taken(logits, own_rows), own)
-            tokens.append(drawn[0])
-            surprises.append(drawn[1])
+                sampler = known.get(samplers) or RowSampler(samplers)
+                self._samplers[samplers] = sampler
+                sampled = sampler(_taken(logits, own_rows), own)
+            tokens.append(sampled[0])
+            surprises.append(sampled[1])
             order += places
         return _in_order(tokens, order), _in_order(surprises, order)
 
 
-def _kind(each: DrawInput) -> object:
-    """Return what inputs have in common that are drawn in the same operations."""
+def _kind(each: SampleInput) -> object:
+    """Return a key that is equal for inputs that share mlx's operations."""
     return each.sampler.kind, _computing(each), each.allowed is None
 
 
-def _computing(each: DrawInput) -> bool:
+def _computing(each: SampleInput) -> bool:
     """Whether the token before is still computing."""
-    return isinstance(each.last, Draw)
+    return isinstance(each.last, Sample)
 
 
-def _groups(inputs: Sequence[DrawInput], kind: Callable[[DrawInput], object]) -> list[list[int]]:
+def _groups(
+    inputs: Sequence[SampleInput], kind: Callable[[SampleInput], object]
+) -> list[list[int]]:
     """Return the places of the inputs of each kind."""
     groups: dict[object, list[int]] = {}
     for place, each in enumerate(inputs):
@@ -112,7 +114,7 @@ def _taken(array: mx.array, rows: list[int]) -> mx.array:
 
 
 def _logprobs(
-    inputs: Sequence[DrawInput], logits: mx.array, rows: Sequence[int], tokens: mx.array
+    inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int], tokens: mx.array
 ) -> dict[int, tuple[LogProbs, int]]:
     """Return what is reported of inputs that want it, by place."""
     found = {}

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from cowmlx.generation.sampling.randomness import draw_coin
+from cowmlx.generation.sampling.randomness import sample_coin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import DrawInput
+    from cowmlx.generation.sampling.inputs import SampleInput
     from cowmlx.models.model import Model
 
     Numbers = list[float]  # of one row
@@ -177,7 +177,7 @@ class Candidates:
 
     __slots__ = ("inputs", "log_left", "logits", "scale")
 
-    def __init__(self, logits: mx.array, inputs: Sequence[DrawInput]) -> None:
+    def __init__(self, logits: mx.array, inputs: Sequence[SampleInput]) -> None:
         self.logits = logits
         self.inputs = inputs
         self.scale: mx.array | None = None
@@ -239,7 +239,7 @@ def _xtc(rows: Sequence[Numbers]) -> Apply:
     def apply(on: Candidates) -> None:
         thresholds = [
             threshold
-            if probability > draw_coin(each.sampler.params.seed, each.number)
+            if probability > sample_coin(each.sampler.params.seed, each.number)
             else math.inf
             for (probability, threshold, *_), each in zip(rows, on.inputs, strict=True)
         ]

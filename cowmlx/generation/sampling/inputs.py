@@ -1,4 +1,4 @@
-"""What a generation draws its tokens from, one after another."""
+"""What a generation samples its tokens from, one after another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import mlx.core as mx
 
 from cowmlx.generation.sampling.sampler import Sampler
-from cowmlx.generation.sampling.samples import Draw
+from cowmlx.generation.sampling.samples import Sample
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     Constrains = Constraint | ThinkingFirst
 
 
-class DrawInput:
-    """What a row's token is drawn from, besides its logits.
+class SampleInput:
+    """The input of a row's sample, besides its logits.
 
     Args:
         sampler: of its generation.
         history: the tokens before ``last``.
         last: the token that gave the logits, perhaps still computing.
-        number: of the draw in its generation; with the seed it alone decides what is random.
+        number: of the sample in its generation; with the seed it alone decides what is random.
         allowed: (V,) bool, the tokens that may be chosen; None: all.
         logprobs: how many of the most probable tokens are reported with the chosen one's
             log probability; 0: none, and not that one's either.
@@ -39,7 +39,7 @@ class DrawInput:
         self,
         sampler: Sampler,
         history: list[int],
-        last: Draw | int,
+        last: Sample | int,
         number: int,
         allowed: mx.array | None = None,
         logprobs: int = 0,
@@ -56,18 +56,18 @@ class DrawInput:
     @property
     def known_last(self) -> int:
         """The last token, where it is known."""
-        assert not isinstance(self.last, Draw)
+        assert not isinstance(self.last, Sample)
         return self.last
 
     def known(self, window: int) -> list[int]:
         """Return the last ``window`` tokens, but for one that is still computing."""
         before = min(window - 1, len(self.history))
         tokens = self.history[-before:] if before else []
-        return tokens if isinstance(self.last, Draw) else [*tokens, self.last]
+        return tokens if isinstance(self.last, Sample) else [*tokens, self.last]
 
 
-class DrawInputs:
-    """Numbers the draws, and keeps what changes from one to the next.
+class SampleInputs:
+    """Numbers the samples, and keeps what changes from one to the next.
 
     Args:
         params: of the generation.
@@ -75,42 +75,42 @@ class DrawInputs:
         constraint: what the output must match.
 
     Attributes:
-        drawn: tokens so far.
-        waits: whether a token has to be known before its successor is drawn: the mask, DRY and
+        count: samples so far.
+        waits: whether a token has to be known before its successor is sampled: the mask, DRY and
             mirostat need it.
     """
 
     def __init__(
         self, params: GenerationParams, model: Model, constraint: Constrains | None
     ) -> None:
-        self.drawn = 0
+        self.count = 0
         self._params = params
         self._sampler = Sampler(params, model)
         self._constraint = constraint
         self._surprise = 2 * params.mirostat_tau  # mirostat's bound
         self.waits = constraint is not None or self._sampler.waits
 
-    def behind(self, history: list[int], last: Draw | int, *, ahead: int = 0) -> DrawInput:
-        """Return what the token after ``last``, which is behind ``history``, is drawn from.
+    def behind(self, history: list[int], last: Sample | int, *, ahead: int = 0) -> SampleInput:
+        """Return the input of the sample behind ``history`` and its ``last`` token.
 
-        It is drawn ``ahead`` draws from now.
+        ``ahead`` samples come before it.
         """
-        number, logprobs = self.drawn + ahead, self._params.logprobs
-        return DrawInput(self._sampler, history, last, number, None, logprobs, self._surprise)
+        number, logprobs = self.count + ahead, self._params.logprobs
+        return SampleInput(self._sampler, history, last, number, None, logprobs, self._surprise)
 
-    def allowed_behind(self, history: list[int], last: int, logits: mx.array) -> DrawInput:
-        """Return the same with what the grammar allows, found out while logits compute."""
+    def allowed_behind(self, history: list[int], last: int, logits: mx.array) -> SampleInput:
+        """Return the same with the tokens that the grammar allows, while logits compute."""
         allowed = None
         if self._constraint is not None:
             mx.async_eval(logits)
             allowed = self._constraint.allowed()
-        drawn, logprobs = self.drawn, self._params.logprobs
-        return DrawInput(self._sampler, history, last, drawn, allowed, logprobs, self._surprise)
+        number, logprobs = self.count, self._params.logprobs
+        return SampleInput(self._sampler, history, last, number, allowed, logprobs, self._surprise)
 
-    def note(self, token: int, draw: Draw) -> bool:
+    def note(self, token: int, sample: Sample) -> bool:
         """Take note of a token; true if the text that the grammar describes ends with it."""
         if self._params.mirostat:  # its bound moves (arXiv 2007.14966, algorithm 2)
-            off = draw.surprise() - self._params.mirostat_tau
+            off = sample.surprise() - self._params.mirostat_tau
             if math.isfinite(off):  # logits may be no numbers
                 self._surprise -= self._params.mirostat_eta * off
         return self._constraint is not None and self._constraint.accept(token)

@@ -9,14 +9,14 @@ from itertools import groupby
 import mlx.core as mx
 
 from cowmlx.generation.sampling.repeats import Breakers, Repeats
-from cowmlx.generation.sampling.samples import Draw, stacked
+from cowmlx.generation.sampling.samples import Sample, stacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import DrawInput
+    from cowmlx.generation.sampling.inputs import SampleInput
     from cowmlx.models.model import Model
 
     Penalty = Callable[[mx.array, "_Recent"], mx.array]
@@ -79,7 +79,7 @@ class Penalties:
             self.dry,
         )
 
-    def dry_terms(self, each: DrawInput) -> list[tuple[int, float]]:
+    def dry_terms(self, each: SampleInput) -> list[tuple[int, float]]:
         """Return the tokens that DRY makes less probable, and what it takes from their logits."""
         if self._repeats is None:
             return []
@@ -125,7 +125,7 @@ class RowPenalties:
             self._windows.append((sizes, penalties))
         self._rows = rows if rows[0].dry else []
 
-    def __call__(self, logits: mx.array, inputs: Sequence[DrawInput]) -> mx.array:
+    def __call__(self, logits: mx.array, inputs: Sequence[SampleInput]) -> mx.array:
         """Return the logits that tokens are chosen from.
 
         Args:
@@ -144,7 +144,7 @@ class RowPenalties:
             logits = mx.put_along_axis(logits, at, chosen, axis=-1)
         return self._without_repeats(logits, inputs) if self._rows else logits
 
-    def _without_repeats(self, logits: mx.array, inputs: Sequence[DrawInput]) -> mx.array:
+    def _without_repeats(self, logits: mx.array, inputs: Sequence[SampleInput]) -> mx.array:
         """Apply DRY."""
         found = [row.dry_terms(each) for row, each in zip(self._rows, inputs, strict=True)]
         longest = max(map(len, found))
@@ -170,7 +170,9 @@ class _Recent:
         tokens: (B, N); rows with fewer tokens than others repeat one.
     """
 
-    def __init__(self, inputs: Sequence[DrawInput], sizes: Sequence[int], vocabulary: int) -> None:
+    def __init__(
+        self, inputs: Sequence[SampleInput], sizes: Sequence[int], vocabulary: int
+    ) -> None:
         known = [each.known(size) for each, size in zip(inputs, sizes, strict=True)]
         lengths = list(map(len, known))
         longest = max(lengths)
@@ -179,7 +181,7 @@ class _Recent:
         self._real = None  # (B, N), where rows differ in length
         if min(lengths) < longest:
             self._real = mx.arange(longest) < mx.array(lengths)[:, None]
-        computing = [each.last for each in inputs if isinstance(each.last, Draw)]
+        computing = [each.last for each in inputs if isinstance(each.last, Sample)]
         if computing:
             last = stacked(computing).astype(mx.int32)[:, None]
             if self._real is not None:

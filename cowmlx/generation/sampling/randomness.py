@@ -1,4 +1,4 @@
-"""Random numbers of draws, which depend on the seed and the number of the draw alone.
+"""Random numbers of samples; they depend on the seed and the sample's number only.
 
 mlx's global random state is never used, so a host that shares mlx keeps its own.
 """
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
-_COIN = 0xD1B54A32D192ED03  # tells the coin of a draw from the draw itself
+_COIN = 0xD1B54A32D192ED03  # makes the coin differ from the sample's own bits
 _LEAST = 2.0**-33  # half a step of 32 random bits: 0 would be noise without bound
 
 
-def draw_keys(draws: Iterable[tuple[int, int]]) -> mx.array:
-    """Return (B, 2) uint32, the random keys of draws: each of a seed and of its number there."""
-    words = [draw_word(seed, draw) for seed, draw in draws]
+def sample_keys(samples: Iterable[tuple[int, int]]) -> mx.array:
+    """Return (B, 2) uint32, the random keys of samples: each of a seed and of its number there."""
+    words = [sample_word(seed, sample) for seed, sample in samples]
     return mx.array([[word >> 32, word & 0xFFFFFFFF] for word in words], mx.uint32)
 
 
-def draw_coin(seed: int, draw: int) -> float:
-    """Return a random number in [0, 1) that belongs to a seed's n-th draw."""
-    return (_mixed(draw_word(seed, draw) ^ _COIN) >> 11) / (1 << 53)
+def sample_coin(seed: int, sample: int) -> float:
+    """Return a random number in [0, 1) that belongs to a seed's n-th sample."""
+    return (_mixed(sample_word(seed, sample) ^ _COIN) >> 11) / (1 << 53)
 
 
 def gumbel(keys: mx.array, size: int) -> mx.array:
     """Return (B, size) standard Gumbel numbers, a row for each key (B, 2).
 
-    The best of logits with such noise added is a draw from their softmax (E. J. Gumbel 1954).
+    The best of logits with such noise added is a sample from their softmax (E. J. Gumbel 1954).
     Its large values come from uniform numbers near 0, where float32 has the finest steps, so
     that improbable tokens have their share.
     """
@@ -42,9 +42,9 @@ def gumbel(keys: mx.array, size: int) -> mx.array:
     return -mx.log(-mx.log1p(-mx.vmap(uniform)(keys)))
 
 
-def draw_word(seed: int, draw: int) -> int:
-    """Return 64 random bits. Neighbouring seeds and draws share no run of them."""
-    return _mixed(seed + (draw + 1) * _GOLDEN)
+def sample_word(seed: int, sample: int) -> int:
+    """Return 64 random bits. Neighbouring seeds and samples share no run of them."""
+    return _mixed(seed + (sample + 1) * _GOLDEN)
 
 
 def _mixed(word: int) -> int:

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from cowmlx.generation.sampling.filters import SAMPLERS, Candidates
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
-from cowmlx.generation.sampling.randomness import draw_keys, gumbel
+from cowmlx.generation.sampling.randomness import gumbel, sample_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import DrawInput
+    from cowmlx.generation.sampling.inputs import SampleInput
     from cowmlx.models.model import Model
 
 
@@ -80,7 +80,9 @@ class RowSampler:
             for place, (row, _) in enumerate(first.steps)
         ]
 
-    def __call__(self, logits: mx.array, inputs: Sequence[DrawInput]) -> tuple[mx.array, mx.array]:
+    def __call__(
+        self, logits: mx.array, inputs: Sequence[SampleInput]
+    ) -> tuple[mx.array, mx.array]:
         """Choose a token for every row.
 
         Args:
@@ -101,7 +103,7 @@ class RowSampler:
         left = Candidates(logits.astype(mx.float32), inputs)
         for apply in self._steps:
             apply(left)
-        keys = draw_keys(
+        keys = sample_keys(
             (seed, each.number) for seed, each in zip(self._seeds, inputs, strict=True)
         )
         tokens = mx.argmax(left.logits + gumbel(keys, left.logits.shape[-1]), axis=-1)

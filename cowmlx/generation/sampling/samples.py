@@ -1,4 +1,4 @@
-"""Tokens being drawn, and the steps that read them."""
+"""Tokens being sampled, and the steps that read them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settled(rows: Sequence[RowLogits]) -> list[RowLogits]:
     return [RowLogits(each) for each in own]
 
 
-class DrawnRows:
+class SampledRows:
     """The tokens of the rows of a batch, computed and read together.
 
     Args:
@@ -85,8 +85,8 @@ class DrawnRows:
         return of_rows.chosen(place), of_rows.top(place)
 
 
-class Draw:
-    """A token being computed, and what it was drawn from.
+class Sample:
+    """A token being computed, and the logits that it is sampled from.
 
     Attributes:
         rows: it is one of.
@@ -96,7 +96,7 @@ class Draw:
 
     __slots__ = ("logits", "row", "rows")
 
-    def __init__(self, rows: DrawnRows, row: int, logits: RowLogits) -> None:
+    def __init__(self, rows: SampledRows, row: int, logits: RowLogits) -> None:
         self.rows = rows
         self.row = row
         self.logits = logits
@@ -120,18 +120,20 @@ class Draw:
         return self.rows.logprobs(self.row)
 
 
-def stacked(draws: Sequence[Draw | None]) -> mx.array:
-    """Return (B,) uint32 the tokens of draws, and any where there is none."""
-    rows = next(draw for draw in draws if draw is not None).rows
+def stacked(samples: Sequence[Sample | None]) -> mx.array:
+    """Return (B,) uint32 the tokens of samples, and any where there is none."""
+    rows = next(sample for sample in samples if sample is not None).rows
     places = []
-    for place, draw in enumerate(draws):
-        if draw is None:
+    for place, sample in enumerate(samples):
+        if sample is None:
             places.append(place)
-        elif draw.rows is rows:
-            places.append(draw.row)
+        elif sample.rows is rows:
+            places.append(sample.row)
         else:
             nothing = mx.array([0], mx.uint32)
-            return mx.concatenate([nothing if draw is None else draw.token for draw in draws])
+            return mx.concatenate(
+                [nothing if sample is None else sample.token for sample in samples]
+            )
     size = rows.tokens.size
     if places == list(range(size)):
         return rows.tokens
@@ -148,12 +150,12 @@ class Step:
         finish: why it is the last one, or FINISH_NONE.
         full: whether the window has no place for it.
         feeds: whether it is fed to the network.
-        following: the logits behind it, or those it was drawn from.
+        following: the logits behind it, or those that it was sampled from.
     """
 
     __slots__ = ("before", "feeds", "finish", "following", "full", "pending")
 
-    def __init__(self, pending: Draw, before: int, finish: int, full: bool) -> None:
+    def __init__(self, pending: Sample, before: int, finish: int, full: bool) -> None:
         self.pending = pending
         self.before = before
         self.finish = finish

@@ -12,9 +12,9 @@ from support import draws
 
 from cowmlx.accelerate import kernels
 from cowmlx.generation.sampling import kernel
-from cowmlx.generation.sampling.batch import Drawer
-from cowmlx.generation.sampling.inputs import DrawInput
-from cowmlx.generation.sampling.randomness import draw_coin
+from cowmlx.generation.sampling.batch import BatchSampler
+from cowmlx.generation.sampling.inputs import SampleInput
+from cowmlx.generation.sampling.randomness import sample_coin
 from cowmlx.generation.sampling.sampler import Sampler
 from cowmlx.models import registry
 
@@ -59,14 +59,15 @@ def sampler(model, **options) -> Sampler:
 def take(sample, logits, count, *, allowed=None, rows=ROWS, surprise=0.0) -> list[int]:
     """Tokens of draws 0, 1, ..., so many rows at a time."""
     tokens: list[int] = []
-    drawer = Drawer()
+    batch_sampler = BatchSampler()
     mask = None if allowed is None else mx.array(allowed)
     for first in range(0, count, rows):
         numbers = range(first, min(first + rows, count))
         inputs = [
-            DrawInput(sample, HISTORY, LAST, number, mask, surprise=surprise) for number in numbers
+            SampleInput(sample, HISTORY, LAST, number, mask, surprise=surprise)
+            for number in numbers
         ]
-        draws = drawer.draw(inputs, mx.repeat(logits, len(inputs), axis=0))
+        draws = batch_sampler.sample(inputs, mx.repeat(logits, len(inputs), axis=0))
         tokens += [draw.value() for draw in draws]
     return tokens
 
@@ -154,8 +155,8 @@ def test_a_draw_tells_how_surprising_it_is(model, logits):
     sample = sampler(model, mirostat=2, temperature=1.3)
     left = draws.unsurprising(draws.probabilities(logits[0].tolist(), temperature=1.3), 3.0)
     for number in range(8):
-        wanted = DrawInput(sample, [], 1, number, surprise=3.0)
-        (draw,) = Drawer().draw([wanted], logits)
+        wanted = SampleInput(sample, [], 1, number, surprise=3.0)
+        (draw,) = BatchSampler().sample([wanted], logits)
         assert draw.surprise() == pytest.approx(-np.log2(left[draw.value()]), abs=1e-4)
 
 
@@ -167,7 +168,7 @@ def test_xtc_happens_as_often_as_it_should(model, logits):
 
 def test_coins_are_uniform():
     for seed in (0, 1, 2**64 - 1):
-        coins = [draw_coin(seed, draw) for draw in range(DRAWS)]
+        coins = [sample_coin(seed, draw) for draw in range(DRAWS)]
         draws.check(
             np.bincount((np.array(coins) * 20).astype(int), minlength=20), np.full(20, 1 / 20)
         )
@@ -180,9 +181,9 @@ def test_a_draw_depends_on_its_seed_and_number_alone(model, logits):
     """Not on what was drawn before: speculative decoding draws in another order."""
     options = {"temperature": 2.0, "xtc_probability": 0.5, "xtc_threshold": 0.05, "seed": 3}
     tokens = take(sampler(model, **options), logits, 50)
-    sample, drawer = sampler(model, **options), Drawer()
+    sample, batch_sampler = sampler(model, **options), BatchSampler()
     for number in (49, 7, 7, 0, 20):
-        (draw,) = drawer.draw([DrawInput(sample, HISTORY, LAST, number)], logits)
+        (draw,) = batch_sampler.sample([SampleInput(sample, HISTORY, LAST, number)], logits)
         assert draw.value() == tokens[number]
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from driver import KINDS, delivered, generation_params, opened, prompt
 from support import draws
-from support.draw_inputs import Model
+from support.sample_inputs import Model
 
-from cowmlx.generation.sampling.batch import Drawer
-from cowmlx.generation.sampling.inputs import DrawInput
+from cowmlx.generation.sampling.batch import BatchSampler
+from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
 from cowmlx.generation.sampling.sampler import Sampler
 from cowmlx.networks import light_route
@@ -24,7 +24,7 @@ START = [*prompt(20), *prompt(20)]  # every token occurs twice
 
 
 def penalize(logits: mx.array, history=HISTORY, **params) -> mx.array:
-    inputs = [DrawInput(None, history, LAST, 0)]
+    inputs = [SampleInput(None, history, LAST, 0)]
     return RowPenalties([Penalties(generation_params(**params), Model(logits.shape[-1]))])(
         logits, inputs
     )
@@ -210,5 +210,5 @@ def test_penalties_smaller_than_the_steps_of_a_type_count(dtype):
         {"bias": {30: 0.003}},
     ):
         sampler = Sampler(generation_params(**options), None)
-        (draw,) = Drawer().draw([DrawInput(sampler, HISTORY, LAST, 0)], logits)
+        (draw,) = BatchSampler().sample([SampleInput(sampler, HISTORY, LAST, 0)], logits)
         assert draw.value() == 30

@@ -13,9 +13,9 @@ import numpy as np
 from cowmlx.generated.defaults import GENERATION
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.sampling.filters import SAMPLERS
-from cowmlx.generation.sampling.inputs import DrawInput
+from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.sampler import Sampler
-from cowmlx.generation.sampling.samples import Draw
+from cowmlx.generation.sampling.samples import Sample
 
 _FILTERS = [row.option for row in SAMPLERS if row.name not in ("temperature", "mirostat")]
 
@@ -84,7 +84,7 @@ def options(random: Random, size: int) -> dict[str, Any]:
     return chosen
 
 
-def draw_input(random: Random, size: int, last: Draw | int | None = None) -> DrawInput:
+def sample_input(random: Random, size: int, last: Sample | int | None = None) -> SampleInput:
     """What a token of ``size`` is drawn from, behind a last one.
 
     One that is given may be computing as well: without DRY, which has to know it.
@@ -105,4 +105,4 @@ def draw_input(random: Random, size: int, last: Draw | int | None = None) -> Dra
         last = random.choice([random.randrange(size), *few])
     number, bits = random.randrange(100), random.uniform(-1, 12)
     sampler = Sampler(params, Model(size))
-    return DrawInput(sampler, history, last, number, allowed, params.logprobs, bits)
+    return SampleInput(sampler, history, last, number, allowed, params.logprobs, bits)

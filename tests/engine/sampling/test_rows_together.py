@@ -1,4 +1,4 @@
-"""Rows that are drawn together: each gets, to the last bit, the token that it gets alone."""
+"""Rows that are sampled together: each gets, to the last bit, the token that it gets alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from random import Random
 
 import mlx.core as mx
 import pytest
-from support.draw_inputs import Model, draw_input, parameters
+from support.sample_inputs import Model, parameters, sample_input
 
 from cowmlx.accelerate import kernels
 from cowmlx.generation.sampling import kernel, sampler
-from cowmlx.generation.sampling.batch import Drawer
+from cowmlx.generation.sampling.batch import BatchSampler
 from cowmlx.generation.sampling.filters import keep_top_k
-from cowmlx.generation.sampling.inputs import DrawInput
+from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
-from cowmlx.generation.sampling.samples import Draw, DrawnRows, stacked
+from cowmlx.generation.sampling.samples import Sample, SampledRows, stacked
 
 SIZE = 600  # of the vocabulary
 
@@ -32,21 +32,21 @@ def way(request, monkeypatch):
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_together_are_rows_alone(seed, dtype):
-    """Whatever options they have: of one kind or of many, with rows between that are not drawn."""
+    """Options of one kind or of many, with rows between that are not sampled."""
     random = Random(seed)
     count = random.choice([2, 5, 9])
     logits = (mx.random.normal((count + 2, SIZE), key=mx.random.key(seed)) * 3).astype(dtype)
     rows = random.sample(range(count + 2), count)
     lasts = [random.randrange(SIZE) for _ in rows]
-    inputs = [draw_input(random, SIZE, last) for last in lasts]
+    inputs = [sample_input(random, SIZE, last) for last in lasts]
     if seed % 2:  # as many of the same options, with other numbers
         inputs = [
-            DrawInput(inputs[0].sampler, each.history, each.last, each.number, None, 3)
+            SampleInput(inputs[0].sampler, each.history, each.last, each.number, None, 3)
             for each in inputs
         ]
-    together = Drawer().draw(inputs, logits, rows)
+    together = BatchSampler().sample(inputs, logits, rows)
     for each, row, draw in zip(inputs, rows, together, strict=True):
-        (alone,) = Drawer().draw([each], logits[row : row + 1])
+        (alone,) = BatchSampler().sample([each], logits[row : row + 1])
         assert (draw.value(), draw.logprobs()) == (alone.value(), alone.logprobs())
         assert mx.array_equal(draw.logits.array(), logits[row : row + 1])
 
@@ -56,13 +56,13 @@ def test_tokens_before_may_still_be_computing(seed):
     """Penalties look back on them too."""
     random = Random(seed)
     lasts = [random.randrange(SIZE) for _ in range(5)]
-    computing = DrawnRows(mx.array(lasts, mx.uint32), {})
+    computing = SampledRows(mx.array(lasts, mx.uint32), {})
     logits = mx.random.normal((5, SIZE), key=mx.random.key(seed)) * 3
-    inputs = [draw_input(random, SIZE, last) for last in lasts]
-    known = [draw.value() for draw in Drawer().draw(inputs, logits)]
+    inputs = [sample_input(random, SIZE, last) for last in lasts]
+    known = [draw.value() for draw in BatchSampler().sample(inputs, logits)]
     for place, each in enumerate(inputs):
-        each.last = Draw(computing, place, logits)
-    assert [draw.value() for draw in Drawer().draw(inputs, logits)] == known
+        each.last = Sample(computing, place, logits)
+    assert [draw.value() for draw in BatchSampler().sample(inputs, logits)] == known
 
 
 def test_penalties_of_rows_are_penalties_alone():
@@ -77,7 +77,7 @@ def test_penalties_of_rows_are_penalties_alone():
     values = {"repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.3}
     penalties = [Penalties(parameters(**values, **own), Model(50)) for own in settings]
     histories = [[4, 4, 5, 6, 4], [7] * 20, [], [1, 2, 3] * 9]
-    inputs = [DrawInput(None, history, 4, 0) for history in histories]
+    inputs = [SampleInput(None, history, 4, 0) for history in histories]
     together = RowPenalties(penalties)(logits, inputs)
     for row in range(4):
         alone = RowPenalties(penalties[row : row + 1])(logits[row : row + 1], inputs[row : row + 1])
@@ -93,8 +93,10 @@ def test_the_table_decides_which_samplers_run_and_in_what_order(monkeypatch):
         monkeypatch.setattr(sampler, "SAMPLERS", [rows[name] for name in names])
         own = sampler.Sampler(parameters(temperature=1.0, top_p=0.55, top_k=2), Model(4))
         assert [row.name for row, _ in own.steps] == list(names)
-        inputs = [DrawInput(own, [], 0, number) for number in range(200)]
-        return {draw.value() for draw in Drawer().draw(inputs, mx.repeat(logits, 200, axis=0))}
+        inputs = [SampleInput(own, [], 0, number) for number in range(200)]
+        return {
+            draw.value() for draw in BatchSampler().sample(inputs, mx.repeat(logits, 200, axis=0))
+        }
 
     assert tokens("top_p", "top_k", "temperature") == {0, 1}
     assert tokens("top_k", "top_p", "temperature") == {0}
@@ -124,11 +126,11 @@ def test_among_equals_top_k_keeps_the_first():
 def test_tokens_are_stacked_from_wherever_they_are():
     logits = mx.zeros((1, 4))
     some, other = (
-        DrawnRows(mx.array([7, 8, 9], mx.uint32), {}),
-        DrawnRows(mx.array([5], mx.uint32), {}),
+        SampledRows(mx.array([7, 8, 9], mx.uint32), {}),
+        SampledRows(mx.array([5], mx.uint32), {}),
     )
-    in_place = [Draw(some, row, logits) for row in range(3)]
+    in_place = [Sample(some, row, logits) for row in range(3)]
     assert stacked(in_place) is some.tokens
     assert stacked([in_place[2], None, in_place[0]]).tolist()[::2] == [9, 7]
-    assert stacked([None, Draw(other, 0, logits), in_place[1]]).tolist()[1:] == [5, 8]
+    assert stacked([None, Sample(other, 0, logits), in_place[1]]).tolist()[1:] == [5, 8]
     assert stacked([None, None, None, in_place[2]]).tolist()[3] == 9
