@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.quantized_formats import FORMATS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -16,13 +18,6 @@ if TYPE_CHECKING:
 LANES = 16
 BLOCKED = ("weight", "scales", "biases")
 DENSE = (mx.float32, mx.float16, mx.bfloat16)
-# What kernels unpack, by mode: bits and groups.
-_PACKED = {
-    "affine": ((2, 3, 4, 5, 6, 8), (32, 64, 128)),
-    "mxfp4": ((4,), (32,)),
-    "nvfp4": ((4,), (16,)),
-    "mxfp8": ((8,), (32,)),
-}
 
 
 def _shown(name: str) -> Any:
@@ -172,7 +167,8 @@ def takes(module: Any, axes: int) -> bool:
         return False
     if "scales" not in module:
         return weight.dtype in DENSE
-    bits, groups = _PACKED.get(module.mode, ((), ()))
-    columns = weight.shape[-1] * 32 // module.bits
-    fits = module.bits in bits and module.group_size in groups
-    return fits and columns % module.group_size == 0
+    known = FORMATS.get(module.mode)
+    if known is None or module.bits not in known.bits or module.group_size not in known.groups:
+        return False
+    columns: int = weight.shape[-1] * 32 // module.bits
+    return columns % module.group_size == 0

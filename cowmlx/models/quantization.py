@@ -7,6 +7,7 @@ the weights transformed (AWQ, GPTQ) or other layer classes (BitNet) takes the fu
 from __future__ import annotations
 
 from cowmlx.errors import BadFormat
+from cowmlx.quantized_formats import FORMATS, with_byte_scales
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
     from mlx.nn.layers.base import Module
-
-# The methods of ``quantization_config`` that are one of mlx's own modes throughout.
-_MODES = {
-    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
-    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
-}
-# The mode whose scales are bytes, by bits and group size.
-_BYTE_SCALED = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
 
 
 def is_light(config: dict[str, Any]) -> bool:
@@ -31,7 +24,16 @@ def is_light(config: dict[str, Any]) -> bool:
     if config.get("quantization") is not None:
         return True
     foreign = config.get("quantization_config")
-    return not foreign or (isinstance(foreign, dict) and foreign.get("quant_method") in _MODES)
+    return not foreign or (isinstance(foreign, dict) and _settings_of(foreign) is not None)
+
+
+def _settings_of(foreign: dict[str, Any]) -> dict[str, Any] | None:
+    """Return mlx's settings for a ``quantization_config``, or None where mlx has no such method."""
+    method = foreign.get("quant_method")
+    known = FORMATS.get(method) if isinstance(method, str) else None
+    if known is None or not known.is_method:
+        return None
+    return {"group_size": known.groups[0], "bits": known.bits[0], "mode": method}
 
 
 def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array]) -> None:
@@ -48,7 +50,7 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
         foreign = config.get("quantization_config")
         if not foreign:
             return
-        settings = dict(_MODES[foreign["quant_method"]])
+        settings = _settings_of(foreign)
         config["quantization"] = config["quantization_config"] = settings
     if not isinstance(settings, dict):
         raise BadFormat(
@@ -122,7 +124,7 @@ def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str,
         )
     mode = "affine"
     if scales.dtype == mx.uint8:
-        mode = _BYTE_SCALED.get((bits, group_size), "")
+        mode = with_byte_scales(bits, group_size) or ""
         if not mode:
             raise BadFormat(
                 f"{path} is packed with {bits} bits and groups of {group_size}, "

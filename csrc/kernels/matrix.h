@@ -13,11 +13,20 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "formats.h"
+
 namespace cowmlx {
 
 constexpr int LANES = 16;
 
-enum class Format : int32_t { Float32, Float16, BFloat16, Affine, Mxfp4, Nvfp4, Mxfp8 };
+#define COWMLX_NAME(NAME, ...) , NAME
+enum class Format : int32_t {
+  Float32,
+  Float16,
+  BFloat16,
+  Affine COWMLX_FLOAT_FORMATS(COWMLX_NAME)
+};
+#undef COWMLX_NAME
 enum class Scalar : int32_t { Float32, Float16, BFloat16, UInt8 };
 
 struct LowRank;

@@ -48,6 +48,7 @@ FLOORS = {
             "garbage",
             "arrays",
             "failure_details",
+            "quantized_formats",
             "generated",
         ],
     ],

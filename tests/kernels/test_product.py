@@ -11,16 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kernel_module import needed
 
+from cowmlx.quantized_formats import FORMATS
+
 MODULE = needed()
 SETS = MODULE.instruction_sets()
 TYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 # Half of the distance between neighbouring numbers, and what sums of float32 add to it.
 PRECISION = {"float32": 2e-6, "float16": 2**-11 + 2e-6, "bfloat16": 2**-8 + 2e-6}
 MODES = [
-    *(("affine", bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)),
-    ("mxfp4", 4, 32),
-    ("nvfp4", 4, 16),
-    ("mxfp8", 8, 32),
+    (mode, bits, group)
+    for mode, known in FORMATS.items()
+    for bits in sorted(known.bits)
+    for group in sorted(known.groups)
 ]
 
 
@@ -184,7 +186,11 @@ AFFINE = {"rows": 40, "mode": "affine", "bits": 4, "group": 64}
         ((X[:, :63], MATRIX), {"rows": 40}, "the last axis of x is 63 wide; the matrix takes 64"),
         ((X, MATRIX), {"rows": 60}, r"weight has the shape \(3, 64, 16\); it must be \(4, words,"),
         ((X, MATRIX), {"rows": 0}, "rows is 0"),
-        ((X, MATRIX), {"rows": 40, "mode": "foo"}, 'mode is "foo"; it can be dense, affine,'),
+        (
+            (X, MATRIX),
+            {"rows": 40, "mode": "foo"},
+            'mode is "foo"; it can be one of dense, affine,',
+        ),
         ((X.astype(mx.int32), MATRIX), {"rows": 40}, "x is int32; it can be float32"),
         ((mx.array(1.0), MATRIX), {"rows": 40}, "at least one axis"),
         ((X, MATRIX, SCALES), {"rows": 40}, "dense weights have no scales"),

@@ -24,6 +24,7 @@ from cowmlx.generated.constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.models import fingerprint, network
 from cowmlx.models.model import Model
 from cowmlx.networks import light_route
+from cowmlx.quantized_formats import FORMATS
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
 
@@ -48,9 +49,11 @@ KINDS = [
     *(("affine", bits, 64) for bits in (2, 3, 4, 5, 6, 8)),
     ("affine", 4, 32),
     ("affine", 4, 128),
-    ("mxfp4", 4, 32),
-    ("nvfp4", 4, 16),
-    ("mxfp8", 8, 32),
+    *(
+        (mode, known.bits[0], known.groups[0])
+        for mode, known in FORMATS.items()
+        if not known.affine
+    ),
 ]
 # Shapes of x and of indices below 4: a step, one row for many experts, sorted rows, rows behind
 # each other, and those whose leading axes have to be broadcast, as DeepSeek's grouped projections.

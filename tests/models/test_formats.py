@@ -22,6 +22,7 @@ from support.signatures import OK
 from support.threads import at_once
 
 from cowmlx.networks import light_route
+from cowmlx.quantized_formats import FORMATS as QUANTIZED
 
 # One that fills the windows of 8 tokens, one that fills them while it is continued.
 PROMPTS = [[50, 60, 71, 82, 93, 14, 25, 36, 47, 58, 69, 70], [11, 20, 33, 47, 15], [17, 18, 19]]
@@ -29,9 +30,11 @@ COUNT = 6
 
 _GROUPS = (64, 32, 128)
 PACKINGS: list[dict[str, Any]] = [
-    {"bits": 4, "group_size": 32, "mode": "mxfp4"},
-    {"bits": 4, "group_size": 16, "mode": "nvfp4"},
-    {"bits": 8, "group_size": 32, "mode": "mxfp8"},
+    *(
+        {"bits": known.bits[0], "group_size": known.groups[0], "mode": mode}
+        for mode, known in QUANTIZED.items()
+        if not known.affine
+    ),
     *({"bits": bits, "group_size": size} for size in _GROUPS for bits in (2, 3, 4, 5, 6, 8)),
 ]
 # A model has some twenty layers that can be packed: about one for each packing.

@@ -15,13 +15,16 @@ from support.loaded import load
 from support.rounding import assert_as_exact
 
 from cowmlx.errors import BadFormat
+from cowmlx.quantized_formats import FORMATS
 
 COUNT = 12
 SETTINGS: dict[str, dict[str, Any]] = {
     **{f"affine-{bits}": {"group_size": 32, "bits": bits} for bits in (2, 3, 4, 5, 6, 8)},
-    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
-    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
-    "nvfp4": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+    **{
+        mode: {"group_size": known.groups[0], "bits": known.bits[0], "mode": mode}
+        for mode, known in FORMATS.items()
+        if not known.affine
+    },
     "per-layer": {
         "group_size": 32,
         "bits": 4,

@@ -15,6 +15,7 @@ from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, arrays_of, spec_of
 from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import OperationError, Spec
+from cowmlx.quantized_formats import FORMATS
 
 # Integers by 0 are tested below; views and steps of 16 bits are not those of the reference.
 NOT_COMPARED = {
@@ -199,10 +200,9 @@ def test_quantised_weights_are_near_their_own(at):
     assert np.max(np.abs(np.array(again) - np.array(inputs[0]))) < near
 
 
-FORMATS = [("affine", 64), ("mxfp4", 32), ("mxfp8", 32), ("nvfp4", 16)]
-
-
-@pytest.mark.parametrize("mode, group", FORMATS)
+@pytest.mark.parametrize(
+    "mode, group", [(mode, known.groups[0]) for mode, known in FORMATS.items()]
+)
 def test_quantised_weights_without_elements(mode, group):
     weights = run(find("quantize"), [mx.ones((2, 4, group))], of("quantize", mode=mode))
     none = [each[:, :0] for each in weights]

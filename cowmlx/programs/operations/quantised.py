@@ -27,16 +27,10 @@ from cowmlx.programs.operations.rules import (
     spec,
     value_refused,
 )
+from cowmlx.quantized_formats import FORMATS
 
 FLOATS = ("float16", "bfloat16", "float32")
-_MODES = {
-    "affine": ((32, 64, 128), (2, 3, 4, 5, 6, 8), 64, 4),
-    "mxfp4": ((32,), (4,), 32, 4),
-    "mxfp8": ((32,), (8,), 32, 8),
-    "nvfp4": ((16,), (4,), 16, 4),
-}
-"""For each mode its group sizes, bits, and the defaults of both."""
-_MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", choices=tuple(_MODES))
+_MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", choices=tuple(FORMATS))
 _ATTRIBUTES = (
     Attribute("group_size", "int", None, "How many share a scale; null is the mode's own.", low=1),
     Attribute("bits", "int", None, "The bits of an element; null is the mode's own.", low=1),
@@ -47,14 +41,15 @@ _TRANSPOSE = Attribute("transpose", "bool", True, "Whether rows of w are outputs
 
 def _format(name: str, attributes: Attributes) -> tuple[int, int]:
     """Return group size and bits."""
-    groups, bits, group, bit = _MODES[attributes["mode"]]
-    size = group if attributes["group_size"] is None else attributes["group_size"]
-    many = bit if attributes["bits"] is None else attributes["bits"]
-    if size not in groups:
-        raise value_refused(name, "group_size", size, " or ".join(map(str, groups)))
-    if many not in bits:
-        raise value_refused(name, "bits", many, " or ".join(map(str, bits)))
-    return size, many
+    known = FORMATS[attributes["mode"]]
+    size = known.groups[0] if attributes["group_size"] is None else attributes["group_size"]
+    bits = known.bits[0] if attributes["bits"] is None else attributes["bits"]
+    if size not in known.groups:
+        accepted = " or ".join(map(str, sorted(known.groups)))
+        raise value_refused(name, "group_size", size, accepted)
+    if bits not in known.bits:
+        raise value_refused(name, "bits", bits, " or ".join(map(str, sorted(known.bits))))
+    return size, bits
 
 
 def _given(name: str, attributes: Attributes) -> Any:
@@ -93,7 +88,7 @@ def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     assert words is not None, "a group has whole words"
     packed = spec(name, (*w.shape[:-1], words), "uint32")
     scales = (*w.shape[:-1], groups)
-    if attributes["mode"] != "affine":
+    if not FORMATS[attributes["mode"]].affine:
         return [packed, Spec(scales, "uint8")]
     return [packed, Spec(scales, w.dtype), Spec(scales, w.dtype)]
 
@@ -114,7 +109,7 @@ def _unpacked(
 ) -> Shape:
     """Check a quantised matrix; return the shape of what it stands for."""
     size, bits = _format(name, attributes)
-    affine = attributes["mode"] == "affine"
+    affine = FORMATS[attributes["mode"]].affine
     require_dtype(name, "w", w, ("uint32",))
     require_rank(name, "w", w, 2)
     require_dtype(name, "scales", scales, FLOATS if affine else ("uint8",))

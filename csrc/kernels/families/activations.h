@@ -19,9 +19,17 @@ COWMLX_INLINE bool is_dense(const Matrix& matrix) {
          matrix.format == Format::BFloat16;
 }
 
-/* What has no int8 form is computed exactly, whatever was asked for. */
+/* Formats without an int8 form are computed exactly, even if int8 was requested. */
 COWMLX_INLINE bool has_int8(const Matrix& matrix) {
-  return !is_dense(matrix) && matrix.format != Format::Mxfp8;
+  switch (matrix.format) {
+#define ANSWER(NAME, MODE, BITS, GROUP, CODE, ...) \
+  case Format::NAME:                               \
+    return CODE::HAS_INT8;
+    COWMLX_FLOAT_FORMATS(ANSWER)
+#undef ANSWER
+    default:
+      return matrix.format == Format::Affine;
+  }
 }
 
 COWMLX_INLINE int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }

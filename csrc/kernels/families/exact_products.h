@@ -39,11 +39,11 @@ static inline void exact_product(const Task& task, int from, int to, int row) {
       return product_of<Dense<uint16_t, Format::Float16>>(task, from, to, row);
     case Format::BFloat16:
       return product_of<Dense<uint16_t, Format::BFloat16>>(task, from, to, row);
-    case Format::Mxfp8:
-      return product_of<Exact<Float8Code, true>>(task, from, to, row);
-    case Format::Mxfp4:
-    case Format::Nvfp4:
-      return product_of<Exact<Float4Code, true>>(task, from, to, row);
+#define RUN(NAME, MODE, BITS, GROUP, CODE, ...) \
+  case Format::NAME:                            \
+    return product_of<Exact<CODE, true>>(task, from, to, row);
+      COWMLX_FLOAT_FORMATS(RUN)
+#undef RUN
     case Format::Affine:
       break;
   }

@@ -20,7 +20,7 @@ struct Int8 {
 };
 
 static inline void int8_product(const Task& task, int from, int to, int row) {
-  if (task.matrix.format != Format::Affine)
+  if (task.matrix.format != Format::Affine) /* float formats that has_int8() accepts */
     return product_of<Int8<Float4Code, 4, true>>(task, from, to, row);
   switch (task.matrix.bits) {
     case 2:

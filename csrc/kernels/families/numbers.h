@@ -71,7 +71,9 @@ static constexpr int8_t TWICE_E2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3
 constexpr int E2M1_OFFSET = 12; /* makes them numbers without sign */
 
 struct Float4Code : Packing<4> {
-  static constexpr bool BIASED = false;
+  static constexpr bool BIASED = false, HAS_INT8 = true;
+
+  static COWMLX_MEMBER float scalar(uint32_t code) { return 0.5f * TWICE_E2M1[code]; }
 
   template <int J>
   static COWMLX_MEMBER F value(const I* words, F table) {
@@ -80,13 +82,15 @@ struct Float4Code : Packing<4> {
 
   static COWMLX_MEMBER F table() {
     float values[16];
-    for (int i = 0; i < 16; i++) values[i] = 0.5f * TWICE_E2M1[i];
+    for (uint32_t i = 0; i < 16; i++) values[i] = scalar(i);
     return load(values);
   }
 };
 
 struct Float8Code : Packing<8> {
-  static constexpr bool BIASED = false;
+  static constexpr bool BIASED = false, HAS_INT8 = false;
+
+  static COWMLX_MEMBER float scalar(uint32_t code) { return from_e4m3(static_cast<uint8_t>(code)); }
 
   /* Moved to float32's exponent by a multiplication, which makes subnormals right, too. */
   template <int J>
@@ -100,6 +104,19 @@ struct Float8Code : Packing<8> {
   static COWMLX_MEMBER F table() { return zero(); }
 };
 
+/* Decode a scale of one byte. */
+COWMLX_INLINE float byte_scale(Format format, uint8_t byte) {
+  switch (format) {
+#define DECODE(NAME, MODE, BITS, GROUP, CODE, SCALE) \
+  case Format::NAME:                                 \
+    return from_##SCALE(byte);
+    COWMLX_FLOAT_FORMATS(DECODE)
+#undef DECODE
+    default:
+      return 0;
+  }
+}
+
 /* 16 scales or biases. */
 COWMLX_INLINE F load_scales(const void* p, int64_t at, Format format, Scalar type) {
   if (type == Scalar::BFloat16) return load_bfloat16(static_cast<const uint16_t*>(p) + at);
@@ -107,8 +124,7 @@ COWMLX_INLINE F load_scales(const void* p, int64_t at, Format format, Scalar typ
   if (type == Scalar::Float32) return load(static_cast<const float*>(p) + at);
   float scales[LANES];
   const uint8_t* bytes = static_cast<const uint8_t*>(p) + at;
-  for (int lane = 0; lane < LANES; lane++)
-    scales[lane] = format == Format::Nvfp4 ? from_e4m3(bytes[lane]) : from_e8m0(bytes[lane]);
+  for (int lane = 0; lane < LANES; lane++) scales[lane] = byte_scale(format, bytes[lane]);
   return load(scales);
 }
 

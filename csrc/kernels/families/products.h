@@ -39,14 +39,18 @@ static float number_of(const Matrix& matrix, int row, int k) {
       return from_float16(static_cast<const uint16_t*>(p)[at]);
     if (matrix.scale_type == Scalar::BFloat16)
       return from_bfloat16(static_cast<const uint16_t*>(p)[at]);
-    const uint8_t byte = static_cast<const uint8_t*>(p)[at];
-    return matrix.format == Format::Nvfp4 ? from_e4m3(byte) : from_e8m0(byte);
+    return byte_scale(matrix.format, static_cast<const uint8_t*>(p)[at]);
   };
   const float scale = scalar(matrix.scales);
-  if (matrix.format == Format::Affine)
-    return scale * static_cast<float>(code) + scalar(matrix.biases);
-  if (matrix.format == Format::Mxfp8) return scale * from_e4m3(static_cast<uint8_t>(code));
-  return scale * (0.5f * TWICE_E2M1[code]);
+  switch (matrix.format) {
+#define DECODE(NAME, MODE, BITS, GROUP, CODE, ...) \
+  case Format::NAME:                               \
+    return scale * CODE::scalar(code);
+    COWMLX_FLOAT_FORMATS(DECODE)
+#undef DECODE
+    default:
+      return scale * static_cast<float>(code) + scalar(matrix.biases);
+  }
 }
 
 static void unpack_row(const Matrix& matrix, int row, float* out) {

@@ -41,10 +41,13 @@ Format format_of(const std::string& mode, const mx::array& weight) {
     }
   }
   if (mode == "affine") return Format::Affine;
-  if (mode == "mxfp4") return Format::Mxfp4;
-  if (mode == "nvfp4") return Format::Nvfp4;
-  if (mode == "mxfp8") return Format::Mxfp8;
-  refuse("mode is \"" + mode + "\"; it can be dense, affine, mxfp4, nvfp4 or mxfp8");
+  std::string known = "dense, affine";
+#define FIND(NAME, MODE, ...)            \
+  if (mode == MODE) return Format::NAME; \
+  known += ", " MODE;
+  COWMLX_FLOAT_FORMATS(FIND)
+#undef FIND
+  refuse("mode is \"" + mode + "\"; it can be one of " + known);
 }
 
 void check_packing(Format format, int bits, int group) {
@@ -53,12 +56,11 @@ void check_packing(Format format, int bits, int group) {
       case Format::Affine:
         return (bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 || bits == 8) &&
                (group == 32 || group == 64 || group == 128);
-      case Format::Mxfp4:
-        return bits == 4 && group == 32;
-      case Format::Nvfp4:
-        return bits == 4 && group == 16;
-      case Format::Mxfp8:
-        return bits == 8 && group == 32;
+#define CHECK(NAME, MODE, BITS, GROUP, ...) \
+  case Format::NAME:                        \
+    return bits == BITS && group == GROUP;
+        COWMLX_FLOAT_FORMATS(CHECK)
+#undef CHECK
       default:
         return true;
     }
