@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from cowmlx.errors import InvalidArgument, OutOfRange
+from cowmlx.programs.failure import shown
 from cowmlx.training import optimizers
 from cowmlx.training.fit import Limits
-from cowmlx.training.options import shown
 from cowmlx.training.training import Settings
 
 TYPE_CHECKING = False

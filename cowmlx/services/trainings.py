@@ -11,6 +11,7 @@ from cowmlx.arrays.submitted import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
 from cowmlx.generated.constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
+from cowmlx.programs.failure import shown
 from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files
@@ -18,7 +19,6 @@ from cowmlx.services.training_params import limits_of, require_unset, settings_o
 from cowmlx.services.training_runs import HostData, Making, Trainee, TrainingRun
 from cowmlx.training.array_data import ArrayData, Inputs
 from cowmlx.training.fit import Fit, Limits, of_evaluation, of_step
-from cowmlx.training.options import shown
 from cowmlx.training.program_objective import ProgramObjective
 from cowmlx.training.training import Training
 

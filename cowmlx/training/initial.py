@@ -10,11 +10,11 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
+from cowmlx.programs.failure import shown
 from cowmlx.programs.graph import Declared
 from cowmlx.programs.operations.promotion import mlx_dtype, name_of
 from cowmlx.programs.operations.random import normal, uniform
 from cowmlx.training import seeds
-from cowmlx.training.options import shown
 
 
 def parameters_of(

@@ -11,6 +11,7 @@ from mlx import optimizers as mlx_optimizers
 from mlx.utils import tree_map
 
 from cowmlx.errors import BadFormat, InvalidArgument
+from cowmlx.programs.failure import shown
 from cowmlx.training import adam, options
 from cowmlx.training.options import Flag, Number, Option, Pair, out_of_range, wrong_type
 from cowmlx.training.schedules import Rate, rate_of
@@ -287,7 +288,7 @@ def _shared_out(parts: list[Part], names: list[str]) -> list[list[str]]:
                 break
         else:
             raise InvalidArgument(
-                f"the parameter {options.shown(name)} has no optimizer: let the last one have no "
+                f"the parameter {shown(name)} has no optimizer: let the last one have no "
                 '"parameters", which means all others',
                 reason="missing",
                 argument="optimizer",

@@ -9,6 +9,7 @@ from typing import Any
 
 from cowmlx import json_text
 from cowmlx.errors import InvalidArgument
+from cowmlx.programs.failure import shown
 
 MAX_BYTES = 1 << 20
 MAX_SHOWN = 80
@@ -96,16 +97,6 @@ REQUIRED = object()
 """The default of an option that has to be given."""
 
 Option = Number | Flag | Pair
-
-
-def shown(value: object) -> str:
-    """Return a value for a message, of bounded length."""
-    if isinstance(value, dict | list):
-        return "a list" if isinstance(value, list) else "an object"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**64:
-        return "a huge number"
-    text = repr(value[: MAX_SHOWN + 1] if isinstance(value, str) else value)
-    return text if len(text) <= MAX_SHOWN + 2 else f"{text[:MAX_SHOWN]}…"
 
 
 def wrong_type(place: str, value: object, accepted: str) -> InvalidArgument:

@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
+from cowmlx.programs.failure import shown
 from cowmlx.programs.forms.form import Output
 from cowmlx.programs.forms.gradient import Gradient
 from cowmlx.programs.operations.promotion import FLOATS
@@ -18,7 +19,6 @@ from cowmlx.programs.program import Pending, Program
 from cowmlx.training import initial, seeds
 from cowmlx.training.gradients import widened
 from cowmlx.training.optimizers import matches
-from cowmlx.training.options import shown
 
 LOSS, TARGETS, CORRECT = "loss", "targets", "correct"
 KEY = "key"

@@ -10,11 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 import mlx.core as mx
 
 from cowmlx.errors import CowMlxError, InvalidArgument
+from cowmlx.programs.failure import shown
 from cowmlx.training import seeds
 from cowmlx.training.gradients import Sums, clipped
 from cowmlx.training.objective import Batch, DataSource, Objective
 from cowmlx.training.optimizers import Optimizer
-from cowmlx.training.options import shown
 
 Turns = Generator[list[mx.array], None, "Step"]
 
