@@ -124,7 +124,17 @@ COWMLX_INLINE F load_scales(const void* p, int64_t at, Format format, Scalar typ
   if (type == Scalar::Float32) return load(static_cast<const float*>(p) + at);
   float scales[LANES];
   const uint8_t* bytes = static_cast<const uint8_t*>(p) + at;
-  for (int lane = 0; lane < LANES; lane++) scales[lane] = byte_scale(format, bytes[lane]);
+  /* A loop for each format, which the compiler makes vectors of. */
+  switch (format) {
+#define DECODE(NAME, MODE, BITS, GROUP, CODE, SCALE)                                   \
+  case Format::NAME:                                                                   \
+    for (int lane = 0; lane < LANES; lane++) scales[lane] = from_##SCALE(bytes[lane]); \
+    break;
+    COWMLX_FLOAT_FORMATS(DECODE)
+#undef DECODE
+    default:
+      return zero();
+  }
   return load(scales);
 }
 
