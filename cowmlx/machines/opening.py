@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from cowmlx.errors import Lost
+from cowmlx.failures import kept
 from cowmlx.machines import addresses, handshake
 from cowmlx.machines.child import Child, python
 from cowmlx.machines.dialling import Dialling
@@ -204,8 +205,10 @@ class Opening:
             CowMlxError: one has failed, or is lost.
         """
         self.group.poll()
-        if self.group.lost is not None:
-            raise self.group.failure or self.group.lost
+        lost = self.group.lost
+        if lost is not None:
+            said = self.group.failure
+            raise lost if said is None else kept(said)
 
     def _until(self, there: Callable[[], bool], until: float) -> Steps:
         while not there():

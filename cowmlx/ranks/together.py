@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx import failures
 from cowmlx.errors import Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from cowmlx.errors import CowMlxError
 
 
 class Together:
@@ -27,7 +30,7 @@ class Together:
         self._network = network
         self._group = group
         self._over = False  # some rank has given up
-        self._torn: Exception | None = None  # what ended a pass that others may be in
+        self._torn: CowMlxError | None = None  # what ended a pass that others may be in
 
     def find_out(self, prove: Callable[[Any, Any], str | None], make_layers: Any) -> str | None:
         """Return why not, or None if no rank has found a reason.
@@ -37,11 +40,11 @@ class Together:
             make_layers: returns empty caches of this rank's layers.
 
         Raises:
-            Exception: a pass that all had begun has failed here.
+            CowMlxError: a pass that all had begun has failed here.
         """
         why = prove(self._pass, make_layers)
         if self._torn is not None:
-            raise self._torn
+            raise failures.kept(self._torn)
         if not self._over and not self._agree(why is None) and why is None:
             why = "its network does not take batches on another machine"
         return why
@@ -55,7 +58,7 @@ class Together:
         try:
             mx.eval(logits, state)
         except Exception as error:
-            self._torn = error
+            self._torn = failures.kept(error)
             raise
         return logits
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
 
+import mlx.core as mx
 import pytest
 from driver import Oracle, delivered, generate_at_once, greedy, prompt
 from support import tiny_models
@@ -19,9 +23,12 @@ from support.signatures import (
 )
 from support.workers import local_ranks, on
 
+from cowmlx.errors import NotFound, OutOfMemory
 from cowmlx.machines import wire
 from cowmlx.machines.group import Group
+from cowmlx.machines.opening import Opening
 from cowmlx.machines.wire import Connection
+from cowmlx.ranks.together import Together
 
 START = prompt(40)
 MAX_STEPS = 6
@@ -206,6 +213,44 @@ def test_thousands_of_sequences_that_are_freed_at_once_are_told_in_several_messa
             told += wire.read(its, 0)[0]["drop"]
         assert told == [*range(20000)]
         group.close()
+
+
+def test_what_a_rank_said_keeps_no_frames():
+    """It is raised for whoever asks, and stays with the group."""
+    ours, its = socket.socketpair()
+    with its:
+        opening = Opening.__new__(Opening)
+        opening.group = Group(1.0, lambda: None)
+        opening.group.add("rank", Connection(ours))
+        said = {"failed": {"kind": "NotFound", "reason": "", "message": "no such model"}}
+        wire.write(its, said)
+        for _ in range(2):
+            with pytest.raises(NotFound, match="no such model") as error:
+                opening._poll()
+            assert error.value.__traceback__ is not None
+            assert opening.group.failure is not error.value
+            assert opening.group.failure.__traceback__ is None
+
+
+def passed_over(run, make, cache):
+    """Make a pass; if it fails that is no reason to give."""
+    with suppress(Exception):
+        run(mx.zeros(1), cache)
+
+
+def test_a_pass_that_failed_keeps_no_frames(monkeypatch):
+    together = Together(lambda ids, cache: mx.zeros(1), None)
+    layer = SimpleNamespace(state=mx.zeros(1))
+
+    def fails(*given):
+        raise MemoryError
+
+    monkeypatch.setattr(mx, "eval", fails)
+    with pytest.raises(OutOfMemory) as error:
+        together.find_out(partial(passed_over, cache=[layer]), list)
+    assert error.value.__traceback__ is not None
+    assert together._torn.__traceback__ is None
+    assert together._torn is not error.value
 
 
 @kinds
