@@ -242,3 +242,11 @@ def test_a_full_disk_loses_nothing(tmp_path: pathlib.Path) -> None:
     assert caught.value.reason == "write_failed"
     assert {file.name: file.read_bytes() for file in place.iterdir()} == kept
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "out"]
+
+
+def test_a_model_with_a_weight_of_another_shape_is_not_written(tmp_path):
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "full"})
+    run._values["model.norm.weight"] = mx.ones(65)
+    with pytest.raises(CowMlxError, match=r"model.norm.weight is \(65,\), not \(64,\)"):
+        drain(export.export(run, str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
