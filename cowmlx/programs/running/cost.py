@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cowmlx.programs.control import scan_length
 from cowmlx.programs.dimensions import Dim, count
 from cowmlx.programs.graph import Graph, Library, Node
-from cowmlx.programs.operations import VIEWS
+from cowmlx.programs.operations import VIEWS, fourier, sorting
 from cowmlx.programs.operations.row import Operation, Spec
 
 
@@ -27,6 +27,10 @@ class Unrolled:
 
 ELEMENT_WORK = 16
 """Multiply-adds of a matrix product that take as long as an element that is read or written."""
+
+_LOGARITHMIC = frozenset(row.name for row in (*sorting.ROWS, *fourier.ROWS))
+"""Operations that touch each element about as often as a logarithm of their length."""
+_TOUCHES = 16
 
 
 class Costs:
@@ -74,6 +78,7 @@ class Costs:
             for each in (*node.inputs, *node.outputs):
                 if each is not None:
                     found = found + count(specs[each].shape) * self._element
+            found = found * _touches(node, specs)
         return found
 
     def unrolled(self, graph: Graph) -> Unrolled:
@@ -97,6 +102,16 @@ class Costs:
         nodes = sum(each.nodes for each in inner)
         depth = max((each.depth for each in inner), default=0)
         return Unrolled(1 + steps * nodes, 1 + steps * depth)
+
+
+def _touches(node: Node, specs: Mapping[str, Spec]) -> Dim:
+    """Return how often an operation touches each element, roughly."""
+    if node.op in _LOGARITHMIC:
+        return _TOUCHES
+    if isinstance(node.row, Operation) and node.row.cpu_only:  # what takes matrices apart
+        sides = [specs[each].shape[-1:] for each in node.inputs if each is not None]
+        return max((side for shape in sides for side in shape if isinstance(side, int)), default=1)
+    return 1
 
 
 def steps_of(node: Node, specs: Mapping[str, Spec]) -> int:
