@@ -219,8 +219,8 @@ def test_float64_is_refused_where_the_device_lacks_it(arrays, lib, xs):
 
 
 def chained(arrays, count):
-    """The last of many results, which nobody has computed yet."""
-    last = arrays.create(np.ones((1024, 1024)))
+    """The last of some results, which nobody has computed; of more than 10, mlx awaits the rest."""
+    last = arrays.create(np.ones((1024, 2048)))
     for _ in range(count):
         (following,) = arrays.apply("tan", last)
         arrays.free(last)
@@ -231,10 +231,10 @@ def chained(arrays, count):
 @pytest.mark.parametrize("use", ["read", "wait", "save", "check", "bind", "copy"])
 def test_calls_are_answered_while_an_array_is_computed(arrays, programs, lib, tmp_path, use):
     """Operations are lazy: a read of the last array computes all that led to it."""
-    last = chained(arrays, 16)
+    last = chained(arrays, 8)
     moved = graph([value("x", ["n", "m"], "float64")], [node("y", "transpose", "x")], ["y"])
     program = programs.create(moved)
-    out = np.zeros((1024, 1024))
+    out = np.zeros((2048, 1024))
     uses = {
         "read": lambda: arrays.read(last),
         "wait": lambda: arrays.wait(last),

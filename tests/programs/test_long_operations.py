@@ -9,7 +9,10 @@ from support.programs import graph, node, parse, value
 from cowmlx.programs.pace import finish
 
 OPERATIONS = {
-    **{key: {} for key in ["inv", "pinv", "cholesky", "det", "eigvals", "eigvalsh", "sort", "argsort"]},
+    **{
+        name: {}
+        for name in ["inv", "pinv", "cholesky", "det", "eigvals", "eigvalsh", "sort", "argsort"]
+    },
     "topk": {"k": 3},
     "partition": {"kth": 3},
     "argpartition": {"kth": 3},
