@@ -70,7 +70,7 @@ tell(
     "shallow",
     lib.chat_prompt,
     model,
-    f'[{{"role": "user", "content": "a", "b": {"[" * 200 + "]" * 200}}}]',
+    f'[{{"role": "user", "content": "a", "name": {"[" * 200 + "]" * 200}}}]',
 )
 for kind, grammar in GRAMMARS.items():
     tell("grammar", lib.generate, context, [1], grammar=grammar, grammar_kind=kind, max_tokens=1)

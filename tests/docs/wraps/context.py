@@ -3,7 +3,7 @@ import json
 import subprocess
 import sys
 
-from cowmlx.host import declarations as cow
+from cowmlx.host.generated import declarations as cow
 
 path = subprocess.check_output([sys.executable, "-m", "cowmlx", "library"], text=True).strip()
 lib = ctypes.CDLL(path)

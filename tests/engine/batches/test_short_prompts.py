@@ -181,7 +181,7 @@ def test_a_fault_ends_those_who_took_part(engine, load, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(own, "network", Watched(own.network, broken))
         calls = begin(engine, contexts, prompts)
-    assert [str(call.error) for call in calls] == ["broken"] * 3
+    assert all("broken" in str(call.error) for call in calls)
     assert [engine.context_tokens(each) for each in contexts] == [[]] * 3
     begin(engine, contexts, prompts)
     assert read(engine, contexts) == expected

@@ -47,7 +47,7 @@ def parts_differ(one: np.ndarray, other: np.ndarray, rounding: float) -> str:
         wrong = infinite & (one != other) & ~np.isnan(one)
     if not wrong.any():
         finite = np.isfinite(one) & np.isfinite(other)
-        scale = np.max(np.abs(other), initial=1e-6, where=finite)
+        scale = np.max(np.abs(other), initial=1e-4, where=finite)
         with np.errstate(all="ignore"):
             wrong = finite & (np.abs(one - other) > rounding * scale)
     if not wrong.any():

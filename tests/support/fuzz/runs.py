@@ -270,7 +270,7 @@ def carry_out(session: Session, case: Case) -> None:
     for each in programs.values():
         session.programs.free(each)
     end = monotonic() + 5
-    while (held := session.lib.info()["memory"]["active"]) > before + (1 << 18):
+    while (held := session.lib.info()["memory"]["active"]) > before + (1 << 19):
         if monotonic() > end:
             session.find(f"runs: {held} bytes are held for {before} before")
             break

@@ -13,7 +13,7 @@ from support.fuzz.session import Refused, Session
 from support.programs import graph, node, value
 
 Case = dict[str, Any]
-STEP = 1e-3
+STEP = 1e-4
 
 
 def check(
