@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from xsession import wait_for
 
 pytestmark = pytest.mark.xdist_group("desktop")
 
@@ -59,7 +60,7 @@ def test_closing_the_window_while_a_model_loads_ends_the_app_cleanly(start, slow
         app = start(slow_model)
         app.one("progress bar")
         app.press("ctrl+q")
-        app.see(lambda: not app.find("window"), "no window")
+        wait_for(lambda: app.process.poll() is not None or not app.find("window"), "no window")
     assert app.end() == (0, "")
 
 
