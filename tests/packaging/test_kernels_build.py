@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.compiler import require
 
-from tools.packaging import kernels
+from tools.packaging import kernels, programs
 from tools.packaging.targets import Target
 
 
@@ -46,7 +46,8 @@ def test_it_can_be_left_out(tmp_path, monkeypatch):
         made(tmp_path)
 
 
-def test_only_what_has_changed_is_compiled_again(tmp_path, capfd):
+def test_only_what_has_changed_is_compiled_again(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(programs, "VERBOSE", True)
     header, source = tmp_path / "one.h", tmp_path / "one.cpp"
     header.write_text("constexpr int one = 1;\n")
     source.write_text('#include "one.h"\nint value() { return one; }\n')

@@ -50,7 +50,7 @@ def test_the_tree_gives_all_headers_in_one_folder():
 
 def promised_minimum() -> str:
     """The oldest Python that README and pyproject.toml promise."""
-    readme = re.search(r"a Python ≥ (3\.\d+(?:\.\d+)?) with", (ROOT / "README.md").read_text())
+    readme = re.search(r"Python (3\.\d+(?:\.\d+)?) or newer", (ROOT / "README.md").read_text())
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert about["requires-python"] == f">={readme[1]}"
     return readme[1] if readme[1].count(".") == 2 else f"{readme[1]}.0"
