@@ -35,7 +35,7 @@ RPATH := -Wl,-rpath,$(CURDIR)/cowmlx/lib
 HEADERS := $(shell $(PYTHON) tools/packaging/headers.py)
 KERNELS := $(wildcard csrc/kernels/*.cpp csrc/kernels/*.h csrc/kernels/*/*.cpp csrc/kernels/*/*.h)
 SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
-  $(wildcard tools/bindings/*.py cowmlx/bridge/*.p* csrc/*.c csrc/*.h csrc/*/*.c) $(HEADERS) $(KERNELS)
+  $(wildcard tools/bindings/*.py cowmlx/bridge/*.p* csrc/*.h csrc/*/*.c csrc/*/*.h) $(HEADERS) $(KERNELS)
 
 # All that was made here: the environment, and what was built with it.
 GENERATED := cowmlx/generated cowmlx/host/generated csrc/generated bindings/node/lib/generated \
@@ -149,7 +149,7 @@ lint: all $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/cython-lint cowmlx/bridge/*.pyx cowmlx/bridge/*.pxi
-	$(BIN)/clang-format --dry-run -Werror $(HEADERS) csrc/*.c csrc/*.h csrc/*/*.c csrc/*/*.h $(KERNELS) examples/c/*.c \
+	$(BIN)/clang-format --dry-run -Werror $(HEADERS) csrc/*.h csrc/*/*.c csrc/*/*.h $(KERNELS) examples/c/*.c \
 	  examples/cpp/*.cpp examples/desktop/*.c examples/desktop/*.h
 	$(BIN)/python tools/bindings/generate.py --check
 	$(BIN)/python tools/abi/guard.py check

@@ -169,7 +169,8 @@ cdef void give_up(object error) noexcept:
     The runtime goes on as if it had just been started.
     """
     try:
-        text = f"a step that was no single call's failed, and every handle is freed: {failures.place(error)}"
+        place = failures.place(error)
+        text = f"a step that was no single call's failed, and every handle is freed: {place}"
         output.write(text + "\n")  # the next call that ends brings it to the log
         told = CowMlxError(text)
         failures.forget_frames(error)
