@@ -87,7 +87,7 @@ def place(error: BaseException) -> str:
 def kept(error: BaseException) -> CowMlxError:
     """Return a copy of an error that can be kept, and be raised: no frame stays alive with it.
 
-    Whoever raises a kept error raises a copy of it again, since raising adds frames.
+    To raise a kept error, raise another copy of it: raising adds frames.
 
     Args:
         error: of any kind; it lets go of its frames, too.

@@ -54,7 +54,7 @@ _progress: list[str] = []  # the line that is shown now, if one is
 
 
 def show_progress(text: str) -> None:
-    """Say on the standard error what takes a while, in place of the last such line.
+    """Show the current step on standard error, in place of the previous progress line.
 
     Only a terminal gets it.
     """

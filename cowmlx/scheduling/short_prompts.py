@@ -38,7 +38,7 @@ def others_for(lane: Lane, context: Context, limit: int) -> list[Context]:
 
 
 def process(lane: Lane, batch: Batch, contexts: list[Context]) -> None:
-    """Feed what is left of the prompts of contexts that have rows, and start sampling."""
+    """Process the remaining prompt tokens of contexts with rows, and start sampling."""
     generations = {context: context.generation for context in contexts}
     rows = [context.sequence.row for context in contexts]
     rest = [generation.prompt.all_but_last() for generation in generations.values()]  # type: ignore[union-attr]

@@ -87,7 +87,7 @@ class ArrayStreams:
         mx.async_eval(mark)
         self._left = [each for each in self._left if each[0] != stream]
         if len(self._left) < MAX_LEFT:
-            with suppress(OutOfMemory):  # then what comes waits for what is computed
+            with suppress(OutOfMemory):  # without a new stream, later work waits for this one
                 self._current = self._runtime.streams.take()
         self._left.append((stream, mark))
 

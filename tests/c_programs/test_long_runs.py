@@ -39,7 +39,7 @@ def test_a_long_derived_run_lets_contexts_generate_and_can_be_cancelled(
         with pytest.raises(StatusError, match="cancelled") as error:
             arrays.wait(result)
         assert error.value.status == ECANCELED
-        # What was begun is not waited for by what comes.
+        # Later calls do not wait for computations that a cancelled run began.
         y[:] = 0
         programs.run(square, [np.float32([1, 2, 3])], [y])
         assert y.tolist() == [1, 4, 9]

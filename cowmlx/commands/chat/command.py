@@ -66,7 +66,7 @@ def chat(arguments: argparse.Namespace) -> None:
 
 
 def _ended(shown: PlainScreen, status: int, told: str) -> CommandError:
-    """Return what ends the command; programs that read its events are told there, too."""
+    """Return the error that ends the command, after adding it to the event stream."""
     from cowmlx.commands.chat.screen import JsonScreen
 
     if isinstance(shown, JsonScreen):

@@ -108,7 +108,7 @@ def _touches(node: Node, specs: Mapping[str, Spec]) -> Dim:
     """Return how often an operation touches each element, roughly."""
     if node.op in _LOGARITHMIC:
         return _TOUCHES
-    if isinstance(node.row, Operation) and node.row.cpu_only:  # what takes matrices apart
+    if isinstance(node.row, Operation) and node.row.cpu_only:  # matrix decompositions
         sides = [specs[each].shape[-1:] for each in node.inputs if each is not None]
         return max((side for shape in sides for side in shape if isinstance(side, int)), default=1)
     return 1
