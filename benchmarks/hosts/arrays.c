@@ -1,5 +1,6 @@
-/* Upload and read of arrays against memcpy: a line per size and round: bytes, then seconds of a copy
- * into memory that is there, of an upload, and of a read. Arguments: rounds, the largest size. */
+/* Upload and read of arrays against memcpy: a line per size and round: bytes, then seconds of a
+ * copy into memory that is there, of an upload, and of a read. Arguments: rounds, the largest size.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

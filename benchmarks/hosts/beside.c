@@ -4,8 +4,8 @@
  * Prints "ready", then answers each line "KIND COUNT N TOKEN..." with "RATE MEDIAN LONGEST DONE
  * TURN": while another thread does the work KIND again and again, a context decodes COUNT tokens
  * behind the others; tokens/s, the median and the longest gap in seconds between two of them, how
- * often the work was done in a second, and the longest turn in seconds that the program tells. KIND
- * is "nothing", "create" (FOLDER/create.json is made a program), "upload" (N float32 become an
+ * often the work was done in a second, and the longest turn in seconds that program_info reports.
+ * KIND is "nothing", "create" (FOLDER/create.json is made a program), "upload" (N float32 become an
  * array, which FOLDER/upload.json takes), or runs FOLDER/KIND.json on N float32 of the host's.
  */
 #include <pthread.h>
@@ -84,48 +84,24 @@ static void* carry_out(void* data) {
   return NULL;
 }
 
-static int by_size(const void* one, const void* other) {
-  double difference = *(const double*)one - *(const double*)other;
-  return (difference > 0) - (difference < 0);
-}
-
 /* Returns tokens/s. */
-static double decode(cow_mlx_context context, const task* asked, double* median, double* longest) {
-  static double gaps[MAX_TOKENS];
-  char text[256];
-  size_t length, count = 0;
-  double first = 0, last = 0;
-  cow_mlx_status status;
-  cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params, sizeof params);
-  params.max_tokens = asked->max_tokens;
+static double generate(cow_mlx_context context, const task* asked, double* median,
+                       double* longest) {
+  static double times[MAX_TOKENS], gaps[MAX_TOKENS];
+  cow_mlx_generation_params params = greedy(asked->max_tokens);
   check(cow_mlx_context_reset(context));
-  check(cow_mlx_context_begin(context, asked->prompt + 1, asked->count - 1, &params));
-  while ((status = cow_mlx_context_next(context, text, sizeof text, &length, NULL)) == COW_MLX_OK) {
-    double at = now();
-    if (count++ == 0) {
-      first = at;
-    } else {
-      gaps[count - 2] = at - last;
-    }
-    last = at;
-  }
-  if (status != COW_MLX_DONE) check(status);
-  qsort(gaps, count - 1, sizeof *gaps, by_size);
-  *median = gaps[(count - 1) / 2];
-  *longest = gaps[count - 2];
-  return (double)(count - 1) / (last - first);
+  size_t tokens = decode(context, asked->prompt + 1, asked->count - 1, &params, times);
+  size_t count = sorted_gaps(times, tokens, gaps);
+  *median = gaps[count / 2];
+  *longest = gaps[count - 1];
+  return (double)count / (times[count] - times[0]);
 }
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   static task asked;
-  cow_mlx_model model;
-  check(cow_mlx_runtime_start(NULL));
-  check(cow_mlx_model_load(argv[1], NULL, &model));
-  cow_mlx_context context = open_context(model, false);
-  printf("ready\n");
-  fflush(stdout);
+  cow_mlx_context context = open_context(start(argv[1]), false);
+  ready();
   while (read_task(&asked)) {
     if (asked.count < 2) return 2;
     work beside = {.asked = &asked, .count = asked.prompt[0]};
@@ -138,7 +114,7 @@ int main(int argc, char** argv) {
       beside.numbers = calloc((size_t)beside.count, sizeof(float));
       if (!beside.numbers || pthread_create(&thread, NULL, carry_out, &beside)) return 1;
     }
-    double median, longest, rate = decode(context, &asked, &median, &longest);
+    double median, longest, rate = generate(context, &asked, &median, &longest);
     atomic_store(&ending, true);
     double took = now() - begun;
     if (!is_alone) pthread_join(thread, NULL);

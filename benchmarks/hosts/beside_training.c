@@ -4,7 +4,7 @@
  * Prints "ready", then answers lines "KIND COUNT THREADS TOKEN...". THREADS contexts generate COUNT
  * tokens each behind the tokens, alone ("alone") or while the same model is trained ("beside"):
  * tokens/s of all of them, the longest gap in seconds between two tokens of any, and the
- * micro-batches of the training meanwhile in a second. "train" tells the latter with no context.
+ * micro-batches of the training meanwhile in a second. "train" gives the latter without contexts.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +18,7 @@ typedef struct speaker {
   cow_mlx_context context;
   const task* asked;
   double gap;
+  double times[MAX_TOKENS];
 } speaker;
 
 static cow_mlx_training training;
@@ -27,22 +28,13 @@ static atomic_bool stopping;
 
 static void* speak(void* data) {
   speaker* self = data;
-  char text[256];
-  size_t length;
-  double last = 0;
-  cow_mlx_status status;
-  cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params, sizeof params);
-  params.max_tokens = self->asked->max_tokens;
-  check(cow_mlx_context_begin(self->context, self->asked->prompt + 1, self->asked->count - 1,
-                              &params));
-  while ((status = cow_mlx_context_next(self->context, text, sizeof text, &length, NULL)) ==
-         COW_MLX_OK) {
-    double at = now();
-    if (last > 0 && at - last > self->gap) self->gap = at - last;
-    last = at;
+  cow_mlx_generation_params params = greedy(self->asked->max_tokens);
+  const int32_t* prompt = self->asked->prompt + 1;
+  size_t tokens = decode(self->context, prompt, self->asked->count - 1, &params, self->times);
+  for (size_t i = 1; i < tokens; i++) {
+    double gap = self->times[i] - self->times[i - 1];
+    if (gap > self->gap) self->gap = gap;
   }
-  if (status != COW_MLX_DONE) check(status);
   return NULL;
 }
 
@@ -89,7 +81,9 @@ static void answer(cow_mlx_model model, const task* asked) {
   size_t first = atomic_load(&steps);
   double begun = now(), gap = 0;
   for (size_t i = 0; speaks && i < threads; i++) {
-    speakers[i] = (speaker){.context = open_context(model, false), .asked = asked};
+    speakers[i].context = open_context(model, false);
+    speakers[i].asked = asked;
+    speakers[i].gap = 0;
     if (pthread_create(&speakers[i].thread, NULL, speak, &speakers[i])) exit(1);
   }
   for (size_t i = 0; speaks && i < threads; i++) {
@@ -113,12 +107,10 @@ static void answer(cow_mlx_model model, const task* asked) {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   static task asked;
-  check(cow_mlx_runtime_start(NULL));
-  cow_mlx_model model = load_model(argv[1]);
+  cow_mlx_model model = start(argv[1]);
   lines = argv[2];
   check(cow_mlx_training_create_for_model(model, NULL, &training));
-  printf("ready\n");
-  fflush(stdout);
+  ready();
   while (read_task(&asked)) {
     if (asked.count < 2 || asked.prompt[0] < 1 || asked.prompt[0] > MAX_THREADS) return 2;
     answer(model, &asked);

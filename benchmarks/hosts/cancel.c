@@ -1,5 +1,5 @@
 /*
- * How long a prompt goes on after it was cancelled: cancel MODEL
+ * How long a prompt continues after it was cancelled: cancel MODEL
  *
  * Prints "ready", then answers lines "cancel MILLISECONDS TOKEN...": so long after a begin of the
  * tokens it is cancelled from another thread. The answer is the seconds from the cancel until the
@@ -26,11 +26,8 @@ static void* begin(void* data) {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   static task asked;
-  cow_mlx_model model;
-  check(cow_mlx_runtime_start(NULL));
-  check(cow_mlx_model_load(argv[1], NULL, &model));
-  printf("ready\n");
-  fflush(stdout);
+  cow_mlx_model model = start(argv[1]);
+  ready();
   while (read_task(&asked)) {
     beginning prompt = {.context = open_context(model, false), .asked = &asked};
     pthread_t thread;

@@ -7,7 +7,7 @@
  * of all while none is missing, 0 if one always was, and the seconds until all had their first
  * token. KIND is "together", "alone" (solo contexts) or "locked": whole generations one after the
  * other, behind one lock.
- * Tokens are the best ones, or drawn at a temperature behind the kind: "together@0.8".
+ * Tokens are greedy, or sampled at a temperature behind the kind: "together@0.8".
  */
 #include "host.h"
 
@@ -25,7 +25,7 @@ typedef struct worker {
   double times[MAX_TOKENS];
 } worker;
 
-static gate start = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+static gate all_there = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is(const task* asked, const char* kind) {
@@ -41,35 +41,18 @@ static void* run(void* data) {
   for (size_t i = 0; i < count; i++) prompt[i] = given[(i + 7 * self->index) % count];
   bool locked = is(self->asked, "locked");
   const char* temperature = strchr(self->asked->kind, '@');
-  char text[256];
-  size_t length;
-  cow_mlx_status status;
-  cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params, sizeof params);
-  params.max_tokens = self->asked->max_tokens;
+  cow_mlx_generation_params params = greedy(self->asked->max_tokens);
   if (temperature) params.temperature = strtof(temperature + 1, NULL);
   params.seed = self->index;
   check(cow_mlx_context_reset(self->context));
-  pass(&start);
+  pass(&all_there);
   self->begun = now();
   if (locked) pthread_mutex_lock(&one_at_a_time);
-  check(cow_mlx_context_begin(self->context, prompt, count, &params));
-  self->tokens = 0;
-  while ((status = cow_mlx_context_next(self->context, text, sizeof text, &length, NULL)) ==
-         COW_MLX_OK) {
-    self->last = now();
-    self->times[self->tokens++] = self->last;
-  }
-  if (status != COW_MLX_DONE) check(status);
+  self->tokens = decode(self->context, prompt, count, &params, self->times);
   self->first = self->times[0];
+  self->last = self->times[self->tokens - 1];
   if (locked) pthread_mutex_unlock(&one_at_a_time);
   return NULL;
-}
-
-static int compare(const void* a, const void* b) {
-  double x = *(const double*)a;
-  double y = *(const double*)b;
-  return (x > y) - (x < y);
 }
 
 /* Tokens/s from when the last context has its first token to when the first has its last. */
@@ -98,7 +81,7 @@ static void answer(cow_mlx_model model, const task* asked) {
   cow_mlx_context_params_init(&params, sizeof params);
   params.share_prefix = false;
   params.solo = !is(asked, "together");
-  start.missing = count;
+  all_there.missing = count;
   for (size_t i = 0; i < count; i++) {
     workers[i].asked = asked;
     workers[i].index = i;
@@ -113,14 +96,14 @@ static void answer(cow_mlx_model model, const task* asked) {
   double last = 0;
   size_t tokens = 0;
   for (size_t i = 0; i < count; i++) {
-    worker* each = &workers[i];
-    pthread_join(each->thread, NULL);
-    check(cow_mlx_context_free(each->context));
-    waits[i] = each->first - each->begun;
-    rates[i] = (double)(each->tokens - 1) / (each->last - each->first);
-    tokens += each->tokens;
-    if (i == 0 || each->first < first) first = each->first;
-    if (each->last > last) last = each->last;
+    worker* one = &workers[i];
+    pthread_join(one->thread, NULL);
+    check(cow_mlx_context_free(one->context));
+    waits[i] = one->first - one->begun;
+    rates[i] = (double)(one->tokens - 1) / (one->last - one->first);
+    tokens += one->tokens;
+    if (i == 0 || one->first < first) first = one->first;
+    if (one->last > last) last = one->last;
   }
   qsort(waits, count, sizeof *waits, compare);
   qsort(rates, count, sizeof *rates, compare);
@@ -132,10 +115,8 @@ static void answer(cow_mlx_model model, const task* asked) {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   static task asked;
-  check(cow_mlx_runtime_start(NULL));
-  cow_mlx_model model = load_model(argv[1]);
-  printf("ready\n");
-  fflush(stdout);
+  cow_mlx_model model = start(argv[1]);
+  ready();
   while (read_task(&asked)) {
     size_t count = (size_t)asked.prompt[0];
     if (asked.count < 2 || count < 1 || count > MAX_THREADS) return 2;

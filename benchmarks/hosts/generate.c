@@ -4,10 +4,10 @@
  * Prints "ready START LOAD" (milliseconds of runtime_start and of model_load), then
  * answers each line "KIND COUNT TOKEN..." with "FIRST REST CPU TOKEN...": seconds
  * to the first token, from there to the last, of processor time, and the tokens. KIND is "next" for
- * the loop of begin and next, or "callback" for generate, which tells no tokens. Both start from
- * nothing; other kinds of "next" are "warm", on what the context holds, "shared", on a new context
- * that may start from what others have processed, "lookup" and "draft", which guess ahead,
- * "schema" and "regex", whose output matches a grammar that never ends.
+ * the loop of begin and next, or "callback" for generate, which gives no tokens. Both start from
+ * an empty cache; other kinds of "next" are "warm", on the context's cache, "shared", on a new
+ * context that may share processed prompts, "lookup" and "draft", which use drafts, "schema" and
+ * "regex", whose output matches a grammar that never ends.
  */
 #include "host.h"
 
@@ -69,9 +69,7 @@ static void answer(cow_mlx_model model, cow_mlx_model draft, cow_mlx_context own
                    const task* asked) {
   static result out;
   out.count = 0;
-  cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params, sizeof params);
-  params.max_tokens = asked->max_tokens;
+  cow_mlx_generation_params params = greedy(asked->max_tokens);
   if (is(asked, "lookup") || is(asked, "draft")) params.draft_tokens = 4;
   if (is(asked, "draft")) params.draft = draft;
   if (is(asked, "schema")) {
@@ -104,7 +102,7 @@ int main(int argc, char** argv) {
   double begun = now();
   check(cow_mlx_runtime_start(NULL));
   double started = now();
-  cow_mlx_model model = load_model(argv[1]);
+  cow_mlx_model model = start(argv[1]);
   double loaded = now();
   if (argc == 3) check(cow_mlx_model_load(argv[2], NULL, &draft));
   cow_mlx_context context = open_context(model, false);

@@ -1,4 +1,4 @@
-/* What the C hosts of the benchmarks share. */
+/* Shared by the C hosts of the benchmarks. */
 #ifndef BENCHMARK_HOST_H
 #define BENCHMARK_HOST_H
 
@@ -11,9 +11,10 @@ static inline void check(cow_mlx_status status) {
   exit(1);
 }
 
-/* Activations as the variable ACTIVATIONS says: "exact", "int8", or the library's own choice. */
-static inline cow_mlx_model load_model(const char* path) {
+/* Start the runtime and load a model. The variable ACTIVATIONS may be "exact" or "int8". */
+static inline cow_mlx_model start(const char* path) {
   cow_mlx_model model;
+  check(cow_mlx_runtime_start(NULL));
   cow_mlx_model_params params;
   cow_mlx_model_params_init(&params, sizeof params);
   const char* asked = getenv("ACTIVATIONS");
@@ -31,6 +32,33 @@ static inline cow_mlx_context open_context(cow_mlx_model model, bool share_prefi
   params.share_prefix = share_prefix;
   check(cow_mlx_context_create(model, &params, &context));
   return context;
+}
+
+static inline cow_mlx_generation_params greedy(size_t max_tokens) {
+  cow_mlx_generation_params params;
+  cow_mlx_generation_params_init(&params, sizeof params);
+  params.max_tokens = max_tokens;
+  return params;
+}
+
+/* Generate behind a prompt; returns the number of tokens, and when they came in `times`. */
+static inline size_t decode(cow_mlx_context context, const int32_t* prompt, size_t length,
+                            const cow_mlx_generation_params* params, double* times) {
+  char text[256];
+  size_t written, count = 0;
+  cow_mlx_status status;
+  check(cow_mlx_context_begin(context, prompt, length, params));
+  while ((status = cow_mlx_context_next(context, text, sizeof text, &written, NULL)) == COW_MLX_OK)
+    times[count++] = now();
+  if (status != COW_MLX_DONE) check(status);
+  return count;
+}
+
+/* Sort the gaps between `count` times; returns how many there are. */
+static inline size_t sorted_gaps(const double* times, size_t count, double* gaps) {
+  for (size_t i = 1; i < count; i++) gaps[i - 1] = times[i] - times[i - 1];
+  qsort(gaps, count - 1, sizeof *gaps, compare);
+  return count - 1;
 }
 
 #endif

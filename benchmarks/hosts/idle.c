@@ -7,45 +7,21 @@
  */
 #include "host.h"
 
-static int compare(const void* a, const void* b) {
-  double x = *(const double*)a;
-  double y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
 /* Generate; returns the median seconds of a token behind the first. */
 static double use(cow_mlx_context context, const task* asked) {
-  static double took[MAX_TOKENS];
-  char text[256];
-  size_t length;
-  size_t tokens = 0;
-  cow_mlx_status status;
-  cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params, sizeof params);
-  params.max_tokens = asked->max_tokens;
-  check(cow_mlx_context_begin(context, asked->prompt + 1, asked->count - 1, &params));
-  double last = now();
-  while ((status = cow_mlx_context_next(context, text, sizeof text, &length, NULL)) == COW_MLX_OK) {
-    double here = now();
-    if (tokens++ > 0) took[tokens - 2] = here - last;
-    last = here;
-  }
-  if (status != COW_MLX_DONE) check(status);
-  if (tokens < 2) return 0;
-  qsort(took, tokens - 1, sizeof *took, compare);
-  return took[(tokens - 1) / 2];
+  static double times[MAX_TOKENS], gaps[MAX_TOKENS];
+  cow_mlx_generation_params params = greedy(asked->max_tokens);
+  size_t tokens = decode(context, asked->prompt + 1, asked->count - 1, &params, times);
+  return tokens < 2 ? 0 : gaps[sorted_gaps(times, tokens, gaps) / 2];
 }
 
 int main(int count, char** arguments) {
   static task asked;
-  cow_mlx_model model;
-  if (count != 2) return 1;
-  check(cow_mlx_runtime_start(NULL));
-  check(cow_mlx_model_load(arguments[1], NULL, &model));
+  if (count != 2) return 2;
+  cow_mlx_model model = start(arguments[1]);
   cow_mlx_context measured = open_context(model, false);
   size_t idle = 0;
-  printf("ready\n");
-  fflush(stdout);
+  ready();
   while (read_task(&asked)) {
     for (; idle < (size_t)asked.prompt[0]; idle++) use(open_context(model, false), &asked);
     use(measured, &asked); /* warms up */

@@ -3,8 +3,8 @@
  *
  * Its tokens are the same again after every PERIOD. Prints "ready", then answers each line with
  * one: "save FILE" processes one period and writes the context; "load LENGTH FILE" reads a
- * context that holds so many tokens, and tells the bytes of it; "decode LENGTH COUNT" generates on
- * a copy of that, and tells the seconds from the first token to the last.
+ * context that holds so many tokens, and answers its bytes; "decode LENGTH COUNT" generates on
+ * a copy of that, and answers the seconds from the first token to the last.
  */
 #include "host.h"
 
@@ -39,9 +39,7 @@ static unsigned long long bytes_of(cow_mlx_context context) {
 }
 
 static void process(cow_mlx_context context, size_t length, size_t max_tokens) {
-  cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params, sizeof params);
-  params.max_tokens = max_tokens;
+  cow_mlx_generation_params params = greedy(max_tokens);
   check(cow_mlx_context_begin(context, tokens, length, &params));
 }
 
@@ -64,7 +62,7 @@ static bool load(cow_mlx_model model, size_t length, const char* path) {
   return true;
 }
 
-static bool decode(size_t length, size_t wanted) {
+static bool generate(size_t length, size_t wanted) {
   for (size_t i = 0; i < count; i++) {
     if (all[i].length != length) continue;
     char text[256];
@@ -90,14 +88,11 @@ static bool decode(size_t length, size_t wanted) {
 int main(int argc, char** argv) {
   char line[1024];
   char path[sizeof line];
-  cow_mlx_model model;
   if (argc != 4) return 2;
   period = strtoul(argv[3], NULL, 10);
   make_tokens((int32_t)strtol(argv[2], NULL, 10));
-  check(cow_mlx_runtime_start(NULL));
-  check(cow_mlx_model_load(argv[1], NULL, &model));
-  printf("ready\n");
-  fflush(stdout);
+  cow_mlx_model model = start(argv[1]);
+  ready();
   while (fgets(line, sizeof line, stdin)) {
     size_t length = 0;
     size_t wanted = 0;
@@ -107,7 +102,7 @@ int main(int argc, char** argv) {
     } else if (sscanf(line, "load %zu %1023[^\n]", &length, path) == 2) {
       done = load(model, length, path);
     } else if (sscanf(line, "decode %zu %zu", &length, &wanted) == 2) {
-      done = decode(length, wanted);
+      done = generate(length, wanted);
     }
     if (!done) return 2;
     fflush(stdout);

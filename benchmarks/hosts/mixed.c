@@ -1,10 +1,10 @@
 /*
- * Contexts that get in each other's way: mixed MODEL [OTHER]
+ * Contexts beside others: mixed MODEL [OTHER]
  *
  * Prints "ready", then answers lines "KIND COUNT THREADS TOKEN...". While THREADS contexts decode
- * COUNT tokens each, "newcomer" tells the seconds to the first token of another context that
+ * COUNT tokens each, "newcomer" gives the seconds to the first token of another context that
  * begins with 32 of the tokens, and "prefill" the longest gap in seconds between two tokens of
- * any of them while another context processes all of the tokens. "both" and "turns" tell the
+ * any of them while another context processes all of the tokens. "both" and "turns" give the
  * seconds that a context on each of the two models takes, at once or one after the other.
  */
 #include <pthread.h>
@@ -29,13 +29,11 @@ typedef struct worker {
 static atomic_bool measuring;
 static atomic_size_t decoding;
 
-static void decode(worker* self) {
+static void generate(worker* self) {
   char text[256];
   size_t length;
   cow_mlx_status status;
-  cow_mlx_generation_params params;
-  cow_mlx_generation_params_init(&params, sizeof params);
-  params.max_tokens = self->max_tokens;
+  cow_mlx_generation_params params = greedy(self->max_tokens);
   self->tokens = 0;
   self->gap = 0;
   check(cow_mlx_context_begin(self->context, self->prompt, self->count, &params));
@@ -54,7 +52,7 @@ static void decode(worker* self) {
 }
 
 static void* run(void* data) {
-  decode(data);
+  generate(data);
   return NULL;
 }
 
@@ -78,7 +76,7 @@ static double beside_others(cow_mlx_model model, const task* asked, const int32_
   other.count = newcomer ? 32 : count;
   atomic_store(&measuring, true);
   double begun = now();
-  decode(&other);
+  generate(&other);
   atomic_store(&measuring, false);
   double result = newcomer ? other.first - begun : 0;
   for (size_t i = 0; i < threads; i++) check(cow_mlx_context_cancel(workers[i].context));
@@ -110,12 +108,9 @@ static double two_models(const cow_mlx_model* models, const task* asked, const i
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 3) return 2;
   static task asked;
-  cow_mlx_model models[2];
-  check(cow_mlx_runtime_start(NULL));
-  for (int i = 0; i < 2; i++)
-    check(cow_mlx_model_load(argv[i < argc - 1 ? i + 1 : 1], NULL, &models[i]));
-  printf("ready\n");
-  fflush(stdout);
+  cow_mlx_model models[2] = {start(argv[1])};
+  check(cow_mlx_model_load(argv[argc - 1], NULL, &models[1]));
+  ready();
   while (read_task(&asked)) {
     const int32_t* tokens = asked.prompt + 1;
     size_t count = asked.count - 1;

@@ -1,4 +1,4 @@
-/* What the C programs of the benchmarks share, on the library or not: clocks and lines. */
+/* Shared by the C programs of the benchmarks, with the library or without: clocks and lines. */
 #ifndef BENCHMARK_PROTOCOL_H
 #define BENCHMARK_PROTOCOL_H
 
@@ -46,7 +46,19 @@ static inline bool read_task(task* out) {
   return out->max_tokens <= MAX_TOKENS;
 }
 
-/* Where threads wait for each other; macOS has no pthread_barrier_t. */
+/* Tell the parent that this host waits for lines. */
+static inline void ready(void) {
+  printf("ready\n");
+  fflush(stdout);
+}
+
+/* Order of doubles for qsort. */
+static inline int compare(const void* one, const void* other) {
+  double a = *(const double*)one, b = *(const double*)other;
+  return (a > b) - (a < b);
+}
+
+/* A point where threads wait for each other; macOS has no pthread_barrier_t. */
 typedef struct gate {
   pthread_mutex_t lock;
   pthread_cond_t open;

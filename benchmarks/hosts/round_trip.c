@@ -88,12 +88,6 @@ static void* run_client(void* data) {
   return NULL;
 }
 
-static int compare(const void* a, const void* b) {
-  float x = *(const float*)a;
-  float y = *(const float*)b;
-  return (x > y) - (x < y);
-}
-
 static void block(client* clients, int count, const char* side, void (*call)(void),
                   double seconds) {
   static float times[MAX_CLIENTS * MAX_CALLS];

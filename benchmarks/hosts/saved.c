@@ -9,13 +9,10 @@
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   static task asked;
-  cow_mlx_model model;
   cow_mlx_context context;
-  check(cow_mlx_runtime_start(NULL));
-  check(cow_mlx_model_load(argv[1], NULL, &model));
+  cow_mlx_model model = start(argv[1]);
   check(cow_mlx_context_create(model, NULL, &context));
-  printf("ready\n");
-  fflush(stdout);
+  ready();
   while (read_task(&asked)) {
     double begun = now();
     if (strcmp(asked.kind, "save") == 0) {
@@ -23,9 +20,7 @@ int main(int argc, char** argv) {
     } else if (strcmp(asked.kind, "load") == 0) {
       check(cow_mlx_context_load(context, argv[2]));
     } else {
-      cow_mlx_generation_params params;
-      cow_mlx_generation_params_init(&params, sizeof params);
-      params.max_tokens = 0;
+      cow_mlx_generation_params params = greedy(0);
       check(cow_mlx_context_begin(context, asked.prompt, asked.count, &params));
     }
     printf("%.9f\n", now() - begun);

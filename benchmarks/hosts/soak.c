@@ -34,7 +34,7 @@ static void generate(cow_mlx_model model, const task* asked, size_t round) {
   check(cow_mlx_context_free(fork));
 }
 
-static void tell_memory(void) {
+static void report_memory(void) {
   char info[1 << 16];
   size_t length;
   check(cow_mlx_memory_trim());
@@ -47,15 +47,12 @@ static void tell_memory(void) {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   static task asked;
-  cow_mlx_model model;
   size_t round = 0;
-  check(cow_mlx_runtime_start(NULL));
-  check(cow_mlx_model_load(argv[1], NULL, &model));
-  printf("ready\n");
-  fflush(stdout);
+  cow_mlx_model model = start(argv[1]);
+  ready();
   while (read_task(&asked)) {
     for (size_t i = 0; i < asked.max_tokens; i++) generate(model, &asked, round++);
-    tell_memory();
+    report_memory();
   }
   return 0;
 }
