@@ -1,80 +1,44 @@
 """Runs the benchmarks, or the named ones: ``python -m benchmarks [--large] [NAME ...]``.
 
-Every benchmark prints a table and writes ``benchmarks/results/<name>.json``, of which the tables of
-docs/guides/performance.md and README.md are made; ``--tables`` makes these again and measures
-nothing. Each is a module of this package with a function ``measure(large)`` that returns its rows.
-``peers``, which builds llama.cpp, runs only when it is named, and can be told what to measure.
+Every benchmark prints a table and writes ``benchmarks/results/<name>.json``, the source of the
+tables in docs/guides/performance.md and README.md; ``--tables`` writes these again and measures
+nothing. Each is a function marked ``@benchmark``. ``peers``, which builds llama.cpp, runs only if
+it is named, and has its own options.
 """
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+from functools import partial
 
-from benchmarks.support import choice
+from benchmarks import calls, contexts, decoding, layers, memory, peers, prompts, training
+from benchmarks.support.cases import BENCHMARKS, publish
 from benchmarks.support.plots import PICTURES
-from benchmarks.support.report import publish
 from benchmarks.support.tables import write_tables
 
-NAMES = (
-    "round_trip",
-    "decode",
-    "prefill",
-    "split",
-    "startup",
-    "memory",
-    "idle",
-    "fairness",
-    "first_token",
-    "short_prompts",
-    "drafting",
-    "grammar",
-    "saved",
-    "soak",
-    "blas",
-    "throughput",
-    "sampling",
-    "interference",
-    "cancel",
-    "long_context",
-    "recurrence",
-    "branches",
-    "packed",
-    "activations",
-    "roofline",
-    "program_calls",
-    "programs",
-    "arrays",
-    "beside",
-    "beside_training",
-    "gradients",
-    "networks",
-    "training",
-)
-NAMED = ("peers",)  # not among all
+# Importing a module registers its benchmarks.
+MODULES = (calls, contexts, decoding, layers, memory, prompts, training)
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmarks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(NAMES + NAMED))
+    names = (*BENCHMARKS, "peers")
+    parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(names))
     parser.add_argument("--large", action="store_true", help="also M and longer prompts: minutes")
     parser.add_argument("--tables", action="store_true", help="only write the pages' tables")
-    choice.add_options(parser)
+    peers.add_options(parser)
     arguments = parser.parse_args()
     for name in arguments.names:
-        if name not in NAMES + NAMED:
-            parser.error(f"no benchmark {name}; there are {', '.join(NAMES + NAMED)}")
-    if "peers" not in arguments.names and choice.chosen(arguments) != choice.Choice():
-        parser.error("what of peers is measured can be told only where peers is named")
-    for name in [] if arguments.tables else arguments.names or NAMES:
-        module = import_module(f"benchmarks.{name}")
-        summary = str(module.__doc__).splitlines()[0]
-        if name == "peers":
-            rows = module.measure(arguments.large, choice.chosen(arguments))
-        else:
-            rows = module.measure(arguments.large)
-        publish(name, summary, rows)
+        if name not in names:
+            parser.error(f"no benchmark {name}; there are {', '.join(names)}")
+    choice = peers.choice(arguments)
+    if "peers" not in arguments.names and choice != peers.Choice():
+        parser.error("options of peers need the name peers")
+    known = {**BENCHMARKS, "peers": partial(peers.peers, choice=choice)}
+    for name in [] if arguments.tables else arguments.names or BENCHMARKS:
+        document = peers.__doc__ if name == "peers" else BENCHMARKS[name].__doc__
+        publish(name, str(document).splitlines()[0], known[name](arguments.large))
         if name in PICTURES:
             PICTURES[name]()
     if not arguments.large:

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.support.cases import Row, publish
 from benchmarks.support.paths import CALF, ROOT
-from benchmarks.support.report import Row, publish
 from benchmarks.support.tables import write_tables
 from tools.packaging.registry import serving
 

@@ -1,31 +1,36 @@
-"""Resident memory in MB with a model loaded: C host against mlx-lm in plain Python.
-
-Fresh processes in turns. "loaded" is after loading, "used" after 64 tokens. PSS
-counts pages that other processes map too by their share; it needs Linux. The aim
-is a ratio of at most 0.7.
-"""
+"""Memory of processes: with a model, with many contexts, over many generations."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from statistics import median
 
-from benchmarks.support.models import calf, random_prompt
-from benchmarks.support.peers import Peer, c_host, median_ratio, plain_host, take_turns
-from benchmarks.support.report import Row
+from benchmarks.support.cases import Row, benchmark, compared
+from benchmarks.support.hosts import (
+    Peer,
+    c_host,
+    compile_host,
+    plain_host,
+    resident,
+    take_turns,
+)
+from benchmarks.support.models import random_prompt
+from benchmarks.support.paths import CALF
 
-PAIRS = 5
 
+@benchmark
+def memory(large: bool) -> list[Row]:
+    """Resident memory in MB with a model loaded: C host against mlx-lm in plain Python.
 
-def measure(large: bool) -> list[Row]:
-    """Measure on calf."""
-    name, folder = calf()
-    prompt = random_prompt(folder, 32)
+    Fresh processes in turns. "loaded" is after loading, "used" after 64 tokens. PSS counts pages
+    that other processes map too by their share; it needs Linux. The aim is a ratio of at most 0.7.
+    """
+    prompt = random_prompt(CALF, 32)
 
     def sizes(start: Callable[[Path], Peer]) -> dict[str, float]:
-        with start(folder) as peer:
+        with start(CALF) as peer:
             loaded = resident(peer.pid)
             peer.generate("next", 64, prompt)
             used = resident(peer.pid)
@@ -34,22 +39,55 @@ def measure(large: bool) -> list[Row]:
             **{f"{kind} used": size for kind, size in used.items()},
         }
 
-    ours, theirs = take_turns(PAIRS, lambda: sizes(c_host), lambda: sizes(plain_host))
-    rows = []
-    for kind in ours[0]:
-        a = [size[kind] for size in ours]
-        b = [size[kind] for size in theirs]
-        row: Row = {"model": name, "memory": kind, "C host": median(a), "mlx-lm": median(b)}
-        rows.append({**row, "ratio": median_ratio(a, b), "runs": {"C host": a, "mlx-lm": b}})
+    runs = take_turns(5, {"C host": partial(sizes, c_host), "mlx-lm": partial(sizes, plain_host)})
+    return [
+        compared(
+            {"model": "calf", "memory": kind},
+            {side: [run[kind] for run in own] for side, own in runs.items()},
+        )
+        for kind in runs["C host"][0]
+    ]
+
+
+@benchmark
+def idle(large: bool) -> list[Row]:
+    """Threads, resident memory in MB and milliseconds a token with many idle contexts of calf.
+
+    One C host. Each idle context has generated 20 tokens from a prompt of 8; then another one
+    generates, and the median time of its tokens is taken.
+    """
+    prompt = random_prompt(CALF, 8)
+    rows: list[Row] = []
+    with Peer([compile_host("idle"), CALF]) as peer:
+        for count in (1, 100, 300, 1000, 10_000):
+            (seconds,) = peer.numbers("idle", 20, count, *prompt)
+            row: Row = {"model": "calf", "idle contexts": count, "threads": threads(peer.pid)}
+            rows.append({**row, "RSS": resident(peer.pid)["RSS"], "ms a token": 1e3 * seconds})
     return rows
 
 
-def resident(pid: int) -> dict[str, float]:
-    """A process's resident memory in MB."""
-    rollup = Path(f"/proc/{pid}/smaps_rollup")
-    if not rollup.exists():
-        command = ["ps", "-o", "rss=", "-p", str(pid)]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return {"RSS": int(output) / 1024}
-    sizes = dict(line.split()[:2] for line in rollup.read_text().splitlines()[1:])
-    return {kind.upper(): int(sizes[f"{kind}:"]) / 1024 for kind in ("Rss", "Pss")}
+def threads(pid: int) -> int:
+    """The number of threads of a process."""
+    tasks = Path(f"/proc/{pid}/task")
+    if tasks.exists():
+        return len(list(tasks.iterdir()))
+    command = ["ps", "-M", "-p", str(pid)]  # macOS: a heading, then a line for each
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return len(output.splitlines()) - 1
+
+
+@benchmark
+def soak(large: bool) -> list[Row]:
+    """Memory over 5,000 short generations, each on a new context, in bytes.
+
+    One C host; after every 500 it frees unused memory and reports the bytes of mlx's live arrays;
+    the process's resident memory comes from the system. Both are to stay flat.
+    """
+    prompt = random_prompt(CALF, 48)
+    rows = []
+    with Peer([compile_host("soak"), CALF]) as host:
+        for done in range(500, 5001, 500):
+            (active,) = host.ask("soak", 500, *prompt)
+            rss = int(2**20 * resident(host.pid)["RSS"])
+            rows.append({"model": "calf", "generations": done, "arrays": int(active), "RSS": rss})
+    return rows

@@ -3,43 +3,146 @@
 Both sides generate greedily and take turns. llama.cpp is built for this machine, once, outside of
 the tree: see support/llama_cpp.py. "prefill" is a prompt of 512 tokens; "decode" a row behind 8
 tokens; "rows8" and "rows16" are rows together, while none is missing; "start" is from the process's
-start to the first token, "memory" what is resident behind 64 more. "limit" is what the machine can
-do at most, see support/limits.py, and "of limit" how much of it the library reaches. A ratio above
-1 of a speed, and below 1 of a time or a size, is in the library's favour. "same tokens" tells how
-many both chose alike: all, or the two did not compute the same, where weights are not packed.
+start to the first token, "memory" the resident memory behind 64 more. "limit" is the machine's, see
+support/limits.py, and "of limit" the library's share of it. For speeds, a ratio above 1 is better;
+for times and sizes, below 1. "same tokens" is the share of equal tokens: 1 where weights are not
+quantized, unless the two computed different things.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from benchmarks.memory import resident
-from benchmarks.support.choice import BLOCKS, SMALL, Choice
-from benchmarks.support.compiler import compile_host
+from benchmarks.support.cases import Row, median_ratio
+from benchmarks.support.hosts import Generation, Peer, compile_host, resident, take_turns
 from benchmarks.support.limits import Work
-from benchmarks.support.llama_cpp import LlamaCpp, llama_cpp
+from benchmarks.support.llama_cpp import FORMATS, LlamaCpp, Twins, cache_folder, llama_cpp, twins
 from benchmarks.support.models import random_prompt
-from benchmarks.support.peers import Generation, Peer, median_ratio, take_turns
-from benchmarks.support.report import Row
-from benchmarks.support.twins import Twins, twins
 
 S = TypeVar("S")
 T = TypeVar("T")
 LLAMA = "llama.cpp"
 PROMPT, SHORT, TOKENS, ROW_TOKENS = 512, 8, 128, 64
-LENGTH, ROW_LENGTH = 1024, 256  # what llama.cpp makes room for, of each sequence
+LENGTH, ROW_LENGTH = 1024, 256  # tokens of a sequence that llama.cpp reserves memory for
+
+BLOCKS = {"S": 12, "M": 6, "L": 3}  # turns, by the model's size
+SMALL = ("S", "M")
+ACTIVATIONS = ("default", "exact", "int8")
+QUANTIZED = ("4bit", "8bit")
+WORKLOADS = ("prefill", "decode", "rows8", "rows16", "start", "memory")
 
 
-def measure(large: bool, choice: Choice | None = None) -> list[Row]:
-    """Measure all cells that are chosen."""
-    choice = choice or Choice()
+@dataclass(frozen=True)
+class Choice:
+    """The models, formats and workloads to measure.
+
+    Attributes:
+        models: names of `SHAPES`; empty: all, or the quick ones.
+        formats: of the weights.
+        workloads: measured of each model in each format.
+        sides: environments of the library's hosts, by name.
+        activations: the library's with quantized weights, a side for each.
+        blocks: turns of each side; None: by the model's size.
+        threads: of llama.cpp; the library chooses its own.
+        folder: of llama.cpp and the models.
+        amx: whether llama.cpp may use AMX.
+    """
+
+    models: tuple[str, ...] = ()
+    formats: tuple[str, ...] = tuple(FORMATS)
+    workloads: tuple[str, ...] = WORKLOADS
+    sides: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"library": {}})
+    activations: tuple[str, ...] = ("default",)
+    blocks: int | None = None
+    threads: int = os.cpu_count() or 1
+    folder: Path = field(default_factory=cache_folder)
+    amx: bool = True
+
+    def sides_of(self, stored: str) -> dict[str, dict[str, str]]:
+        """The library's sides for a format of weights: activations matter where it is quantized."""
+        ways = self.activations if stored in QUANTIZED else ("default",)
+        made = {}
+        for name, settings in self.sides.items():
+            for way in ways:
+                own = {} if way == "default" else {"ACTIVATIONS": way}
+                label = name if way == "default" else way if name == "library" else f"{name}, {way}"
+                made[label] = {**settings, **own}
+        return made
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark to a command line."""
+    group = parser.add_argument_group("peers")
+    every = (
+        ("models", tuple(BLOCKS)),
+        ("formats", tuple(FORMATS)),
+        ("workloads", WORKLOADS),
+        ("activations", ACTIVATIONS),
+    )
+    for name, known in every:
+        group.add_argument(
+            f"--{name}", type=partial(_listed, known), metavar=",".join(known), default=None
+        )
+    group.add_argument(
+        "--side",
+        type=_side,
+        action="append",
+        metavar="NAME[:VARIABLE=VALUE,...]",
+        help="measure the library with this environment, under this name; may be repeated",
+    )
+    group.add_argument("--blocks", type=_positive, help="how often each side has its turn")
+    group.add_argument("--threads", type=_positive, help="of llama.cpp; as many as processors")
+    group.add_argument("--folder", type=Path, help=f"of llama.cpp and models; {cache_folder()}")
+    group.add_argument(
+        "--no-amx",
+        action="store_true",
+        help="build llama.cpp without AMX, for where it crashes with it",
+    )
+
+
+def choice(arguments: argparse.Namespace) -> Choice:
+    """Return the choice of a command line."""
+    names = ("models", "formats", "workloads", "activations", "blocks", "threads", "folder")
+    given = {name: getattr(arguments, name) for name in names}
+    if arguments.side:
+        given["sides"] = dict(arguments.side)
+    given = {name: value for name, value in given.items() if value is not None}
+    return Choice(**given, amx=not arguments.no_amx)
+
+
+def _listed(known: tuple[str, ...], text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
+    return names
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def _side(text: str) -> tuple[str, dict[str, str]]:
+    name, _, settings = text.partition(":")
+    pairs = [setting.partition("=") for setting in settings.split(",") if setting]
+    if not name or not all(variable and equals for variable, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME[:VARIABLE=VALUE,...]")
+    return name, {variable: value for variable, _, value in pairs}
+
+
+def peers(large: bool, choice: Choice) -> list[Row]:
+    """Measure all chosen cells."""
     models = choice.models or tuple(BLOCKS if large else SMALL)
     theirs = llama_cpp(choice.folder, choice.threads, choice.amx)
     rows = []
@@ -90,7 +193,7 @@ class Cell:
 
         def decode(peer: Peer) -> tuple[float, Generation]:
             done = peer.generate("next", TOKENS, prompt[:SHORT])
-            return (len(done.tokens) - 1) / done.rest, done
+            return done.rate, done
 
         rows = []
         with self._running("generate", 1, LENGTH) as peers:
@@ -109,9 +212,9 @@ class Cell:
         prompt = random_prompt(self.twins.mlx, SHORT)
 
         def steady(count: int, peer: Peer) -> float:
-            rate = float(peer.ask("together", ROW_TOKENS, count, *prompt)[4])
+            rate = peer.numbers("together", ROW_TOKENS, count, *prompt)[4]
             if not rate:
-                raise RuntimeError(f"{count} rows were never all there at once")
+                raise RuntimeError(f"{count} rows never decoded at the same time")
             return rate
 
         rows = []
@@ -123,7 +226,7 @@ class Cell:
         return rows
 
     def _fresh(self) -> list[Row]:
-        """Measure processes from their start: the first token, and what they hold in the end."""
+        """Measure processes from their start: the first token, and their memory in the end."""
         prompt = random_prompt(self.twins.mlx, 32)
 
         def run(start: Callable[[], Peer]) -> tuple[float, float]:
@@ -146,7 +249,7 @@ class Cell:
         ]
 
     def _starts(self, host: str, sequences: int, length: int) -> dict[str, Callable[[], Peer]]:
-        """How each side is started; llama.cpp is the last."""
+        """Functions that start each side; llama.cpp is the last."""
         program = compile_host(host)
         starts: dict[str, Callable[[], Peer]] = {
             name: partial(Peer, [program, self.twins.mlx], env={**os.environ, **settings})
@@ -164,8 +267,9 @@ class Cell:
 
     def _turns(self, sides: Mapping[str, S], measure: Callable[[S], T]) -> dict[str, list[T]]:
         """Measure all sides in turns."""
-        each = [partial(measure, side) for side in sides.values()]
-        return dict(zip(sides, take_turns(self.blocks, *each), strict=True))
+        return take_turns(
+            self.blocks, {name: partial(measure, side) for name, side in sides.items()}
+        )
 
     def _work(self) -> Work:
         weights = (self.twins.mlx / "model.safetensors").stat().st_size
@@ -185,7 +289,7 @@ class Cell:
             row["ratio"] = median_ratio(ours, theirs)
             if limit:
                 row |= {"limit": limit, "of limit": median(ours) / limit}
-            # A full run takes long: what is known of it is said at once.
+            # A full run takes long: print results at once.
             print(f"  {workload} {side}: {row['ratio']:.2f} of llama.cpp", flush=True)
             rows.append({**row, "blocks": {"library": ours, LLAMA: theirs}})
         return rows

@@ -1,9 +1,9 @@
-"""Compares a model with packed ones of its weights, exact and with activations of eight bits.
+"""Compares a model with quantized forms, exact and with activations of eight bits.
 
 activations.py MODEL, of 32 bits. Answers each line "TOKENS BITS SEQUENCES LENGTH" with the mean
 divergence of the next token's distribution and the share of positions where another token is the
-best: of packed weights from plain ones, and of rounded activations from exact ones. TOKENS are
-"drawn" from the plain model or "random".
+best: of quantized weights from plain ones, and of rounded activations from exact ones. TOKENS are
+"sampled" from the plain model or "random".
 """
 
 import json
@@ -11,10 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.hosts.bare import load  # noqa: I001 - before mlx
-
 import mlx.core as mx
+from bare import load
 
 from cowmlx.generated import constants
 
@@ -23,8 +21,8 @@ folder = Path(sys.argv[1])
 plain = load(folder)
 
 
-def packed(bits, place):
-    """Write the model with packed weights; returns its folder."""
+def quantized(bits, place):
+    """Write the model with quantized weights; returns its folder."""
     weights = {}
     for name, array in mx.load(str(folder / "model.safetensors")).items():
         if array.ndim != 2:
@@ -43,8 +41,8 @@ def packed(bits, place):
     return place
 
 
-def draw(count, length):
-    """Return (count, length) tokens that the plain model draws behind its first one."""
+def sample(count, length):
+    """Return (count, length) tokens that the plain model samples behind its first one."""
     first = plain.config.get("bos_token_id", 1)
     cache, last = plain.make_cache(), mx.full((count, 1), first)
     tokens = [last]
@@ -77,15 +75,15 @@ print("ready", flush=True)
 for line in sys.stdin:
     kind, *numbers = line.split()
     bits, count, length = map(int, numbers)
-    if kind == "drawn":
-        tokens = draw(count, length)
+    if kind == "sampled":
+        tokens = sample(count, length)
     else:
         low = 16  # special tokens come first
         key = mx.random.key(7)
         tokens = mx.random.randint(low, plain.vocabulary_size, (count, length), key=key)
     with tempfile.TemporaryDirectory() as place:
-        made = packed(bits, Path(place))
+        made = quantized(bits, Path(place))
         exact = load(made, activations=constants.ACTIVATIONS_EXACT)
         rounded = load(made, activations=constants.ACTIVATIONS_INT8)
-        told = [logarithms(model, tokens) for model in (plain, exact, rounded)]
-    print(*compare(told[0], told[1]), *compare(told[1], told[2]), flush=True)
+        results = [logarithms(model, tokens) for model in (plain, exact, rounded)]
+    print(*compare(*results[:2]), *compare(*results[1:]), flush=True)

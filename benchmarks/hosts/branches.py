@@ -1,20 +1,17 @@
 """Runs a wiring of two branches: branches.py DIMS.
 
 Answers each line "FORM TOKENS" with the seconds that a pass over as many tokens takes. FORM is
-"together", none on a stream of its own, or "apart", a stream per branch.
+"together", all on one stream, or "apart", a stream per branch.
 """
 
 import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-import benchmarks.hosts.bare  # noqa: F401, I001 - the engine's BLAS, before mlx
-
+import bare  # noqa: F401 - the engine's BLAS, before mlx
 import mlx.core as mx
 
 from cowmlx.accelerate.device import prepare_for_device
-from cowmlx.networks.wiring import Wiring, WiredModel, model
+from cowmlx.networks.wiring import WiredModel, Wiring, model
 
 LAYERS = 3
 THRESHOLDS = {"together": sys.maxsize, "apart": 0}

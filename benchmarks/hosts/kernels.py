@@ -1,18 +1,14 @@
-"""Kernels alone, each again and again on numbers that lie in no cache: kernels.py SECONDS.
+"""Kernels alone, again and again on numbers outside of all caches: kernels.py SECONDS.
 
-Prints a line of JSON for each: "kernel", "rows" that it is given together, the best "seconds" of
-some calls, and what a call reads of weights or of keys and values ("bytes") and multiplies
-("multiplied", and of which kind).
+Prints a line of JSON for each: "kernel", its "rows", the best "seconds" of some calls, the "bytes"
+of weights or of keys and values that a call reads, and its multiplications ("multiplied", "kind").
 """
 
 import json
 import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.hosts import bare  # noqa: F401, I001 - before mlx
-
+import bare  # noqa: F401 - before mlx
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
@@ -48,7 +44,7 @@ def best(compute) -> float:
     return min(found)
 
 
-def tell(kernel: str, rows: int, seconds: float, **more) -> None:
+def report(kernel: str, rows: int, seconds: float, **more) -> None:
     """Print a line."""
     print(json.dumps({"kernel": kernel, "rows": rows, "seconds": seconds, **more}), flush=True)
 
@@ -76,7 +72,7 @@ def product(name: str, bits: int, int8: bool) -> None:
             own = [mx.contiguous(each[: part["rows"] // 16]) for each in arrays]
             mx.eval(own)
         seconds = best(lambda own=own, part=part, x=x: MODULE.product(x, *own, int8=int8, **part))
-        tell(
+        report(
             f"product, {name}",
             rows,
             seconds,
@@ -98,7 +94,7 @@ def attention(name: str, dtype: mx.Dtype) -> None:
         )
         seen = POSITIONS - (tokens - 1) / 2
         multiplied = int(rows * HEADS * tokens * seen * 2 * DIM)
-        tell(
+        report(
             f"attention, {name}" + (" of a prompt" if tokens > 1 else ""),
             rows * tokens,
             seconds,

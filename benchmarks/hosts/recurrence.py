@@ -7,12 +7,9 @@ the size of chunks, or 0 for one position after the other.
 
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.hosts.bare import load  # noqa: I001 - before mlx
 
 import mlx.core as mx
+from bare import load
 
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.networks.blocks import mlstm, mlstm_cell

@@ -6,12 +6,9 @@ graph in Python and of evaluating it.
 
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.hosts.bare import load  # noqa: I001 - before mlx
 
 import mlx.core as mx
+from bare import load
 
 model = load(sys.argv[1])
 print("ready", flush=True)

@@ -2,8 +2,8 @@
 
 SIDE is "library" or "mlx-lm", KIND "lora" or "full". Each line, a number of steps, is answered by
 tokens/s of the steps behind the first three, by the clock and by processor time of all threads,
-peak memory in bytes and the last loss. mlx-lm's trainer is used as it comes, but for the BLAS,
-which is the library's.
+peak memory in bytes and the last loss. mlx-lm's trainer is unchanged, but for the BLAS, which is
+the library's.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ RATE = 1e-5
 
 
 class Clock:
-    """When steps ended, and what they were."""
+    """The ends of steps, their targets and losses."""
 
     def __init__(self):
         self.times, self.targets, self.losses, self.peak = [], [], [], 0
@@ -63,9 +63,9 @@ def library(model, lines, kind, checkpoint):
         clock = Clock()
 
         def hear(event, _):
-            told = event.contents
-            if told.kind == abi.TRAINING_STEP:
-                clock.note(told.targets, told.loss, told.peak_memory)
+            step = event.contents
+            if step.kind == abi.TRAINING_STEP:
+                clock.note(step.targets, step.loss, step.peak_memory)
             return True
 
         params = lib.params(
@@ -83,9 +83,7 @@ def library(model, lines, kind, checkpoint):
 
 def mlx_lm(model, lines, kind, checkpoint):
     """Train as mlx-lm does."""
-    from lent_blas import lend_blas
-
-    lend_blas()
+    import bare  # noqa: F401 - the library's BLAS, before mlx
     import mlx.core as mx
     import mlx.optimizers
     from mlx_lm import load
@@ -106,7 +104,7 @@ def mlx_lm(model, lines, kind, checkpoint):
     def run(steps):
         clock = Clock()
 
-        class Told:
+        class Callback:
             def on_train_loss_report(self, info):
                 """Note a step."""
                 clock.note(BATCH * (WINDOW - 1), info["train_loss"], mx.get_peak_memory())
@@ -124,7 +122,7 @@ def mlx_lm(model, lines, kind, checkpoint):
                 adapter_file=str(place),
                 grad_checkpoint=checkpoint,
             ),
-            training_callback=Told(),
+            training_callback=Callback(),
         )
         return clock
 

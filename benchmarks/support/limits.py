@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.support.compiler import compile_program
+from benchmarks.support.hosts import compile_program
 from benchmarks.support.models import Shape
 from benchmarks.support.paths import BUILD
 

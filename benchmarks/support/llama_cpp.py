@@ -1,4 +1,4 @@
-"""llama.cpp, built of llama-cpp-python's source package as it builds itself best for this machine.
+"""llama.cpp, built from llama-cpp-python's source package for this machine, and models for it.
 
 All of it lies in a folder outside of the tree, and is built once, in some minutes. That takes pip
 and its package index, cmake and a C++ compiler.
@@ -11,22 +11,23 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.support.compiler import compile_program
-from benchmarks.support.peers import Peer
+from benchmarks.support.hosts import Peer, compile_program
+from benchmarks.support.models import SHAPES, Shape, make, vocabulary
 
 NAME, VERSION = "llama-cpp-python", "0.3.36"
 
-# Programs, tests and a server that nobody asks for, and downloads at run time.
+# Programs, tests, a server, and downloads at run time.
 LEFT_OUT = ("CURL", "BUILD_COMMON", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_TOOLS", "BUILD_SERVER")
-# Its own GGML_NATIVE, written out: what it says of the processor would come behind, and win.
+# GGML_NATIVE written out: its own flags for the processor would come later, and override these.
 NATIVE_WITHOUT_AMX = "-march=native -mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 
 
 def cache_folder() -> Path:
-    """Where it is kept if nobody says otherwise: a folder of the user's caches."""
+    """The default folder of llama.cpp and its models, in the user's caches."""
     if sys.platform == "darwin":
         caches = Path.home() / "Library" / "Caches"
     else:
@@ -36,12 +37,12 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """One that is built.
+    """A built llama.cpp.
 
     Attributes:
         program: hosts/peers/llama_cpp.c, linked with it.
         gguf_package: the folder of its package that writes models.
-        threads: how many it computes with.
+        threads: that it computes with.
     """
 
     program: Path
@@ -57,8 +58,8 @@ def llama_cpp(folder: Path, threads: int, amx: bool = True) -> LlamaCpp:
     """Return llama.cpp, built in a folder if it is not there.
 
     Args:
-        folder: where it is, or will be.
-        threads: how many it computes with.
+        folder: where it is built.
+        threads: that it computes with.
         amx: whether to use AMX where the processor has it.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,3 +113,155 @@ def _build(source: Path, build: Path, amx: bool) -> None:
     )
     command = ["cmake", "--build", str(build), "--target", "llama", "--parallel"]
     subprocess.run([*command, str(os.cpu_count() or 1)], check=True)
+
+
+@dataclass(frozen=True)
+class Format:
+    """The storage of the same weights on both sides.
+
+    Attributes:
+        bits: of a weight on mlx's side; see `Shape`.
+        ggml: the type of the matrices in the GGUF file, as its package calls it.
+    """
+
+    bits: int
+    ggml: str
+
+
+# A quantized weight takes 4.5 or 8.5 bits on both sides: mlx has a scale and a bias of 16 bits for
+# 64 weights, GGUF a scale of 16 bits for 32.
+FORMATS = {
+    "fp32": Format(32, "F32"),
+    "bf16": Format(16, "BF16"),
+    "8bit": Format(8, "Q8_0"),
+    "4bit": Format(4, "Q4_0"),
+}
+
+# GGUF's names of a layer's weights.
+LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+OTHERS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm"}
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Both forms of a model.
+
+    Attributes:
+        shape: the model's.
+        mlx: a folder.
+        gguf: a file.
+    """
+
+    shape: Shape
+    mlx: Path
+    gguf: Path
+
+
+def twins(model: str, stored: str, folder: Path, gguf_package: Path) -> Twins:
+    """Return both forms of one of `SHAPES` in one of `FORMATS`, made on first use.
+
+    Args:
+        model: the key of the shape.
+        stored: the key of the format.
+        folder: of both forms.
+        gguf_package: the folder that holds llama.cpp's own `gguf` package.
+    """
+    shape = SHAPES[model]
+    assert isinstance(shape, Shape)
+    shape = replace(shape, bits=FORMATS[stored].bits)
+    made = Twins(shape, folder / f"{model}-{stored}", folder / f"{model}-{stored}.gguf")
+    if not made.gguf.exists():
+        # mlx stays out of this process, which starts others.
+        command = [sys.executable, "-m", __spec__.name, model, stored, folder, gguf_package]
+        subprocess.run([str(part) for part in command], check=True)
+    return made
+
+
+def _make_twins(model: str, stored: str, folder: Path, gguf_package: Path) -> None:
+    shape = SHAPES[model]
+    assert isinstance(shape, Shape)
+    shape = replace(shape, bits=FORMATS[stored].bits)
+    place = folder / f"{model}-{stored}"
+    place.mkdir(parents=True, exist_ok=True)
+    weights = make(shape, place)
+    sys.path.insert(0, str(gguf_package))
+    unfinished = folder / f"{model}-{stored}.unfinished"
+    _write_gguf(unfinished, shape, weights, FORMATS[stored].ggml)
+    unfinished.rename(folder / f"{model}-{stored}.gguf")
+
+
+def _write_gguf(path: Path, shape: Shape, weights: dict[str, Any], ggml: str) -> None:
+    """Write the float32 weights as llama.cpp's own converter would."""
+    import gguf
+    import numpy as np
+
+    kind = gguf.GGMLQuantizationType[ggml]
+    config = shape.config()
+    writer = gguf.GGUFWriter(path, shape.family)
+    writer.add_context_length(shape.positions)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.intermediate)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.key_heads)
+    writer.add_key_length(shape.head)
+    writer.add_value_length(shape.head)
+    writer.add_rope_dimension_count(shape.head)
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(shape.vocabulary)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    tokens = list(vocabulary(shape.vocabulary))
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
+    writer.add_token_merges([f"{tokens[0]} {tokens[1]}"])  # one that no vocabulary knows, not none
+    for key, value in weights.items():
+        array = np.array(value)
+        if shape.family == "llama" and key.endswith(("q_proj.weight", "k_proj.weight")):
+            heads = shape.heads if "q_proj" in key else shape.key_heads
+            array = _interleaved(array, heads)
+        name = _gguf_name(key.removesuffix(".weight")) + ".weight"
+        if array.ndim == 1:
+            writer.add_tensor(name, array)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _gguf_name(key: str) -> str:
+    if key in OTHERS:
+        return OTHERS[key]
+    _, _, layer, part = key.split(".", 3)
+    return f"blk.{layer}.{LAYER[part]}"
+
+
+def _interleaved(weight: Any, heads: int) -> Any:
+    """Rows of a head in the order of llama.cpp's rotation, whose pairs are neighbours.
+
+    Args:
+        weight: (heads * size, hidden), each head's pairs half a head apart.
+        heads: how many there are.
+    """
+    rows, hidden = weight.shape
+    halves = weight.reshape(heads, 2, rows // heads // 2, hidden)
+    return halves.swapaxes(1, 2).reshape(rows, hidden)
+
+
+if __name__ == "__main__":
+    _make_twins(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -32,7 +33,7 @@ class Shape:
     intermediate: int
     vocabulary: int
     positions: int = 4096
-    bits: int = 32  # 32: float32; 16: bfloat16; else packed, with bfloat16 beside, as is usual
+    bits: int = 32  # 32: float32; 16: bfloat16; else quantized, with scales of bfloat16
     family: str = "llama"
     head_size: int = 0  # 0: hidden / heads
 
@@ -128,28 +129,27 @@ SHAPES: dict[str, Shape | RecurrentShape] = {
 }
 
 
-def calf() -> tuple[str, Path]:
-    """The bundled model, or one of its shapes if it is not there."""
-    if (CALF / "config.json").exists():
-        return "calf", CALF
-    return "calf-shaped", random_model("calf-shaped")
+def models(*names: str | bool) -> Iterator[tuple[str, Path]]:
+    """Yield the name and folder of each model; ``False`` stands for one that is left out.
+
+    "calf" is the bundled model without end tokens, so that a generation has the length asked for.
+    """
+    for name in names:
+        if isinstance(name, str):
+            yield name, _endless_calf() if name == "calf" else random_model(name)
 
 
-def endless_calf() -> tuple[str, Path]:
-    """The bundled model without end tokens, so that a generation has the length asked for."""
-    name, calf_folder = calf()
-    if name != "calf":
-        return name, calf_folder
+def _endless_calf() -> Path:
     folder = BUILD / "models" / "endless-calf"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in ("model.safetensors", "tokenizer.json"):
-        shutil.copy(calf_folder / file, folder)
+        shutil.copy(CALF / file, folder)
     for file in ("config.json", "tokenizer_config.json"):
-        settings = json.loads((calf_folder / file).read_text())
+        settings = json.loads((CALF / file).read_text())
         kept = {key: value for key, value in settings.items() if not key.startswith("eos_token")}
         (folder / file).write_text(json.dumps(kept))
-    return name, folder
+    return folder
 
 
 def random_model(name: str) -> Path:
@@ -162,12 +162,12 @@ def random_model(name: str) -> Path:
     return folder
 
 
-def guessable(name: str, draft_layers: int) -> tuple[Path, Path]:
+def draftable(name: str, draft_layers: int) -> tuple[Path, Path]:
     """Return a random model whose first layers do all the work, and these alone as its draft.
 
-    Its other layers add nothing, so the draft is always right: the most that guessing can gain.
+    Its other layers add nothing, so the draft is always right: the most that drafts can gain.
     """
-    folder, draft = (BUILD / "models" / f"{name}-{part}" for part in ("guessable", "draft"))
+    folder, draft = (BUILD / "models" / f"{name}-{part}" for part in ("draftable", "draft"))
     if not (draft / "tokenizer.json").exists():
         command = [sys.executable, "-m", __spec__.name, name, folder, draft, draft_layers]
         subprocess.run([str(part) for part in command], check=True)
@@ -240,7 +240,7 @@ def vocabulary(size: int) -> dict[str, int]:
     }
 
 
-def _make_guessable(name: str, folder: Path, draft: Path, layers: int) -> None:
+def _make_draftable(name: str, folder: Path, draft: Path, layers: int) -> None:
     import mlx.core as mx
 
     plain = random_model(name)
@@ -268,4 +268,4 @@ if __name__ == "__main__":
     if len(_folders) == 1:
         make(SHAPES[_name], Path(_folders[0]))
     else:
-        _make_guessable(_name, Path(_folders[0]), Path(_folders[1]), int(_folders[2]))
+        _make_draftable(_name, Path(_folders[0]), Path(_folders[1]), int(_folders[2]))

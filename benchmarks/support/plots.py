@@ -50,7 +50,7 @@ def draw_long_context() -> None:
     )
 
 
-# What is drawn behind which benchmark.
+# The functions that draw the pictures of a benchmark.
 PICTURES: dict[str, Callable[[], None]] = {
     "throughput": draw_throughput,
     "long_context": draw_long_context,

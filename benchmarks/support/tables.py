@@ -1,15 +1,12 @@
-"""The tables of the benchmarks, made of their JSON files: the whole, and README.md's ten lines."""
+"""The tables of the pages, from the JSON files of the benchmarks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from benchmarks.support.first_answer_table import first_answer_table
 from benchmarks.support.paths import RESULTS, ROOT
-from benchmarks.support.peers_table import peers_table
-from benchmarks.support.roofline_table import roofline_table
 
 BEGIN, END = "<!-- benchmarks:begin -->\n", "<!-- benchmarks:end -->"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->"
@@ -26,10 +23,10 @@ def pages() -> dict[Any, str]:
     fresh = {}
     for path, text in shown.items():
         fresh[path] = _replaced(path.read_text(), BEGIN, END, text)
-    fresh[PAGE] = _replaced(fresh[PAGE], PEERS_BEGIN, PEERS_END, peers_table(_rows("peers")))
-    table = roofline_table(_rows("roofline"))
+    fresh[PAGE] = _replaced(fresh[PAGE], PEERS_BEGIN, PEERS_END, _peers_table(_rows("peers")))
+    table = _roofline_table(_rows("roofline"))
     fresh[PAGE] = _replaced(fresh[PAGE], KERNELS_BEGIN, KERNELS_END, table)
-    answers = first_answer_table(_report("first_answer"))
+    answers = _first_answer_table(_report("first_answer"))
     fresh[INSTALLING] = _replaced(INSTALLING.read_text(), FIRST_BEGIN, FIRST_END, answers)
     return fresh
 
@@ -40,22 +37,22 @@ def _replaced(page: str, begin: str, end: str, text: str) -> str:
 
 
 def write_tables() -> None:
-    """Replace what stands between the markers of the pages."""
+    """Replace the tables between the markers of the pages."""
     for path, text in pages().items():
         path.write_text(text)
 
 
 class Lines(NamedTuple):
-    """The lines of one benchmark: a pattern of the row's columns, and columns to show.
+    """The lines of one benchmark.
 
     Attributes:
         benchmark: its name.
-        label: what a line is of.
+        label: a pattern for the line's first cell.
         ours: the column of libcowmlx.
-        beside: that of what it was measured beside.
-        other: what that is, as a reader calls it.
+        beside: the column of the other side.
+        other: the other side's name for readers.
         ratio: the column of the quotient.
-        shown: which rows are.
+        shown: whether a row has a line.
     """
 
     benchmark: str
@@ -72,7 +69,7 @@ TABLE = (
     Lines("decode", "decode {model} (`{way}`), tokens/s", "C ABI", "mlx-lm"),
     Lines("prefill", "prefill {model}, {prompt} tokens, tokens/s", "C ABI", "mlx-lm"),
     Lines(
-        "packed",
+        "quantized",
         "{what} {model}, tokens/s",
         "C ABI",
         "mlx-lm",
@@ -132,8 +129,8 @@ TABLE = (
     ),
     Lines(
         "drafting",
-        "decode {model} with guesses ({way}), tokens/s",
-        "guessing",
+        "decode {model} with drafts ({way}), tokens/s",
+        "drafted",
         "plain",
         "without",
     ),
@@ -178,7 +175,7 @@ TABLE = (
     ),
 )
 
-# README.md's: lines of the whole table, and what it calls them.
+# README.md's: lines of the whole table, and their names there.
 TEN = {
     START: "process start to first token, calf, ms",
     "RSS used, MB": "memory of the process that has generated, calf, MB",
@@ -194,7 +191,7 @@ TEN = {
 
 
 class Line(NamedTuple):
-    """A line of a table: what, ours, what is beside it and its number, the quotient."""
+    """A line of a table: label, our number, the other side and its number, the quotient."""
 
     what: str
     ours: float
@@ -277,3 +274,72 @@ def _report(name: str) -> dict[str, Any]:
 
 def _rows(name: str) -> list[dict[str, Any]]:
     return _report(name)["rows"] if (RESULTS / f"{name}.json").exists() else []
+
+
+def _first_answer_table(report: dict[str, Any]) -> str:
+    """The time of each language's commands; the page has the commands."""
+    lines = ["| you write | install, s | build and run, s | together, s |\n|---|---|---|---|"]
+    for row in report.get("rows", ()):
+        install, answer = row["seconds"]
+        total = sum(row["seconds"])
+        lines.append(f"| {row['language']} | {install:.1f} | {answer:.1f} | {total:.1f} |")
+    machine = f"{report.get('cpu', '')}, {report.get('cores', '')} shared cores"
+    lines += ["", f"Measured on {machine}, with a load of {report.get('load', '')} by others."]
+    return "\n".join([*lines, "", ""])
+
+
+def _roofline_table(rows: Iterable[dict[str, Any]]) -> str:
+    """The table of the `roofline` benchmark: a line per kernel, a column per number of rows."""
+    measured = [row for row in rows if "of limit" in row]
+    if not measured:
+        return ""
+    lines: dict[str, dict[int, str]] = {}
+    for row in measured:
+        unit = "GB/s" if row["bound"] == "reading" else "10⁹ multiply-adds/s"
+        cell = f"{row[unit]:.3g} {'GB/s' if row['bound'] == 'reading' else 'G/s'}"
+        lines.setdefault(row["what"], {})[row["rows"]] = f"{cell} ({row['of limit']:.0%})"
+    columns = sorted({row["rows"] for row in measured})
+    head = [
+        f"| | {' | '.join(f'{count} rows' if count > 1 else '1 row' for count in columns)} |",
+        f"|---|{'---|' * len(columns)}",
+    ]
+    body = [
+        f"| {what} | {' | '.join(line.get(count, '') for count in columns)} |"
+        for what, line in lines.items()
+    ]
+    return "\n".join([*head, *body, ""])
+
+
+WORKLOADS = {
+    "prefill": "prompt of 512",
+    "decode": "decode",
+    "rows8": "8 together",
+    "rows16": "16 together",
+    "start": "start to first token",
+    "memory": "memory",
+}
+
+
+def _peers_table(rows: Iterable[dict[str, Any]]) -> str:
+    """The table of the `peers` benchmark: a line per model and format, a column per workload."""
+    lines: dict[str, dict[str, str]] = {}
+    for row in rows:
+        side = "" if row["side"] == "library" else f", {row['side']}"
+        line = lines.setdefault(f"{row['model']} {row['format']}{side}", {})
+        line[row["workload"]] = _cell(row)
+    if not lines:
+        return ""
+    head = [
+        f"| | {' | '.join(WORKLOADS.values())} |",
+        f"|---|{'---|' * len(WORKLOADS)}",
+    ]
+    body = [
+        f"| {label} | {' | '.join(line.get(column, '') for column in WORKLOADS)} |"
+        for label, line in lines.items()
+    ]
+    return "\n".join([*head, *body, ""])
+
+
+def _cell(row: dict[str, Any]) -> str:
+    share = f" ({row['of limit']:.0%})" if "of limit" in row else ""
+    return f"{row['ratio']:.2f}{share}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cowmlx.networks.blocks import Block
 
-# Multiplications from which a block is worth a stream of its own on a CPU (benchmarks/branches.py).
+# Multiplications from which a block is worth a stream of its own on a CPU (`python -m benchmarks branches`).
 _WORTH_A_STREAM = 1 << 21
 
 
