@@ -6,14 +6,14 @@
 
 #define PROBLEM (-1) /* beside the kinds of events */
 
-/* What the thread is asked for. */
+/* A request to the thread. */
 typedef struct Job {
   enum { ASK, RENAME, CLOSE } what;
   guint turn;
   char* text; /* the question, or the title */
 } Job;
 
-/* What the thread has for the main loop: a part of the answer, or its end. */
+/* News from the thread for the main loop: a part of the answer, or its end. */
 typedef struct News {
   int32_t kind; /* COW_MLX_EVENT_ */
   GString* text;
@@ -27,17 +27,17 @@ struct Conversation {
   GAsyncQueue* jobs;  /* to the thread */
   gint context;       /* atomic: the thread opens it, the main loop cancels it */
   gint stopped;       /* atomic */
-  gint discarded;     /* atomic: its files shall stay deleted */
+  gint discarded;     /* atomic: its files stay deleted */
 
-  GMutex lock; /* of what follows */
+  GMutex lock; /* of the fields below */
   GQueue news;
   gboolean scheduled; /* the main loop will look at the news */
-  Record* record;     /* all that was said; the thread alone changes it */
+  Record* record;     /* its turns; only the thread changes it */
 
-  cow_mlx_adapter used; /* the thread's: what the context answers with, of learning */
-  Turn* turn;           /* the thread's: that is being answered */
+  cow_mlx_adapter used; /* the thread's: the adapter of the context */
+  Turn* turn;           /* the thread's: the turn in progress */
   int32_t finish;       /* the thread's: why it ended */
-  bool answered;        /* the thread's: the context holds what its file does not */
+  bool answered;        /* the thread's: the context is newer than its file */
   Listener listener;    /* the main loop's; cleared by close */
   void (*ended)(gpointer);
   gpointer ended_data;
@@ -82,7 +82,7 @@ static gboolean deliver(gpointer data) {
   return G_SOURCE_REMOVE;
 }
 
-/* Tokens can come faster than a window draws, so text is gathered for a moment. */
+/* Tokens can come faster than a window draws: collect text for a moment. */
 static void post(Conversation* self, int32_t kind, const char* text, const Ending* ending) {
   g_mutex_lock(&self->lock);
   News* last = g_queue_peek_tail(&self->news);
@@ -101,7 +101,7 @@ static void post(Conversation* self, int32_t kind, const char* text, const Endin
   g_mutex_unlock(&self->lock);
 }
 
-/* Show a part, and let it belong to the answer. */
+/* Show a part and add it to the answer. */
 static void tell(Conversation* self, int32_t kind, const char* text) {
   turn_append(self->turn, kind, text);
   post(self, kind, text, NULL);
@@ -175,7 +175,7 @@ static GError* keep(Conversation* self) {
   return error;
 }
 
-/* What was said before need not be processed again. */
+/* Earlier turns need not be processed again. */
 static void load_context(Conversation* self) {
   char* path = store_context(self->record->id);
   if (g_file_test(path, G_FILE_TEST_EXISTS) &&
@@ -189,11 +189,11 @@ static void load_context(Conversation* self) {
   g_free(path);
 }
 
-/* With what is learnt the context would be of no use: the next start does not know that. */
+/* A context with an adapter is not saved: the next start has no adapter. */
 static void save_context(Conversation* self) {
   char* path = store_context(self->record->id);
   if (g_atomic_int_get(&self->discarded)) {
-    store_delete(self->record->id, NULL); /* what was written since they were deleted */
+    store_delete(self->record->id, NULL); /* written since they were deleted */
   } else if (self->answered && self->record->turns->len && self->context && !self->used &&
              cow_mlx_context_save(self->context, path) != COW_MLX_OK) {
     g_printerr("%s\n", cow_mlx_error_message());
@@ -225,8 +225,8 @@ static void end_turn(Conversation* self, guint turn, bool kept, bool whole, GPtr
   g_mutex_unlock(&self->lock);
 }
 
-/* The messages of a turn that is answered anew begin like those that the context holds, which
- * keeps what is alike and drops the rest. */
+/* If a turn is answered again, the context keeps the tokens of the equal beginning and drops the
+ * rest. */
 static void answer(Conversation* self, const Job* job) {
   Ending ending = {.stats.struct_size = sizeof ending.stats};
   GPtrArray* cut;
@@ -314,7 +314,7 @@ void conversation_stop(Conversation* self) {
   cow_mlx_context_cancel(g_atomic_int_get(&self->context));
 }
 
-/* An answer that was cut is not learnt: it would be as if it had to end there. */
+/* Do not train on an answer that was cut: the model would learn to end there. */
 GPtrArray* conversation_lines(Conversation* self) {
   GPtrArray* lines = g_ptr_array_new_with_free_func(g_free);
   g_mutex_lock(&self->lock);

@@ -9,12 +9,12 @@ typedef struct Settings {
   const char* system; /* prompt, or NULL */
   double temperature;
   int max_tokens;
-  int epochs; /* in which a conversation is learnt */
+  int epochs; /* of training on a conversation */
 } Settings;
 
 /* How an answer ended. */
 typedef struct Ending {
-  char* error;    /* what the library says, or NULL */
+  char* error;    /* the library's message, or NULL */
   int32_t finish; /* one of COW_MLX_FINISH_ */
   bool kept;      /* the question and its answer belong to the conversation now; otherwise it is as
                      it was before */
@@ -22,7 +22,7 @@ typedef struct Ending {
   cow_mlx_stats stats;
 } Ending;
 
-/* Who is told, always in the main loop. */
+/* Callbacks, all in the main loop. */
 typedef struct Listener {
   void (*part)(int32_t kind, const char* text, gpointer data); /* kind: COW_MLX_EVENT_ */
   void (*end)(const Ending* ending, gpointer data);
@@ -36,23 +36,23 @@ typedef struct Conversation Conversation;
 Conversation* conversation_new(cow_mlx_model model, const Settings* settings, Learning* learning,
                                Record* record, Listener listener);
 
-/* Ask, as the turn of this number: turns from there on make way once there is an answer. One
- * question at a time. */
+/* Ask a question as turn number `turn`; once it has an answer, it replaces that turn and all later
+ * ones. One question at a time. */
 void conversation_ask(Conversation* self, guint turn, const char* question);
 
 /* Make the answer end where it is. */
 void conversation_stop(Conversation* self);
 
-/* What can be learnt from it: a line for each question that got its whole answer, to be freed. */
+/* Its training data: a line for each question with a whole answer; the caller frees it. */
 GPtrArray* conversation_lines(Conversation* self);
 
 void conversation_rename(Conversation* self, const char* title);
 
-/* Its files are deleted, and shall stay so. */
+/* Delete its files for good. */
 void conversation_discard(Conversation* self);
 
-/* Stop, tell nothing more, write what is to be kept, and free everything. The application lives on
- * until that is done, when ended, which may be NULL, is called in the main loop. */
+/* Stop, call no callback again, write its files, and free everything. Then call ended, which may be
+ * NULL, in the main loop; the application lives until then. */
 void conversation_close(Conversation* self, void (*ended)(gpointer), gpointer data);
 
 #endif

@@ -2,7 +2,7 @@
 
 #define GATHERED_MS 33
 
-/* Small steps, and answers alone: a few lines are learnt by heart without harm to the rest. */
+/* Small steps on the answers alone: the model memorizes a few lines and keeps the rest. */
 static const char OPTIMIZER[] =
     "{\"name\": \"adam\", \"learning_rate\": 0.0002, \"bias_correction\": true}";
 static const char FINE_TUNE[] = "{\"type\": \"lora\", \"rank\": 8}";
@@ -10,21 +10,21 @@ static const char LINES_OPTIONS[] = "{\"mask_prompt\": true}";
 
 struct Learning {
   cow_mlx_model model;
-  GPtrArray* lines; /* the lesson's thread's: all that was learnt */
+  GPtrArray* lines; /* the training thread's: all trained lines */
 
-  GMutex lock; /* of what follows */
+  GMutex lock; /* of the fields below */
   cow_mlx_adapter adapter;
 };
 
 typedef struct Lesson {
   Learning* learning;
-  GPtrArray* lines; /* what was learnt before, and then what is new */
+  GPtrArray* lines; /* earlier lines, then the new ones */
   size_t epochs;
   LearningProgress progress;
-  GAsyncReadyCallback learnt;
+  GAsyncReadyCallback trained;
   gpointer data;
 
-  GMutex lock;        /* of what follows */
+  GMutex lock;        /* of the fields below */
   gboolean scheduled; /* the main loop will look at it */
   size_t step, steps;
   double remaining;
@@ -72,7 +72,7 @@ static gboolean deliver(gpointer data) {
   return G_SOURCE_REMOVE;
 }
 
-/* Runs on the lesson's thread. Of steps that come faster than a window draws, the last counts. */
+/* Runs on the training thread. Of steps that come faster than a window draws, show the last. */
 static bool on_event(const cow_mlx_training_event* event, void* user_data) {
   GTask* task = user_data;
   Lesson* self = g_task_get_task_data(task);
@@ -119,7 +119,7 @@ static cow_mlx_status fit(GTask* task, cow_mlx_training training) {
   return status;
 }
 
-/* What contexts use already lives on until they take this. */
+/* Contexts keep the adapter that they use until they take this one. */
 static void publish(Lesson* lesson, cow_mlx_adapter adapter) {
   Learning* self = lesson->learning;
   g_mutex_lock(&self->lock);
@@ -170,14 +170,14 @@ static void free_lesson(gpointer data) {
   g_free(self);
 }
 
-static void on_learnt(GObject* source, GAsyncResult* result, gpointer data) {
+static void on_trained(GObject* source, GAsyncResult* result, gpointer data) {
   Lesson* self = g_task_get_task_data(G_TASK(result));
   (void)data;
-  self->learnt(source, result, self->data);
+  self->trained(source, result, self->data);
   g_application_release(g_application_get_default());
 }
 
-/* A line that was learnt before is not learnt twice as often. */
+/* A line that was trained before is not added twice. */
 static void add_new(GPtrArray* to, GPtrArray* lines) {
   for (guint i = 0; i < lines->len; i++) {
     if (!g_ptr_array_find_with_equal_func(to, lines->pdata[i], g_str_equal, NULL)) {
@@ -187,8 +187,8 @@ static void add_new(GPtrArray* to, GPtrArray* lines) {
 }
 
 void learning_start(Learning* learning, GPtrArray* lines, int epochs, GCancellable* cancellable,
-                    LearningProgress progress, GAsyncReadyCallback learnt, gpointer data) {
-  GTask* task = g_task_new(NULL, cancellable, on_learnt, NULL);
+                    LearningProgress progress, GAsyncReadyCallback trained, gpointer data) {
+  GTask* task = g_task_new(NULL, cancellable, on_trained, NULL);
   Lesson* self = g_new0(Lesson, 1);
   self->learning = learning_acquire(learning);
   self->lines = g_ptr_array_new_with_free_func(g_free);
@@ -196,11 +196,11 @@ void learning_start(Learning* learning, GPtrArray* lines, int epochs, GCancellab
   add_new(self->lines, lines);
   self->epochs = (size_t)epochs;
   self->progress = progress;
-  self->learnt = learnt;
+  self->trained = trained;
   self->data = data;
   g_mutex_init(&self->lock);
   g_task_set_task_data(task, self, free_lesson);
-  g_task_set_check_cancellable(task, FALSE); /* what counts is whether it has been learnt */
+  g_task_set_check_cancellable(task, FALSE); /* the result counts, even after a cancel */
   g_application_hold(g_application_get_default());
   g_task_run_in_thread(task, learn);
   g_object_unref(task);

@@ -1,4 +1,4 @@
-/* What a model learns from conversations: an adapter of it, trained while they go on. */
+/* An adapter of a model, trained on conversations while they continue. */
 #ifndef LEARNING_H
 #define LEARNING_H
 
@@ -9,22 +9,22 @@ typedef struct Learning Learning;
 
 typedef void (*LearningProgress)(size_t step, size_t steps, double remaining, gpointer data);
 
-/* It lives as long as somebody holds it. */
+/* Reference-counted. */
 Learning* learning_new(cow_mlx_model model);
 Learning* learning_acquire(Learning* self);
 void learning_release(Learning* self);
 
-/* Learn lines (strings, each a JSON object), and again all that was learnt before; one lesson at a
- * time. Both callbacks run in the main loop, progress no more once learnt has run. The application
- * lives on until then, and cancelling makes that soon. */
+/* Train on lines (strings, each a JSON object) and on all earlier lines; one lesson at a time. Both
+ * callbacks run in the main loop, progress never after trained. The application lives until then; a
+ * cancel ends the lesson soon. */
 void learning_start(Learning* self, GPtrArray* lines, int epochs, GCancellable* cancellable,
-                    LearningProgress progress, GAsyncReadyCallback learnt, gpointer data);
+                    LearningProgress progress, GAsyncReadyCallback trained, gpointer data);
 
-/* How many lines the model has learnt by now, or 0 and why it has not learnt these. */
+/* The number of trained lines, or 0 and the error. */
 size_t learning_finish(GAsyncResult* result, GError** error);
 
-/* Let a context use what is learnt now; waits for the library. used, 0 at first, is the context's
- * own: it tells what it uses already. */
+/* Give a context the current adapter; waits for the library. used is the context's present adapter,
+ * 0 at first. */
 cow_mlx_status learning_use(Learning* self, cow_mlx_context context, cow_mlx_adapter* used);
 
 #endif

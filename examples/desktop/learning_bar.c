@@ -2,13 +2,13 @@
 
 #include <math.h>
 
-#include "label.h"
+#include "widgets.h"
 
 struct LearningBar {
   Learning* learning;
   GtkWidget *box, *label, *progress, *cancel;
   GSimpleAction* learn;
-  GCancellable* lesson; /* that is going on, or NULL */
+  GCancellable* lesson; /* in progress, or NULL */
   bool closed;          /* the widgets are gone */
 };
 
@@ -24,7 +24,7 @@ static void show(LearningBar* self, const char* text, bool is_error) {
   (is_error ? gtk_widget_add_css_class : gtk_widget_remove_css_class)(self->label, "error");
 }
 
-/* While something is learnt there is something to cancel, and nothing else can be learnt. */
+/* A lesson in progress can be cancelled, and no other one can begin. */
 static void update(LearningBar* self) {
   gtk_widget_set_visible(self->progress, self->lesson != NULL);
   gtk_widget_set_visible(self->cancel, self->lesson != NULL);
@@ -42,7 +42,7 @@ static void on_progress(size_t step, size_t steps, double remaining, gpointer da
                                 steps ? (double)step / (double)steps : 0);
 }
 
-static void on_learnt(GObject* source, GAsyncResult* result, gpointer data) {
+static void on_trained(GObject* source, GAsyncResult* result, gpointer data) {
   LearningBar* self = data;
   (void)source;
   GError* error = NULL;
@@ -50,12 +50,12 @@ static void on_learnt(GObject* source, GAsyncResult* result, gpointer data) {
   g_clear_object(&self->lesson);
   if (!self->closed) {
     if (!error) {
-      char* text = g_strdup_printf("Answers use what was learnt from %zu question%s", lines,
+      char* text = g_strdup_printf("Answers use what was learned from %zu question%s", lines,
                                    lines == 1 ? "" : "s");
       show(self, text, false);
       g_free(text);
     } else if (g_error_matches(error, G_IO_ERROR, G_IO_ERROR_CANCELLED)) {
-      show(self, "Learning was canceled, and nothing was learnt", false);
+      show(self, "Learning was canceled, and nothing was learned", false);
     } else {
       show(self, error->message, true);
     }
@@ -75,7 +75,7 @@ void learning_bar_learn(LearningBar* self, GPtrArray* lines, int epochs) {
   gtk_progress_bar_set_fraction(GTK_PROGRESS_BAR(self->progress), 0);
   show(self, "Learning", false);
   update(self);
-  learning_start(self->learning, lines, epochs, self->lesson, on_progress, on_learnt,
+  learning_start(self->learning, lines, epochs, self->lesson, on_progress, on_trained,
                  g_rc_box_acquire(self));
 }
 

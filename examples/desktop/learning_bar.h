@@ -1,8 +1,8 @@
-/* What the user sees of learning: a button, its progress, and what came of it. */
+/* The bar for learning: a button, progress, the result. */
 #ifndef LEARNING_BAR_H
 #define LEARNING_BAR_H
 
-#include "gtk48.h"
+#include "widgets.h"
 #include "learning.h"
 
 typedef struct LearningBar LearningBar;
@@ -12,10 +12,10 @@ LearningBar* learning_bar_new(Learning* learning, GActionMap* window);
 
 GtkWidget* learning_bar_widget(LearningBar* self);
 
-/* Learn lines; nothing happens while others are being learnt. */
+/* Train on lines; does nothing during another lesson. */
 void learning_bar_learn(LearningBar* self, GPtrArray* lines, int epochs);
 
-/* End what is being learnt, if anything is. */
+/* Cancel the lesson, if there is one. */
 void learning_bar_cancel(LearningBar* self);
 
 #endif

@@ -1,12 +1,12 @@
 /*
  * Talk with a model in a window: desktop [MODEL FOLDER]
  *
- * Every call that can wait is made on a thread of its own: loading.c loads the model on one,
- * learning.c trains it on another, and each conversation has one (conversation.c), which writes its
- * files, too. What they have to tell goes to GLib's main loop, which alone touches widgets
- * (window.c, sidebar.c, view.c, learning_bar.c).
+ * Every call that can wait runs on a separate thread: loading.c loads the model on one, learning.c
+ * trains it on another, and each conversation has one (conversation.c), which also writes its
+ * files. Their news goes to GLib's main loop; only the main loop touches widgets (window.c,
+ * sidebar.c, view.c, learning_bar.c).
  */
-#include "style.h"
+#include "widgets.h"
 #include "window.h"
 
 #define DEFAULT_MODEL "models/calf" /* if started in the repository */

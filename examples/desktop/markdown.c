@@ -1,20 +1,181 @@
 #include "markdown.h"
 
+#include <cmark.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "copy.h"
-#include "label.h"
-#include "markup.h"
+/* ----------------- Text as Pango markup, in pieces of bounded length. The text is escaped. */
 
-#define DEEPEST 6 /* lists and quotes in one another; of what is deeper, only the text is shown */
+#define PIECE 4096 /* bytes of text that are laid out again when the last of them change */
+#define WORD 256   /* bytes without a space, which take Pango a time that grows with their square */
+
+typedef enum Style { STRONG, EMPHASIS, LINK, CODE_SPAN, STYLES } Style;
+
+static const char* const OPEN[STYLES] = {
+    "<b>", "<i>", "<u>",
+    "<span face=\"monospace\" background=\"#808080\" background_alpha=\"16%\">"};
+static const char* const CLOSE[STYLES] = {"</b>", "</i>", "</u>", "</span>"};
+
+typedef struct Writer {
+  GPtrArray* pieces;
+  GString* piece;
+  gsize room;           /* bytes of text left in the piece */
+  gsize word;           /* bytes since the last space */
+  const char* breaks;   /* characters at which to break it */
+  guint depth[STYLES];  /* how often a style is nested: once is enough to show it */
+  Style opened[STYLES]; /* the styles that are on, the outermost first */
+  guint count;          /* of them */
+} Writer;
+
+static void next_piece(Writer* self) {
+  for (guint i = self->count; i-- > 0;) g_string_append(self->piece, CLOSE[self->opened[i]]);
+  g_ptr_array_add(self->pieces, g_string_free(self->piece, FALSE));
+  self->piece = g_string_new(NULL);
+  self->room = PIECE;
+  self->word = 0;
+  for (guint i = 0; i < self->count; i++) g_string_append(self->piece, OPEN[self->opened[i]]);
+}
+
+/* The first byte of the character that contains this byte. */
+static gsize character(const char* text, gsize at) {
+  while (at > 0 && ((guchar)text[at] & 0xC0) == 0x80) at--;
+  return at;
+}
+
+/* The number of bytes of a text that the piece takes. */
+static gsize fitting(Writer* self, const char* text) {
+  gsize end = 0;
+  for (; text[end] && end < self->room; end++) {
+    self->word = text[end] == ' ' || text[end] == '\n' ? 0 : self->word + 1;
+    if (self->word > WORD) return character(text, end);
+  }
+  if (!text[end]) return end;
+  for (gsize i = end; i-- > 0;) {
+    if (strchr(self->breaks, text[i])) return i + 1;
+  }
+  return character(text, end);
+}
+
+static void add_escaped(Writer* self, const char* text, gsize length) {
+  char* escaped = g_markup_escape_text(text, (gssize)length);
+  g_string_append(self->piece, escaped);
+  g_free(escaped);
+}
+
+static void add_text(Writer* self, const char* text) {
+  gsize end;
+  for (; text[end = fitting(self, text)]; text += end) {
+    bool dropped = end > 0 && strchr(self->breaks, text[end - 1]); /* a new piece is a new line */
+    add_escaped(self, text, dropped ? end - 1 : end);
+    next_piece(self);
+  }
+  add_escaped(self, text, end);
+  self->room -= end;
+}
+
+static void enter(Writer* self, Style style) {
+  if (self->depth[style]++ > 0) return;
+  self->opened[self->count++] = style;
+  g_string_append(self->piece, OPEN[style]);
+}
+
+static void leave(Writer* self, Style style) {
+  if (--self->depth[style] > 0) return;
+  self->count--;
+  g_string_append(self->piece, CLOSE[style]);
+}
+
+/* A model can link to anything, so the address is shown and cannot be clicked. */
+static void leave_link(Writer* self, cmark_node* node) {
+  leave(self, LINK);
+  const char* address = cmark_node_get_url(node);
+  cmark_node* text = cmark_node_first_child(node);
+  const char* shown = text && !cmark_node_next(text) ? cmark_node_get_literal(text) : NULL;
+  if (!*address || g_strcmp0(shown, address) == 0) return;
+  add_text(self, " (");
+  add_text(self, address);
+  add_text(self, ")");
+}
+
+static void add_inline(Writer* self, cmark_node* node, bool entering) {
+  switch (cmark_node_get_type(node)) {
+    case CMARK_NODE_TEXT:
+    case CMARK_NODE_HTML_INLINE:
+    case CMARK_NODE_HTML_BLOCK:
+    case CMARK_NODE_CODE_BLOCK:
+      add_text(self, cmark_node_get_literal(node));
+      break;
+    case CMARK_NODE_CODE:
+      enter(self, CODE_SPAN);
+      add_text(self, cmark_node_get_literal(node));
+      leave(self, CODE_SPAN);
+      break;
+    case CMARK_NODE_SOFTBREAK: /* keep the line breaks of a model */
+    case CMARK_NODE_LINEBREAK:
+      add_text(self, "\n");
+      break;
+    case CMARK_NODE_STRONG:
+      (entering ? enter : leave)(self, STRONG);
+      break;
+    case CMARK_NODE_EMPH:
+      (entering ? enter : leave)(self, EMPHASIS);
+      break;
+    case CMARK_NODE_LINK:
+    case CMARK_NODE_IMAGE:
+      if (entering) {
+        enter(self, LINK);
+      } else {
+        leave_link(self, node);
+      }
+      break;
+    case CMARK_NODE_ITEM: /* in a list that is too deep */
+      if (entering && self->room < PIECE) add_text(self, "\n");
+      break;
+    default:
+      break;
+  }
+}
+
+static Writer begin(const char* breaks) {
+  return (Writer){.pieces = g_ptr_array_new_with_free_func(g_free),
+                  .piece = g_string_new(NULL),
+                  .room = PIECE,
+                  .breaks = breaks};
+}
+
+static GPtrArray* end(Writer* self) {
+  GString* piece = self->piece;
+  while (g_str_has_suffix(piece->str, "\n")) g_string_truncate(piece, piece->len - 1);
+  g_ptr_array_add(self->pieces, g_string_free(piece, FALSE));
+  return self->pieces;
+}
+
+static GPtrArray* markup_of_block(cmark_node* block) {
+  Writer self = begin(" \n");
+  cmark_iter* all = cmark_iter_new(block);
+  for (cmark_event_type event; (event = cmark_iter_next(all)) != CMARK_EVENT_DONE;) {
+    add_inline(&self, cmark_iter_get_node(all), event == CMARK_EVENT_ENTER);
+  }
+  cmark_iter_free(all);
+  return end(&self);
+}
+
+static GPtrArray* markup_of_lines(const char* text) {
+  Writer self = begin("\n");
+  add_text(&self, text);
+  return end(&self);
+}
+
+/* ---------------------------------------------------------------- Widgets */
+
+#define DEEPEST 6 /* nested lists and quotes; deeper ones are shown as text */
 
 enum { TEXT = 1, PREFORMATTED, CODE, QUOTE, LIST, ITEM, RULE, HEADING };
 
-/* What may still change is parsed again, and no more than that. */
+/* Only text that may still change is parsed again. */
 typedef struct Stream {
-  GString* open;      /* the text from the first block on that is not settled */
-  GtkWidget* settled; /* the last block that stays as it is, or NULL */
+  GString* open;      /* the text of the blocks that are not settled */
+  GtkWidget* settled; /* the last block that no longer changes, or NULL */
 } Stream;
 
 static void free_stream(gpointer data) {
@@ -78,7 +239,7 @@ static GtkWidget* build(int kind) {
   return box;
 }
 
-/* The widget behind another, or the first: the one that is there, or a new one in its place. */
+/* The widget behind another, or the first one: the existing widget, or a new one in its place. */
 static GtkWidget* place(GtkWidget* box, GtkWidget* after, int kind) {
   GtkWidget* there = after ? gtk_widget_get_next_sibling(after) : gtk_widget_get_first_child(box);
   if (there && GPOINTER_TO_INT(g_object_get_data(G_OBJECT(there), "kind")) == kind) return there;
@@ -95,7 +256,7 @@ static void remove_behind(GtkWidget* box, GtkWidget* last) {
   }
 }
 
-/* Labels for pieces; those that show theirs already are not laid out again. */
+/* Labels for pieces; labels whose text stays the same are not laid out again. */
 static void show_pieces(GtkWidget* box, GPtrArray* pieces) {
   GtkWidget* last = NULL;
   for (guint i = 0; i < pieces->len; i++) {
@@ -188,7 +349,7 @@ static void settle(Stream* self, GtkWidget* box, cmark_node* document) {
   int lines = 0; /* whole ones */
   for (const char* at = self->open->str; (at = strchr(at, '\n')); at++) lines++;
   GtkWidget* shown = self->settled;
-  int first = 1; /* line of what is not settled */
+  int first = 1; /* first line that is not settled */
   for (cmark_node* node = cmark_node_first_child(document); node; node = cmark_node_next(node)) {
     if (cmark_node_get_start_line(node) > lines) break;
     if (cmark_node_previous(node)) self->settled = shown;

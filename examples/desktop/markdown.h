@@ -2,15 +2,15 @@
 #ifndef MARKDOWN_H
 #define MARKDOWN_H
 
-#include "gtk48.h"
+#include "widgets.h"
 
-/* A box for a text that is yet to come. */
+/* An empty box. */
 GtkWidget* markdown_new(void);
 
-/* More of the text. What is shown already stays, but for the last block. */
+/* Append text. Only the last block changes. */
 void markdown_append(GtkWidget* markdown, const char* text);
 
-/* There is no more. */
+/* End the text. */
 void markdown_end(GtkWidget* markdown);
 
 #endif

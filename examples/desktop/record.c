@@ -4,8 +4,8 @@
 #include <gio/gio.h>
 #include <json-glib/json-glib.h>
 
-#define VERSION 1  /* of what is kept */
-#define DEEPEST 32 /* arrays and objects in one another */
+#define VERSION 1  /* of the file format */
+#define DEEPEST 32 /* nested arrays and objects */
 
 static void free_part(gpointer data) {
   Part* part = data;
@@ -196,8 +196,7 @@ static JsonNode* member(JsonNode* object, const char* name, GType type) {
   return node && json_node_get_value_type(node) == type ? node : NULL;
 }
 
-/* The parser lets half of a surrogate pair through, which no widget can show, here and in what it
- * says of an error. */
+/* The parser accepts half of a surrogate pair, which no widget can show, in values and messages. */
 static const char* string(JsonNode* object, const char* name) {
   JsonNode* node = member(object, name, G_TYPE_STRING);
   const char* text = node ? json_node_get_string(node) : NULL;
@@ -231,7 +230,7 @@ static bool read_answer(Turn* turn, JsonNode* node) {
   return turn->parts->len > 0;
 }
 
-/* Questions and answers take turns. */
+/* Questions and answers alternate. */
 static bool read_messages(Record* self, JsonArray* messages) {
   guint count = messages ? json_array_get_length(messages) : 1;
   for (guint i = 0; i + 1 < count; i += 2) {
@@ -273,9 +272,9 @@ Record* record_read(const char* id, const char* json, gsize length, GError** err
   }
   g_object_unref(parser);
   if (error && *error) {
-    char* told = (*error)->message;
-    (*error)->message = g_utf8_make_valid(told, -1);
-    g_free(told);
+    char* message = (*error)->message;
+    (*error)->message = g_utf8_make_valid(message, -1);
+    g_free(message);
   }
   if (read) return self;
   record_free(self);

@@ -1,4 +1,4 @@
-/* What was said in a conversation, and what of it is given to the model, learnt and kept. */
+/* The turns of a conversation, and their forms as messages, as training data and as a file. */
 #ifndef RECORD_H
 #define RECORD_H
 
@@ -20,14 +20,14 @@ typedef struct Turn {
 
 typedef struct Record {
   char* id;    /* of its files */
-  char* title; /* or NULL, as long as nothing was said */
+  char* title; /* or NULL before the first question */
   GPtrArray* turns;
   int lock; /* the store's: a descriptor, or -1 */
 } Record;
 
 Record* record_new(void);
 
-/* What record_json() has made of one, or NULL and why it is none. */
+/* Read the JSON of record_json(), or return NULL and the error. */
 Record* record_read(const char* id, const char* json, gsize length, GError** error);
 
 void record_free(Record* self);
@@ -35,25 +35,25 @@ void record_free(Record* self);
 /* Add a turn that has no answer yet. */
 Turn* record_ask(Record* self, const char* question);
 
-/* Take the turns from one on; they are the caller's. */
+/* Cut the turns from one on; the caller owns them. */
 GPtrArray* record_cut(Record* self, guint turn);
 
 /* Put turns back that were cut. */
 void record_put_back(Record* self, GPtrArray* turns);
 
-/* Parts of one kind become one, but for tool calls, which are whole. text is UTF-8. */
+/* Append UTF-8 text; parts of one kind become one, except whole tool calls. */
 void turn_append(Turn* self, int32_t kind, const char* text);
 
-/* What was said, without reasoning and tool calls. */
+/* The answer without reasoning and tool calls. */
 char* turn_answer(const Turn* self);
 
-/* All that was said, as the library takes it: a JSON array of messages. system may be NULL. */
+/* All turns as a JSON array of messages for the library. system may be NULL. */
 char* record_messages(const Record* self, const char* system);
 
-/* All of it, to be kept. */
+/* The record as JSON, for a file. */
 char* record_json(const Record* self);
 
-/* A turn as a JSON object with "messages", to learn from. */
+/* A turn as a line of training data: a JSON object with "messages". */
 char* turn_line(const Turn* self, const char* system);
 
 #endif

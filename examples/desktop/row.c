@@ -5,7 +5,7 @@
 typedef struct Row {
   char* id;
   GtkWidget *title, *entry, *preview, *spinner;
-  GString* tail; /* the end of what was said last */
+  GString* tail; /* the end of the last message */
 } Row;
 
 static void free_row(gpointer data) {

@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-#include "confirm.h"
-#include "label.h"
+#include "widgets.h"
 #include "store.h"
 
 struct Sidebar {
@@ -40,7 +39,7 @@ static void bring_to_front(GtkWidget* row) {
   view_focus(view_of(row));
 }
 
-/* Back to the one whose page is shown. */
+/* Select the row of the shown page again. */
 static void stay(Sidebar* self) {
   GtkWidget* page = gtk_stack_get_visible_child(self->pages);
   GtkWidget* row = gtk_widget_get_first_child(GTK_WIDGET(self->list));
@@ -55,7 +54,7 @@ static void stay(Sidebar* self) {
   }
 }
 
-/* The record is the view's. */
+/* The view owns the record. */
 static void open_page(Sidebar* self, GtkWidget* row, Record* record) {
   View* view = view_new(self->model, self->settings, self->learning, record, row);
   g_object_set_data(G_OBJECT(row), "view", view);
@@ -86,7 +85,7 @@ static void on_row_selected(GtkListBox* list, GtkListBoxRow* selected, Sidebar* 
   bring_to_front(row);
 }
 
-/* A click on a row gives the row the keys; it may have been one that cannot be opened. */
+/* A click gives a row the focus, even if its conversation cannot be opened. */
 static void on_row_activated(GtkListBox* list, GtkListBoxRow* row) {
   (void)list;
   if (view_of(GTK_WIDGET(row))) bring_to_front(GTK_WIDGET(row));
@@ -100,7 +99,7 @@ static void add_new(Sidebar* self) {
   gtk_list_box_select_row(self->list, GTK_LIST_BOX_ROW(row));
 }
 
-/* Another one comes to the front. */
+/* Another conversation comes to the front. */
 static void leave(Sidebar* self, GtkWidget* row) {
   GtkWidget* next = gtk_widget_get_next_sibling(row);
   if (!next) next = gtk_widget_get_prev_sibling(row);
@@ -111,7 +110,7 @@ static void leave(Sidebar* self, GtkWidget* row) {
   }
 }
 
-/* All is written, if there was anything. */
+/* Everything is written. */
 static void on_ended(gpointer row) {
   GtkWidget* list = gtk_widget_get_parent(row);
   gtk_widget_set_sensitive(row, TRUE);
@@ -119,7 +118,7 @@ static void on_ended(gpointer row) {
   g_object_unref(row);
 }
 
-/* Its row stays, and opens it again once all is written. */
+/* Its row stays, and opens it again once everything is written. */
 static void on_remove(GSimpleAction* action, GVariant* parameter, gpointer data) {
   (void)action, (void)parameter;
   Sidebar* self = data;

@@ -1,4 +1,4 @@
-/* The list of conversations, kept ones too, and the page of the one in front. */
+/* The list of conversations, saved ones too, and the page of the one in front. */
 #ifndef SIDEBAR_H
 #define SIDEBAR_H
 
@@ -16,7 +16,7 @@ GtkWidget* sidebar_widget(Sidebar* self);
 /* The conversation in front. */
 View* sidebar_view(Sidebar* self);
 
-/* Leave the title as it is, if it is being typed. */
+/* Stop renaming. */
 bool sidebar_stop_renaming(Sidebar* self);
 
 #endif

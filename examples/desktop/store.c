@@ -44,8 +44,8 @@ void store_release(Record* record) {
   record->lock = -1;
 }
 
-/* Two that write one conversation would each take away what the other has added. A file system that
- * has no locks takes everyone. */
+/* Two writers of one conversation would overwrite each other. Without locks in the file system,
+ * both may write. */
 static bool is_free(Record* record, const char* path) {
   int lock = open(path, O_RDONLY);
   if (lock >= 0) fcntl(lock, F_SETFD, FD_CLOEXEC);
@@ -53,7 +53,7 @@ static bool is_free(Record* record, const char* path) {
     close(lock);
     return false;
   }
-  store_release(record); /* of the file that was there before */
+  store_release(record); /* the lock of the earlier file */
   record->lock = lock;
   return true;
 }
@@ -135,7 +135,7 @@ static gint64 changed(const char* path) {
   return time;
 }
 
-/* A list of many long conversations is not to hold all that was said in them. */
+/* The list keeps only the end of each conversation in memory. */
 static void forget_all_but_the_last(Record* record) {
   if (record->turns->len > 1) g_ptr_array_remove_range(record->turns, 0, record->turns->len - 1);
 }

@@ -1,31 +1,31 @@
-/* Conversations on disk: of each what was said, as JSON, and beside it what its context holds, as
- * the library saves it. Files appear whole or not at all. */
+/* Conversations on disk: the turns as JSON, and beside them the context as the library saves it.
+ * Files appear whole or not at all. */
 #ifndef STORE_H
 #define STORE_H
 
 #include "record.h"
 
-/* Write a conversation; from then on it is open here, as one that was read. */
+/* Write a conversation; it is open here afterwards, like one that was read. */
 bool store_write(Record* record, GError** error);
 
-/* Whether one is kept. */
+/* Whether a conversation is on disk. */
 bool store_has(const char* id);
 
-/* Read one, or NULL and why it cannot be read: with G_IO_ERROR_BUSY if it is open elsewhere, in
+/* Read a conversation, or return NULL and the error: G_IO_ERROR_BUSY if it is open elsewhere, in
  * another process or here. It is open until store_release(), or the end of the process. */
 Record* store_read(const char* id, GError** error);
 
-/* It may be opened elsewhere. */
+/* Let others open the conversation. */
 void store_release(Record* record);
 
-/* All that are kept, the last first, with the end of what was said as their only turn. Adds to
- * problems what cannot be read, and why; that stays as it is. */
+/* All conversations on disk, the last first, with the end of the text as their only turn. Adds
+ * files that cannot be read, and the reasons, to problems; they stay unchanged. */
 GPtrArray* store_list(GString* problems);
 
-/* Delete one and what its context holds; there need be none. */
+/* Delete a conversation and its saved context, if they exist. */
 bool store_delete(const char* id, GError** error);
 
-/* The file of what a context holds. */
+/* The file of a saved context. */
 char* store_context(const char* id);
 
 #endif

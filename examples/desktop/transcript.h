@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gtk48.h"
+#include "widgets.h"
 
 typedef struct Transcript Transcript;
 
@@ -20,7 +20,7 @@ void transcript_begin(Transcript* self, guint turn, const char* question);
 /* A part of its answer; kind: COW_MLX_EVENT_. */
 void transcript_append(Transcript* self, int32_t kind, const char* text);
 
-/* There is an answer, and what was hidden goes; or there is none, and all is as it was before. */
+/* With an answer, the hidden turns go; without one, they are shown again. */
 void transcript_end(Transcript* self, bool answered);
 
 /* The question of a turn. */
@@ -29,7 +29,7 @@ const char* transcript_question(Transcript* self, guint turn);
 /* The text of the last answer, or "". */
 const char* transcript_answer(Transcript* self);
 
-/* Show which question is being edited: the number of its turn, or -1. */
+/* Mark the question that is being edited: the number of its turn, or -1. */
 void transcript_mark(Transcript* self, int turn);
 
 #endif

@@ -1,9 +1,8 @@
 #include "view.h"
 
-#include "confirm.h"
-#include "label.h"
+#include "widgets.h"
 
-/* ------------------------------------------------------ What it shows now */
+/* ---------------------------------------------------------- State of the page */
 
 static void show_status(View* self, const char* text, bool is_error) {
   gtk_label_set_text(GTK_LABEL(self->status), text);
@@ -14,7 +13,7 @@ static char* typed(View* self) {
   return g_strstrip(g_strdup(gtk_editable_get_text(GTK_EDITABLE(self->entry))));
 }
 
-/* The button sends, or stops while there is an answer under way. */
+/* The button sends, or stops an answer in progress. */
 static void update_button(View* self) {
   char* text = typed(self);
   gtk_button_set_label(GTK_BUTTON(self->button), self->question ? "Stop" : "Send");
@@ -41,7 +40,7 @@ static void edit(View* self, int turn) {
   transcript_mark(self->transcript, turn);
 }
 
-/* What was not answered was not said: let the user change it. */
+/* A question without an answer returns to the entry. */
 static void take_back(View* self) {
   row_show(self->row, transcript_answer(self->transcript));
   if (gtk_entry_get_text_length(GTK_ENTRY(self->entry))) return;
@@ -49,7 +48,7 @@ static void take_back(View* self) {
   if (self->turn < self->turns) edit(self, (int)self->turn);
 }
 
-/* -------------------------------------------------------- What it is told */
+/* -------------------------------------------------- News of the conversation */
 
 static void on_part(int32_t kind, const char* text, gpointer data) {
   View* self = data;
@@ -95,9 +94,9 @@ static void on_end(const Ending* ending, gpointer data) {
   update_actions(self);
 }
 
-/* ----------------------------------------------------- What the user does */
+/* ------------------------------------------------------------ User actions */
 
-/* Ask, as the turn of this number. */
+/* Ask a question as turn number `turn`. */
 static void ask(View* self, guint turn, char* question) {
   self->question = question;
   self->turn = turn;
@@ -227,7 +226,7 @@ static GtkWidget* build_page(View* self) {
   return GTK_WIDGET(page);
 }
 
-/* What was said in earlier times. */
+/* Show the turns of an earlier time. */
 static void show(View* self, const Record* record) {
   for (guint i = 0; i < record->turns->len; i++) {
     const Turn* turn = record->turns->pdata[i];

@@ -1,9 +1,9 @@
-/* The page of a conversation; its row in the list of all shows how it goes on. */
+/* The page of a conversation; its row in the list shows its progress. */
 #ifndef VIEW_H
 #define VIEW_H
 
 #include "conversation.h"
-#include "gtk48.h"
+#include "widgets.h"
 #include "row.h"
 #include "transcript.h"
 
@@ -13,9 +13,9 @@ typedef struct View {
   Transcript* transcript;             /* its messages */
   GSimpleActionGroup* actions;        /* of the messages */
   bool renamed;                       /* the first question is not the title */
-  guint turns;                        /* questions that were answered */
-  guint turn;                         /* number of the one that is being answered */
-  char* question;                     /* that is being answered, or NULL */
+  guint turns;                        /* answered questions */
+  guint turn;                         /* number of the turn in progress */
+  char* question;                     /* in progress, or NULL */
   guint retried;                      /* number of the one to answer again */
   int editing;                        /* number of the one in the entry, or -1 */
   char* draft;                        /* was in the entry before that */
@@ -24,20 +24,20 @@ typedef struct View {
   gpointer ended_data;
 } View;
 
-/* The view lives until its page is destroyed. The record is its. */
+/* The view lives until its page is destroyed, and owns the record. */
 View* view_new(cow_mlx_model model, const Settings* settings, Learning* learning, Record* record,
                GtkWidget* row);
 
 /* Give the conversation another title. */
 void view_rename(View* self, const char* title);
 
-/* Before the page is removed: whom to tell when nothing is written any more. */
+/* Call this before the page is removed; ended is called once everything is written. */
 void view_on_ended(View* self, void (*ended)(gpointer), gpointer data);
 
 /* Let the user type. */
 void view_focus(View* self);
 
-/* End the answer, if one is coming, or the editing of a message. */
+/* Stop the answer in progress, or the editing of a message. */
 void view_stop(View* self);
 
 #endif

@@ -1,11 +1,76 @@
 #include "window.h"
 
-#include "confirm.h"
-#include "label.h"
+#include "widgets.h"
 #include "learning_bar.h"
 #include "loading.h"
-#include "panes.h"
 #include "sidebar.h"
+
+/* ------------------------------------------------------------------ Panes */
+
+#define LIST_WIDTH 240
+#define NARROW 640 /* a window of fewer pixels has no room for both */
+
+typedef struct Panes {
+  GtkWidget *list, *page;
+  GSimpleAction* action; /* whether the list is shown */
+  bool narrow;
+  bool beside; /* whether the list is shown in a wide window */
+} Panes;
+
+static void show_list(Panes* self, bool shown) {
+  if (!self->narrow) self->beside = shown;
+  gtk_widget_set_visible(self->list, shown);
+  gtk_widget_set_visible(self->page, !shown || !self->narrow);
+  if (shown && self->narrow) gtk_widget_child_focus(self->list, GTK_DIR_TAB_FORWARD);
+  g_simple_action_set_state(self->action, g_variant_new_boolean(shown));
+}
+
+static void on_list_state(GSimpleAction* action, GVariant* state, gpointer data) {
+  Panes* self = data;
+  (void)action;
+  show_list(self, g_variant_get_boolean(state));
+}
+
+static void on_page(GSimpleAction* action, GVariant* parameter, gpointer data) {
+  (void)action, (void)parameter;
+  Panes* self = data;
+  if (self->narrow) show_list(self, false);
+}
+
+static void on_layout(GdkSurface* surface, int width, int height, Panes* self) {
+  (void)surface, (void)height;
+  if (self->narrow == (width < NARROW)) return;
+  self->narrow = width < NARROW;
+  show_list(self, !self->narrow && self->beside);
+}
+
+/* The list of conversations beside the page of one; in a narrow window, one or the other. The
+ * window gets a stateful action "list", which shows and hides the list, and an action "page", which
+ * brings the page to the front in a narrow window. The widget lives as long as the window. */
+static GtkWidget* panes_new(GtkWindow* window, GtkWidget* list, GtkWidget* page) {
+  static const GActionEntry actions[] = {
+      {.name = "list", .state = "true", .change_state = on_list_state},
+      {.name = "page", .activate = on_page}};
+  Panes* self = g_new0(Panes, 1);
+  self->list = list;
+  self->page = page;
+  self->beside = true;
+  g_action_map_add_action_entries(G_ACTION_MAP(window), actions, G_N_ELEMENTS(actions), self);
+  self->action = G_SIMPLE_ACTION(g_action_map_lookup_action(G_ACTION_MAP(window), "list"));
+
+  GtkWidget* paned = gtk_paned_new(GTK_ORIENTATION_HORIZONTAL);
+  gtk_paned_set_start_child(GTK_PANED(paned), list);
+  gtk_paned_set_end_child(GTK_PANED(paned), page);
+  gtk_paned_set_position(GTK_PANED(paned), LIST_WIDTH);
+  gtk_paned_set_resize_start_child(GTK_PANED(paned), FALSE);
+  GdkSurface* surface = gtk_native_get_surface(GTK_NATIVE(window));
+  g_signal_connect(surface, "layout", G_CALLBACK(on_layout), self);
+  on_layout(surface, gdk_surface_get_width(surface), 0, self);
+  g_object_set_data_full(G_OBJECT(window), "panes", self, g_free);
+  return paned;
+}
+
+/* ----------------------------------------------------------------- Window */
 
 typedef struct Window {
   GtkWindow* window;
@@ -14,7 +79,7 @@ typedef struct Window {
   GtkStack* pages;          /* and their pages */
   GCancellable* closing;
   cow_mlx_model model;
-  Learning* learning; /* what the model learns, or NULL before it is loaded */
+  Learning* learning; /* the model's, or NULL before it is loaded */
   LearningBar* learning_bar;
   const Settings* settings;
 } Window;
@@ -62,7 +127,7 @@ static void on_cancel_learning(GSimpleAction* action, GVariant* parameter, gpoin
   view_focus(sidebar_view(self->sidebar));
 }
 
-/* Where the list was hidden, the user can type again. */
+/* With the list hidden, the user can type again. */
 static void on_list(GActionGroup* actions, const char* name, GVariant* shown, Window* self) {
   (void)actions, (void)name;
   if (!g_variant_get_boolean(shown)) view_focus(sidebar_view(self->sidebar));

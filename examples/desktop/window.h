@@ -3,7 +3,7 @@
 #define WINDOW_H
 
 #include "conversation.h"
-#include "gtk48.h"
+#include "widgets.h"
 
 /* Open the window; folder is that of the model, or NULL to let the user choose. */
 void window_open(GtkApplication* application, const char* folder, const Settings* settings);

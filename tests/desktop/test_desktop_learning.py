@@ -20,7 +20,7 @@ def learn(app, what: str) -> None:
     """Let the model learn from the conversation in front, and wait until it has."""
     app.click(app.see(lambda: usable(app), "the button to learn"))
     agree(app)
-    app.label(f"Answers use what was learnt from {what}")
+    app.label(f"Answers use what was learned from {what}")
 
 
 def agree(app) -> None:
@@ -79,7 +79,7 @@ def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(st
     app.see(lambda: bar.value > far, "more progress")
 
     app.click(app.one("button", CANCEL))
-    app.label("Learning was canceled, and nothing was learnt")
+    app.label("Learning was canceled, and nothing was learned")
     assert not app.find("progress bar")
     assert not app.find("button", CANCEL)
     assert usable(app)

@@ -42,7 +42,7 @@ def show(build, session) -> Callable[..., list[str]]:
     """Shows Markdown that comes in parts of so many bytes; gives the widgets, a line each."""
     folder = Path(__file__).parent
     app = folder.parents[1] / "examples/desktop"
-    parts = [app / f"{name}.c" for name in ("markdown", "markup", "copy", "label")]
+    parts = [app / f"{name}.c" for name in ("markdown", "widgets")]
     host = build("markdown", [folder / "hosts/markdown_host.c", *parts])
 
     def run(text: str, step: int = 1 << 20) -> list[str]:
