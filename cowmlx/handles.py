@@ -30,7 +30,7 @@ class HandleTable:
     """The objects of open handles.
 
     Args:
-        open_handle: returns a new handle of a kind, or 0 if there is none (csrc/calls/handles.h).
+        open_handle: returns a new handle of a kind, or 0 if there is none (csrc/base/handles.h).
         close_handle: takes one back.
     """
 

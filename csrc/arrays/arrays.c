@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls/error.h"
+#include "base/error.h"
 #include "queue/queue.h"
 
 /* ------------------------------------------------------------------ The table */

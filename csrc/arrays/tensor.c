@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calls/error.h"
-#include "calls/params.h"
+#include "base/error.h"
+#include "base/params.h"
 
 size_t cow_dtype_bytes(int32_t dtype) {
   static const unsigned char bytes[] = {

@@ -10,9 +10,9 @@
 
 #include "arrays/arrays.h"
 #include "queue/cancel.h"
-#include "calls/error.h"
+#include "base/error.h"
 #include "boot/interpreter.h"
-#include "calls/open_handles.h"
+#include "base/open_handles.h"
 #include "queue/outlets.h"
 #include "queue/queue.h"
 #include "boot/resources.h"

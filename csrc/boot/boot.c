@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calls/error.h"
+#include "base/error.h"
 #include "boot/interpreter.h"
 #include "boot/thread_state.h"
 

@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "boot/attach.h"
-#include "calls/error.h"
+#include "base/error.h"
 #include "boot/interpreter.h"
 #include "queue/queue.h"
 #include "boot/resources.h"

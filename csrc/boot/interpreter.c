@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "calls/error.h"
+#include "base/error.h"
 
 cow_interpreter cow_python_here;
 

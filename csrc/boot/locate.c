@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "calls/error.h"
+#include "base/error.h"
 
 #ifdef __APPLE__
 #include <mach-o/dyld.h>

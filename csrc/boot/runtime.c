@@ -15,9 +15,9 @@
 #include "arrays/arrays.h"
 #include "boot/bootstrap.h"
 #include "queue/cancel.h"
-#include "calls/error.h"
-#include "calls/open_handles.h"
-#include "calls/params.h"
+#include "base/error.h"
+#include "base/open_handles.h"
+#include "base/params.h"
 #include "queue/queue.h"
 
 /* How long a process that ends waits for a step that is under way. */

@@ -1,7 +1,7 @@
 /* The calls that return at once: each checks and copies what it is given, and sends it. */
-#include "calls/checks.h"
-#include "queue/detached.h"
-#include "calls/open_handles.h"
+#include "base/checks.h"
+#include "calls/detached.h"
+#include "base/open_handles.h"
 
 static cow_mlx_status no_memory(const char* operation) {
   return cow_error(COW_MLX_ENOMEM, operation, COW_REASON_no_memory, NULL,

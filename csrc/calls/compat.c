@@ -1,6 +1,6 @@
 /* The names of CowMLX: each a line or two on cow_mlx.h. */
 #include "cow_mlx_compat.h"
-#include "calls/error.h"
+#include "base/error.h"
 
 enum { FAILED = -1, DEFAULT_WINDOW = 20 };
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays/array_calls.h"
+#include "calls/array_calls.h"
 #include "boot/bootstrap.h"
-#include "calls/checks.h"
+#include "base/checks.h"
 #include "queue/deliver.h"
 #include "calls/values.h"
 

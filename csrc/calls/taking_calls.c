@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "calls/checks.h"
+#include "base/checks.h"
 #include "queue/deliver.h"
-#include "calls/open_handles.h"
+#include "base/open_handles.h"
 
 static cow_mlx_status was_freed(const char* operation, const char* noun) {
   if (cow_runtime_status() != COW_MLX_OK) {

@@ -1,7 +1,7 @@
 /* A step of a training: its batch is gathered on the caller's thread, so that no context waits. */
 #include <stdlib.h>
 
-#include "calls/checks.h"
+#include "base/checks.h"
 #include "queue/deliver.h"
 #include "calls/values.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "boot/bootstrap.h"
-#include "calls/checks.h"
+#include "base/checks.h"
 
 const char* cow_values_name(const char* list, size_t index, const char* member,
                             char text[COW_VALUE_TEXT]) {

@@ -2,7 +2,7 @@
 #ifndef COW_VALUES_H
 #define COW_VALUES_H
 
-#include "arrays/array_calls.h"
+#include "calls/array_calls.h"
 
 /* A program has no more inputs, parameters and constants, and no more nodes. */
 enum { MAX_VALUES = 1 << 16 };

@@ -12,8 +12,8 @@
 
 #include "queue/cancel.h"
 #include "queue/deliver.h"
-#include "calls/handles.h"
-#include "calls/open_handles.h"
+#include "base/handles.h"
+#include "base/open_handles.h"
 #include "queue/queue.h"
 #include "queue/wake_fd.h"
 

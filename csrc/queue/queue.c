@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "calls/details.h"
+#include "base/details.h"
 #include "queue/outlets.h"
 #include "queue/sleeper.h"
 #include "queue/wake_semaphore.h"

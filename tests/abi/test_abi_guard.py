@@ -11,7 +11,7 @@ import pytest
 from support.compiler import library_sources, require, run
 from support.paths import LIBRARY, ROOT
 
-HEADER, CODE = "include/cow_mlx.h", "csrc/calls/error.c"
+HEADER, CODE = "include/cow_mlx.h", "csrc/base/error.c"
 GENERATION, CONTEXT = "} cow_mlx_generation_params;", "} cow_mlx_context_params;"
 VERSION = "COW_MLX_API uint32_t cow_mlx_abi_version(void);"
 NAME = "cow_mlx_status_name(cow_mlx_status status)"
@@ -182,8 +182,8 @@ def test_function_may_come(after):
     declared = (HEADER, VERSION, f"{VERSION}\nCOW_MLX_API int cow_mlx_more(void);")
     defined = (
         CODE,
-        '#include "calls/error.h"',
-        '#include "calls/error.h"\nint cow_mlx_more(void) { return 1; }',
+        '#include "base/error.h"',
+        '#include "base/error.h"\nint cow_mlx_more(void) { return 1; }',
     )
     assert_passed(after(declared, defined), "cow_mlx_more")
 

@@ -8,7 +8,7 @@
 
 #include "boot/bootstrap.h"
 #include "queue/deliver.h"
-#include "arrays/dlpack.h"
+#include "calls/dlpack.h"
 #include "boot/runtime.h"
 
 enum { THREADS = 6, ROUNDS = 400, SHARED = 16, SIDE = 8 };

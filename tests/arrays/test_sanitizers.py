@@ -13,13 +13,13 @@ SCENARIOS = Path(__file__).parent / "table_scenarios.c"
 PARTS = (
     "arrays/tensor",
     "arrays/memory",
-    "arrays/array_calls",
-    "arrays/dlpack",
-    "calls/error",
-    "calls/details",
-    "calls/params",
+    "calls/array_calls",
+    "calls/dlpack",
+    "base/error",
+    "base/details",
+    "base/params",
     "generated/defaults",
-    "calls/checks",
+    "base/checks",
 )
 SOURCES = [SCENARIOS, *(CSRC / f"{part}.c" for part in PARTS)]
 

@@ -26,8 +26,8 @@ def locating(tmp_path_factory) -> Path:
     sources = [
         HERE / "locating.c",
         CSRC / "boot/locate.c",
-        CSRC / "calls/error.c",
-        CSRC / "calls/details.c",
+        CSRC / "base/error.c",
+        CSRC / "base/details.c",
     ]
     macros = ["-D__APPLE__", "-D_GNU_SOURCE", f"-DCOWMLX_PYTHON_MINOR={MINOR}"]
     program = tmp_path_factory.mktemp("locating") / "locating"

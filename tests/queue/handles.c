@@ -1,5 +1,5 @@
 /* Opens and frees handles of a kind, far more than there are slots and generations. */
-#include "calls/handles.h"
+#include "base/handles.h"
 
 #include <stdio.h>
 #include <stdlib.h>

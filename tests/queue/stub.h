@@ -4,7 +4,7 @@
 #define STUB_H
 
 #include "queue/cancel.h"
-#include "calls/error.h"
+#include "base/error.h"
 #include "queue/queue.h"
 
 enum {

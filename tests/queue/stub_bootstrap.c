@@ -9,8 +9,8 @@
 #include "arrays/arrays.h"
 #include "boot/bootstrap.h"
 #include "queue/cancel.h"
-#include "calls/error.h"
-#include "calls/open_handles.h"
+#include "base/error.h"
+#include "base/open_handles.h"
 #include "queue/outlets.h"
 #include "queue/queue.h"
 

@@ -14,10 +14,10 @@ SOURCES = [HERE / "stub.c", HERE / "scenarios.c"]
 PARTS = (
     "queue/cancel",
     "queue/deliver",
-    "calls/details",
-    "calls/error",
-    "calls/handles",
-    "calls/open_handles",
+    "base/details",
+    "base/error",
+    "base/handles",
+    "base/open_handles",
     "queue/outlets",
     "queue/sleeper",
 )

@@ -15,7 +15,7 @@ PREFIX = "cow_mlx_"
 # Calls with a policy of their own. csrc has their bodies.
 BY_HAND = ("runtime_start", "runtime_stop", "error_details")
 BY_HAND += ("context_cancel", "program_cancel", "training_cancel")
-# They move data on the caller's thread (csrc/arrays/array_calls.c).
+# They move data on the caller's thread (csrc/calls/array_calls.c).
 BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
 BY_HAND += ("array_from_dlpack", "array_to_dlpack")
 # They return at once (async_calls.c and taking_calls.c in csrc/calls).

@@ -64,9 +64,9 @@ def bodies(calls: list[Call], in_params: dict[str, list[tuple[str, str]]], gener
     head = [
         f"/* {generated} */",
         "/* clang-format off */",
-        '#include "calls/checks.h"',
+        '#include "base/checks.h"',
         '#include "queue/deliver.h"',
-        '#include "calls/params.h"',
+        '#include "base/params.h"',
         '#include "boot/runtime.h"',
         "",
         "/* Each checks its arguments, fills a request and waits. No policy. */",
@@ -185,7 +185,7 @@ def callbacks(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[s
 
 def defaults(params: dict[str, list[Field]], generated: str) -> str:
     """The text of defaults.c."""
-    lines = [f"/* {generated} */", "/* clang-format off */", '#include "calls/params.h"', ""]
+    lines = [f"/* {generated} */", "/* clang-format off */", '#include "base/params.h"', ""]
     for noun, fields in params.items():
         struct = f"cow_mlx_{noun}_params"
         lines += [f"void {struct}_init({struct}* params, size_t size) {{"]
@@ -197,7 +197,7 @@ def defaults(params: dict[str, list[Field]], generated: str) -> str:
 
 def copies(params: dict[str, list[Field]], generated: str) -> str:
     """The text of copies.c."""
-    lines = [f"/* {generated} */", "/* clang-format off */", '#include "queue/detached.h"', ""]
+    lines = [f"/* {generated} */", "/* clang-format off */", '#include "calls/detached.h"', ""]
     for noun in COPIED_PARAMS:
         struct = f"cow_mlx_{noun}_params"
         lines.append(f"void cow_detached_{noun}_params(cow_detached* to, {struct}* params) {{")

@@ -20,7 +20,7 @@ SHARED = ["-O2", "-fPIC", "-fvisibility=hidden"]
 MACOS_MINIMUM = "14.0"
 
 # The folders of csrc/ that the shared library is compiled from.
-ROOMS = ("arrays", "boot", "calls", "generated", "queue")
+ROOMS = ("arrays", "base", "boot", "calls", "generated", "queue")
 
 
 def c_sources(csrc: Path) -> list[Path]:

@@ -4,7 +4,7 @@
 #include <mach-o/dyld.h>
 #include <stdio.h>
 
-#include "calls/error.h"
+#include "base/error.h"
 #include "boot/locate.h"
 
 static int images;

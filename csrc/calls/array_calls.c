@@ -1,9 +1,9 @@
 /* The calls of arrays that move data: on the caller's thread, so that no context waits for them. */
 #include <string.h>
 
-#include "arrays/array_calls.h"
+#include "calls/array_calls.h"
 #include "boot/bootstrap.h"
-#include "calls/checks.h"
+#include "base/checks.h"
 #include "queue/deliver.h"
 
 void* cow_arrays_before_copy(size_t bytes) {

@@ -1,4 +1,4 @@
-#include "queue/detached.h"
+#include "calls/detached.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* Arrays from tensors of DLPack, and back. */
-#include "arrays/dlpack.h"
+#include "calls/dlpack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays/array_calls.h"
+#include "calls/array_calls.h"
 #include "boot/bootstrap.h"
-#include "calls/checks.h"
+#include "base/checks.h"
 
 static const struct {
   int32_t dtype;

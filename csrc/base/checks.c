@@ -1,4 +1,4 @@
-#include "calls/checks.h"
+#include "base/checks.h"
 
 #include <stdio.h>
 

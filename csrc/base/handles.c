@@ -1,4 +1,4 @@
-#include "calls/handles.h"
+#include "base/handles.h"
 
 enum { FIRST_SLOT = 1, KINDS = COW_KIND_TRAINING + 1 };
 

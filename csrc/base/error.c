@@ -1,9 +1,9 @@
-#include "calls/error.h"
+#include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "calls/checks.h"
+#include "base/checks.h"
 
 static _Thread_local cow_failure failure;
 

@@ -2,7 +2,7 @@
 #ifndef COW_DETACHED_H
 #define COW_DETACHED_H
 
-#include "calls/error.h"
+#include "base/error.h"
 
 typedef struct cow_detached cow_detached;
 

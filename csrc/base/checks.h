@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "calls/error.h"
-#include "calls/params.h"
+#include "base/error.h"
+#include "base/params.h"
 #include "boot/runtime.h"
 
 /* "cow_mlx_model_load" is called model_load in messages. */

@@ -1,10 +1,10 @@
-#include "calls/params.h"
+#include "base/params.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "calls/error.h"
+#include "base/error.h"
 
 /* Every such struct starts with its size. */
 static size_t size_of(const void* host) {

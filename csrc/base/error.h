@@ -3,7 +3,7 @@
 #define COW_ERROR_H
 
 #include "bridge.h"
-#include "calls/details.h"
+#include "base/details.h"
 
 /* The call was "" if there was none that failed. */
 typedef struct cow_failure {

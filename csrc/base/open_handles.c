@@ -1,9 +1,9 @@
-#include "calls/open_handles.h"
+#include "base/open_handles.h"
 
 #include <pthread.h>
 
 #include "queue/cancel.h"
-#include "calls/handles.h"
+#include "base/handles.h"
 #include "queue/outlets.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,4 @@
-#include "calls/details.h"
+#include "base/details.h"
 
 #include <inttypes.h>
 #include <stdio.h>
