@@ -99,8 +99,13 @@ typedef struct cow_runtime_start_args {
 
 typedef struct cow_request cow_request;
 
-/* Deliver the event of a request to the host's callback, on the caller's thread. */
-typedef bool (*cow_deliver_fn)(const cow_request*);
+/* Takes the results of a request whose call has returned at once. */
+typedef struct cow_sink {
+  void (*post)(const cow_request*, const cow_event*);
+  bool (*can_post)(const cow_request*);
+  bool (*refused)(const cow_request*);
+  void (*end)(cow_request*, cow_mlx_status); /* frees the request */
+} cow_sink;
 
 /* One call in flight. It lives on its caller's stack, or, if that has returned at once, in memory
  * of its own: the dispatch thread must not touch it after host->finish(). */
@@ -115,7 +120,7 @@ struct cow_request {
   cow_mlx_model model;          /* that a load fills, which returned at once, or 0 */
   uint32_t cancel_epoch;        /* of one of them, when the call was made */
   uint32_t round;               /* of the outlet of context or model, if nobody waits; or 0 */
-  cow_deliver_fn deliver;
+  const cow_sink* sink;         /* NULL: the caller waits */
   cow_callbacks callbacks;
 
   cow_mlx_status status;
@@ -131,7 +136,6 @@ struct cow_request {
   bool refused; /* the host's callback returned false */
   bool done;
   void* waiter;
-  void (*release)(cow_request*); /* frees a request that nobody waits for */
 };
 
 /* What the bridge is told of an array. */

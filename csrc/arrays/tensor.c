@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "base/params.h"
+#include "base/checks.h"
 
 size_t cow_dtype_bytes(int32_t dtype) {
   static const unsigned char bytes[] = {

@@ -1,47 +1,13 @@
-/* What the public calls check before they reach the dispatch thread. */
+/* Checks of the arguments of public calls, and structs that grow: they are read from hosts that
+ * were compiled with an older or a newer header, and written for those. */
 #ifndef COW_CHECKS_H
 #define COW_CHECKS_H
 
 #include <string.h>
 
 #include "base/error.h"
-#include "base/params.h"
-#include "boot/runtime.h"
 
-/* "cow_mlx_model_load" is called model_load in messages. */
-#define OPERATION (__func__ + sizeof "cow_mlx_" - 1)
-
-#define INVALID(reason, details, ...) \
-  return cow_error(COW_MLX_EINVAL, OPERATION, COW_REASON_##reason, details, __VA_ARGS__)
-#define INVALID_NULL(name, ...) \
-  INVALID(null_argument, DETAILS(TEXT_DETAIL("argument", name)), __VA_ARGS__)
-#define INVALID_SIZE(name, size, accepted)                                   \
-  INVALID(out_of_range,                                                      \
-          DETAILS(TEXT_DETAIL("argument", name), SIZE_DETAIL("value", size), \
-                  TEXT_DETAIL("accepted", accepted)),                        \
-          "%s is %zu, must be %s", name, (size_t)(size), accepted)
-
-/* Leave the call if it cannot be made now, or if a pointer is NULL. */
-#define BEGIN_CALL                                         \
-  do {                                                     \
-    cow_error_clear();                                     \
-    cow_mlx_status status_ = cow_runtime_check(OPERATION); \
-    if (status_ != COW_MLX_OK) return status_;             \
-  } while (0)
-#define REQUIRE(pointer) \
-  if (!(pointer)) INVALID_NULL(#pointer, "%s is NULL", #pointer)
-#define REQUIRE_BUFFER(buffer, capacity)                                                        \
-  if (!(buffer) && (capacity) > 0)                                                              \
-    INVALID_NULL(#buffer, "%s is NULL, but %s is %zu", #buffer, #capacity, (size_t)(capacity)); \
-  if ((capacity) > SIZE_MAX / 2 / sizeof *(buffer))                                             \
-  INVALID_SIZE(#capacity, capacity, "what memory can hold")
-#define TRY(call)                              \
-  do {                                         \
-    cow_mlx_status status_ = (call);           \
-    if (status_ != COW_MLX_OK) return status_; \
-  } while (0)
-
-#define CALL(request) cow_runtime_call(&(request), OPERATION)
+/* ---------------------------------------------------------- Texts and tokens */
 
 /* Lengths beyond these are taken for mistakes, such as (size_t)-2. */
 #define MAX_BYTES (SIZE_MAX / 2)
@@ -67,5 +33,30 @@ cow_mlx_status cow_check_texts(const char* operation, const char* name, const co
 #define REQUIRE_TEXTS(texts, count) \
   REQUIRE_TOKENS(texts, count);     \
   TRY(cow_check_texts(OPERATION, #texts, texts, count))
+
+/* -------------------------------------------------------- Structs that grow */
+
+/* Fill *out (of `size` bytes, already holding the defaults) from the host's
+ * struct. EINVAL if its struct_size is 0, or larger with bytes set that this
+ * library does not know. `host` may be NULL. */
+cow_mlx_status cow_params_read(const char* operation, const char* name, const void* host, void* out,
+                               size_t size);
+
+/* Whether a host's struct without an _init function tells its size. `name` is the parameter, `noun`
+ * its type without cow_mlx_. */
+cow_mlx_status cow_params_check_size(const char* operation, const char* name, const char* noun,
+                                     const void* host);
+
+/* Copy as much of *from (of `size` bytes) as the host's struct holds. */
+void cow_params_write(void* host, const void* from, size_t size);
+
+/* Fill the host's struct of `host_size` bytes with defaults of `size` bytes; a newer struct's
+ * members that this library does not know become 0. */
+void cow_params_init(void* host, size_t host_size, const void* defaults, size_t size);
+
+/* COW_READ_PARAMS(context, "context_create", params, &effective) */
+#define COW_READ_PARAMS(noun, operation, host, out)  \
+  (cow_mlx_##noun##_params_init(out, sizeof *(out)), \
+   cow_params_read(operation, #noun "_params", host, out, sizeof *(out)))
 
 #endif

@@ -1,9 +1,114 @@
 #include "base/error.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "base/checks.h"
+/* ----------------------------------------------------------------- Details */
+
+/* A JSON text that grows; what has not fitted is cut off again by its writer. */
+typedef struct writer {
+  char* buffer;
+  size_t capacity;
+  size_t length;
+  bool full;
+} writer;
+
+static void put(writer* out, const char* bytes, size_t count) {
+  out->full = out->full || count > out->capacity - out->length;
+  if (out->full) return;
+  memcpy(out->buffer + out->length, bytes, count);
+  out->length += count;
+}
+
+static void put_plain(writer* out, const char* text) { put(out, text, strlen(text)); }
+
+/* The bytes of the UTF-8 character there, or 0 if it is none. */
+static size_t character_size(const unsigned char* text) {
+  static const struct {
+    unsigned char first, last; /* of the lead byte */
+    unsigned char least, most; /* of the byte behind it */
+    size_t size;
+  } forms[] = {
+      {0x00, 0x7f, 0x00, 0xff, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+      {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+      {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+  };
+  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    if (text[0] < forms[i].first || text[0] > forms[i].last) continue;
+    if (forms[i].size > 1 && (text[1] < forms[i].least || text[1] > forms[i].most)) return 0;
+    for (size_t at = 2; at < forms[i].size; at++) {
+      if ((text[at] & 0xc0) != 0x80) return 0;
+    }
+    return forms[i].size;
+  }
+  return 0;
+}
+
+static void put_string(writer* out, const char* text) {
+  put_plain(out, "\"");
+  while (*text) {
+    unsigned char byte = (unsigned char)*text;
+    size_t size = character_size((const unsigned char*)text);
+    if (byte < 0x20) {
+      char escape[8];
+      snprintf(escape, sizeof escape, "\\u%04x", byte);
+      put_plain(out, escape);
+    } else {
+      if (byte == '"' || byte == '\\') put_plain(out, "\\");
+      if (size)
+        put(out, text, size);
+      else
+        put_plain(out, "?");
+    }
+    text += size ? size : 1;
+  }
+  put_plain(out, "\"");
+}
+
+static void put_detail(writer* out, const cow_detail* detail) {
+  put_string(out, detail->key);
+  put_plain(out, ": ");
+  if (detail->text) {
+    put_string(out, detail->text);
+  } else {
+    char digits[24];
+    const char* sign = detail->is_negative ? "-" : "";
+    snprintf(digits, sizeof digits, "%s%" PRIu64, sign, detail->number);
+    put_plain(out, digits);
+  }
+}
+
+static const char* name_of(cow_reason reason) {
+  static const char* const names[] = {
+#define REASON_NAME(name, keys, meaning) #name,
+      COW_MLX_REASONS(REASON_NAME)
+#undef REASON_NAME
+  };
+  return names[reason];
+}
+
+void cow_details_write(char* buffer, size_t capacity, const char* operation, cow_reason reason,
+                       const cow_detail* details) {
+  static const char end[] = "}}";
+  writer out = {buffer, capacity - sizeof end, 0, false};
+  put_plain(&out, "{\"operation\": ");
+  put_string(&out, operation);
+  put_plain(&out, ", \"reason\": ");
+  put_string(&out, name_of(reason));
+  put_plain(&out, ", \"details\": {");
+  size_t empty = out.length;
+  for (const cow_detail* detail = details; detail && detail->key; detail++) {
+    writer before = out;
+    if (out.length > empty) put_plain(&out, ", ");
+    put_detail(&out, detail);
+    if (out.full) out = before;
+  }
+  memcpy(buffer + out.length, end, sizeof end);
+}
+
+/* ---------------------------------------------------------------- Failures */
 
 static _Thread_local cow_failure failure;
 

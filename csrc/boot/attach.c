@@ -4,19 +4,15 @@
 #include "boot/python_api.h"
 /* clang-format on */
 
-#include "boot/attach.h"
-
 #include <stdio.h>
 
 #include "arrays/arrays.h"
-#include "queue/cancel.h"
 #include "base/error.h"
+#include "base/handles.h"
 #include "boot/interpreter.h"
-#include "base/open_handles.h"
+#include "boot/resources.h"
 #include "queue/outlets.h"
 #include "queue/queue.h"
-#include "boot/resources.h"
-#include "boot/runtime.h"
 
 static const cow_python_api* const py = &cow_python_here.api;
 
@@ -68,9 +64,9 @@ static const cow_host host = {
     .post = cow_queue_post,
     .can_post = cow_queue_can_post,
     .refused = cow_queue_refused,
-    .cancel_epoch = cow_cancel_epoch,
-    .open_handle = cow_open_handle,
-    .close_handle = cow_close_handle,
+    .cancel_epoch = cow_handle_cancels,
+    .open_handle = cow_handle_open,
+    .close_handle = cow_outlets_close,
     .can_start_threads = cow_resources_threads,
     .can_map = cow_resources_memory,
     .give_back = cow_resources_give_back,
@@ -135,10 +131,9 @@ static cow_mlx_status load_bridge(const cow_bridge** bridge) {
 
 /* A joined interpreter finalises before C's exit handlers run: leave it in its
  * own. The capsule is the hook's argument and holds nothing. */
-static cow_mlx_status register_python_exit(void) {
+static cow_mlx_status register_python_exit(void (*at_exit)(void)) {
   PyObject* module = py->PyImport_ImportModule("cowmlx._bridge");
-  PyObject* capsule =
-      py->PyCapsule_New((void*)(uintptr_t)cow_runtime_at_exit, "cowmlx.at_exit", NULL);
+  PyObject* capsule = py->PyCapsule_New((void*)(uintptr_t)at_exit, "cowmlx.at_exit", NULL);
   PyObject* function = module ? py->PyObject_GetAttrString(module, "register_exit") : NULL;
   PyObject* result = function && capsule ? py->PyObject_CallFunction(function, "O", capsule) : NULL;
   bool failed = !result;
@@ -150,9 +145,9 @@ static cow_mlx_status register_python_exit(void) {
                 : COW_MLX_OK;
 }
 
-cow_mlx_status cow_attach_bridge(const cow_bridge** bridge) {
+cow_mlx_status cow_interpreter_attach(const cow_bridge** bridge, void (*at_exit)(void)) {
   cow_mlx_status status;
   if ((status = import_own_package()) != COW_MLX_OK) return status;
   if ((status = load_bridge(bridge)) != COW_MLX_OK) return status;
-  return cow_python_here.joined ? register_python_exit() : COW_MLX_OK;
+  return cow_python_here.joined ? register_python_exit(at_exit) : COW_MLX_OK;
 }

@@ -13,15 +13,12 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
-#include "boot/attach.h"
 #include "base/error.h"
 #include "boot/interpreter.h"
-#include "queue/queue.h"
 #include "boot/resources.h"
-#include "boot/runtime.h"
-#include "boot/thread_state.h"
+#include "queue/queue.h"
+#include "queue/semaphores.h"
 
 enum { LEAST_FILES = 2 };
 static const size_t LEAST_MEMORY = (size_t)64 << 20;
@@ -36,6 +33,7 @@ static struct {
   pthread_cond_t changed;
   enum { NO_THREAD, PARKED, START, SERVING } state;
   cow_request* start;    /* to be carried out by the next START */
+  void (*at_exit)(void); /* likewise: the exit hook of a joined Python */
   cow_mlx_status status; /* of the last START */
   cow_failure failure;   /* likewise */
 } dispatch = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -60,7 +58,7 @@ static cow_mlx_status attach(void) {
     return boot_status;
   }
   atomic_store(&py_ready, true);
-  return bridge ? COW_MLX_OK : cow_attach_bridge(&bridge);
+  return bridge ? COW_MLX_OK : cow_interpreter_attach(&bridge, dispatch.at_exit);
 }
 
 /* ------------------------------------------------------------- Dispatch thread */
@@ -135,7 +133,7 @@ static void* dispatch_main(void* unused) {
 static cow_mlx_status create_thread(void) {
   if (!cow_queue_prepare()) {
     return cow_error(COW_MLX_ENOMEM, "runtime_start", COW_REASON_no_memory, NULL,
-                     "runtime_start: the system gives the dispatch thread no semaphore");
+                     "the system has no semaphore left for the dispatch thread");
   }
   sigset_t all, old;
   pthread_t thread;
@@ -185,7 +183,8 @@ static cow_mlx_status check_resources(void) {
   return COW_MLX_OK;
 }
 
-cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start) {
+cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start,
+                                   void (*at_exit)(void)) {
   cow_mlx_status status = bridge ? COW_MLX_OK : check_resources();
   if (status == COW_MLX_OK) status = cow_interpreter_find(params->python_home);
   if (status != COW_MLX_OK) return status;
@@ -203,6 +202,7 @@ cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_req
     cow_runtime_start_args args = {params, cow_python_here.place.home};
     start->args = &args;
     dispatch.start = start;
+    dispatch.at_exit = at_exit;
     dispatch.state = START;
     pthread_cond_broadcast(&dispatch.changed);
     while (dispatch.state == START) pthread_cond_wait(&dispatch.changed, &dispatch.lock);
@@ -215,9 +215,7 @@ cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_req
 }
 
 void cow_bootstrap_wait_parked(int seconds) {
-  struct timespec deadline;
-  clock_gettime(CLOCK_REALTIME, &deadline);
-  deadline.tv_sec += seconds;
+  struct timespec deadline = cow_time_after((int64_t)seconds * 1000000);
   pthread_mutex_lock(&dispatch.lock);
   while (dispatch.state == START || dispatch.state == SERVING) {
     if (pthread_cond_timedwait(&dispatch.changed, &dispatch.lock, &deadline)) break;

@@ -4,13 +4,13 @@
 
 #include "bridge.h"
 
-/* Boot Python, or join the one that runs, and let the dispatch thread carry out
- * `start`; if that succeeds, open the queue and serve it. What an earlier call
- * achieved is not done again. Sets the error message. One thread at a time. */
-cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start);
+/* Boot Python, or join the one that runs, and let the dispatch thread carry out `start`; if that
+ * succeeds, open the queue and serve it. Steps of an earlier call are not repeated. A joined Python
+ * calls `at_exit` when it ends. Sets the error message. One thread at a time. */
+cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start,
+                                   void (*at_exit)(void));
 
-/* Wait until the dispatch thread serves the queue no more, at most `seconds`.
- * It stops serving when the queue is closed. */
+/* Wait until the dispatch thread has left the closed queue, at most `seconds`. */
 void cow_bootstrap_wait_parked(int seconds);
 
 /* A forked child frees nothing of mlx's if the dispatch thread was at work: its interpreter would

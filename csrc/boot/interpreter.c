@@ -8,6 +8,9 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -50,6 +53,80 @@ cow_mlx_status cow_interpreter_failed(cow_mlx_status status, const char* what) {
   py->Py_DecRef(trace);
   py->PyErr_Clear();
   return status;
+}
+
+/* ---------------------------------------------------- Which thread holds it */
+
+/* PyGILState_Check() is no help: it answers yes to everybody once the process has
+ * made a sub-interpreter. */
+
+#if PY_VERSION_HEX >= 0x030D0000
+
+PyThreadState* cow_thread_state_held(const cow_python_api* py) {
+  return py->PyThreadState_GetUnchecked();
+}
+
+#elif PY_VERSION_HEX >= 0x030C0000
+
+PyThreadState* cow_thread_state_held(const cow_python_api* py) {
+  return py->_PyThreadState_UncheckedGet();
+}
+
+#else
+
+static bool is_on_this_stack(const void* address) {
+  size_t size;
+#ifdef __APPLE__
+  char* bottom = pthread_get_stackaddr_np(pthread_self());
+  size = pthread_get_stacksize_np(pthread_self());
+  bottom -= size;
+#else
+  void* bottom = NULL;
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes)) return false;
+  pthread_attr_getstack(&attributes, &bottom, &size);
+  pthread_attr_destroy(&attributes);
+#endif
+  return (uintptr_t)address - (uintptr_t)bottom < size;
+}
+
+/* Before 3.12 the current state is the process's, whichever thread it runs on: this
+ * one's own, or, of a sub-interpreter, one whose innermost frame is on this stack. */
+PyThreadState* cow_thread_state_held(const cow_python_api* py) {
+  PyThreadState* current = py->_PyThreadState_UncheckedGet();
+  if (!current || current == py->PyGILState_GetThisThreadState()) return current;
+  if (py->PyInterpreterState_Head() == py->PyInterpreterState_Main()) return NULL;
+  return is_on_this_stack(current->cframe) ? current : NULL;
+}
+
+#endif
+
+/* Whether this thread is inside a sub-interpreter, as far as can be known. */
+static bool is_in_sub_interpreter(void) {
+  PyThreadState* held = cow_thread_state_held(py);
+#if PY_VERSION_HEX < 0x030C0000
+  /* Without a frame, only the thread that made it shows where it runs. */
+  PyThreadState* current = py->_PyThreadState_UncheckedGet();
+  if (!held && current && current->thread_id == py->PyThread_get_thread_ident()) held = current;
+#endif
+  return held && py->PyThreadState_GetInterpreter(held) != py->PyInterpreterState_Main();
+}
+
+/* ------------------------------------------------------------------- Finding */
+
+const char* cow_python_look_up(void* library, cow_python_api* py) {
+#define LOOK_UP(name)                         \
+  *(void**)&py->name = dlsym(library, #name); \
+  if (!py->name) return #name;
+  COW_PYTHON_FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+  return NULL;
+}
+
+bool cow_python_fits(const cow_python_api* py) {
+  size_t length = strlen(COW_PYTHON_VERSION);
+  const char* version = py->Py_GetVersion();
+  return strncmp(version, COW_PYTHON_VERSION, length) == 0 && version[length] == '.';
 }
 
 static cow_mlx_status look_up(void* library) {
@@ -120,5 +197,77 @@ cow_mlx_status cow_interpreter_find(const char* home) {
   cow_mlx_status status = find(home);
   /* A failed try leaves no trace: the host may run a Python of its own before the next. */
   if (status != COW_MLX_OK) memset(&cow_python_here, 0, sizeof cow_python_here);
+  return status;
+}
+
+/* -------------------------------------------------------- Booting and joining */
+
+static cow_mlx_status boot_error(PyStatus status) {
+  return cow_error(COW_MLX_ENOENT, "runtime_start", COW_REASON_python_not_found,
+                   DETAILS(TEXT_DETAIL("file", cow_python_here.place.home)),
+                   "Python in %.512s does not start: %.512s", cow_python_here.place.home,
+                   status.err_msg ? status.err_msg : "no reason given");
+}
+
+cow_mlx_status cow_interpreter_boot(void) {
+  PyPreConfig preconfig;
+  py->PyPreConfig_InitIsolatedConfig(&preconfig);
+  preconfig.utf8_mode = 1; /* paths with "ö" work under LC_ALL=C */
+  PyStatus status = py->Py_PreInitialize(&preconfig);
+  if (py->PyStatus_Exception(status)) return boot_error(status);
+
+  PyConfig config;
+  py->PyConfig_InitIsolatedConfig(&config);
+  config.install_signal_handlers = 0;
+  config.write_bytecode = 0;
+  /* A virtual environment is found through its executable, anything else by its
+   * prefix. Without an executable, Python would look for a virtual environment
+   * above the working folder. */
+  if (!cow_python_here.place.executable[0]) {
+    snprintf(cow_python_here.place.executable, sizeof cow_python_here.place.executable,
+             "%.4000s/bin/python" COW_PYTHON_VERSION, cow_python_here.place.home);
+    status = py->PyConfig_SetBytesString(&config, &config.home, cow_python_here.place.home);
+  }
+  if (!py->PyStatus_Exception(status)) {
+    status =
+        py->PyConfig_SetBytesString(&config, &config.executable, cow_python_here.place.executable);
+  }
+  if (!py->PyStatus_Exception(status)) status = py->Py_InitializeFromConfig(&config);
+  py->PyConfig_Clear(&config);
+  if (py->PyStatus_Exception(status)) return boot_error(status);
+  py->PyGC_Disable(); /* until everything is imported */
+
+  /* Importing _signal installs Python's SIGINT handler all the same: let it
+   * happen now, and put the host's back. */
+  struct sigaction action;
+  sigaction(SIGINT, NULL, &action);
+  PyObject* module = py->PyImport_ImportModule("_signal");
+  sigaction(SIGINT, &action, NULL);
+  if (!module) return cow_interpreter_failed(COW_MLX_EINTERNAL, "cannot import _signal");
+  py->Py_DecRef(module);
+  return COW_MLX_OK;
+}
+
+static cow_mlx_status refuse_sub_interpreter(void) {
+  return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_sub_interpreter, NULL,
+                   "called in a sub-interpreter of Python; start the runtime in the "
+                   "main interpreter");
+}
+
+/* A joining thread other than Python's first must not be the one that imports
+ * `threading`, or that thread counts as the main one and the host hangs at exit. */
+cow_mlx_status cow_interpreter_prepare_join(void) {
+  if (is_in_sub_interpreter()) return refuse_sub_interpreter();
+  bool held = cow_thread_state_held(py) != NULL;
+  PyGILState_STATE state = held ? PyGILState_LOCKED : py->PyGILState_Ensure();
+  cow_mlx_status status = COW_MLX_OK;
+  if (py->PyInterpreterState_Get() != py->PyInterpreterState_Main()) {
+    status = refuse_sub_interpreter(); /* the thread is one of its */
+  } else {
+    PyObject* module = py->PyImport_ImportModule("threading");
+    if (!module) status = cow_interpreter_failed(COW_MLX_EINTERNAL, "cannot import threading");
+    py->Py_DecRef(module);
+  }
+  if (!held) py->PyGILState_Release(state);
   return status;
 }

@@ -1,10 +1,7 @@
-/* The Python of the process: found once, and booted or joined once. */
+/* The Python of the process: found once, booted or joined once, and which thread holds it. */
 #ifndef COW_INTERPRETER_H
 #define COW_INTERPRETER_H
 
-#include <stdbool.h>
-
-#include "cow_mlx.h"
 #include "boot/locate.h"
 #include "boot/python_api.h"
 
@@ -15,6 +12,13 @@ typedef struct cow_interpreter {
 } cow_interpreter;
 
 extern cow_interpreter cow_python_here;
+
+/* Fill a table from a library, or RTLD_DEFAULT. NULL, or the name of the first function that is not
+ * there. */
+const char* cow_python_look_up(void* library, cow_python_api* py);
+
+/* Whether the functions are of the Python that this was compiled for. */
+bool cow_python_fits(const cow_python_api* py);
 
 /* Bring the right libpython into the process, its symbols visible to the extension modules, and
  * fill the table; or see whether the one that was found is the one a host asks for. */
@@ -28,8 +32,15 @@ cow_mlx_status cow_interpreter_boot(void);
 /* What joining a host's Python takes, on the thread that starts the runtime. */
 cow_mlx_status cow_interpreter_prepare_join(void);
 
+/* Import the package beside this library, whose bridge exchanges tables with it. A joined Python
+ * calls `at_exit` when it ends. The caller holds the interpreter. */
+cow_mlx_status cow_interpreter_attach(const cow_bridge** bridge, void (*at_exit)(void));
+
 /* Turn the pending Python exception into the error message; the status, or what the system has run
  * out of. */
 cow_mlx_status cow_interpreter_failed(cow_mlx_status status, const char* what);
+
+/* The state with which this thread holds an interpreter, or NULL. */
+PyThreadState* cow_thread_state_held(const cow_python_api* py);
 
 #endif

@@ -63,16 +63,9 @@ typedef struct cow_python_api {
 #undef COW_PYTHON_MEMBER
 } cow_python_api;
 
-/* Fill the table from a library, or RTLD_DEFAULT. NULL, or the name of the first
- * function that is not there. */
-const char* cow_python_look_up(void* library, cow_python_api* py);
-
 /* "3.11": the Python that this was compiled for. */
 #define COW_PYTHON_VERSION COW_TEXT(PY_MAJOR_VERSION) "." COW_TEXT(PY_MINOR_VERSION)
 #define COW_TEXT(x) COW_TEXT_OF(x)
 #define COW_TEXT_OF(x) #x
-
-/* Whether the functions are of that Python. */
-bool cow_python_fits(const cow_python_api* py);
 
 #endif

@@ -13,11 +13,8 @@
 #include <unistd.h>
 
 #include "arrays/arrays.h"
+#include "base/handles.h"
 #include "boot/bootstrap.h"
-#include "queue/cancel.h"
-#include "base/error.h"
-#include "base/open_handles.h"
-#include "base/params.h"
 #include "queue/queue.h"
 
 /* How long a process that ends waits for a step that is under way. */
@@ -126,7 +123,7 @@ static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
 cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
   cow_failure failure;
   int32_t subject = request->context ? request->context : request->program;
-  request->cancel_epoch = cow_cancel_epoch(subject ? subject : request->training);
+  request->cancel_epoch = cow_handle_cancels(subject ? subject : request->training);
   int held = hold_thread();
   cow_mlx_status status = submit(request, operation, &failure);
   status = leave(request, status, &failure);
@@ -157,6 +154,30 @@ cow_found cow_runtime_take(cow_kind kind, int32_t handle, uint32_t milliseconds,
   return found;
 }
 
+/* ---------------------------------------------------------------- Cancel */
+
+/* May run in a signal handler, so it takes no lock, does not wait, and leaves the thread's message
+ * alone, whose first use may allocate. */
+static cow_mlx_status cancel(cow_kind kind, int32_t handle) {
+  cow_mlx_status status = cow_runtime_status();
+  if (status != COW_MLX_OK) return status;
+  if (!cow_handle_cancel(kind, handle)) return COW_MLX_EHANDLE;
+  cow_queue_wake();
+  return COW_MLX_OK;
+}
+
+cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context) {
+  return cancel(COW_KIND_CONTEXT, context);
+}
+
+cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program) {
+  return cancel(COW_KIND_PROGRAM, program);
+}
+
+cow_mlx_status cow_mlx_training_cancel(cow_mlx_training training) {
+  return cancel(COW_KIND_TRAINING, training);
+}
+
 /* -------------------------------------------------------- Fork and exit */
 
 static void mark_forked(void) {
@@ -164,7 +185,8 @@ static void mark_forked(void) {
   cow_bootstrap_after_fork();
 }
 
-void cow_runtime_at_exit(void) {
+/* The process ends: let the dispatch thread come to rest. */
+static void at_exit(void) {
   if (atomic_load(&forked)) return; /* the dispatch thread is not in this process */
   int held = hold_thread();
   cow_queue_close();
@@ -197,7 +219,7 @@ static void leave_process(int status, void* unused) {
     fflush(NULL);
     _exit(status);
   }
-  cow_runtime_at_exit();
+  at_exit();
 }
 #endif
 
@@ -206,7 +228,7 @@ static void register_exit_hook(void) {
 #ifdef __GLIBC__
   on_exit(leave_process, NULL);
 #else
-  atexit(cow_runtime_at_exit); /* mlx never destroys its allocator for Metal */
+  atexit(at_exit); /* mlx never destroys its allocator for Metal */
 #endif
 }
 
@@ -247,14 +269,14 @@ static cow_mlx_status shut_down(cow_request* stop, cow_failure* failure) {
   cow_mlx_status status = submit(stop, "runtime_stop", failure);
   void* interpreter = cow_bootstrap_release_interpreter();
   cow_bootstrap_wait_parked(EXIT_SECONDS);
-  cow_close_failed_models();
+  cow_outlets_close_models();
   cow_bootstrap_restore_interpreter(interpreter);
   return status;
 }
 
 static cow_mlx_status first_start(const cow_mlx_runtime_params* params, cow_request* start) {
   pthread_once(&runtime.fork_hook, register_fork_hook);
-  cow_mlx_status status = cow_bootstrap_start(params, start);
+  cow_mlx_status status = cow_bootstrap_start(params, start, at_exit);
   if (status == COW_MLX_OK) {
     pthread_once(&runtime.exit_hook, register_exit_hook);
     keep_params(params);

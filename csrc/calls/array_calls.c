@@ -1,20 +1,40 @@
 /* The calls of arrays that move data: on the caller's thread, so that no context waits for them. */
+#include "calls/array_calls.h"
+
 #include <string.h>
 
-#include "calls/array_calls.h"
 #include "boot/bootstrap.h"
-#include "base/checks.h"
-#include "queue/deliver.h"
+#include "boot/runtime.h"
 
-void* cow_arrays_before_copy(size_t bytes) {
+/* ------------------------------------------------------------------ Copies */
+
+/* Let go of the interpreter for a long copy; cow_bootstrap_restore_interpreter() takes the result.
+ */
+static void* before_copy(size_t bytes) {
   return bytes >= COW_LONG_COPY ? cow_bootstrap_release_interpreter() : NULL;
 }
 
-void* cow_arrays_memory(const char* operation, size_t bytes) {
-  void* found = cow_memory_new(bytes);
-  if (found || bytes > cow_memory_limit()) return found;
-  cow_request r = {.op = COW_OP_MEMORY_TRIM, .deliver = cow_deliver};
+/* Memory of cow_memory_new(), for which the engine frees its cached buffers if need be. */
+static void* new_memory(const char* operation, size_t bytes) {
+  void* memory = cow_memory_new(bytes);
+  if (memory || bytes > cow_memory_limit()) return memory;
+  cow_request r = {.op = COW_OP_MEMORY_TRIM};
   return cow_runtime_call(&r, operation) == COW_MLX_OK ? cow_memory_new(bytes) : NULL;
+}
+
+void* cow_arrays_gathered(const char* operation, const cow_tensor* from) {
+  void* data = new_memory(operation, from->type.bytes);
+  if (!data) return NULL;
+  void* interpreter = before_copy(from->type.bytes);
+  cow_tensor_gather(from, data);
+  cow_bootstrap_restore_interpreter(interpreter);
+  return data;
+}
+
+void cow_arrays_scatter(const cow_array_state* from, const cow_tensor* to) {
+  void* interpreter = before_copy(to->type.bytes);
+  cow_tensor_scatter(from->data, to);
+  cow_bootstrap_restore_interpreter(interpreter);
 }
 
 cow_mlx_status cow_arrays_no_memory(const char* operation, size_t bytes) {
@@ -25,20 +45,30 @@ cow_mlx_status cow_arrays_no_memory(const char* operation, size_t bytes) {
                    bytes, cow_memory_in_use(), cow_memory_limit());
 }
 
-/* Open an array of what a tensor holds. */
 cow_mlx_status cow_arrays_copy_in(const char* operation, const cow_tensor* from,
                                   cow_mlx_array* out) {
-  cow_mlx_status status = cow_arrays_check(operation, from->type.dtype);
-  if (status != COW_MLX_OK) return status;
-  void* data = cow_arrays_memory(operation, from->type.bytes);
+  TRY(cow_arrays_check(operation, from->type.dtype));
+  void* data = cow_arrays_gathered(operation, from);
   if (!data) return cow_arrays_no_memory(operation, from->type.bytes);
-  void* interpreter = cow_arrays_before_copy(from->type.bytes);
-  cow_tensor_gather(from, data);
-  cow_bootstrap_restore_interpreter(interpreter);
-  status = cow_arrays_add_memory(operation, &from->type, data, out);
+  cow_mlx_status status = cow_arrays_add_memory(operation, &from->type, data, out);
   if (status != COW_MLX_OK) cow_memory_let_go(data);
   return status;
 }
+
+cow_mlx_status cow_arrays_look(const char* operation, cow_mlx_array handle, cow_array* array,
+                               cow_array_state* out) {
+  *out = cow_array_look(array);
+  if (out->data) return COW_MLX_OK;
+  cow_array_wait_args args = {.array = handle, .timeout_ms = UINT32_MAX};
+  cow_request r = {.op = COW_OP_ARRAY_WAIT, .args = &args};
+  TRY(cow_runtime_call(&r, operation));
+  *out = cow_array_look(array);
+  if (out->data) return COW_MLX_OK;
+  return cow_error(COW_MLX_EINTERNAL, operation, COW_REASON_internal, NULL,
+                   "the array was computed and is nowhere");
+}
+
+/* ------------------------------------------------------------------- Calls */
 
 cow_mlx_status cow_mlx_array_create(const cow_mlx_tensor* from, cow_mlx_array* out) {
   BEGIN_CALL;
@@ -47,21 +77,6 @@ cow_mlx_status cow_mlx_array_create(const cow_mlx_tensor* from, cow_mlx_array* o
   cow_tensor tensor;
   TRY(cow_tensor_check(OPERATION, "from", from, &tensor));
   return cow_arrays_copy_in(OPERATION, &tensor, out);
-}
-
-/* The elements of an array that the caller holds; computes them first if need be. */
-cow_mlx_status cow_arrays_look(const char* operation, cow_mlx_array handle, cow_array* array,
-                               cow_array_state* out) {
-  *out = cow_array_look(array);
-  if (out->data) return COW_MLX_OK;
-  cow_array_wait_args args = {.array = handle, .timeout_ms = UINT32_MAX};
-  cow_request r = {.op = COW_OP_ARRAY_WAIT, .deliver = cow_deliver, .args = &args};
-  cow_mlx_status status = cow_runtime_call(&r, operation);
-  if (status != COW_MLX_OK) return status;
-  *out = cow_array_look(array);
-  if (out->data) return COW_MLX_OK;
-  return cow_error(COW_MLX_EINTERNAL, operation, COW_REASON_internal, NULL,
-                   "the array was computed and is nowhere");
 }
 
 static cow_mlx_status check_same(const char* operation, const cow_array_type* type,
@@ -90,13 +105,10 @@ static cow_mlx_status check_same(const char* operation, const cow_array_type* ty
 
 static cow_mlx_status copy_out(const char* operation, cow_mlx_array handle, cow_array* array,
                                const cow_tensor* to) {
-  cow_mlx_status status = check_same(operation, cow_array_look(array).type, &to->type);
-  if (status != COW_MLX_OK) return status;
   cow_array_state state;
-  if ((status = cow_arrays_look(operation, handle, array, &state)) != COW_MLX_OK) return status;
-  void* interpreter = cow_arrays_before_copy(to->type.bytes);
-  cow_tensor_scatter(state.data, to);
-  cow_bootstrap_restore_interpreter(interpreter);
+  TRY(check_same(operation, cow_array_look(array).type, &to->type));
+  TRY(cow_arrays_look(operation, handle, array, &state));
+  cow_arrays_scatter(&state, to);
   return COW_MLX_OK;
 }
 
@@ -136,13 +148,13 @@ cow_mlx_status cow_mlx_array_type(cow_mlx_array array, int32_t* dtype, int64_t* 
 }
 
 static void describe(const cow_array_state* state, cow_mlx_tensor* layout) {
-  cow_mlx_tensor told = {.data = (void*)(uintptr_t)state->data,
-                         .bytes = state->type->bytes,
-                         .dtype = state->type->dtype,
-                         .rank = state->type->rank,
-                         .shape = state->type->shape,
-                         .strides = state->type->strides};
-  cow_params_write(layout, &told, sizeof told);
+  cow_mlx_tensor described = {.data = (void*)(uintptr_t)state->data,
+                              .bytes = state->type->bytes,
+                              .dtype = state->type->dtype,
+                              .rank = state->type->rank,
+                              .shape = state->type->shape,
+                              .strides = state->type->strides};
+  cow_params_write(layout, &described, sizeof described);
 }
 
 cow_mlx_status cow_mlx_array_view(cow_mlx_array array, const void** data, cow_mlx_tensor* layout) {

@@ -1,13 +1,53 @@
-/* Arrays from tensors of DLPack, and back. */
-#include "calls/dlpack.h"
-
+/* Arrays from tensors of DLPack 1.x, and back. The layout is that of its specification, under names
+ * of our own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/runtime.h"
 #include "calls/array_calls.h"
-#include "boot/bootstrap.h"
-#include "base/checks.h"
+
+enum { COW_DLPACK_MAJOR = 1, COW_DLPACK_MINOR = 0 };
+
+enum { COW_DLPACK_CPU = 1 };
+
+/* The code of a dtype. */
+enum {
+  COW_DLPACK_INT = 0,
+  COW_DLPACK_UINT = 1,
+  COW_DLPACK_FLOAT = 2,
+  COW_DLPACK_BFLOAT = 4,
+  COW_DLPACK_COMPLEX = 5,
+  COW_DLPACK_BOOL = 6
+};
+
+enum { COW_DLPACK_READ_ONLY = 1, COW_DLPACK_COPIED = 2 };
+
+typedef struct cow_dlpack_dtype {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+} cow_dlpack_dtype;
+
+typedef struct cow_dlpack_tensor {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t rank;
+  cow_dlpack_dtype dtype;
+  int64_t* shape;
+  int64_t* strides; /* in elements; NULL: row-major */
+  uint64_t offset;  /* in bytes */
+} cow_dlpack_tensor;
+
+struct DLManagedTensorVersioned {
+  uint32_t major;
+  uint32_t minor;
+  void* owner;
+  void (*deleter)(struct DLManagedTensorVersioned*); /* may be NULL */
+  uint64_t flags;
+  cow_dlpack_tensor tensor;
+};
 
 static const struct {
   int32_t dtype;
@@ -52,7 +92,7 @@ static cow_mlx_status read_managed(const char* operation,
                                    const struct DLManagedTensorVersioned* managed,
                                    cow_tensor* out) {
   const cow_dlpack_tensor* given = &managed->tensor;
-  if (managed->major != COW_DLPACK_MAJOR) { /* all behind the version may lie elsewhere */
+  if (managed->major != COW_DLPACK_MAJOR) { /* members after the version may lie elsewhere */
     return unsupported(operation, "managed.version.major", managed->major, "1");
   }
   if (given->device_type != COW_DLPACK_CPU) {
@@ -71,8 +111,7 @@ static cow_mlx_status read_managed(const char* operation,
     if (!given->shape) return cow_tensor_null(operation, "managed", "shape");
     memcpy(type.shape, given->shape, (size_t)type.rank * sizeof *type.shape);
   }
-  cow_mlx_status status = cow_type_check(operation, "managed", &type);
-  if (status != COW_MLX_OK) return status;
+  TRY(cow_type_check(operation, "managed", &type));
   return cow_tensor_place(operation, "managed", &type, given->data, given->offset, given->strides,
                           out);
 }
@@ -89,7 +128,7 @@ cow_mlx_status cow_mlx_array_from_dlpack(struct DLManagedTensorVersioned* manage
   return COW_MLX_OK;
 }
 
-/* A tensor that was given away, and what it needs. */
+/* An exported tensor with its shape and memory. */
 typedef struct export {
   struct DLManagedTensorVersioned managed;
   cow_array_type type;
@@ -101,16 +140,6 @@ static void delete_export(struct DLManagedTensorVersioned* managed) {
   export* made = managed->owner;
   cow_memory_let_go(made->data);
   free(made);
-}
-
-/* Memory with a copy of the elements; NULL if there is too little. */
-static void* copied(const char* operation, const cow_array_state* state) {
-  void* copy = cow_arrays_memory(operation, state->type->bytes);
-  if (!copy) return NULL;
-  void* interpreter = cow_arrays_before_copy(state->type->bytes);
-  if (state->type->bytes) memcpy(copy, state->data, state->type->bytes);
-  cow_bootstrap_restore_interpreter(interpreter);
-  return copy;
 }
 
 static void fill_export(export* made, const cow_array_state* state, void* data, bool is_copied) {
@@ -138,12 +167,14 @@ static void fill_export(export* made, const cow_array_state* state, void* data, 
 static cow_mlx_status give_away(const char* operation, cow_mlx_array handle, cow_array* array,
                                 struct DLManagedTensorVersioned** out) {
   cow_array_state state;
-  cow_mlx_status status = cow_arrays_look(operation, handle, array, &state);
-  if (status != COW_MLX_OK) return status;
+  TRY(cow_arrays_look(operation, handle, array, &state));
+  cow_tensor elements;
+  TRY(cow_tensor_place(operation, "array", state.type, (void*)(uintptr_t)state.data, 0, NULL,
+                       &elements));
   export* made = calloc(1, sizeof *made);
-  /* What lies in the engine's memory is copied, since that goes with the engine. */
+  /* Elements in the engine's memory are copied, since that memory ends with the engine. */
   void* shared = made ? cow_array_share(array) : NULL;
-  void* data = shared || !made ? shared : copied(operation, &state);
+  void* data = shared || !made ? shared : cow_arrays_gathered(operation, &elements);
   if (!data) {
     free(made);
     return cow_arrays_no_memory(operation, state.type->bytes);

@@ -1,11 +1,11 @@
-/* The calls that take what is there, and wait only where the host lets them. What a host finds in
- * an outlet it takes without the dispatch thread; all else that thread knows. */
+/* The calls that take results, and wait only if the host lets them. A host takes the items of an
+ * outlet without the dispatch thread, and asks that thread for other results. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "base/checks.h"
-#include "queue/deliver.h"
-#include "base/open_handles.h"
+#include "base/handles.h"
+#include "boot/runtime.h"
 
 static cow_mlx_status was_freed(const char* operation, const char* noun) {
   if (cow_runtime_status() != COW_MLX_OK) {
@@ -21,7 +21,7 @@ static cow_mlx_status not_yet(const char* operation, uint32_t timeout_ms, const 
                    "timeout_ms is %u, and %s; poll again", (unsigned)timeout_ms, what);
 }
 
-/* The failure that a call is told of, which becomes the thread's. */
+/* Make the failure of an offer the thread's. */
 static cow_mlx_status fail_with(const cow_offer* offer) {
   cow_failure* failure = cow_error_failure();
   snprintf(failure->message, sizeof failure->message, "%s", offer->text);
@@ -76,7 +76,7 @@ cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t 
   BEGIN_CALL;
   REQUIRE_BUFFER(text, capacity);
   REQUIRE(length);
-  if (piece) TRY(cow_params_check_out(OPERATION, "piece", piece));
+  if (piece) TRY(cow_params_check_size(OPERATION, "piece", "piece", piece));
   piece_taker to = {OPERATION, text, capacity, length, piece, COW_MLX_OK};
   switch (cow_runtime_take(COW_KIND_CONTEXT, context, UINT32_MAX, take_piece, &to, false)) {
     case COW_FOUND_ITEM:
@@ -89,8 +89,7 @@ cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t 
   cow_mlx_piece result = {.struct_size = sizeof result};
   cow_context_next_args args = {
       .context = context, .text = {text, capacity, length}, .piece = &result};
-  cow_request r = {
-      .op = COW_OP_CONTEXT_NEXT, .deliver = cow_deliver, .args = &args, .context = context};
+  cow_request r = {.op = COW_OP_CONTEXT_NEXT, .args = &args, .context = context};
   cow_mlx_status status = CALL(r);
   if (piece && status >= COW_MLX_OK) cow_params_write(piece, &result, sizeof result);
   return status;
@@ -129,7 +128,7 @@ static bool take_event(const cow_offer* offer, void* into) {
 cow_mlx_status cow_mlx_context_next_event(cow_mlx_context context, cow_mlx_event* event) {
   BEGIN_CALL;
   REQUIRE(event);
-  TRY(cow_params_check_out(OPERATION, "event", event));
+  TRY(cow_params_check_size(OPERATION, "event", "event", event));
   event_taker to = {OPERATION, event, COW_MLX_OK};
   switch (cow_runtime_take(COW_KIND_CONTEXT, context, UINT32_MAX, take_event, &to, true)) {
     case COW_FOUND_ITEM:
@@ -139,7 +138,7 @@ cow_mlx_status cow_mlx_context_next_event(cow_mlx_context context, cow_mlx_event
     default:
       break;
   }
-  if (!cow_is_open_handle(COW_KIND_CONTEXT, context)) {
+  if (!cow_handle_is_open(COW_KIND_CONTEXT, context)) {
     return cow_error(COW_MLX_EHANDLE, OPERATION, COW_REASON_unknown_handle,
                      DETAILS(INT_DETAIL("handle", context), TEXT_DETAIL("kind", "context")),
                      "%d is not an open context", (int)context);
@@ -169,8 +168,7 @@ cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms
       break;
   }
   cow_context_poll_args args = {.context = context, .timeout_ms = timeout_ms};
-  cow_request r = {
-      .op = COW_OP_CONTEXT_POLL, .deliver = cow_deliver, .args = &args, .context = context};
+  cow_request r = {.op = COW_OP_CONTEXT_POLL, .args = &args, .context = context};
   return CALL(r);
 }
 
@@ -183,8 +181,7 @@ cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out) {
     return COW_MLX_OK;
   }
   cow_context_wake_fd_args args = {.context = context, .out = out};
-  cow_request r = {
-      .op = COW_OP_CONTEXT_WAKE_FD, .deliver = cow_deliver, .args = &args, .context = context};
+  cow_request r = {.op = COW_OP_CONTEXT_WAKE_FD, .args = &args, .context = context};
   return CALL(r);
 }
 
@@ -205,7 +202,7 @@ static bool take_end(const cow_offer* offer, void* into) {
 cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t timeout_ms) {
   BEGIN_CALL;
   cow_mlx_status status = COW_MLX_OK;
-  if (!cow_is_open_handle(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
+  if (!cow_handle_is_open(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
   switch (cow_runtime_take(COW_KIND_MODEL, model, timeout_ms, take_end, &status, false)) {
     case COW_FOUND_ITEM:
       return status;
@@ -222,7 +219,7 @@ cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t timeout_ms) {
 cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out) {
   BEGIN_CALL;
   REQUIRE(out);
-  if (!cow_is_open_handle(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
+  if (!cow_handle_is_open(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
   int fd = cow_outlets_open_ended(model) ? cow_outlets_fd(COW_KIND_MODEL, model) : -1;
   if (fd < 0) {
     return cow_error(COW_MLX_EIO, OPERATION, COW_REASON_no_descriptors, NULL,
@@ -235,8 +232,8 @@ cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out) {
 /* The engine knows no model that could not be loaded. */
 cow_mlx_status cow_mlx_model_free(cow_mlx_model model) {
   BEGIN_CALL;
-  if (cow_outlets_has_failed(model) && cow_close_handle(model)) return COW_MLX_OK;
+  if (cow_outlets_has_failed(model) && cow_outlets_close(model)) return COW_MLX_OK;
   cow_model_free_args args = {.model = model};
-  cow_request r = {.op = COW_OP_MODEL_FREE, .deliver = cow_deliver, .args = &args};
+  cow_request r = {.op = COW_OP_MODEL_FREE, .args = &args};
   return CALL(r);
 }

@@ -5,26 +5,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/details.h"
-#include "queue/outlets.h"
-#include "queue/sleeper.h"
-#include "queue/wake_semaphore.h"
+#include "base/error.h"
+#include "queue/semaphores.h"
 
 #if ATOMIC_BOOL_LOCK_FREE != 2
 #error "a signal handler needs atomics without locks"
 #endif
 
 /* One lock guards the requests. It is held for a few instructions at a time, and never across a
- * callback or a call of the system: who is woken by one would wait for it. The atomics need it not:
- * a signal handler wakes too. */
+ * callback or a system call: a thread woken by one would wait for the lock. The atomics do not need
+ * it, since a signal handler wakes too. */
 static struct {
   pthread_mutex_t lock;
   cow_request* first;
   cow_request* last;
-  atomic_bool open;    /* written with the lock held */
-  atomic_bool stirred; /* work under way may go on, since the dispatch thread last slept */
-  atomic_bool asleep;  /* whoever sets it to false posts */
-  bool usable;         /* there is a semaphore */
+  atomic_bool open; /* written with the lock held */
+  atomic_bool
+      work_pending;   /* a call that runs may continue, since the dispatch thread last slept */
+  atomic_bool asleep; /* the thread that sets it to false posts */
+  bool usable;        /* there is a semaphore */
   cow_semaphore posted;
   pthread_once_t ready;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = PTHREAD_ONCE_INIT};
@@ -34,14 +33,49 @@ static void rouse(void) {
   if (atomic_exchange(&queue.asleep, false)) cow_semaphore_post(&queue.posted);
 }
 
-/* Let the host's callback see the event. */
+static bool deliver_chat(const cow_callbacks* to, const cow_event* event) {
+  cow_mlx_event chat = {.struct_size = sizeof chat,
+                        .kind = event->chat_kind,
+                        .text = event->text,
+                        .length = event->length,
+                        .name = event->name ? event->name : "",
+                        .finish = event->finish};
+  return to->event(&chat, to->event_data);
+}
+
+/* The engine refuses arrays that the host leaves out. */
+static bool ask_batch(const cow_callbacks* to, cow_batch* batch) {
+  batch->given = to->batch(batch->step, batch->arrays, batch->count, to->batch_data);
+  return true;
+}
+
+bool cow_queue_deliver(const cow_callbacks* to, const cow_event* event, cow_batch* batch) {
+  switch (event->kind) {
+    case COW_EVENT_PROGRESS:
+      return !to->progress || to->progress(event->fraction, event->text, to->progress_data);
+    case COW_EVENT_PROMPT:
+      return !to->prompt || to->prompt(event->processed, event->total, to->prompt_data);
+    case COW_EVENT_TEXT:
+      return !to->text || to->text(event->text, event->length, to->text_data);
+    case COW_EVENT_CHAT:
+      return !to->event || deliver_chat(to, event);
+    case COW_EVENT_TRAINING:
+      return !to->training || to->training(&event->training, to->training_data);
+    case COW_EVENT_BATCH:
+      return ask_batch(to, batch);
+    case COW_EVENT_NONE:
+      break;
+  }
+  return true;
+}
+
 static void deliver(cow_request* request) {
-  bool go_on = request->deliver(request);
+  bool continues = cow_queue_deliver(&request->callbacks, &request->event, request->batch);
   free(request->event.text);
   free(request->event.name);
   pthread_mutex_lock(&queue.lock);
   request->event.kind = COW_EVENT_NONE;
-  if (!go_on) request->refused = true;
+  if (!continues) request->refused = true;
   pthread_mutex_unlock(&queue.lock);
   cow_queue_wake();
 }
@@ -75,8 +109,8 @@ bool cow_queue_submit(cow_request* request) {
   cow_sleeper_init(&sleeper);
   bool open = append(request, &sleeper);
   while (open) {
-    /* Woken once for every event and once for the end, which comes last. Nobody writes what was
-     * written before a wake until it is seen to. */
+    /* Woken once for every event and once for the end, which comes last. The event stays as it is
+     * until this thread has delivered it. */
     cow_sleeper_sleep(&sleeper);
     if (request->event.kind != COW_EVENT_NONE) {
       deliver(request);
@@ -89,7 +123,7 @@ bool cow_queue_submit(cow_request* request) {
 }
 
 void cow_queue_wake(void) {
-  atomic_store(&queue.stirred, true);
+  atomic_store(&queue.work_pending, true);
   rouse();
 }
 
@@ -110,9 +144,8 @@ void cow_queue_open(void) {
 }
 
 void cow_queue_finish(cow_request* request, cow_mlx_status status) {
-  if (request->release) { /* nobody waits */
-    cow_outlets_end(request, status);
-    request->release(request);
+  if (request->sink) {
+    request->sink->end(request, status);
     return;
   }
   request->status = status;
@@ -128,7 +161,7 @@ void cow_queue_close(void) {
   pthread_mutex_unlock(&queue.lock);
   while (waiting) {
     cow_request* request = waiting;
-    waiting = request->next; /* which its caller frees */
+    waiting = request->next; /* the caller may free the request from here on */
     snprintf(request->message, COW_MESSAGE_SIZE, "%s: the runtime was stopped", request->operation);
     cow_details_write(request->details, COW_DETAILS_SIZE, request->operation,
                       COW_REASON_runtime_stopped, NULL);
@@ -148,21 +181,21 @@ cow_request* cow_queue_take(void) {
 }
 
 static bool has_work(void) {
-  if (atomic_load(&queue.stirred)) return true;
+  if (atomic_load(&queue.work_pending)) return true;
   pthread_mutex_lock(&queue.lock);
   bool has = queue.first != NULL;
   pthread_mutex_unlock(&queue.lock);
   return has;
 }
 
-/* Sleep until somebody posts; false if the time is over. */
+/* Sleep until a thread posts; false if the time is over. */
 static bool doze(int64_t microseconds) {
   if (microseconds >= 0) return cow_semaphore_wait_for(&queue.posted, microseconds);
   cow_semaphore_wait(&queue.posted);
   return true;
 }
 
-/* What comes after `asleep` was set posts, and what came before is seen here. */
+/* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. */
 bool cow_queue_sleep(int64_t microseconds) {
   for (;;) {
     atomic_store(&queue.asleep, true);
@@ -170,13 +203,13 @@ bool cow_queue_sleep(int64_t microseconds) {
     bool woken = !work && doze(microseconds);
     if (woken) continue;
     if (!atomic_exchange(&queue.asleep, false)) cow_semaphore_wait(&queue.posted);
-    return atomic_exchange(&queue.stirred, false) || !work;
+    return atomic_exchange(&queue.work_pending, false) || !work;
   }
 }
 
 void cow_queue_post(cow_request* request, const cow_event* event) {
-  if (request->release) {
-    cow_outlets_post(request, event);
+  if (request->sink) {
+    request->sink->post(request, event);
     return;
   }
   pthread_mutex_lock(&queue.lock);
@@ -186,7 +219,7 @@ void cow_queue_post(cow_request* request, const cow_event* event) {
 }
 
 bool cow_queue_can_post(cow_request* request) {
-  if (request->release) return cow_outlets_can_post(request);
+  if (request->sink) return request->sink->can_post(request);
   pthread_mutex_lock(&queue.lock);
   bool can = request->event.kind == COW_EVENT_NONE && !request->refused;
   pthread_mutex_unlock(&queue.lock);
@@ -194,7 +227,7 @@ bool cow_queue_can_post(cow_request* request) {
 }
 
 bool cow_queue_refused(cow_request* request) {
-  if (request->release) return cow_outlets_refused(request);
+  if (request->sink) return request->sink->refused(request);
   pthread_mutex_lock(&queue.lock);
   bool refused = request->refused;
   pthread_mutex_unlock(&queue.lock);

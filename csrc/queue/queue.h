@@ -12,8 +12,8 @@
  * not return early. False if the queue is closed: nothing was submitted. */
 bool cow_queue_submit(cow_request* request);
 
-/* Submit a request and return: what it tells goes to its outlet, and its end releases it. False if
- * the queue is closed: nothing was submitted. */
+/* Submit a request and return: its events and its end go to its sink. False if the queue is closed:
+ * nothing was submitted. */
 bool cow_queue_send(cow_request* request);
 
 /* Make the dispatch thread look at its work again. Async-signal-safe. */
@@ -21,12 +21,15 @@ void cow_queue_wake(void);
 
 bool cow_queue_is_open(void);
 
+/* Hand an event to the host's callback for it, on the calling thread; true if there is none. */
+bool cow_queue_deliver(const cow_callbacks* callbacks, const cow_event* event, cow_batch* batch);
+
 /* The dispatch thread. */
 
 /* Accept requests from now on. */
 void cow_queue_open(void);
 
-/* Make ready what the queue needs of the system; false if that cannot be had. */
+/* Make the semaphore that the dispatch thread sleeps on; false if the system has none left. */
 bool cow_queue_prepare(void);
 
 /* Refuse requests from now on, and cancel those that wait to be taken. */
@@ -35,13 +38,13 @@ void cow_queue_close(void);
 /* The next request, or NULL if there is none. */
 cow_request* cow_queue_take(void);
 
-/* Sleep until there is something to do, for so long at most; -1: without end. Returns at once if
- * there was since the last sleep. True if it may concern work under way (an event was taken, a
- * wake, the time is over), and not only new requests. */
+/* Sleep until there is work, at most for a time; -1: without end. Returns at once if work came
+ * since the last sleep. True if it may concern calls that run (an event was taken, a wake, the time
+ * is over), and not only new requests. */
 bool cow_queue_sleep(int64_t microseconds);
 
-/* End a request: its caller wakes up, and owns it again. One that was never
- * submitted may be ended too. */
+/* End a request: its caller wakes up, and owns it again. A request that was never submitted may be
+ * ended too. */
 void cow_queue_finish(cow_request* request, cow_mlx_status status);
 
 /* Hand an event to the request's caller, which frees its texts. Only when

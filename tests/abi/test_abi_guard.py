@@ -47,7 +47,7 @@ def after(tmp_path):
             assert text.count(old) == 1, f"{old!r} in {name}"
             path.write_text(text.replace(old, new))
         # All but what needs Python's headers: it exports nothing.
-        python = {"attach", "boot", "bootstrap", "interpreter", "python_api", "thread_state"}
+        python = {"attach", "bootstrap", "interpreter"}
         sources = [p for p in library_sources(tmp_path / "csrc") if p.stem not in python]
         library = tmp_path / "libcowmlx.so.1"
         command = [require(compiler), "-std=c11", "-g", "-fPIC", "-fvisibility=hidden", "-shared"]

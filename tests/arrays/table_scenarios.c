@@ -2,14 +2,11 @@
  * and takes over memory meanwhile, tensors that are deleted anywhere, and a stop amid all that.
  * Part of the table's own unit, to look into it. */
 #include "../../csrc/arrays/arrays.c"
+#include "../../csrc/calls/dlpack.c"
 
 #include <sched.h>
-#include <stdio.h>
 
 #include "boot/bootstrap.h"
-#include "queue/deliver.h"
-#include "calls/dlpack.h"
-#include "boot/runtime.h"
 
 enum { THREADS = 6, ROUNDS = 400, SHARED = 16, SIDE = 8 };
 
@@ -60,7 +57,6 @@ cow_mlx_status cow_runtime_check(const char* operation) { return operation ? COW
 cow_mlx_status cow_runtime_status(void) { return COW_MLX_OK; }
 void* cow_bootstrap_release_interpreter(void) { return NULL; }
 void cow_bootstrap_restore_interpreter(void* state) { (void)state; }
-bool cow_deliver(const cow_request* request) { return request != NULL; }
 void cow_queue_wake(void) {}
 
 /* Give an array that is only memory an object, which takes the memory over where it can, and every

@@ -14,10 +14,7 @@ PARTS = (
     "arrays/tensor",
     "arrays/memory",
     "calls/array_calls",
-    "calls/dlpack",
     "base/error",
-    "base/details",
-    "base/params",
     "generated/defaults",
     "base/checks",
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.paths import CSRC, ROOT
+from support.paths import ROOT
 
 PACKAGE = ROOT / "cowmlx"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -245,19 +245,6 @@ def test_the_bridge_takes_no_lock():
 def test_only_the_bridge_is_cython():
     assert [path.name for path in PACKAGE.rglob("*.pyx")] == ["bridge.pyx"]
     assert [path.name for path in PACKAGE.rglob("*.pxd")] == ["cow_mlx.pxd"]
-
-
-def test_only_the_boot_code_knows_python():
-    including = re.compile(r"^\s*#\s*include\s*[<\"]Python\.h[>\"]", re.MULTILINE)
-    files = [path for path in CSRC.rglob("*.[ch]") if including.search(path.read_text())]
-    assert {path.name for path in files} == {"python_api.h"}
-    headers = r"#\s*include\s*\"boot/(python_api|thread_state)\.h\""
-    users = {path.name for path in CSRC.rglob("*.[ch]") if re.search(headers, path.read_text())}
-    known = {
-        "interpreter.h",
-        *(f"{name}.c" for name in ("attach", "boot", "bootstrap", "interpreter")),
-    }
-    assert users == known | {"python_api.c", "thread_state.c", "thread_state.h"}
 
 
 def test_json_from_outside_is_read_in_one_place():

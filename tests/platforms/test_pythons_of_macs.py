@@ -27,7 +27,6 @@ def locating(tmp_path_factory) -> Path:
         HERE / "locating.c",
         CSRC / "boot/locate.c",
         CSRC / "base/error.c",
-        CSRC / "base/details.c",
     ]
     macros = ["-D__APPLE__", "-D_GNU_SOURCE", f"-DCOWMLX_PYTHON_MINOR={MINOR}"]
     program = tmp_path_factory.mktemp("locating") / "locating"

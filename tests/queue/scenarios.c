@@ -9,7 +9,7 @@
 
 #include "stub.h"
 
-enum { CALLERS = 16, ROUNDS = 200, ONE_CONTEXT = 0x20010000 };
+enum { CALLERS = 16, ROUNDS = 200 };
 
 #define EXPECT(condition)                                                     \
   do {                                                                        \
@@ -46,7 +46,7 @@ static void* call_once(void* data) {
   caller* self = data;
   cow_request request = {
       .args = &(stub_args){.token = self->token, .handle = self->argument, .flags = 3},
-      .cancel_epoch = cow_cancel_epoch(self->argument),
+      .cancel_epoch = cow_handle_cancels(self->argument),
   };
   self->submitted = call(&request);
   self->status = request.status;
@@ -76,21 +76,19 @@ typedef struct heard {
   unsigned refuse_at; /* the callback answers false to this one */
 } heard;
 
-static bool on_event(const cow_request* request) {
-  heard* state = request->callbacks.text_data;
+static bool on_text(const char* text, size_t length, void* user_data) {
+  heard* state = user_data;
   char expected[STUB_TEXT];
-  int length = snprintf(expected, sizeof expected, "%u", state->next);
-  EXPECT(request->event.kind == COW_EVENT_TEXT);
-  EXPECT(request->event.length == (size_t)length);
-  EXPECT(memcmp(request->event.text, expected, (size_t)length) == 0);
+  int size = snprintf(expected, sizeof expected, "%u", state->next);
+  EXPECT(length == (size_t)size);
+  EXPECT(memcmp(text, expected, length) == 0);
   return state->next++ != state->refuse_at;
 }
 
 static void ask_events(unsigned count, unsigned refuse_at) {
   heard state = {.refuse_at = refuse_at};
   cow_request request = {.args = &(stub_args){.token = STUB_EVENTS, .flags = count},
-                         .deliver = on_event,
-                         .callbacks = {.text_data = &state}};
+                         .callbacks = {.text = on_text, .text_data = &state}};
   EXPECT(call(&request));
   bool refused = refuse_at < count;
   EXPECT(request.status == (refused ? COW_MLX_ECANCELED : COW_MLX_OK));
@@ -133,8 +131,8 @@ static void refuse(void) {
 }
 
 /* A callback that calls the library while its own call waits. */
-static bool nested(const cow_request* request) {
-  (void)request;
+static bool nested(const char* text, size_t length, void* user_data) {
+  (void)text, (void)length, (void)user_data;
   cow_request inner = {.args = &(stub_args){.token = STUB_FAIL}};
   EXPECT(call(&inner) && inner.status == COW_MLX_EINVAL);
   EXPECT(cow_mlx_error_message()[0]);
@@ -144,17 +142,18 @@ static bool nested(const cow_request* request) {
 static void nest(void) {
   stub_start();
   cow_request request = {.args = &(stub_args){.token = STUB_EVENTS, .flags = 50},
-                         .deliver = nested};
+                         .callbacks = {.text = nested}};
   EXPECT(call(&request) && request.status == COW_MLX_OK);
   EXPECT(cow_mlx_error_message()[0] == '\0');
   stub_stop_by_request();
 }
 
 /* The call ends while its callback runs: what the callback has stays its own. */
-static bool stop_inside(const cow_request* request) {
+static bool stop_inside(const char* text, size_t length, void* user_data) {
+  (void)user_data;
   (void)cow_error(COW_MLX_EINVAL, "mine", COW_REASON_internal, NULL, "own");
   stub_stop_by_request();
-  EXPECT(strcmp(request->event.text, "0") == 0);
+  EXPECT(length == 1 && text[0] == '0');
   return true;
 }
 
@@ -162,7 +161,7 @@ static void end_inside(void) {
   for (int round = 0; round < ROUNDS; round++) {
     stub_start();
     cow_request request = {.args = &(stub_args){.token = STUB_EVENTS, .flags = 50},
-                           .deliver = stop_inside};
+                           .callbacks = {.text = stop_inside}};
     EXPECT(call(&request) && request.status == COW_MLX_ECANCELED);
     EXPECT(strcmp(cow_mlx_error_message(), "cancelled while parked") == 0);
   }
@@ -245,19 +244,18 @@ static void close_scenario(void) {
 static void cancel(void) {
   stub_start();
   for (int round = 0; round < ROUNDS; round++) {
-    cow_mlx_context context = ONE_CONTEXT + (round << 16) % 0x0fff0000 + round % 7;
-    EXPECT(!cow_cancel_request(COW_KIND_CONTEXT, context));
-    cow_cancel_opened(context);
+    cow_mlx_context context = cow_handle_open(COW_KIND_CONTEXT);
     start(&callers[0], 0, STUB_FOREVER, context, call_once);
     while (stub_parked() < 1) sched_yield();
     /* The slot's next generation. */
-    EXPECT(!cow_cancel_request(COW_KIND_CONTEXT, context + (1 << 16)));
-    EXPECT(cow_cancel_request(COW_KIND_CONTEXT, context));
+    EXPECT(!cow_handle_cancel(COW_KIND_CONTEXT, context + COW_HANDLE_SLOTS));
+    EXPECT(!cow_handle_cancel(COW_KIND_PROGRAM, context));
+    EXPECT(cow_handle_cancel(COW_KIND_CONTEXT, context));
     cow_queue_wake();
     join_all(1);
     EXPECT(callers[0].status == COW_MLX_ECANCELED);
-    cow_cancel_closed(context);
-    EXPECT(!cow_cancel_request(COW_KIND_CONTEXT, context));
+    EXPECT(cow_handle_close(context));
+    EXPECT(!cow_handle_cancel(COW_KIND_CONTEXT, context));
   }
   stub_stop_by_request();
 }

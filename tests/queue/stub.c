@@ -121,7 +121,7 @@ static bool advance(parked* slot) {
     case STUB_EVENTS:
       return tell(slot);
     case STUB_FOREVER:
-      if (cow_cancel_epoch(args_of(request)->handle) == request->cancel_epoch) return false;
+      if (cow_handle_cancels(args_of(request)->handle) == request->cancel_epoch) return false;
       unpark(slot, COW_MLX_ECANCELED);
       return true;
     default:

@@ -3,8 +3,8 @@
 #ifndef STUB_H
 #define STUB_H
 
-#include "queue/cancel.h"
 #include "base/error.h"
+#include "base/handles.h"
 #include "queue/queue.h"
 
 enum {

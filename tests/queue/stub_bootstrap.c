@@ -8,9 +8,8 @@
 
 #include "arrays/arrays.h"
 #include "boot/bootstrap.h"
-#include "queue/cancel.h"
 #include "base/error.h"
-#include "base/open_handles.h"
+#include "base/handles.h"
 #include "queue/outlets.h"
 #include "queue/queue.h"
 
@@ -94,7 +93,7 @@ static void begin(cow_request* request) {
 
 static void close_contexts(void) {
   for (int i = 0; i < MAX_CONTEXTS; i++) {
-    if (begun[i].context) cow_close_handle(begun[i].context);
+    if (begun[i].context) cow_outlets_close(begun[i].context);
   }
   forget_begun(0);
 }
@@ -132,11 +131,11 @@ static void run(cow_request* request) {
       break;
     case COW_OP_CONTEXT_CREATE:
       log_to(request, "opened");
-      *((const cow_context_create_args*)request->args)->out = cow_open_handle(COW_KIND_CONTEXT);
+      *((const cow_context_create_args*)request->args)->out = cow_handle_open(COW_KIND_CONTEXT);
       break;
     case COW_OP_CONTEXT_FREE: {
       int32_t context = ((const cow_context_free_args*)request->args)->context;
-      cow_close_handle(context);
+      cow_outlets_close(context);
       forget_begun(context);
       cancel_parked(context);
       break;
@@ -162,7 +161,7 @@ static bool step(void) {
     cow_request* request = parked[i];
     if (!request) continue;
     if (cow_queue_refused(request) ||
-        cow_cancel_epoch(context_of(request)) != request->cancel_epoch) {
+        cow_handle_cancels(context_of(request)) != request->cancel_epoch) {
       parked[i] = NULL;
       end(request, COW_MLX_ECANCELED);
     } else if (cow_queue_can_post(request)) {
@@ -204,8 +203,9 @@ static void await(bool serving) {
   pthread_mutex_unlock(&dispatch.lock);
 }
 
-cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start) {
-  (void)params;
+cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_request* start,
+                                   void (*at_exit)(void)) {
+  (void)params, (void)at_exit;
   static cow_failure failure;
   start->message = failure.message;
   start->details = failure.details;

@@ -11,17 +11,8 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 SOURCES = [HERE / "stub.c", HERE / "scenarios.c"]
-PARTS = (
-    "queue/cancel",
-    "queue/deliver",
-    "base/details",
-    "base/error",
-    "base/handles",
-    "base/open_handles",
-    "queue/outlets",
-    "queue/sleeper",
-)
-SOURCES += [CSRC / f"{part}.c" for part in (*PARTS, "queue/wake_fd", "queue/wake_semaphore")]
+PARTS = ("base/error", "base/handles", "queue/semaphores")
+SOURCES += [CSRC / f"{part}.c" for part in PARTS]
 SCENARIOS = ["many", "refuse", "nest", "end", "order", "close", "cancel"]
 
 

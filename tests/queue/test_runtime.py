@@ -11,27 +11,19 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 PARTS = [
-    "generated/calls",
-    "calls/async_calls",
-    "queue/cancel",
-    "queue/cancel_call",
     "base/checks",
-    "generated/copies",
-    "generated/defaults",
-    "queue/deliver",
-    "calls/detached",
-    "base/details",
     "base/error",
     "base/handles",
-    "base/open_handles",
-    "queue/outlets",
-    "base/params",
-    "queue/queue",
     "boot/runtime",
-    "queue/sleeper",
+    "calls/async_calls",
     "calls/taking_calls",
+    "generated/calls",
+    "generated/copies",
+    "generated/defaults",
+    "queue/outlets",
+    "queue/queue",
+    "queue/semaphores",
     "queue/wake_fd",
-    "queue/wake_semaphore",
 ]
 SOURCES = [HERE / "stub_bootstrap.c", HERE / "runtime_scenarios.c"]
 SOURCES += [CSRC / f"{part}.c" for part in PARTS]

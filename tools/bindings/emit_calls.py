@@ -64,9 +64,6 @@ def bodies(calls: list[Call], in_params: dict[str, list[tuple[str, str]]], gener
     head = [
         f"/* {generated} */",
         "/* clang-format off */",
-        '#include "base/checks.h"',
-        '#include "queue/deliver.h"',
-        '#include "base/params.h"',
         '#include "boot/runtime.h"',
         "",
         "/* Each checks its arguments, fills a request and waits. No policy. */",
@@ -88,7 +85,7 @@ def body(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
             lines.append(f"  TRY(COW_READ_PARAMS({noun}, OPERATION, {role.name}, &effective));")
         elif role.kind == "struct_out":
             lines.append(f"  {role.type.name} result = {{.struct_size = sizeof result}};")
-    request = [f".op = {call.op}", ".deliver = cow_deliver"]
+    request = [f".op = {call.op}"]
     filled = [value for role in call.roles for value in values(role)]
     if filled:
         lines += [
@@ -138,11 +135,9 @@ def checks(role: Role) -> list[str]:
             return [f"REQUIRE({role.name});"]
         case "struct_out":
             noun = role.type.name.removeprefix("cow_mlx_")
+            check = f'TRY(cow_params_check_size(OPERATION, "{noun}", "{noun}", {role.name}));'
             if role.nullable:
-                return [
-                    f'if ({role.name}) TRY(cow_params_check_out(OPERATION, "{noun}", {role.name}));'
-                ]
-            check = f'TRY(cow_params_check_out(OPERATION, "{noun}", {role.name}));'
+                return [f"if ({role.name}) {check}"]
             return [f"REQUIRE({role.name});", check]
     return []
 
@@ -185,7 +180,7 @@ def callbacks(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[s
 
 def defaults(params: dict[str, list[Field]], generated: str) -> str:
     """The text of defaults.c."""
-    lines = [f"/* {generated} */", "/* clang-format off */", '#include "base/params.h"', ""]
+    lines = [f"/* {generated} */", "/* clang-format off */", '#include "base/checks.h"', ""]
     for noun, fields in params.items():
         struct = f"cow_mlx_{noun}_params"
         lines += [f"void {struct}_init({struct}* params, size_t size) {{"]
@@ -197,7 +192,7 @@ def defaults(params: dict[str, list[Field]], generated: str) -> str:
 
 def copies(params: dict[str, list[Field]], generated: str) -> str:
     """The text of copies.c."""
-    lines = [f"/* {generated} */", "/* clang-format off */", '#include "calls/detached.h"', ""]
+    lines = [f"/* {generated} */", "/* clang-format off */", '#include "calls/async_calls.h"', ""]
     for noun in COPIED_PARAMS:
         struct = f"cow_mlx_{noun}_params"
         lines.append(f"void cow_detached_{noun}_params(cow_detached* to, {struct}* params) {{")

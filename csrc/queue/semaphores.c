@@ -1,0 +1,90 @@
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* clock_gettime(), sem_timedwait() */
+#endif
+
+#include "queue/semaphores.h"
+
+struct timespec cow_time_after(int64_t microseconds) {
+  struct timespec at;
+  clock_gettime(CLOCK_REALTIME, &at);
+  int64_t nanoseconds = at.tv_nsec + microseconds % 1000000 * 1000;
+  at.tv_sec += (time_t)(microseconds / 1000000 + nanoseconds / 1000000000);
+  at.tv_nsec = (long)(nanoseconds % 1000000000);
+  return at;
+}
+
+#ifdef __APPLE__
+
+bool cow_semaphore_init(cow_semaphore* semaphore) {
+  return semaphore_create(mach_task_self(), semaphore, SYNC_POLICY_FIFO, 0) == KERN_SUCCESS;
+}
+
+/* A system call and nothing else. */
+void cow_semaphore_post(cow_semaphore* semaphore) { semaphore_signal(*semaphore); }
+
+void cow_semaphore_wait(cow_semaphore* semaphore) {
+  while (semaphore_wait(*semaphore) == KERN_ABORTED) continue;
+}
+
+bool cow_semaphore_wait_for(cow_semaphore* semaphore, int64_t microseconds) {
+  mach_timespec_t time = {(unsigned)(microseconds / 1000000),
+                          (clock_res_t)(microseconds % 1000000 * 1000)};
+  return semaphore_timedwait(*semaphore, time) == KERN_SUCCESS;
+}
+
+void cow_sleeper_init(cow_sleeper* sleeper) {
+  pthread_mutex_init(&sleeper->lock, NULL);
+  pthread_cond_init(&sleeper->woken, NULL);
+  sleeper->times = 0;
+}
+
+void cow_sleeper_destroy(cow_sleeper* sleeper) {
+  pthread_cond_destroy(&sleeper->woken);
+  pthread_mutex_destroy(&sleeper->lock);
+}
+
+void cow_sleeper_sleep(cow_sleeper* sleeper) {
+  pthread_mutex_lock(&sleeper->lock);
+  while (sleeper->times == 0) pthread_cond_wait(&sleeper->woken, &sleeper->lock);
+  sleeper->times--;
+  pthread_mutex_unlock(&sleeper->lock);
+}
+
+/* The sleeping thread returns behind the lock, so this touches nothing that it destroys. */
+void cow_sleeper_wake(cow_sleeper* sleeper) {
+  pthread_mutex_lock(&sleeper->lock);
+  sleeper->times++;
+  pthread_cond_signal(&sleeper->woken);
+  pthread_mutex_unlock(&sleeper->lock);
+}
+
+#else
+
+#include <errno.h>
+
+bool cow_semaphore_init(cow_semaphore* semaphore) { return sem_init(semaphore, 0, 0) == 0; }
+
+void cow_semaphore_post(cow_semaphore* semaphore) {
+  int error = errno;
+  sem_post(semaphore);
+  errno = error;
+}
+
+void cow_semaphore_wait(cow_semaphore* semaphore) {
+  while (sem_wait(semaphore) && errno == EINTR) continue;
+}
+
+bool cow_semaphore_wait_for(cow_semaphore* semaphore, int64_t microseconds) {
+  struct timespec until = cow_time_after(microseconds);
+  return sem_timedwait(semaphore, &until) == 0;
+}
+
+void cow_sleeper_init(cow_sleeper* sleeper) { sem_init(sleeper, 0, 0); }
+
+void cow_sleeper_destroy(cow_sleeper* sleeper) { sem_destroy(sleeper); }
+
+void cow_sleeper_sleep(cow_sleeper* sleeper) { cow_semaphore_wait(sleeper); }
+
+void cow_sleeper_wake(cow_sleeper* sleeper) { sem_post(sleeper); }
+
+#endif
