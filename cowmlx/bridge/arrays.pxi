@@ -1,4 +1,4 @@
-"""Included by bridge.pyx: the open arrays, which C keeps."""
+"""Included by bridge.pyx: the open arrays, which C keeps, and the values of runs."""
 
 cdef extern from "Python.h":
     object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
@@ -6,7 +6,7 @@ cdef extern from "Python.h":
         PyBUF_READ
         PyBUF_WRITE
 
-# Where the elements of an array without any are.
+# The elements of an array of size 0.
 cdef char NOWHERE[1]
 
 
@@ -15,19 +15,11 @@ cdef class HeldArray:
 
     cdef cow_array* array
     cdef cow_array_parts parts
-    cdef readonly int64_t handle  # that it was given by; 0: by none
-
-    @staticmethod
-    cdef HeldArray hold(int64_t handle):
-        """The array of a handle; None if it is not open."""
-        cdef HeldArray held = HeldArray.__new__(HeldArray)
-        held.array = host.arrays_take(handle, &held.parts)
-        held.handle = handle
-        return None if held.array == NULL else held
+    cdef readonly int64_t handle  # by which the host passed it, or 0
 
     @staticmethod
     cdef HeldArray adopt(cow_array* array, int64_t handle):
-        """An array that somebody holds, and lets go of no more."""
+        """Take over an array that a caller holds."""
         cdef HeldArray held = HeldArray.__new__(HeldArray)
         held.array = array
         held.handle = handle
@@ -47,7 +39,7 @@ cdef class HeldArray:
         return tuple([self.parts.shape[i] for i in range(self.parts.rank)])
 
     cdef void look(self) noexcept:
-        """Whoever else holds the array may have given it another value."""
+        """Read the array again: another holder may have given it another value."""
         host.arrays_tell(self.array, &self.parts)
 
     @property
@@ -106,18 +98,18 @@ cdef class HeldArray:
         return value
 
 
+cdef int32_t copy_shape(tuple shape, int64_t* sides) except -1:
+    """Write a shape for C; returns the rank."""
+    for i, side in enumerate(shape):
+        sides[i] = side
+    return len(shape)
+
+
 cdef class HostMemory:
     """Memory of C's that becomes an array: cowmlx.arrays.table.Memory."""
 
     cdef void* data  # NULL once an array has it
     cdef size_t size
-
-    @staticmethod
-    cdef HostMemory make(size_t size):
-        cdef HostMemory memory = HostMemory.__new__(HostMemory)
-        memory.data = host.memory_new(size)
-        memory.size = size
-        return None if memory.data == NULL else memory
 
     def __dealloc__(self):
         if self.data != NULL:
@@ -143,9 +135,7 @@ cdef class HostArrays:
     def hold(self, value, int32_t dtype, tuple shape):
         cdef int64_t sides[COW_MLX_MAX_RANK]
         cdef HeldArray held = HeldArray.__new__(HeldArray)
-        cdef int32_t rank = len(shape)
-        for i in range(rank):
-            sides[i] = shape[i]
+        cdef int32_t rank = copy_shape(shape, sides)
         held.array = host.arrays_hold_object(<void*> value, dtype, rank, sides, &held.parts)
         if held.array == NULL:
             raise MemoryError
@@ -154,9 +144,7 @@ cdef class HostArrays:
 
     def add(self, value, int32_t dtype, tuple shape):
         cdef int64_t sides[COW_MLX_MAX_RANK]
-        cdef int32_t rank = len(shape)
-        for i in range(rank):
-            sides[i] = shape[i]
+        cdef int32_t rank = copy_shape(shape, sides)
         Py_INCREF(value)
         cdef int64_t handle = host.arrays_add_object(<void*> value, dtype, rank, sides)
         if handle == 0:
@@ -164,7 +152,10 @@ cdef class HostArrays:
         return handle
 
     def memory(self, size_t size):
-        return HostMemory.make(size)
+        cdef HostMemory memory = HostMemory.__new__(HostMemory)
+        memory.data = host.memory_new(size)
+        memory.size = size
+        return None if memory.data == NULL else memory
 
     def trim(self):
         host.memory_trim()
@@ -177,9 +168,7 @@ cdef class HostArrays:
 
     def add_memory(self, HostMemory memory, int32_t dtype, tuple shape):
         cdef int64_t sides[COW_MLX_MAX_RANK]
-        cdef int32_t rank = len(shape)
-        for i in range(rank):
-            sides[i] = shape[i]
+        cdef int32_t rank = copy_shape(shape, sides)
         cdef int64_t handle = host.arrays_add_host(memory.data, dtype, rank, sides)
         if handle != 0:
             memory.data = NULL
@@ -189,7 +178,10 @@ cdef class HostArrays:
         return host.arrays_close(handle)
 
     def take(self, int64_t handle):
-        return HeldArray.hold(handle)
+        cdef HeldArray held = HeldArray.__new__(HeldArray)
+        held.array = host.arrays_take(handle, &held.parts)
+        held.handle = handle
+        return None if held.array == NULL else held
 
 
 cdef list to_handles(cow_handles handles):
@@ -198,7 +190,7 @@ cdef list to_handles(cow_handles handles):
 
 
 cdef int put_arrays(cow_arrays_out out, list handles) except -1:
-    """Write handles that were opened for the host: all of them, or none is open any more."""
+    """Write handles that were opened for the host: all of them, or close all."""
     cdef size_t size = len(handles)
     cdef size_t i
     if out.count != NULL:
@@ -215,11 +207,51 @@ cdef int put_arrays(cow_arrays_out out, list handles) except -1:
 
 
 cdef void drop_objects() noexcept:
-    """Let go of what arrays had that no thread needs any more."""
-    cdef void* dropped
-    if host == NULL:
-        return
-    dropped = host.arrays_next_dropped()
+    """Release objects of arrays that no thread needs any more."""
+    cdef void* dropped = NULL if host == NULL else host.arrays_next_dropped()
     while dropped != NULL:
         Py_DECREF(<object> dropped)
         dropped = host.arrays_next_dropped()
+
+
+# --------------------------------------------------------- Values of a run
+
+cdef list to_values(cow_values values):
+    """The arrays of inputs, which the caller no longer holds."""
+    cdef size_t i
+    cdef HeldArray held
+    arrays = []
+    for i in range(values.count):
+        held = HeldArray.adopt(values.arrays[i], values.given[i].array)
+        values.arrays[i] = NULL
+        arrays.append(held)
+    return arrays
+
+
+cdef list to_results(cow_results results):
+    """The dtypes and shapes that results must have; None if any will do."""
+    cdef size_t i
+    cdef cow_result* result
+    wanted = []
+    for i in range(results.count):
+        result = &results.data[i]
+        shape = tuple([result.shape[d] for d in range(result.rank)])
+        wanted.append((result.dtype, shape) if result.is_host else None)
+    return wanted
+
+
+cdef int put_results(cow_results results, list held) except -1:
+    """Pass the arrays of results to the caller, which has made room for them."""
+    cdef size_t i
+    cdef HeldArray array
+    for array, wanted in zip(held, to_results(results)):
+        if wanted is not None and wanted != (array.dtype, array.shape):
+            raise CowMlxError(
+                f"a result of dtype {array.dtype} and shape {list(array.shape)} was computed where "
+                f"dtype {wanted[0]} and shape {list(wanted[1])} were declared"
+            )
+    for i in range(results.count):
+        array = held[i]
+        results.data[i].array = array.array
+        array.array = NULL
+    return 0

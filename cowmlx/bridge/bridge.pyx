@@ -38,13 +38,9 @@ cdef set kept = set()  # calls that end later
 
 include "values.pxi"
 include "arrays.pxi"
-include "programs.pxi"
 include "../generated/call_arguments.pxi"
 include "outcomes.pxi"
-include "outlets.pxi"
-include "blas.pxi"
-include "python.pxi"
-include "forked.pxi"
+include "process.pxi"
 
 
 # ------------------------------------------------- Operations made by hand
@@ -148,7 +144,7 @@ cdef cbool run(cow_request* r) noexcept:
 
 
 cdef int64_t step() noexcept:
-    """Do one unit of work. Units end their own calls; what raises here is a bug of ours."""
+    """Do one unit of work. Units end their calls; an exception here is a bug of the library."""
     bound_recursion()
     drop_objects()
     try:
@@ -164,28 +160,28 @@ cdef int64_t step() noexcept:
 
 
 cdef void give_up(object error) noexcept:
-    """End every call and free every handle: nobody knows what state they are in.
+    """End every call and free every handle: their state is unknown.
 
-    The runtime goes on as if it had just been started.
+    The runtime continues as if it had just been started.
     """
     try:
         place = failures.place(error)
         text = f"a step that was no single call's failed, and every handle is freed: {place}"
         output.write(text + "\n")  # the next call that ends brings it to the log
-        told = CowMlxError(text)
+        failure = CowMlxError(text)
         failures.forget_frames(error)
     except BaseException:  # its own text fails, or there is no memory
-        told = CowMlxError("")
+        failure = CowMlxError("")
     try:
-        engine.free_all(told)
+        engine.free_all(failure)
     except BaseException:
         pass
-    for call in list(kept):  # that the engine has lost sight of
-        (<HostCall> call).fail(told)
+    for call in list(kept):  # calls that the engine no longer knows
+        (<HostCall> call).fail(failure)
 
 
 cdef void rest() noexcept:
-    """Wait until mlx's threads have nothing to do. Errors of what has ended are dropped."""
+    """Wait until mlx's threads are idle. Errors of ended work are dropped."""
     drop_objects()
     try:
         if engine is not None:

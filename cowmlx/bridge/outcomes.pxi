@@ -1,4 +1,4 @@
-"""Included by bridge.pyx: ending a request, and requests that wait."""
+"""Included by bridge.pyx: how requests end, requests that wait, and outlets."""
 
 # ------------------------------------------------------- Ending a request
 
@@ -7,12 +7,12 @@ cdef int status_of(object error):
 
 
 cdef str describe(object error):
-    """The text of an error; of one that nobody foresaw, where it came from."""
+    """The text of an error; of an unexpected one its place."""
     return str(error) if isinstance(error, CowMlxError) else failures.place(error)
 
 
 cdef void log(cow_request* r, int level, str message):
-    """Let the host's log function have a message when the call returns."""
+    """Pass a message to the host's log function when the call returns."""
     cdef bytes text = message.encode("utf-8", "replace")
     r.log_message = <char*> malloc(len(text) + 1)
     if r.log_message != NULL:
@@ -21,7 +21,7 @@ cdef void log(cow_request* r, int level, str message):
 
 
 cdef void end(cow_request* r, cow_mlx_status status) noexcept:
-    """The host's thread owns the request again, and must not be touched after this."""
+    """End a request, which must not be touched after this: the host's thread owns it again."""
     try:
         if output.text and r.log_message == NULL:
             log(r, COW_MLX_LOG_WARNING, output.take())
@@ -110,8 +110,8 @@ cdef char* copied(bytes text) except NULL:
 cdef class HostCall:
     """A request that waits: cowmlx.call.Call.
 
-    Once it has ended, its request lies on no stack any more: whatever is asked then
-    is answered without it, and what is told is lost.
+    Once it has ended, its request no longer exists: later questions are answered without it, and
+    later events are lost.
     """
 
     cdef cow_request* r  # NULL once it has ended
@@ -129,7 +129,7 @@ cdef class HostCall:
         return call
 
     cdef cow_request* give_up_request(self):
-        """The request, which this call no longer has."""
+        """Return the request, and forget it."""
         cdef cow_request* r = self.r
         self.r = NULL
         kept.discard(self)
@@ -195,20 +195,20 @@ cdef class HostCall:
         event.finish = finish
         self.post(&event, text.encode("utf-8", "replace"), name.encode("utf-8", "replace"))
 
-    def post_training(self, told):
+    def post_training(self, progress):
         if self.r == NULL or self.r.callbacks.training == NULL:
             return
         cdef cow_event event
         event.kind = COW_EVENT_TRAINING
         event.training.struct_size = sizeof(event.training)
-        put_training_event(&event.training, told)
+        put_training_event(&event.training, progress)
         self.post(&event, b"")
 
     def ask_batch(self, size_t step, size_t count):
         if self.r == NULL:
             return
         if self.r.callbacks.batch == NULL or self.r.batch != NULL:
-            raise RuntimeError("there is nobody to ask, or a batch that was not taken")
+            raise RuntimeError("there is no callback to ask, or a batch that was not taken")
         cdef cow_batch* batch = <cow_batch*> calloc(1, sizeof(cow_batch))
         if batch == NULL:
             raise MemoryError
@@ -272,9 +272,7 @@ cdef class HostCall:
             return False
         out.count[0] = count
         if out.buffer != NULL and size > 0:
-            self.fail(
-                too_small(out.capacity, size, "there are {} values")
-            )
+            self.fail(too_small(out.capacity, size, "there are {} values"))
         else:
             self.end(COW_MLX_OK)
         return True
@@ -285,3 +283,57 @@ cdef class HostCall:
             fail(r, error)
         else:
             failures.forget_frames(error)
+
+
+# ------------------------------------------------------------------ Outlets
+
+class HostOutlets:
+    """The outlets, which C keeps: cowmlx.generation.outlet.Outlets."""
+
+    def begin(self, int32_t handle, uint32_t round, uint32_t cancel_epoch):
+        return host.outlets_begin(handle, round, cancel_epoch)
+
+    def clear(self, int32_t handle):
+        host.outlets_clear(handle)
+
+    def watch(self, int32_t handle):
+        return host.outlets_watch(handle)
+
+    def taken(self, int32_t handle, bint back):
+        return host.outlets_taken(handle, back)
+
+    def offer(self, int32_t handle, uint32_t round, piece, bint is_end, bint counts):
+        cdef bytes text = piece.text
+        cdef cow_offer offer = cow_offer(
+            status=COW_MLX_DONE if is_end else COW_MLX_OK,
+            is_end=is_end,
+            counts=counts,
+            event_kind=0,
+            token=piece.token,
+            logprob=to_real(piece.logprob),
+            finish=piece.finish,
+            text=PyBytes_AS_STRING(text),
+            length=0 if is_end else PyBytes_GET_SIZE(text),
+            name=NULL,
+        )
+        if not host.outlets_offer(handle, round, &offer):
+            raise MemoryError
+
+    def offer_failure(self, int32_t handle, uint32_t round, error):
+        cdef bytes text
+        cdef bytes known
+        status, text, known, reason, details = spelled("context_next", error)
+        cdef cow_offer offer = cow_offer(
+            status=status,
+            is_end=True,
+            counts=False,
+            event_kind=0,
+            token=0,
+            logprob=0,
+            finish=0,
+            text=PyBytes_AS_STRING(text),
+            length=PyBytes_GET_SIZE(text),
+            name=PyBytes_AS_STRING(known),
+        )
+        host.outlets_offer(handle, round, &offer)
+        engine.note_failure(handle, status, text.decode(), reason, details)

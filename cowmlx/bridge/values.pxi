@@ -3,7 +3,7 @@
 # ---------------------------------------------------------------- From C
 
 cdef str to_text(cow_text text, str name):
-    """UTF-8 of the host's, which must be valid."""
+    """Decode UTF-8 of the host."""
     if text.length == 0:
         return ""
     try:
@@ -16,7 +16,7 @@ cdef str to_text(cow_text text, str name):
 
 
 cdef str to_string(const char* text, str name):
-    """A NUL-terminated text; None for NULL."""
+    """Decode a NUL-terminated text; None for NULL."""
     if text == NULL:
         return None
     cdef bytes raw = text
@@ -28,7 +28,7 @@ cdef list to_tokens(cow_tokens tokens):
     return [tokens.data[i] for i in range(tokens.count)]
 
 
-# More of them are taken for a mistake.
+# A larger count is taken for a mistake.
 cdef enum:
     MAX_ITEMS = 1048576
 
@@ -55,7 +55,7 @@ cdef list to_strings(const char* const* items, size_t count, str name, str count
 
 
 cdef list to_given_strings(const char* const* items, size_t count, str name, str count_name):
-    """The same, but None where there is not even an empty list."""
+    """The same, but None for NULL."""
     return None if items == NULL and count == 0 else to_strings(items, count, name, count_name)
 
 
@@ -136,7 +136,7 @@ cdef int put_tokens(cow_tokens_out out, list tokens) except -1:
 
 
 cdef int put_floats(cow_floats_out out, object value) except -1:
-    """Write float32 values: a list, an evaluated array, or that and the number the host is told."""
+    """Write float32 values: a list or an evaluated array, maybe with the count for the host."""
     cdef Py_buffer view
     array, count = value if isinstance(value, tuple) else (value, None)
     if isinstance(array, list):
