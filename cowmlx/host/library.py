@@ -1,4 +1,4 @@
-"""The calls that a host in Python makes, with failures as exceptions."""
+"""The calls and callbacks of a host in Python, with failures as exceptions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from ctypes import byref, c_char, c_size_t, sizeof
 
 from cowmlx import json_text
-from cowmlx.host.callbacks import Callbacks
 from cowmlx.host.generated import declarations as abi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -20,13 +20,48 @@ class HostError(Exception):
 
     Attributes:
         status: one of the statuses of the header, below 0.
-        message: what the library says of it.
+        message: of the library.
     """
 
     def __init__(self, status: int, name: str, message: str):
         super().__init__(f"{name}: {message}")
         self.status = status
         self.message = message
+
+
+class Callbacks:
+    """Wraps Python functions as callbacks, keeps them alive, and keeps what they raise.
+
+    A callback that returns None lets the call continue; one that raises cancels it, and
+    :meth:`reraise` raises the exception again once the call has returned.
+    """
+
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = []
+        self._kept: list[Any] = []
+
+    def wrap(self, kind: Any, function: Callable[..., bool | None] | None) -> Any:
+        """Return a callback of the ctypes type ``kind``; NULL for None.
+
+        The function gets its arguments but for ``user_data``.
+        """
+        if function is None:
+            return kind()
+
+        def guarded(*arguments: Any) -> bool:
+            try:
+                return function(*arguments[:-1]) is not False
+            except BaseException as error:
+                self._errors.append(error)
+                return False
+
+        self._kept.append(kind(guarded))
+        return self._kept[-1]
+
+    def reraise(self) -> None:
+        """Raise the first exception of a callback."""
+        if self._errors:
+            raise self._errors[0]
 
 
 class Library:
@@ -73,7 +108,7 @@ class Library:
         return out.value
 
     def described(self, name: str, *arguments: Any) -> Any:
-        """Make a call that fills a buffer with JSON, and return what that says."""
+        """Make a call that fills a buffer with JSON, and return the parsed value."""
         length = c_size_t()
         self.call(name, *arguments, None, 0, byref(length))
         while True:  # it may have grown between the two calls
@@ -93,7 +128,7 @@ class Library:
 
         Args:
             noun: of the struct.
-            callbacks: keeps what they raise; None: its own.
+            callbacks: keeps the exceptions of functions; None: a new one.
             values: of the members.
         """
         params = abi.STRUCTS[f"cow_mlx_{noun}_params"]()

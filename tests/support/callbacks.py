@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cowmlx.host.callbacks import Callbacks
+from cowmlx.host.library import Callbacks
 
 __all__ = ["Callbacks", "StatusError"]
 

@@ -6,9 +6,8 @@ import json
 from ctypes import byref, c_size_t, sizeof
 
 from cowmlx import json_text
-from cowmlx.host.callbacks import Callbacks
 from cowmlx.host.generated import declarations as abi
-from cowmlx.host.library import HostError, Library
+from cowmlx.host.library import Callbacks, HostError, Library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
