@@ -1,12 +1,21 @@
 /* The products of int8 activations compiled for AVX-512 with VNNI; all else is AVX-512's. */
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-
 #define ISA avx512vnni
 #include "simd/avx512.h"
-#include "families/blocks.h"
-#include "select.h"
+
+#define COWMLX_EXACT_ELSEWHERE
+#include "families/tiles.h"
+#include "table.h"
+
+namespace cowmlx::ISA {
+
+static void exact_product(const Task& task, int from, int to, int row) {
+  avx512_table.product(task.matrix, task.prepared, from, to, row, task.row_end, task.y,
+                       task.stride);
+}
+
+}  // namespace cowmlx::ISA
+
+#include "families/products.h"
 
 namespace cowmlx::ISA {
 
@@ -20,36 +29,26 @@ struct Avx512<ENTRY> {
   static R function(A... arguments) { return (avx512_table.*ENTRY)(arguments...); }
 };
 
-static void exact_product(const Task& task, int from, int to, int row) {
-  avx512_table.product(task.matrix, task.prepared, from, to, row, task.row_end, task.y,
-                       task.stride);
+template <auto... ENTRIES>
+static constexpr Table filled() {
+  Table table{};
+  ((table.*ENTRIES = Avx512<ENTRIES>::function), ...);
+  table.name = "avx512vnni";
+  table.prepare_size = prepare_size;
+  table.prepare = prepare;
+  table.product = product;
+  table.unpack_row = unpack_row;
+  return table;
 }
-
-constexpr auto rms_norm = Avx512<&Table::rms_norm>::function;
-constexpr auto layer_norm = Avx512<&Table::layer_norm>::function;
-constexpr auto add = Avx512<&Table::add>::function;
-constexpr auto gate = Avx512<&Table::gate>::function;
-constexpr auto softmax = Avx512<&Table::softmax>::function;
-constexpr auto rotate = Avx512<&Table::rotate>::function;
-constexpr auto store_numbers = Avx512<&Table::store>::function;
-constexpr auto load_numbers = Avx512<&Table::load>::function;
-constexpr auto pack_numbers = Avx512<&Table::pack>::function;
-constexpr auto attention_size = Avx512<&Table::attention_size>::function;
-constexpr auto attention = Avx512<&Table::attention>::function;
-constexpr auto recurrence = Avx512<&Table::recurrence>::function;
-constexpr auto adam = Avx512<&Table::adam>::function;
-constexpr auto maximum_of = Avx512<&Table::highest>::function;
-constexpr auto exponentials = Avx512<&Table::exponentials>::function;
-constexpr auto threefry = Avx512<&Table::threefry>::function;
-constexpr auto contenders = Avx512<&Table::contenders>::function;
 
 }  // namespace cowmlx::ISA
 
-#include "families/products.h"
-#include "families/table.h"
-
 namespace cowmlx {
 
-extern const Table avx512vnni_table = ISA::filled("avx512vnni");
+extern const Table avx512vnni_table =
+    ISA::filled<&Table::rms_norm, &Table::layer_norm, &Table::add, &Table::gate, &Table::softmax,
+                &Table::rotate, &Table::store, &Table::load, &Table::pack, &Table::attention_size,
+                &Table::attention, &Table::highest, &Table::exponentials, &Table::threefry,
+                &Table::contenders, &Table::recurrence, &Table::adam>();
 
 }  // namespace cowmlx

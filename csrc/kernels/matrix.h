@@ -29,6 +29,11 @@ enum class Format : int32_t {
 #undef COWMLX_NAME
 enum class Scalar : int32_t { Float32, Float16, BFloat16, UInt8 };
 
+/* Bytes of a number. */
+constexpr size_t size_of(Scalar type) {
+  return type == Scalar::Float32 ? 4 : type == Scalar::UInt8 ? 1 : 2;
+}
+
 struct LowRank;
 
 struct Matrix {

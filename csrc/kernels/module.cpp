@@ -1,22 +1,8 @@
 /* cowmlx.accelerate._kernels: mlx primitives for processors. nanobind shares mlx's types through
  * its domain "mlx", if both were made with the same internals. */
 
-#include <string>
-#include <vector>
-
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
-#include "mlx/array.h"
 #include "mlx/version.h"
-
-#include "pool.h"
-#include "primitives/bindings.h"
-#include "select.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "primitives/operation.h"
 
 namespace {
 
@@ -65,7 +51,6 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_adam(module);
   cowmlx::bind_adopt(module);
   cowmlx::bind_attention(module);
-  cowmlx::bind_draw(module);
   cowmlx::bind_experts(module);
   cowmlx::bind_mlstm(module);
   cowmlx::bind_layers(module);
@@ -76,5 +61,5 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_recording(module);
   cowmlx::bind_rope(module);
   cowmlx::bind_rows(module);
-  cowmlx::bind_take(module);
+  cowmlx::bind_sample(module);
 }

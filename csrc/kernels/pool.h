@@ -2,6 +2,8 @@
  * workers take one after the other; what a chunk computes never depends on who computes it. */
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <type_traits>
 
 namespace cowmlx {
@@ -36,5 +38,21 @@ int threads();
 
 /* Bound the threads from the next region on; below 1 stands for as many as there are processors. */
 void set_threads(int count);
+
+/* Run task(index, worker) for indices 0 … count - 1 on at most `most` workers, numbered from 0: no
+ * two tasks of one worker run at the same time. */
+template <class F>
+void share(int count, int most, F&& task) {
+  const int workers = std::min({most, threads(), count});
+  if (workers <= 1) {
+    for (int index = 0; index < count; index++) task(index, 0);
+    return;
+  }
+  std::atomic<int> next{0};
+  parallel(workers, [&](int worker) {
+    for (int index; (index = next.fetch_add(1, std::memory_order_relaxed)) < count;)
+      task(index, worker);
+  });
+}
 
 }  // namespace cowmlx

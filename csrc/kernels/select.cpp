@@ -1,4 +1,4 @@
-#include "select.h"
+#include "table.h"
 
 #include <atomic>
 #include <cstdio>

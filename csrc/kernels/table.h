@@ -1,4 +1,4 @@
-/* The kernels of one instruction set. One table is chosen at run time (select.h); every entry has
+/* The kernels of one instruction set. One table is chosen at run time (below); every entry has
  * the same meaning in each. All pointers are to float32 unless said; nothing here allocates, throws
  * or starts threads: callers cut the work with parallel() (pool.h). Rows never influence each
  * other: a row's result has the same bits whatever rows stand beside it, up to SMALL_ROWS rows and
@@ -6,7 +6,7 @@
  *
  * A new one is a function in families/, an entry here, a line in families/table.h and
  * isa_avx512vnni.cpp, and a primitive in primitives/. A new instruction set is a header in simd/,
- * an isa_*.cpp, its table in select.h and select.cpp, options in tools/packaging/kernels.py, and
+ * an isa_*.cpp, its table here and in select.cpp, options in tools/packaging/kernels.py, and
  * its name in cowmlx/accelerate/kernels.py. */
 #pragma once
 
@@ -154,6 +154,24 @@ struct Table {
   void (*adam)(const AdamStep&, const float* gradient, const AdamState& from, const AdamResult& to,
                int n);
 };
+
+/* ---- which table runs: the best that processor and system support, or the one that
+ * COWMLX_KERNELS names ---- */
+
+extern const Table portable_table;
+#if defined(__x86_64__)
+extern const Table avx2_table, avx512_table, avx512vnni_table;
+#elif defined(__aarch64__)
+extern const Table neon_table;
+#endif
+
+/* What may run here, best first, ended by null. */
+const Table* const* usable_tables();
+
+/* Use the kernels of that name from the next operation on; null or "": the best. Operations that
+ * have begun end with the kernels that they began with. "" is returned, or why the name cannot be
+ * had, a sentence; nothing changes then. The text stays valid until the next call. */
+const char* select_table(const char* name);
 
 /* The table in use; never null ("portable" is always there). */
 const Table& table();

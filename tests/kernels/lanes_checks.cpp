@@ -9,7 +9,7 @@
 
 #define ISA checked
 #include SET
-#include "simd/math.h"
+#include "families/vectors.h"
 
 namespace {
 

@@ -12,9 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/layers/arena.h"
-#include "kernels/layers/layer.h"
-#include "kernels/pool.h"
+#include "kernels/layers/stages.h"
 
 #define EXPECT(condition)                                                     \
   do {                                                                        \
@@ -189,8 +187,6 @@ struct Text {
   std::vector<float> cosines, sines;
   std::vector<std::vector<char>> keys, values; /* packed: words, scales and biases, in turn */
 };
-
-size_t size_of(Scalar type) { return type == Scalar::Float32 ? 4 : 2; }
 
 /* Whether heads are whole groups. */
 bool is_wide(const Layers& net) {

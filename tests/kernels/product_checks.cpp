@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "select.h"
+#include "table.h"
 
 using namespace cowmlx;
 

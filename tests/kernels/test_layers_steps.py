@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 HERE, KERNELS = Path(__file__).parent, CSRC / "kernels"
 SOURCES = [HERE / "layers_scenarios.cpp"]
 SOURCES += [KERNELS / f"layers/{part}.cpp" for part in ("attend", "products", "run")]
-SOURCES += [KERNELS / f"{part}.cpp" for part in ("pool", "processors")]
+SOURCES += [KERNELS / "pool.cpp"]
 CPP = {"compiler": "c++", "std": "c++20"}
 # Compilers take minutes to check addresses in the kernels themselves, whose own tests do.
 OF_KERNELS = {"thread": SANITIZERS["thread"], "address": []}

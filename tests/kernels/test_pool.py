@@ -13,7 +13,7 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 SOURCES = [HERE / "pool_scenarios.cpp"]
-SOURCES += [CSRC / f"kernels/{part}.cpp" for part in ("pool", "processors")]
+SOURCES += [CSRC / "kernels/pool.cpp"]
 CPP = {"compiler": "c++", "std": "c++20"}
 SCENARIOS = ["many", "callers", "bounds", "nested", "signals", "forks", "leave"]
 

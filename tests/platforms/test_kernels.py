@@ -15,7 +15,7 @@ from tools.packaging import kernels, zig
 pytestmark = [pytest.mark.xdist_group("kernels-elsewhere"), pytest.mark.long]
 
 # Those that say something of the system or of the processor; the others only of mlx.
-PARTS = {"pool", "processors", "select", "module"}
+PARTS = {"pool", "select", "module"}
 NEON = kernels.ARM["neon"][0]
 MACHINES = {MACS[0]: "arm64", LINUX_ARM: "aarch64"}
 

@@ -48,9 +48,7 @@ COMMON += ["-ffunction-sections", "-fdata-sections", "-ffp-contract=off"]
 # What reads a call's arguments and asks the kernels, once a call, is small instead; but not what
 # goes through numbers itself.
 _GLUE = ["-Os"]
-_LOOPS = frozenset(
-    ["activations", "adam", "buffers", "draw_noise", "draw_row", "draw_select", "mlstm", "pack"]
-)
+_LOOPS = frozenset(["adam", "arrays", "mlstm", "pack", "sample_noise", "sample_row"])
 
 _PROBE = """
 #include <atomic>

@@ -188,7 +188,7 @@ class SamplerKind(NamedTuple):
     """A row of :data:`SAMPLERS`.
 
     Attributes:
-        name: of the kernel's sampler (``SAMPLERS`` in csrc/kernels/primitives/draw_row.cpp).
+        name: of the kernel's sampler (``SAMPLERS`` in csrc/kernels/primitives/sample_row.cpp).
         option: the field of the params that switches it on, by any value but ``off``.
         off: see ``option``.
         make: takes the numbers of every row and returns what changes their candidates.

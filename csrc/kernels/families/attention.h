@@ -1,10 +1,406 @@
 /* Attention over a cache; meanings in table.h. The including file has chosen an instruction set. */
 #pragma once
 
-#include "attention_few.h"
-#include "attention_many.h"
+#include "rows.h"
 
 namespace cowmlx::ISA {
+
+/* Positions whose scores are computed, turned into weights and used up together: their keys and
+ * values stay in the nearest cache. Tiles start at the first valid position, so that a row of a
+ * batch is cut in the same places whatever its padding. */
+constexpr int TILE = 64;
+
+/* Below every score, and finite: what minus infinity is subtracted from. */
+constexpr float LOWEST = -3.402823466e+38f;
+constexpr float NEVER = -__builtin_inff();
+
+COWMLX_INLINE float scalar_at(const void* p, Scalar type, int64_t i) {
+  if (type == Scalar::Float32) return static_cast<const float*>(p)[i];
+  uint16_t half = static_cast<const uint16_t*>(p)[i];
+  return type == Scalar::Float16 ? from_float16(half) : from_bfloat16(half);
+}
+
+/* n numbers from position `position` of a packed cache on. */
+COWMLX_INLINE void unpack_position(const Cache& cache, int64_t position, int n, float* to) {
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(static_cast<const uint32_t*>(cache.data) +
+                                                          position * cache.position_stride);
+  int64_t at = position * cache.scale_position_stride;
+  for (int start = 0; start < n; start += cache.group, at++) {
+    float scale = scalar_at(cache.scales, cache.scale_type, at);
+    float bias = scalar_at(cache.biases, cache.scale_type, at);
+    int end = start + cache.group;
+    if (cache.bits == 8) {
+      for (int i = start; i < end; i += LANES)
+        store(to + i, fma(convert(load_bytes(bytes + i)), set(scale), set(bias)));
+    } else {
+      for (int i = start; i < end; i += LANES)
+        store(to + i, fma(convert(load_nibbles(bytes + i / 2)), set(scale), set(bias)));
+    }
+  }
+}
+
+/* Where a line of the nearest cache begins: a vector that lies across two is read in twice the
+ * time. */
+COWMLX_INLINE float* aligned(float* p) {
+  constexpr uintptr_t LINE = LANES * sizeof(float);
+  return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + LINE - 1) / LINE * LINE);
+}
+
+struct Tile {
+  const float* data; /* [position][dim] */
+  int64_t stride;
+};
+
+/* Positions [from, from + n) as float32, where they lie or in `room`. */
+COWMLX_INLINE Tile tile_of(const Cache& cache, int from, int n, int dim, float* room) {
+  if (cache.bits == 0 && cache.type == Scalar::Float32) {
+    const float* data = static_cast<const float*>(cache.data);
+    return {data + from * cache.position_stride, cache.position_stride};
+  }
+  for (int i = 0; i < n; i++) {
+    int64_t position = from + i;
+    float* to = room + static_cast<int64_t>(i) * dim;
+    if (cache.bits)
+      unpack_position(cache, position, dim, to);
+    else
+      load_numbers(static_cast<const uint16_t*>(cache.data) + position * cache.position_stride,
+                   cache.type, dim, to);
+  }
+  return {room, dim};
+}
+
+/* Query t sees positions [low, high). */
+struct Seen {
+  int low, high;
+};
+
+COWMLX_INLINE Seen seen_by(const Attention& a, int t) {
+  int64_t behind = static_cast<int64_t>(a.position) + t + 1;
+  int64_t low = a.window > 0 && behind - a.window > a.first ? behind - a.window : a.first;
+  int64_t high = behind < a.end ? behind : a.end;
+  if (low > a.end) low = a.end;
+  if (high < low) high = low;
+  return {static_cast<int>(low), static_cast<int>(high)};
+}
+
+/* Where the tile that holds a position starts. */
+COWMLX_INLINE int tile_start(const Attention& a, int position) {
+  return a.first + (position - a.first) / TILE * TILE;
+}
+
+/* What an array mask makes of a score. */
+COWMLX_INLINE float with_mask(const Attention& a, int head, int t, int position, float score) {
+  int64_t at = head * a.mask_head_stride + t * a.mask_stride + position * a.mask_position_stride;
+  if (a.mask_bool) return static_cast<const bool*>(a.mask)[at] ? score : NEVER;
+  return score + static_cast<const float*>(a.mask)[at];
+}
+
+COWMLX_INLINE F capped(F score, float cap) { return tanh(score * set(1.0f / cap)) * set(cap); }
+
+/* 1 / total, and 0 for a query that saw nothing. */
+COWMLX_INLINE F share_of(F total) { return select_less(zero(), total, set(1.0f) / total, total); }
+
+/* ---- few queries, as in decoding: 16 lanes hold 16 numbers of a key ---- */
+
+/* Up to so many queries of so many heads are few: more fill the lanes of attention_many.h. */
+constexpr int FEW_QUERIES = 8;
+constexpr int FEW_HEADS = 16;
+constexpr int FEW = FEW_QUERIES * FEW_HEADS;
+
+/* scores[i] = query . key of position from + i, for N positions. */
+template <int N>
+COWMLX_INLINE void dots(const float* query, const float* keys, int64_t stride, int dim,
+                        float* scores) {
+  F sums[N];
+  for (int i = 0; i < N; i++) sums[i] = zero();
+  each_vector(dim, [&](int d, int lanes) {
+    F q = get(query + d, lanes);
+    for (int i = 0; i < N; i++) sums[i] = fma(q, get(keys + i * stride + d, lanes), sums[i]);
+  });
+  if constexpr (N == 4)
+    ISA::sums(sums, scores);
+  else
+    for (int i = 0; i < N; i++) scores[i] = sum(sums[i]);
+}
+
+/* out = out * kept + sum of weights[i] * values of position i, N vectors of it. Every second
+ * position is added up apart, so that an addition need not wait for the one before. */
+template <int N>
+COWMLX_INLINE void mix(const float* weights, const float* values, int64_t stride, int positions,
+                       F kept, float* out) {
+  F even[N], odd[N];
+  for (int k = 0; k < N; k++) even[k] = load(out + k * LANES) * kept;
+  for (int k = 0; k < N; k++) odd[k] = zero();
+  const auto add = [=](F(&sums)[N], int i) {
+    const F weight = set(weights[i]);
+    for (int k = 0; k < N; k++)
+      sums[k] = fma(weight, load(values + i * stride + k * LANES), sums[k]);
+  };
+  int i = 0;
+  for (; i + 2 <= positions; i += 2) {
+    add(even, i);
+    add(odd, i + 1);
+  }
+  if (i < positions) add(even, i);
+  for (int k = 0; k < N; k++) store(out + k * LANES, even[k] + odd[k]);
+}
+
+COWMLX_INLINE void mix_rest(const float* weights, const float* values, int64_t stride,
+                            int positions, F kept, float* out, int lanes) {
+  F total = load(out, lanes) * kept;
+  for (int i = 0; i < positions; i++)
+    total = fma(set(weights[i]), load(values + i * stride, lanes), total);
+  store(out, total, lanes);
+}
+
+/* One query of one head, between tiles. */
+struct Query {
+  int head, t;
+  Seen seen;
+  float* out;
+  float largest, total; /* of the scores so far; of e^(score - largest) */
+  F kept;               /* by which the last tile has shrunk what was before it */
+  int from, to;         /* what it sees of the tile, from the tile's start on */
+};
+
+/* Turn a tile's scores into weights. */
+COWMLX_INLINE void weigh(const Attention& a, Query& q, int start, float* scores) {
+  for (int i = 0; i < TILE; i += LANES) {
+    F score = load(scores + i) * set(a.scale);
+    if (a.soft_cap > 0) score = capped(score, a.soft_cap);
+    store(scores + i, score);
+  }
+  for (int i = 0; i < q.from; i++) scores[i] = NEVER;
+  for (int i = q.to; i < TILE; i++) scores[i] = NEVER;
+  if (a.mask)
+    for (int i = q.from; i < q.to; i++) scores[i] = with_mask(a, q.head, q.t, start + i, scores[i]);
+  F largest = set(q.largest);
+  for (int i = 0; i < TILE; i += LANES) largest = max(largest, load(scores + i));
+  float now = highest(largest);
+  q.kept = exp(set(q.largest) - set(now));
+  q.largest = now;
+  F total = zero();
+  for (int i = 0; i < TILE; i += LANES) {
+    F weight = exp(load(scores + i) - set(now));
+    store(scores + i, weight);
+    total = total + weight;
+  }
+  float shrunk[LANES];
+  store(shrunk, q.kept);
+  q.total = q.total * shrunk[0] + sum(total);
+}
+
+COWMLX_INLINE void attend_few(const Attention& a, float* scratch) {
+  Query queries[FEW];
+  int count = 0, low = a.end, high = a.first;
+  for (int t = 0; t < a.queries; t++)
+    for (int head = 0; head < a.heads; head++) {
+      Query& q = queries[count++];
+      q.head = head;
+      q.t = t;
+      q.seen = seen_by(a, t);
+      q.out = a.out + head * a.out_head_stride + t * a.out_stride;
+      q.largest = a.sinks ? a.sinks[head] : LOWEST;
+      q.total = a.sinks ? 1.0f : 0.0f;
+      for (int i = 0; i < a.value_dim; i++) q.out[i] = 0;
+      if (q.seen.low < low) low = q.seen.low;
+      if (q.seen.high > high) high = q.seen.high;
+    }
+  float* scores = scratch;
+  float* room = scores + FEW * TILE;
+  for (int start = tile_start(a, low); start < high; start += TILE) {
+    int from = start < low ? low : start;
+    int end = high < start + TILE ? high : start + TILE;
+    Tile keys = tile_of(a.keys, from, end - from, a.key_dim, room);
+    for (int k = 0; k < count; k++) {
+      Query& q = queries[k];
+      float* own = scores + k * TILE;
+      q.from = (q.seen.low > start ? q.seen.low : start) - start;
+      q.to = (q.seen.high < end ? q.seen.high : end) - start;
+      if (q.from >= q.to) continue;
+      const float* query = a.query + q.head * a.query_head_stride + q.t * a.query_stride;
+      const float* key = keys.data + (start + q.from - from) * keys.stride;
+      for (int i = 0; i < TILE; i++) own[i] = 0;
+      int i = q.from;
+      for (; i + 4 <= q.to; i += 4, key += 4 * keys.stride)
+        dots<4>(query, key, keys.stride, a.key_dim, own + i);
+      for (; i < q.to; i++, key += keys.stride)
+        dots<1>(query, key, keys.stride, a.key_dim, own + i);
+      weigh(a, q, start, own);
+    }
+    Tile values = tile_of(a.values, from, end - from, a.value_dim, room);
+    for (int k = 0; k < count; k++) {
+      Query& q = queries[k];
+      if (q.from >= q.to) continue;
+      const float* weights = scores + k * TILE + q.from;
+      const float* value = values.data + (start + q.from - from) * values.stride;
+      int positions = q.to - q.from, d = 0;
+      for (; d + 4 * LANES <= a.value_dim; d += 4 * LANES)
+        mix<4>(weights, value + d, values.stride, positions, q.kept, q.out + d);
+      for (; d + 2 * LANES <= a.value_dim; d += 2 * LANES)
+        mix<2>(weights, value + d, values.stride, positions, q.kept, q.out + d);
+      for (; d + LANES <= a.value_dim; d += LANES)
+        mix<1>(weights, value + d, values.stride, positions, q.kept, q.out + d);
+      if (d < a.value_dim)
+        mix_rest(weights, value + d, values.stride, positions, q.kept, q.out + d, a.value_dim - d);
+    }
+  }
+  for (int k = 0; k < count; k++) {
+    F share = share_of(set(queries[k].total));
+    float* out = queries[k].out;
+    each_vector(a.value_dim,
+                [=](int d, int lanes) { put(out + d, get(out + d, lanes) * share, lanes); });
+  }
+}
+
+/* ---- many queries, as in prompts: 16 lanes hold 16 queries ---- */
+
+/* Vectors of queries, and rows of keys or values, whose sums stay in registers. */
+constexpr int WIDE = VECTORS >= 32 ? 2 : 1;
+constexpr int DEEP = VECTORS >= 32 ? 8 : 4;
+constexpr int QUERIES = WIDE * LANES;
+
+/* sums[i] += a[i][k * step] * b[k], for every k, where b[k] is QUERIES numbers. */
+template <int N>
+COWMLX_INLINE void outer(const float* const (&a)[N], int64_t step, const float* b, int count,
+                         F (&sums)[N][WIDE]) {
+  for (int k = 0; k < count; k++) {
+    F lanes[WIDE];
+    for (int w = 0; w < WIDE; w++)
+      lanes[w] = load(b + static_cast<int64_t>(k) * QUERIES + w * LANES);
+    for (int i = 0; i < N; i++) {
+      F number = set(a[i][k * step]);
+      for (int w = 0; w < WIDE; w++) sums[i][w] = fma(number, lanes[w], sums[i][w]);
+    }
+  }
+}
+
+/* A vector of queries between tiles. */
+struct Queries {
+  F largest[WIDE], total[WIDE]; /* of the scores so far; of e^(score - largest) */
+  F kept[WIDE];                 /* by which the last tile has shrunk what was before it */
+  F low[WIDE], high[WIDE];      /* what each sees, as numbers */
+};
+
+/* scores[position][query] of a tile's n positions. */
+COWMLX_INLINE void score(const Attention& a, const Tile& keys, int n, const float* queries,
+                         float* scores) {
+  for (int i = 0; i < n; i += DEEP) {
+    const float* rows[DEEP];
+    for (int k = 0; k < DEEP; k++) rows[k] = keys.data + (i + k < n ? i + k : n - 1) * keys.stride;
+    F sums[DEEP][WIDE];
+    for (int k = 0; k < DEEP; k++)
+      for (int w = 0; w < WIDE; w++) sums[k][w] = zero();
+    outer<DEEP>(rows, 1, queries, a.key_dim, sums);
+    for (int k = 0; k < DEEP; k++)
+      for (int w = 0; w < WIDE; w++) {
+        F x = a.soft_cap > 0 ? capped(sums[k][w], a.soft_cap) : sums[k][w];
+        store(scores + (i + k) * QUERIES + w * LANES, x);
+      }
+  }
+}
+
+/* Turn scores into weights. */
+COWMLX_INLINE void weigh(Queries& q, int n, float* scores) {
+  for (int w = 0; w < WIDE; w++) {
+    float* own = scores + w * LANES;
+    F largest = q.largest[w];
+    for (int i = 0; i < n; i++) largest = max(largest, load(own + i * QUERIES));
+    q.kept[w] = exp(q.largest[w] - largest);
+    q.largest[w] = largest;
+    F total = zero();
+    for (int i = 0; i < n; i++) {
+      F weight = exp(load(own + i * QUERIES) - largest);
+      store(own + i * QUERIES, weight);
+      total = total + weight;
+    }
+    q.total[w] = fma(q.total[w], q.kept[w], total);
+  }
+}
+
+/* out[dim][query] = out * kept + sum over positions of weight * value, for N dims. */
+template <int N>
+COWMLX_INLINE void mix(const float* values, int64_t stride, int n, const float* weights,
+                       const Queries& q, float* out) {
+  F sums[N][WIDE];
+  const float* columns[N];
+  for (int i = 0; i < N; i++) {
+    columns[i] = values + i;
+    for (int w = 0; w < WIDE; w++) sums[i][w] = load(out + i * QUERIES + w * LANES) * q.kept[w];
+  }
+  outer<N>(columns, stride, weights, n, sums);
+  for (int i = 0; i < N; i++)
+    for (int w = 0; w < WIDE; w++) store(out + i * QUERIES + w * LANES, sums[i][w]);
+}
+
+/* Up to QUERIES queries: numbers [row, row_end) of t * heads + head. */
+COWMLX_INLINE void attend_tile(const Attention& a, int64_t row, int64_t row_end, float* scratch) {
+  float* queries = scratch;                                         /* [key dim][query] */
+  float* out = queries + static_cast<int64_t>(a.key_dim) * QUERIES; /* [value dim][query] */
+  float* scores = out + static_cast<int64_t>(a.value_dim) * QUERIES;
+  float* room = scores + TILE * QUERIES;
+
+  float low[QUERIES], high[QUERIES], sinks[QUERIES];
+  int lowest = a.end, highest = a.first, all_from = a.first, all_to = a.end;
+  for (int lane = 0; lane < QUERIES; lane++) {
+    /* Lanes behind the last query do what it does. */
+    int64_t r = row + lane < row_end ? row + lane : row_end - 1;
+    int t = static_cast<int>(r / a.heads), head = static_cast<int>(r % a.heads);
+    const float* query = a.query + head * a.query_head_stride + t * a.query_stride;
+    for (int d = 0; d < a.key_dim; d++) queries[d * QUERIES + lane] = query[d] * a.scale;
+    Seen seen = seen_by(a, t);
+    low[lane] = static_cast<float>(seen.low);
+    high[lane] = static_cast<float>(seen.high);
+    sinks[lane] = a.sinks ? a.sinks[head] : LOWEST;
+    if (seen.low < lowest) lowest = seen.low;
+    if (seen.high > highest) highest = seen.high;
+    if (seen.low > all_from) all_from = seen.low;
+    if (seen.high < all_to) all_to = seen.high;
+  }
+  Queries q;
+  for (int w = 0; w < WIDE; w++) {
+    q.low[w] = load(low + w * LANES);
+    q.high[w] = load(high + w * LANES);
+    q.largest[w] = load(sinks + w * LANES);
+    q.total[w] = set(a.sinks ? 1.0f : 0.0f);
+  }
+  for (int64_t i = 0; i < static_cast<int64_t>(a.value_dim) * QUERIES; i += LANES)
+    store(out + i, zero());
+
+  for (int start = tile_start(a, lowest); start < highest; start += TILE) {
+    int n = highest - start < TILE ? highest - start : TILE;
+    score(a, tile_of(a.keys, start, n, a.key_dim, room), n, queries, scores);
+    if (start < all_from || start + n > all_to)
+      for (int i = 0; i < n; i++)
+        for (int w = 0; w < WIDE; w++) {
+          float* at = scores + i * QUERIES + w * LANES;
+          F here = set(static_cast<float>(start + i));
+          F seen = select_less(here, q.high[w], load(at), set(NEVER));
+          store(at, select_less(here, q.low[w], set(NEVER), seen));
+        }
+    if (a.mask)
+      for (int64_t r = row; r < row_end; r++)
+        for (int i = 0; i < n; i++) {
+          float& at = scores[i * QUERIES + (r - row)];
+          at = with_mask(a, static_cast<int>(r % a.heads), static_cast<int>(r / a.heads), start + i,
+                         at);
+        }
+    weigh(q, n, scores);
+    Tile values = tile_of(a.values, start, n, a.value_dim, room);
+    int d = 0;
+    for (; d + DEEP <= a.value_dim; d += DEEP)
+      mix<DEEP>(values.data + d, values.stride, n, scores, q, out + d * QUERIES);
+    for (; d < a.value_dim; d++)
+      mix<1>(values.data + d, values.stride, n, scores, q, out + d * QUERIES);
+  }
+
+  for (int w = 0; w < WIDE; w++) store(low + w * LANES, share_of(q.total[w]));
+  for (int64_t r = row; r < row_end; r++) {
+    int lane = static_cast<int>(r - row);
+    float* to = a.out + (r % a.heads) * a.out_head_stride + (r / a.heads) * a.out_stride;
+    for (int d = 0; d < a.value_dim; d++) to[d] = out[d * QUERIES + lane] * low[lane];
+  }
+}
 
 static size_t attention_size(int key_dim, int value_dim) {
   size_t dims = static_cast<size_t>(key_dim) + static_cast<size_t>(value_dim);

@@ -1,10 +1,106 @@
-/* Products of prepared rows with a matrix, and its rows as numbers. The including file has an
- * exact_product(), its own or that of exact_products.h. */
+/* Products of prepared rows with a matrix, a kind of tile for each format, and the matrix's rows as
+ * numbers. Where COWMLX_EXACT_ELSEWHERE is defined, the including file has its own
+ * exact_product(). */
 #pragma once
 
-#include "int8_products.h"
+#include "tiles.h"
 
 namespace cowmlx::ISA {
+
+#ifndef COWMLX_EXACT_ELSEWHERE
+
+/* Formats as one type each, with a function `tile<M, B>(task, row, block)`. Rare ones have fewer
+ * tiles, for the sake of the library's size. */
+template <class T, Format FORMAT>
+struct Dense {
+  static constexpr bool RARE = false, INTEGER = false;
+
+  template <int M, int B>
+  static COWMLX_MEMBER void tile(const Task& task, int row, int block) {
+    const int64_t columns = task.matrix.columns;
+    dense_tile<T, FORMAT, M, B>(task.matrix, task.prepared.x + row * columns, WIDTH<M> * columns,
+                                block, task.from(row));
+  }
+};
+
+template <class Code, bool IS_RARE>
+struct Exact {
+  static constexpr bool RARE = IS_RARE, INTEGER = false;
+
+  template <int M, int B>
+  static COWMLX_MEMBER void tile(const Task& task, int row, int block) {
+    const int64_t columns = task.matrix.columns;
+    exact_tile<Code, M, B>(task.matrix, task.prepared.x + row * columns, WIDTH<M> * columns,
+                           task.prepared.sums + row * task.groups(), block, task.from(row));
+  }
+};
+
+static inline void exact_product(const Task& task, int from, int to, int row) {
+  switch (task.matrix.format) {
+    case Format::Float32:
+      return product_of<Dense<float, Format::Float32>>(task, from, to, row);
+    case Format::Float16:
+      return product_of<Dense<uint16_t, Format::Float16>>(task, from, to, row);
+    case Format::BFloat16:
+      return product_of<Dense<uint16_t, Format::BFloat16>>(task, from, to, row);
+#define RUN(NAME, MODE, BITS, GROUP, CODE, ...) \
+  case Format::NAME:                            \
+    return product_of<Exact<CODE, true>>(task, from, to, row);
+      COWMLX_FLOAT_FORMATS(RUN)
+#undef RUN
+    case Format::Affine:
+      break;
+  }
+  switch (task.matrix.bits) {
+    case 2:
+      return product_of<Exact<AffineCode<2>, true>>(task, from, to, row);
+    case 3:
+      return product_of<Exact<AffineCode<3>, true>>(task, from, to, row);
+    case 4:
+      return product_of<Exact<AffineCode<4>, false>>(task, from, to, row);
+    case 5:
+      return product_of<Exact<AffineCode<5>, true>>(task, from, to, row);
+    case 6:
+      return product_of<Exact<AffineCode<6>, true>>(task, from, to, row);
+    default:
+      return product_of<Exact<AffineCode<8>, false>>(task, from, to, row);
+  }
+}
+
+#endif
+
+/* As the kinds of exact products. */
+template <class Code, int BITS, bool IS_RARE>
+struct Int8 {
+  static constexpr bool RARE = IS_RARE, INTEGER = true;
+
+  template <int M, int B>
+  static COWMLX_MEMBER void tile(const Task& task, int row, int block) {
+    const int64_t columns = task.matrix.columns, groups = task.groups();
+    int8_tile<Code, BITS, M, B>(task.matrix, task.prepared.quantised + row * columns,
+                                WIDTH<M> * columns / 4, task.prepared.scales + row * groups,
+                                task.prepared.sums + row * groups, block, task.from(row));
+  }
+};
+
+static inline void int8_product(const Task& task, int from, int to, int row) {
+  if (task.matrix.format != Format::Affine) /* float formats that has_int8() accepts */
+    return product_of<Int8<Float4Code, 4, true>>(task, from, to, row);
+  switch (task.matrix.bits) {
+    case 2:
+      return product_of<Int8<AffineCode<2>, 2, true>>(task, from, to, row);
+    case 3:
+      return product_of<Int8<AffineCode<3>, 3, true>>(task, from, to, row);
+    case 4:
+      return product_of<Int8<AffineCode<4>, 4, false>>(task, from, to, row);
+    case 5:
+      return product_of<Int8<AffineCode<5>, 5, true>>(task, from, to, row);
+    case 6:
+      return product_of<Int8<AffineCode<6>, 6, true>>(task, from, to, row);
+    default:
+      return product_of<Int8<AffineCode<8>, 8, false>>(task, from, to, row);
+  }
+}
 
 static void product(const Matrix& matrix, const Prepared& prepared, int from, int to, int row,
                     int row_end, float* y, int64_t stride) {

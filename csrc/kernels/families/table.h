@@ -1,7 +1,11 @@
-/* The table of one instruction set: included last, by the file of that set. */
+/* The table of one instruction set: included by the file of that set. */
 #pragma once
 
-#include "../select.h"
+#include "attention.h"
+#include "products.h"
+#include "recurrence.h"
+#include "rows.h"
+#include "sample.h"
 
 namespace cowmlx::ISA {
 

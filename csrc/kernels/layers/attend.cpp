@@ -1,4 +1,4 @@
-#include "attend.h"
+#include "stages.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +11,6 @@ namespace {
 constexpr int QUERIES = 64;
 /* Multiplications below which handing work to another thread costs more than it saves. */
 constexpr int64_t SMALL_WORK = 1 << 15;
-
-size_t size_of(Scalar type) { return type == Scalar::Float32 ? 4 : type == Scalar::UInt8 ? 1 : 2; }
 
 /* Where keys or values of `dim` numbers, stored so, begin that lie at `line`. */
 Cache at(const Step& step, const LayerCache& cache, const Stored& stored, int64_t line, int dim) {

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "../matrix.h"
 #include "../table.h"
 
 namespace cowmlx {

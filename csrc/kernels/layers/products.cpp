@@ -1,4 +1,4 @@
-#include "products.h"
+#include "stages.h"
 
 namespace cowmlx {
 

@@ -1,10 +1,6 @@
 #include <cstring>
 
-#include "arena.h"
-#include "attend.h"
-#include "layer.h"
-#include "products.h"
-#include "slabs.h"
+#include "stages.h"
 
 namespace cowmlx {
 

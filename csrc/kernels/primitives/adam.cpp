@@ -1,25 +1,4 @@
-#include <algorithm>
-#include <stdexcept>
-#include <string>
-#include <utility>
-
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/variant.h>
-#include <nanobind/stl/vector.h>
-
-#include "mlx/ops.h"
-#include "mlx/primitives.h"
-
-#include "bindings.h"
-#include "dispatch.h"
-#include "share.h"
-#include "table.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
@@ -80,9 +59,9 @@ struct Job {
   }
 };
 
-class Adam : public mx::Primitive {
+class Adam : public Operations {
  public:
-  Adam(mx::Stream stream, AdamStep step) : mx::Primitive(stream), step_(step) {}
+  Adam(mx::Stream stream, AdamStep step) : Operations(stream), step_(step) {}
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
     auto& encoder = mx::cpu::get_command_encoder(stream());
@@ -111,10 +90,6 @@ class Adam : public mx::Primitive {
     encoder.dispatch(job);
   }
 
-  void eval_gpu(const Arrays&, Arrays&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return "CowmlxAdam"; }
 
  private:
@@ -123,21 +98,21 @@ class Adam : public mx::Primitive {
 
 void check(const mx::array& array, const std::string& name, const mx::Shape& shape) {
   if (array.shape() != shape || array.dtype() != mx::float32)
-    throw std::invalid_argument(name + " must be float32, of the parameter's shape");
+    refuse(name + " must be float32, of the parameter's shape");
 }
 
 Arrays adam(const mx::array& parameter, const mx::array& gradient, const mx::array& first,
             const mx::array& second, const mx::array& factors, std::pair<double, double> betas,
-            double eps, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+            double eps) {
+  const mx::Stream stream = cpu_stream();
   const mx::Shape& shape = parameter.shape();
   check(parameter, "the parameter", shape);
   check(gradient, "the gradient", shape);
   check(first, "the first moment", shape);
   check(second, "the second moment", shape);
-  if (parameter.size() == 0) throw std::invalid_argument("the parameter is empty");
+  if (parameter.size() == 0) refuse("the parameter is empty");
   if (factors.shape() != mx::Shape{3} || factors.dtype() != mx::float32)
-    throw std::invalid_argument("the factors must be float32 (3,)");
+    refuse("the factors must be float32 (3,)");
   auto number = [](double value) { return static_cast<float>(value); };
   AdamStep step{};
   step.beta1 = number(betas.first);
@@ -158,7 +133,7 @@ Arrays adam(const mx::array& parameter, const mx::array& gradient, const mx::arr
 void bind_adam(nb::module_& module) {
   module.def(
       "adam", adam, "parameter"_a, "gradient"_a, "first"_a, "second"_a, "factors"_a, nb::kw_only(),
-      "betas"_a, "eps"_a, "stream"_a = nb::none(),
+      "betas"_a, "eps"_a,
       R"(A step of Adam (arXiv 1412.6980) or AdamW (arXiv 1711.05101), as mlx.optimizers has them.
 
 The bits are those of mlx's operations.
@@ -172,7 +147,6 @@ Args:
         by, 1 without bias correction; what the parameter is multiplied by first, 1 without decay.
     betas: by which the moments decay.
     eps: added to the root.
-    stream: of the CPU.
 
 Returns:
     The parameter and both moments after the step.

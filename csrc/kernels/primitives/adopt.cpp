@@ -1,30 +1,15 @@
 /* What arrays of hosts need of mlx: elements that lie in memory of the library's, so that nothing
  * is copied, and whether they are computed. */
-
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
-#include <utility>
-#include <vector>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
-
-#include "mlx/allocator.h"
-#include "mlx/array.h"
 #include "mlx/device.h"
-
-#include "primitives/bindings.h"
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
 
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
 using mx::allocator::Buffer;
 
 /* Where mlx computes on processors alone, a buffer is where its size is written, and the data

@@ -1,32 +1,10 @@
 /* Attention as mlx.core.fast.scaled_dot_product_attention means it, over plain and packed caches.
  */
-#include <algorithm>
 #include <cstring>
-#include <optional>
-#include <stdexcept>
-#include <string>
 #include <variant>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/variant.h>
-
 #include "mlx/fast.h"
-#include "mlx/ops.h"
-#include "mlx/primitives.h"
-
-#include "bindings.h"
-#include "dispatch.h"
-#include "gradient.h"
-#include "share.h"
-#include "table.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
@@ -226,17 +204,12 @@ class AttentionOperation : public WithGradient {
     encoder.dispatch(job);
   }
 
-  void eval_gpu(const Arrays&, mx::array&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return "CowmlxAttention"; }
 
  protected:
   mx::array plainly(const Arrays& inputs) override {
     if (settings_.bits || settings_.soft_cap > 0 || settings_.window > 0)
-      throw std::invalid_argument(
-          "attention has no gradient with packed caches, soft caps or windows");
+      refuse("attention has no gradient with packed caches, soft caps or windows");
     std::optional<mx::array> mask, sinks;
     if (settings_.has_mask) mask = inputs[3];
     if (settings_.has_sinks) sinks = inputs.back();
@@ -260,18 +233,9 @@ class AttentionOperation : public WithGradient {
   Settings settings_;
 };
 
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
-
-std::string shape_of(const mx::array& array) {
-  std::string text = "(";
-  for (int axis = 0; axis < static_cast<int>(array.ndim()); axis++)
-    text += (axis > 0 ? ", " : "") + std::to_string(array.shape(axis));
-  return text + ")";
-}
-
 void check(const mx::array& x, const std::string& name, int rows) {
   if (x.ndim() != 4)
-    refuse(name + " has the shape " + shape_of(x) +
+    refuse(name + " has the shape " + shape_text(x) +
            "; it must be (rows, heads, positions, numbers)");
   if (x.shape(0) != rows)
     refuse(name + " has " + std::to_string(x.shape(0)) + " rows, the queries " +
@@ -302,7 +266,7 @@ void add_rest(Arrays& inputs, Settings& settings, const mx::Shape& scores, const
   }
   if (sinks) {
     if (sinks->ndim() != 1 || sinks->shape(0) != scores[1])
-      refuse("sinks have the shape " + shape_of(*sinks) + "; there are " +
+      refuse("sinks have the shape " + shape_text(*sinks) + "; there are " +
              std::to_string(scores[1]) + " heads of queries");
     check_numbers(*sinks, "sinks");
     settings.has_sinks = true;
@@ -316,7 +280,7 @@ mx::array make(Arrays inputs, Settings settings, int value_dim, mx::Dtype type, 
   check_numbers(q, "q");
   const int heads = k.shape(1), length = k.shape(2);
   if (v.shape(1) != heads || v.shape(2) != length)
-    refuse("keys are " + shape_of(k) + " and values " + shape_of(v) +
+    refuse("keys are " + shape_text(k) + " and values " + shape_text(v) +
            ": heads or positions differ");
   if (heads < 1 || q.shape(1) % heads != 0)
     refuse(std::to_string(q.shape(1)) + " heads of queries are no multiple of " +
@@ -331,9 +295,9 @@ mx::array make(Arrays inputs, Settings settings, int value_dim, mx::Dtype type, 
 
 mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, float scale,
                     const Mask& mask, const std::optional<mx::array>& sinks, float soft_cap,
-                    int window, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
-  if (q.ndim() != 4) refuse("q has the shape " + shape_of(q) + "; it has four axes");
+                    int window) {
+  const mx::Stream stream = cpu_stream();
+  if (q.ndim() != 4) refuse("q has the shape " + shape_text(q) + "; it has four axes");
   check(k, "k", q.shape(0));
   check(v, "v", q.shape(0));
   check_numbers(k, "k");
@@ -364,9 +328,9 @@ int check_packed(const Packed& packed, const std::string& name, int rows, int bi
 }
 
 mx::array attention_packed(const mx::array& q, const Packed& k, const Packed& v, float scale,
-                           int bits, int group, const Mask& mask, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
-  if (q.ndim() != 4) refuse("q has the shape " + shape_of(q) + "; it has four axes");
+                           int bits, int group, const Mask& mask) {
+  const mx::Stream stream = cpu_stream();
+  if (q.ndim() != 4) refuse("q has the shape " + shape_text(q) + "; it has four axes");
   if ((bits != 4 && bits != 8) || group < 32 || group % 32 != 0)
     refuse("no kernel reads caches of " + std::to_string(bits) + " bits in groups of " +
            std::to_string(group));
@@ -391,7 +355,6 @@ mx::array attention_packed(const mx::array& q, const Packed& k, const Packed& v,
 void bind_attention(nb::module_& module) {
   module.def("attention", attention, "q"_a, "k"_a, "v"_a, nb::kw_only(), "scale"_a,
              "mask"_a = nb::none(), "sinks"_a = nb::none(), "soft_cap"_a = 0.0F, "window"_a = 0,
-             "stream"_a = nb::none(),
              R"(softmax(q k^T * scale + mask) v, as mlx.core.fast.scaled_dot_product_attention.
 
 A query that sees nothing gives 0.
@@ -406,7 +369,6 @@ Args:
     sinks: (H,) logits that take part in the softmax alone.
     soft_cap: scores become soft_cap * tanh(score / soft_cap); 0: they do not.
     window: a causal query sees only so many positions; 0: all.
-    stream: of the CPU.
 
 Returns:
     (B, H, T, E) of the type that q, k and v promote to.
@@ -414,14 +376,14 @@ Returns:
 Raises:
     ValueError: shapes or types do not fit.)");
   module.def("attention_packed", attention_packed, "q"_a, "k"_a, "v"_a, nb::kw_only(), "scale"_a,
-             "bits"_a, "group"_a, "mask"_a = nb::none(), "stream"_a = nb::none(),
+             "bits"_a, "group"_a, "mask"_a = nb::none(),
              R"(The same over keys and values as mlx.core.quantize packs them in mode affine.
 
 Args:
     q: (B, H, T, D).
     k: (weights, scales, biases) of (B, G, S, D).
     v: (weights, scales, biases) of (B, G, S, E).
-    scale, mask, stream: as for attention().
+    scale, mask: as for attention().
     bits: of a number: 4 or 8.
     group: numbers that share a scale: a multiple of 32.
 

@@ -1,28 +1,7 @@
 /* Mixture of experts: each row times the matrix of the expert that was chosen for it. */
-#include <algorithm>
 #include <limits>
-#include <optional>
-#include <stdexcept>
-#include <string>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
-
-#include "mlx/ops.h"
-#include "mlx/primitives.h"
-
-#include "activations.h"
-#include "bindings.h"
-#include "dispatch.h"
-#include "pool.h"
-#include "table.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
@@ -152,11 +131,11 @@ struct Job {
   }
 };
 
-class ExpertsOperation : public mx::UnaryPrimitive {
+class ExpertsOperation : public Operation {
  public:
   ExpertsOperation(mx::Stream stream, Layout layout, int experts, int rows, bool has_bias,
                    bool int8)
-      : mx::UnaryPrimitive(stream),
+      : Operation(stream),
         layout_(layout),
         experts_(experts),
         rows_(rows),
@@ -189,10 +168,6 @@ class ExpertsOperation : public mx::UnaryPrimitive {
             temporary<Prepared>(encoder, slots), out.data<void>(), scalar_of(out, "out")});
   }
 
-  void eval_gpu(const Arrays&, mx::array&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return "CowmlxExperts"; }
 
  private:
@@ -204,21 +179,18 @@ class ExpertsOperation : public mx::UnaryPrimitive {
 mx::array experts(const mx::array& x, const mx::array& indices, const mx::array& weight,
                   const std::optional<mx::array>& scales, const std::optional<mx::array>& biases,
                   const std::optional<mx::array>& bias, int count, int rows,
-                  const std::string& mode, int bits, int group, bool int8,
-                  mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+                  const std::string& mode, int bits, int group, bool int8) {
+  const mx::Stream stream = cpu_stream();
   if (x.ndim() < 1 || scalar_of(x, "x") == Scalar::UInt8)
-    throw std::invalid_argument("x can be float32, float16 or bfloat16, of at least one axis");
-  if (!mx::issubdtype(indices.dtype(), mx::integer))
-    throw std::invalid_argument("indices are whole numbers");
+    refuse("x can be float32, float16 or bfloat16, of at least one axis");
+  if (!mx::issubdtype(indices.dtype(), mx::integer)) refuse("indices are whole numbers");
   if (indices.size() > std::numeric_limits<int>::max() / 2)
-    throw std::invalid_argument("there are too many indices: " + std::to_string(indices.size()));
+    refuse("there are too many indices: " + std::to_string(indices.size()));
   if (count < 1 || rows < 1 || rows > (1 << 24) || count > (1 << 16))
-    throw std::invalid_argument("there are " + std::to_string(count) + " experts of " +
-                                std::to_string(rows) + " rows");
+    refuse("there are " + std::to_string(count) + " experts of " + std::to_string(rows) + " rows");
   const int filled = (rows + LANES - 1) / LANES * LANES;
   if (int64_t{filled} * count > std::numeric_limits<int>::max())
-    throw std::invalid_argument("the experts have too many rows together");
+    refuse("the experts have too many rows together");
   mx::Shape shape = indices.shape();
   shape.push_back(x.shape(-1));
   Arrays inputs{mx::broadcast_to(x, shape, stream),
@@ -226,12 +198,11 @@ mx::array experts(const mx::array& x, const mx::array& indices, const mx::array&
   const Layout layout = add_matrix(inputs, weight, scales, biases, std::nullopt, filled * count,
                                    mode, bits, group, stream);
   if (x.shape(-1) != layout.columns)
-    throw std::invalid_argument("the last axis of x is " + std::to_string(x.shape(-1)) +
-                                " wide; the matrices take " + std::to_string(layout.columns));
+    refuse("the last axis of x is " + std::to_string(x.shape(-1)) + " wide; the matrices take " +
+           std::to_string(layout.columns));
   if (bias) {
     if (bias->ndim() != 2 || bias->shape(0) != count || bias->shape(1) != rows)
-      throw std::invalid_argument("bias must be (" + std::to_string(count) + ", " +
-                                  std::to_string(rows) + ")");
+      refuse("bias must be (" + std::to_string(count) + ", " + std::to_string(rows) + ")");
     inputs.push_back(plain(mx::astype(*bias, mx::float32, stream), stream));
   }
   shape.back() = rows;
@@ -248,7 +219,6 @@ void bind_experts(nb::module_& module) {
   module.def("experts", experts, "x"_a, "indices"_a, "weight"_a, "scales"_a = nb::none(),
              "biases"_a = nb::none(), "bias"_a = nb::none(), nb::kw_only(), "count"_a, "rows"_a,
              "mode"_a = "dense", "bits"_a = 0, "group"_a = 0, "int8"_a = false,
-             "stream"_a = nb::none(),
              R"(Each row times the transpose of the matrix that its index names.
 
 Args:
@@ -261,7 +231,7 @@ Args:
     bias: (E, N) added to results.
     count: E.
     rows: N.
-    mode, bits, group, int8, stream: as product() takes them.
+    mode, bits, group, int8: as product() takes them.
 
 Returns:
     (*indices.shape, N) of x's type.

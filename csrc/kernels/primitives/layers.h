@@ -4,10 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "mlx/primitives.h"
-
 #include "layers/layer.h"
-#include "matrices.h"
+#include "operation.h"
 
 namespace cowmlx {
 
@@ -35,15 +33,12 @@ struct LayersCall {
  * arrays. Outputs: activations (B, T,
  * H), or logits (B, V) of float32, and but for Part::FinishLast keys and values as they are then:
  * in the buffers of the inputs, if nobody else holds these, and in copies otherwise. */
-class LayersStep : public mlx::core::Primitive {
+class LayersStep : public Operations {
  public:
-  LayersStep(mlx::core::Stream stream, std::shared_ptr<const HeldLayers> held, LayersCall call)
-      : Primitive(stream), held_(std::move(held)), call_(std::move(call)) {}
+  LayersStep(mx::Stream stream, std::shared_ptr<const HeldLayers> held, LayersCall call)
+      : Operations(stream), held_(std::move(held)), call_(std::move(call)) {}
 
-  void eval_cpu(const std::vector<mlx::core::array>& inputs,
-                std::vector<mlx::core::array>& outputs) override;
-  void eval_gpu(const std::vector<mlx::core::array>& inputs,
-                std::vector<mlx::core::array>& outputs) override;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
   const char* name() const override { return "CowmlxLayers"; }
 
  private:
@@ -53,8 +48,7 @@ class LayersStep : public mlx::core::Primitive {
 
 /* The outputs of a step; x is its first input, caches the last ones. Throws std::invalid_argument
  * for what does not fit the layers. */
-Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mlx::core::array& x,
-                 LayersCall call, const Arrays& angles, const Arrays& caches, mlx::core::Dtype type,
-                 mlx::core::Stream stream);
+Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mx::array& x, LayersCall call,
+                 const Arrays& angles, const Arrays& caches, mx::Dtype type, mx::Stream stream);
 
 }  // namespace cowmlx

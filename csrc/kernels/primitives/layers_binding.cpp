@@ -1,26 +1,8 @@
 /* Layers as Python describes them: dictionaries of matrices, arrays and numbers. */
-
-#include <stdexcept>
-
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-
-#include "mlx/ops.h"
-#include "mlx/transforms.h"
-
-#include "bindings.h"
 #include "layers.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace cowmlx {
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
 /* Reads a description into layers, which keep what it names. */
 class Reader {
@@ -115,21 +97,12 @@ class Reader {
         half.down.columns != half.gate.rows ||
         (half.up.rows != 0 && (half.up.rows != half.gate.rows || half.up.columns != width)))
       refuse("the layers of a perceptron do not fit each other");
-    half.activation = activation(nb::cast<std::string>(from["activation"]));
+    half.activation = activation_of(nb::cast<std::string>(from["activation"]));
     half.residual = nb::cast<float>(from["residual"]);
     return half;
   }
 
  private:
-  static Activation activation(const std::string& name) {
-    if (name == "silu") return Activation::Silu;
-    if (name == "gelu") return Activation::Gelu;
-    if (name == "gelu_tanh") return Activation::GeluTanh;
-    if (name == "relu") return Activation::Relu;
-    if (name == "relu2") return Activation::ReluSquared;
-    refuse("no activation is called \"" + name + "\"");
-  }
-
   HeldLayers& held_;
 };
 

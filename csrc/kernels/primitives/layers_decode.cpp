@@ -1,24 +1,7 @@
 /* A token a row, over caches as Python's objects hold them: what decoding does between two draws.
  * All that may be missing here, such as room in a cache, makes it do nothing, and the way in Python
  * (cowmlx/accelerate/fused/run.py) is taken instead. */
-
-#include <algorithm>
-#include <optional>
-#include <stdexcept>
-
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/variant.h>
-#include <nanobind/stl/vector.h>
-
-#include "bindings.h"
-#include "dispatch.h"
 #include "layers.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace cowmlx {
 namespace {
@@ -182,8 +165,7 @@ std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const m
 
 std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
                                        const mx::array& ids, const nb::list& caches, bool batched,
-                                       bool packed, const Arrays& angles,
-                                       mx::StreamOrDevice where) {
+                                       bool packed, const Arrays& angles) {
   const size_t tables = angles.size() / 2;
   const bool turns = std::all_of(held->layers.layers.begin(), held->layers.layers.end(),
                                  [tables](const Layer& layer) {
@@ -192,7 +174,7 @@ std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
   if (held->layers.head.rows == 0 || ids.ndim() != 1 || ids.size() == 0 || !turns ||
       nb::len(caches) != held->layers.layers.size())
     return std::nullopt;
-  const mx::Stream stream = stream_of(where);
+  const mx::Stream stream = cpu_stream();
   if (packed)
     return batched ? decode<Rows, true>(held, ids, caches, angles, stream)
                    : decode<Growing, true>(held, ids, caches, angles, stream);
@@ -204,7 +186,7 @@ std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
 
 void bind_layers_decode(nb::module_& module) {
   module.def("decode_layers", decode_layers, "layers"_a, "ids"_a, "caches"_a, "batched"_a,
-             "packed"_a, "angles"_a, nb::kw_only(), "stream"_a = nb::none(),
+             "packed"_a, "angles"_a,
              R"(Take a token of every row through layers and their head: logits (B, V) of float32.
 
 Args:
@@ -214,7 +196,6 @@ Args:
     batched: which of both.
     packed: whether they are QuantizedKVCache or QuantizedRows instead.
     angles: evaluated cosines and sines (positions, half) of every kind of rotation.
-    stream: of the CPU.
 
 Returns:
     None, and nothing has changed, where a cache has no room, or a table is too short.

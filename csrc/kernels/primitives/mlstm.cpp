@@ -1,27 +1,8 @@
 /* The mLSTM recurrence (arXiv 2405.04517, eq. 19-27) over all rows and heads at once. */
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/variant.h>
-#include <nanobind/stl/vector.h>
-
-#include "mlx/ops.h"
-#include "mlx/primitives.h"
-
-#include "bindings.h"
-#include "dispatch.h"
-#include "pool.h"
-#include "table.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
@@ -104,9 +85,9 @@ struct Job {
   }
 };
 
-class Mlstm : public mx::Primitive {
+class Mlstm : public Operations {
  public:
-  Mlstm(mx::Stream stream, float eps) : mx::Primitive(stream), eps_(eps) {}
+  Mlstm(mx::Stream stream, float eps) : Operations(stream), eps_(eps) {}
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
     auto& encoder = mx::cpu::get_command_encoder(stream());
@@ -136,10 +117,6 @@ class Mlstm : public mx::Primitive {
                          factors});
   }
 
-  void eval_gpu(const Arrays&, Arrays&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return "CowmlxMlstm"; }
 
  private:
@@ -150,15 +127,14 @@ void check(const mx::array& array, const std::string& name, const mx::Shape& sha
   if (array.shape() == shape && array.dtype() == mx::float32) return;
   std::string wanted;
   for (int size : shape) wanted += (wanted.empty() ? "" : ", ") + std::to_string(size);
-  throw std::invalid_argument(name + " must be float32 (" + wanted + ")");
+  refuse(name + " must be float32 (" + wanted + ")");
 }
 
 Arrays mlstm(const mx::array& q, const mx::array& k, const mx::array& v, const mx::array& i,
              const mx::array& f, const mx::array& memory, const mx::array& normalizer,
-             const mx::array& logarithm, float eps, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
-  if (q.ndim() != 4 || v.ndim() != 4 || q.shape(3) < 1)
-    throw std::invalid_argument("q and v are (B, H, S, numbers)");
+             const mx::array& logarithm, float eps) {
+  const mx::Stream stream = cpu_stream();
+  if (q.ndim() != 4 || v.ndim() != 4 || q.shape(3) < 1) refuse("q and v are (B, H, S, numbers)");
   const int rows = q.shape(0), heads = q.shape(1), positions = q.shape(2);
   const int key_dim = q.shape(3), value_dim = v.shape(3);
   check(q, "q", {rows, heads, positions, key_dim});
@@ -181,7 +157,7 @@ Arrays mlstm(const mx::array& q, const mx::array& k, const mx::array& v, const m
 
 void bind_mlstm(nb::module_& module) {
   module.def("mlstm", mlstm, "q"_a, "k"_a, "v"_a, "i"_a, "f"_a, "memory"_a, "normalizer"_a,
-             "logarithm"_a, nb::kw_only(), "eps"_a, "stream"_a = nb::none(),
+             "logarithm"_a, nb::kw_only(), "eps"_a,
              R"(The mLSTM recurrence over S positions (arXiv 2405.04517, eq. 19-27).
 
 Args:
@@ -194,7 +170,6 @@ Args:
     normalizer: (B, H, D).
     logarithm: (B, H, 1), by which both are scaled down.
     eps: added to the denominator.
-    stream: of the CPU.
 
 Returns:
     The hidden states (B, H, S, E), and memory, normaliser and logarithm behind the last position.

@@ -1,24 +1,28 @@
-#include <algorithm>
-#include <cstring>
-#include <stdexcept>
+/* Matrices by blocks of 16 rows. */
+#include <cstdint>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/variant.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
-#include "mlx/primitives.h"
-
-#include "bindings.h"
-#include "dispatch.h"
-#include "pages.h"
-#include "pool.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
+
+/* Ask the system to lay memory that nobody has written to yet in large pages, where it has them:
+ * walking the tables of 4 KiB pages takes a part of the time that reading weights takes. A hint,
+ * which changes no content and cannot fail. */
+#ifdef MADV_HUGEPAGE
+void in_large_pages(void* begin, size_t bytes) {
+  constexpr uintptr_t LARGE = uintptr_t{1} << 21; /* of x86-64, and of ARM with pages of 4 KiB */
+  const auto first = (reinterpret_cast<uintptr_t>(begin) + LARGE - 1) / LARGE * LARGE;
+  const auto end = (reinterpret_cast<uintptr_t>(begin) + bytes) / LARGE * LARGE;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+}
+#else
+void in_large_pages(void*, size_t) {} /* macOS has them for itself alone */
+#endif
 
 /* Write 16 rows of words (fewer in the last block) word after word, beside each other. */
 template <class Word>
@@ -41,9 +45,9 @@ void pack_blocks(const void* from, void* out, int rows, int words) {
   });
 }
 
-class Pack : public mx::UnaryPrimitive {
+class Pack : public Operation {
  public:
-  using mx::UnaryPrimitive::UnaryPrimitive;
+  using Operation::Operation;
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
@@ -57,17 +61,13 @@ class Pack : public mx::UnaryPrimitive {
     });
   }
 
-  void eval_gpu(const Arrays&, mx::array&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return "CowmlxPack"; }
 };
 
-mx::array pack(const mx::array& matrix, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+mx::array pack(const mx::array& matrix) {
+  const mx::Stream stream = cpu_stream();
   if (matrix.ndim() != 2 || matrix.size() == 0 || matrix.itemsize() > 4)
-    throw std::invalid_argument("pack takes a matrix of numbers of at most 32 bits, not empty");
+    refuse("pack takes a matrix of numbers of at most 32 bits, not empty");
   const int blocks = (matrix.shape(0) + LANES - 1) / LANES;
   return mx::array({blocks, matrix.shape(1), LANES}, matrix.dtype(), std::make_shared<Pack>(stream),
                    {plain(matrix, stream)});
@@ -76,7 +76,7 @@ mx::array pack(const mx::array& matrix, mx::StreamOrDevice where) {
 }  // namespace
 
 void bind_pack(nb::module_& module) {
-  module.def("pack", pack, "matrix"_a, nb::kw_only(), "stream"_a = nb::none(),
+  module.def("pack", pack, "matrix"_a,
              R"(A matrix (N, W) by blocks of 16 rows, as products read it: (blocks, W, 16).
 
 Weights as mlx packs them, dense ones, scales and biases are all packed so. The last block is filled

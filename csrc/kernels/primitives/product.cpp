@@ -1,25 +1,7 @@
-#include <algorithm>
-#include <optional>
-#include <stdexcept>
-#include <string>
+/* Products with a matrix in blocks, and its rows. */
+#include <limits>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
-
-#include "mlx/primitives.h"
-
-#include "activations.h"
-#include "bindings.h"
-#include "dispatch.h"
-#include "pool.h"
-#include "table.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
@@ -103,10 +85,10 @@ struct Job {
   }
 };
 
-class Product : public mx::UnaryPrimitive {
+class Product : public Operation {
  public:
   Product(mx::Stream stream, Layout layout, bool int8)
-      : mx::UnaryPrimitive(stream), layout_(layout), int8_(int8) {}
+      : Operation(stream), layout_(layout), int8_(int8) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
@@ -125,10 +107,6 @@ class Product : public mx::UnaryPrimitive {
         Job{&used, matrix, x, int8_, values, scratch, part, prepared, out.data<void>(), type, cut});
   }
 
-  void eval_gpu(const Arrays&, mx::array&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return "CowmlxProduct"; }
 
  private:
@@ -139,20 +117,94 @@ class Product : public mx::UnaryPrimitive {
 mx::array product(const mx::array& x, const mx::array& weight,
                   const std::optional<mx::array>& scales, const std::optional<mx::array>& biases,
                   const std::optional<mx::array>& bias, int rows, const std::string& mode, int bits,
-                  int group, bool int8, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+                  int group, bool int8) {
+  const mx::Stream stream = cpu_stream();
   if (x.ndim() < 1 || scalar_of(x, "x") == Scalar::UInt8)
-    throw std::invalid_argument("x can be float32, float16 or bfloat16, of at least one axis");
+    refuse("x can be float32, float16 or bfloat16, of at least one axis");
   Arrays inputs{x};
   const Layout layout =
       add_matrix(inputs, weight, scales, biases, bias, rows, mode, bits, group, stream);
   if (x.shape(-1) != layout.columns)
-    throw std::invalid_argument("the last axis of x is " + std::to_string(x.shape(-1)) +
-                                " wide; the matrix takes " + std::to_string(layout.columns));
+    refuse("the last axis of x is " + std::to_string(x.shape(-1)) + " wide; the matrix takes " +
+           std::to_string(layout.columns));
   mx::Shape shape = x.shape();
   shape.back() = rows;
   const bool rounds = int8 && layout.has_scales;
   return mx::array(std::move(shape), x.dtype(), std::make_shared<Product>(stream, layout, rounds),
+                   std::move(inputs));
+}
+
+/* ---- rows of a matrix as numbers ---- */
+
+constexpr int TAKE_CHUNK = 16; /* rows of embeddings that one thread takes at a time */
+
+/* Rows of a matrix as numbers. */
+struct TakeJob {
+  Matrix matrix;
+  const int32_t* indices;
+  int64_t count;
+  float* values; /* a row for each chunk, where the result is no float32 */
+  void* out;
+  Scalar out_type;
+
+  void row(const Table& table, int64_t place, float* spare) const {
+    const int columns = matrix.columns;
+    float* to = spare != nullptr ? spare : static_cast<float*>(out) + place * columns;
+    const int index = indices[place] < 0 ? indices[place] + matrix.rows : indices[place];
+    if (index >= 0 && index < matrix.rows) {
+      table.unpack_row(matrix, index, to);
+    } else { /* nobody can be told here: numbers that are none spoil what they get into */
+      std::fill_n(to, columns, std::numeric_limits<float>::quiet_NaN());
+    }
+    if (spare != nullptr)
+      table.store(spare, columns, static_cast<uint16_t*>(out) + place * columns, out_type);
+  }
+
+  void operator()() const {
+    const Table& used = table();
+    parallel(static_cast<int>((count + TAKE_CHUNK - 1) / TAKE_CHUNK), [&](int chunk) {
+      const int64_t first = int64_t{chunk} * TAKE_CHUNK;
+      float* spare = values != nullptr ? values + int64_t{chunk} * matrix.columns : nullptr;
+      for (int64_t place = first; place < std::min(first + TAKE_CHUNK, count); place++)
+        row(used, place, spare);
+    });
+  }
+};
+
+class Take : public Operation {
+ public:
+  Take(mx::Stream stream, Layout layout) : Operation(stream), layout_(layout) {}
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    if (out.size() == 0) return;
+    const auto count = static_cast<int64_t>(inputs[0].size());
+    const Scalar type = scalar_of(out, "out");
+    const int64_t spare = (count + TAKE_CHUNK - 1) / TAKE_CHUNK * layout_.columns;
+    auto* values = type == Scalar::Float32 ? nullptr : temporary<float>(encoder, spare);
+    encoder.dispatch(TakeJob{layout_.matrix(inputs, 1), inputs[0].data<int32_t>(), count, values,
+                             out.data<void>(), type});
+  }
+
+  const char* name() const override { return "CowmlxTake"; }
+
+ private:
+  Layout layout_;
+};
+
+mx::array take(const mx::array& indices, const mx::array& weight,
+               const std::optional<mx::array>& scales, const std::optional<mx::array>& biases,
+               int rows, const std::string& mode, int bits, int group, mx::Dtype dtype) {
+  const mx::Stream stream = cpu_stream();
+  if (!mx::issubdtype(indices.dtype(), mx::integer)) refuse("indices are whole numbers");
+  if (dtype != mx::float32 && dtype != mx::float16 && dtype != mx::bfloat16)
+    refuse("dtype can be float32, float16 or bfloat16");
+  Arrays inputs{plain(mx::astype(indices, mx::int32, stream), stream)};
+  const Layout layout =
+      add_matrix(inputs, weight, scales, biases, std::nullopt, rows, mode, bits, group, stream);
+  mx::Shape shape = indices.shape();
+  shape.push_back(layout.columns);
+  return mx::array(std::move(shape), dtype, std::make_shared<Take>(stream, layout),
                    std::move(inputs));
 }
 
@@ -162,7 +214,6 @@ void bind_product(nb::module_& module) {
   module.def("product", product, "x"_a, "weight"_a, "scales"_a = nb::none(),
              "biases"_a = nb::none(), "bias"_a = nb::none(), nb::kw_only(), "rows"_a,
              "mode"_a = "dense", "bits"_a = 0, "group"_a = 0, "int8"_a = false,
-             "stream"_a = nb::none(),
              R"(x times the transpose of a matrix: (..., K) by (N, K) to (..., N) of x's type.
 
 Args:
@@ -176,7 +227,18 @@ Args:
     bits: of a packed number.
     group: numbers that share a scale.
     int8: round every group of x's numbers to eight bits; dense weights ignore it.
-    stream: of the CPU.
+
+Raises:
+    ValueError: shapes, types or formats do not fit.)");
+  module.def("take", take, "indices"_a, "weight"_a, "scales"_a = nb::none(),
+             "biases"_a = nb::none(), nb::kw_only(), "rows"_a, "mode"_a = "dense", "bits"_a = 0,
+             "group"_a = 0, "dtype"_a,
+             R"(Rows of a matrix as numbers, such as embeddings: (...) indices to (..., K).
+
+Args:
+    indices: whole numbers; negative ones count from the end. Rows out of range are NaN.
+    weight, scales, biases, rows, mode, bits, group: as product() takes them.
+    dtype: of the result.
 
 Raises:
     ValueError: shapes, types or formats do not fit.)");

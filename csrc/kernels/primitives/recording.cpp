@@ -4,32 +4,16 @@
  * mlx's own compile does that too. But on a CPU it first runs "g++ --version" through a shell, and
  * keeps nothing where that fails; its mode is the whole process's; and it goes through the graph
  * recursively. */
-
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/vector.h>
-
-#include "mlx/array.h"
 #include "mlx/device.h"
-#include "mlx/primitives.h"
 #include "mlx/stream.h"
-
-#include "primitives/bindings.h"
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
 
 /* A primitive with its inputs and outputs, by their places among all arrays. */
 struct Step {
@@ -73,7 +57,7 @@ class Recording {
   }
 
   std::vector<mx::array> replay(const std::vector<mx::array>& inputs) const {
-    if (!fits(inputs)) throw std::invalid_argument("recorded for other shapes, dtypes or stream");
+    if (!fits(inputs)) refuse("recorded for other shapes, dtypes or stream");
     std::vector<std::optional<mx::array>> arrays(count_);
     for (size_t i = 0; i < inputs.size(); i++) arrays[i] = inputs[i];
     for (const auto& [place, value] : kept_) arrays[place] = value;

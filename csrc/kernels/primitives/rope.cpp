@@ -1,27 +1,7 @@
 /* Rotary position embeddings (arXiv 2104.09864): angles, which layers share, and their use. */
-#include <algorithm>
 #include <cmath>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/variant.h>
-
-#include "mlx/ops.h"
-#include "mlx/primitives.h"
-
-#include "activations.h"
-#include "bindings.h"
-#include "dispatch.h"
-#include "share.h"
-#include "table.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
@@ -29,9 +9,9 @@ namespace {
 constexpr int64_t CHUNK = 1 << 13; /* numbers that one thread takes at a time: some µs */
 
 /* Cosines and sines of positions: (B, T, 2, half). */
-class Angles : public mx::UnaryPrimitive {
+class Angles : public Operation {
  public:
-  Angles(mx::Stream stream, float scale) : mx::UnaryPrimitive(stream), scale_(scale) {}
+  Angles(mx::Stream stream, float scale) : Operation(stream), scale_(scale) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
@@ -49,10 +29,6 @@ class Angles : public mx::UnaryPrimitive {
           }
         }
     });
-  }
-
-  void eval_gpu(const Arrays&, mx::array&) override {
-    throw std::runtime_error("kernels run on the CPU");
   }
 
   const char* name() const override { return "CowmlxAngles"; }
@@ -93,10 +69,9 @@ struct Job {
   }
 };
 
-class Rotate : public mx::UnaryPrimitive {
+class Rotate : public Operation {
  public:
-  Rotate(mx::Stream stream, bool traditional)
-      : mx::UnaryPrimitive(stream), traditional_(traditional) {}
+  Rotate(mx::Stream stream, bool traditional) : Operation(stream), traditional_(traditional) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
@@ -113,14 +88,10 @@ class Rotate : public mx::UnaryPrimitive {
                          type});
   }
 
-  void eval_gpu(const Arrays&, mx::array&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   /* A rotation's gradient is the rotation back; angles have none. */
   Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
              const Arrays&) override {
-    if (arguments != std::vector<int>{0}) throw std::invalid_argument("angles have no gradient");
+    if (arguments != std::vector<int>{0}) refuse("angles have no gradient");
     const mx::array sign = mx::reshape(mx::array({1.0F, -1.0F}), {1, 1, 2, 1}, stream());
     Arrays inputs{cotangents[0], plain(mx::multiply(primals[1], sign, stream()), stream())};
     return {mx::array(primals[0].shape(), primals[0].dtype(),
@@ -133,35 +104,32 @@ class Rotate : public mx::UnaryPrimitive {
   bool traditional_;
 };
 
-mx::array angles(const mx::array& offset, int length, const mx::array& frequencies, float scale,
-                 mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+mx::array angles(const mx::array& offset, int length, const mx::array& frequencies, float scale) {
+  const mx::Stream stream = cpu_stream();
   if (offset.ndim() > 1 || !mx::issubdtype(offset.dtype(), mx::integer))
-    throw std::invalid_argument("offset is a whole number, or (B,) of them");
+    refuse("offset is a whole number, or (B,) of them");
   if (frequencies.ndim() != 1 || frequencies.dtype() != mx::float32)
-    throw std::invalid_argument("frequencies are (dims / 2,) float32");
-  if (length < 0) throw std::invalid_argument("length is below 0");
+    refuse("frequencies are (dims / 2,) float32");
+  if (length < 0) refuse("length is below 0");
   const int rows = offset.ndim() == 0 ? 1 : offset.shape(0);
   Arrays inputs{plain(mx::astype(offset, mx::int32, stream), stream), plain(frequencies, stream)};
   return mx::array({rows, length, 2, frequencies.shape(0)}, mx::float32,
                    std::make_shared<Angles>(stream, scale), std::move(inputs));
 }
 
-mx::array rotate(const mx::array& x, const mx::array& angles, bool traditional,
-                 mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+mx::array rotate(const mx::array& x, const mx::array& angles, bool traditional) {
+  const mx::Stream stream = cpu_stream();
   if (x.ndim() < 3 || scalar_of(x, "x") == Scalar::UInt8)
-    throw std::invalid_argument("x can be float32, float16 or bfloat16, of at least three axes");
+    refuse("x can be float32, float16 or bfloat16, of at least three axes");
   if (angles.ndim() != 4 || angles.dtype() != mx::float32 || angles.shape(2) != 2)
-    throw std::invalid_argument("angles are what angles() gives");
+    refuse("angles are what angles() gives");
   if ((angles.shape(0) != 1 && angles.shape(0) != x.shape(0)) || angles.shape(1) != x.shape(-2))
-    throw std::invalid_argument("angles of " + std::to_string(angles.shape(0)) + " rows of " +
-                                std::to_string(angles.shape(1)) +
-                                " positions do not fit x, which has " + std::to_string(x.shape(0)) +
-                                " rows of " + std::to_string(x.shape(-2)));
+    refuse("angles of " + std::to_string(angles.shape(0)) + " rows of " +
+           std::to_string(angles.shape(1)) + " positions do not fit x, which has " +
+           std::to_string(x.shape(0)) + " rows of " + std::to_string(x.shape(-2)));
   if (2 * angles.shape(3) > x.shape(-1))
-    throw std::invalid_argument("angles rotate " + std::to_string(2 * angles.shape(3)) +
-                                " numbers; heads of x have " + std::to_string(x.shape(-1)));
+    refuse("angles rotate " + std::to_string(2 * angles.shape(3)) + " numbers; heads of x have " +
+           std::to_string(x.shape(-1)));
   return mx::array(x.shape(), x.dtype(), std::make_shared<Rotate>(stream, traditional),
                    Arrays{x, plain(angles, stream)});
 }
@@ -174,7 +142,7 @@ bool same(const mx::array& a, const mx::array& b) { return a.id() == b.id(); }
 
 void bind_rope(nb::module_& module) {
   module.def("angles", angles, "offset"_a, "length"_a, "frequencies"_a, nb::kw_only(),
-             "scale"_a = 1.0F, "stream"_a = nb::none(),
+             "scale"_a = 1.0F,
              R"(Cosines and sines of T positions from an offset on, for rotate().
 
 Args:
@@ -182,7 +150,6 @@ Args:
     length: T.
     frequencies: (dims / 2,) float32, angles of position 1.
     scale: positions are multiplied by it.
-    stream: of the CPU.
 
 Returns:
     (1 or B, T, 2, dims / 2) float32.
@@ -194,14 +161,12 @@ Raises:
       "The array as it is now, whatever is written to the name that was given.");
   module.def("same", same, "a"_a, "b"_a, "Whether both are one array, not only equal.");
   module.def("rotate", rotate, "x"_a, "angles"_a, nb::kw_only(), "traditional"_a = false,
-             "stream"_a = nb::none(),
              R"(Rotate the first numbers of every head, (B, ..., T, D), by its position's angles.
 
 Args:
     x: float32, float16 or bfloat16.
     angles: of all rows or of each, as angles() gives them.
     traditional: pairs are neighbours, not halves.
-    stream: of the CPU.
 
 Raises:
     ValueError: shapes or types do not fit.)");

@@ -1,29 +1,7 @@
-#include <algorithm>
 #include <array>
-#include <optional>
-#include <stdexcept>
-#include <string>
-
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
 
 #include "mlx/fast.h"
-#include "mlx/ops.h"
-#include "mlx/primitives.h"
-
-#include "activations.h"
-#include "bindings.h"
-#include "dispatch.h"
-#include "gradient.h"
-#include "share.h"
-#include "table.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
 
 namespace cowmlx {
 namespace {
@@ -145,10 +123,6 @@ class RowOperation : public WithGradient {
                          out.data<void>(), scalar_of(out, "out")});
   }
 
-  void eval_gpu(const Arrays&, mx::array&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return settings_.name(); }
 
  protected:
@@ -179,8 +153,7 @@ class RowOperation : public WithGradient {
 
 void check_rows(const mx::array& x, const std::string& name) {
   if (x.ndim() < 1 || scalar_of(x, name) == Scalar::UInt8)
-    throw std::invalid_argument(name +
-                                " can be float32, float16 or bfloat16, of at least one axis");
+    refuse(name + " can be float32, float16 or bfloat16, of at least one axis");
 }
 
 /* Put a vector for all rows behind the inputs, as float32. */
@@ -190,8 +163,7 @@ bool add_vector(Arrays& inputs, mx::Dtype& type, const std::optional<mx::array>&
   check_rows(*vector, name);
   const int columns = inputs[0].shape(-1);
   if (vector->ndim() != 1 || vector->shape(0) != columns)
-    throw std::invalid_argument(
-        name + " has one axis, as wide as the last of x: " + std::to_string(columns));
+    refuse(name + " has one axis, as wide as the last of x: " + std::to_string(columns));
   type = mx::promote_types(type, vector->dtype());
   inputs.push_back(plain(mx::astype(*vector, mx::float32, stream), stream));
   return true;
@@ -204,8 +176,8 @@ mx::array make(Arrays inputs, mx::Dtype type, const Settings& settings, mx::Stre
 }
 
 mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps,
-                   float offset, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+                   float offset) {
+  const mx::Stream stream = cpu_stream();
   check_rows(x, "x");
   Settings settings{.kind = Kind::RmsNorm, .eps = eps, .offset = offset};
   Arrays inputs{x};
@@ -215,8 +187,8 @@ mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, f
 }
 
 mx::array layer_norm(const mx::array& x, const std::optional<mx::array>& weight,
-                     const std::optional<mx::array>& bias, float eps, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+                     const std::optional<mx::array>& bias, float eps) {
+  const mx::Stream stream = cpu_stream();
   check_rows(x, "x");
   Settings settings{.kind = Kind::LayerNorm, .eps = eps};
   Arrays inputs{x};
@@ -226,33 +198,22 @@ mx::array layer_norm(const mx::array& x, const std::optional<mx::array>& weight,
   return make(std::move(inputs), type, settings, stream);
 }
 
-mx::array softmax(const mx::array& x, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+mx::array softmax(const mx::array& x) {
+  const mx::Stream stream = cpu_stream();
   check_rows(x, "x");
   return make({x}, x.dtype(), {.kind = Kind::Softmax}, stream);
 }
 
-Activation activation_of(const std::string& name) {
-  if (name == "silu") return Activation::Silu;
-  if (name == "gelu") return Activation::Gelu;
-  if (name == "gelu_tanh") return Activation::GeluTanh;
-  if (name == "relu") return Activation::Relu;
-  if (name == "relu2") return Activation::ReluSquared;
-  if (name == "sigmoid") return Activation::Sigmoid;
-  throw std::invalid_argument("activation is \"" + name +
-                              "\"; it can be silu, gelu, gelu_tanh, relu, relu2 or sigmoid");
-}
-
 mx::array gate(const mx::array& x, const std::optional<mx::array>& up,
-               const std::string& activation, mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+               const std::string& activation) {
+  const mx::Stream stream = cpu_stream();
   check_rows(x, "gate");
   Settings settings{.kind = Kind::Gate, .activation = activation_of(activation)};
   Arrays inputs{x};
   mx::Dtype type = x.dtype();
   if (up) {
     check_rows(*up, "up");
-    if (up->shape() != x.shape()) throw std::invalid_argument("gate and up have the same shape");
+    if (up->shape() != x.shape()) refuse("gate and up have the same shape");
     type = mx::promote_types(type, up->dtype());
     settings.has_first = true;
     inputs.push_back(*up);
@@ -262,9 +223,19 @@ mx::array gate(const mx::array& x, const std::optional<mx::array>& up,
 
 }  // namespace
 
+Activation activation_of(const std::string& name) {
+  if (name == "silu") return Activation::Silu;
+  if (name == "gelu") return Activation::Gelu;
+  if (name == "gelu_tanh") return Activation::GeluTanh;
+  if (name == "relu") return Activation::Relu;
+  if (name == "relu2") return Activation::ReluSquared;
+  if (name == "sigmoid") return Activation::Sigmoid;
+  refuse("activation is \"" + name + "\"; it can be silu, gelu, gelu_tanh, relu, relu2 or sigmoid");
+}
+
 void bind_rows(nb::module_& module) {
   module.def("rms_norm", rms_norm, "x"_a, "weight"_a.none(), "eps"_a, nb::kw_only(),
-             "offset"_a = 0.0F, "stream"_a = nb::none(),
+             "offset"_a = 0.0F,
              R"(x / sqrt(mean of x squared + eps) * (weight + offset) over the last axis.
 
 Args:
@@ -272,12 +243,10 @@ Args:
     weight: (N,), or None for ones.
     eps: added to the mean.
     offset: added to the weight, such as 1 in Gemma.
-    stream: of the CPU.
 
 Raises:
     ValueError: shapes or types do not fit.)");
   module.def("layer_norm", layer_norm, "x"_a, "weight"_a.none(), "bias"_a.none(), "eps"_a,
-             nb::kw_only(), "stream"_a = nb::none(),
              R"((x - mean) / sqrt(variance + eps) * weight + bias over the last axis.
 
 Args:
@@ -285,28 +254,24 @@ Args:
     weight: (N,), or None for ones.
     bias: (N,), or None for zeros.
     eps: added to the variance.
-    stream: of the CPU.
 
 Raises:
     ValueError: shapes or types do not fit.)");
-  module.def("softmax", softmax, "x"_a, nb::kw_only(), "stream"_a = nb::none(),
+  module.def("softmax", softmax, "x"_a,
              R"(Softmax over the last axis, in float32.
 
 Args:
     x: (..., N) float32, float16 or bfloat16.
-    stream: of the CPU.
 
 Raises:
     ValueError: shape or type does not fit.)");
   module.def("gate", gate, "gate"_a, "up"_a = nb::none(), nb::kw_only(), "activation"_a = "silu",
-             "stream"_a = nb::none(),
              R"(activation(gate) * up, as in gated perceptrons.
 
 Args:
     gate: (..., N) float32, float16 or bfloat16; computed as float32.
     up: of the same shape, or None for ones.
     activation: silu, gelu, gelu_tanh (its approximation), relu, relu2 (its square) or sigmoid.
-    stream: of the CPU.
 
 Raises:
     ValueError: shapes or types do not fit.)");

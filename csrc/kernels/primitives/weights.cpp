@@ -1,30 +1,19 @@
 #include "weights.h"
 
 #include <sstream>
-#include <stdexcept>
 
 #include "mlx/ops.h"
+#include "mlx/transforms.h"
 #include "mlx/utils.h"
-
-namespace mx = mlx::core;
 
 namespace cowmlx {
 namespace {
-
-std::string shape_text(const mx::array& array) {
-  std::string text = "(";
-  for (int axis = 0; axis < static_cast<int>(array.ndim()); axis++)
-    text += (axis > 0 ? ", " : "") + std::to_string(array.shape(axis));
-  return text + ")";
-}
 
 std::string type_text(const mx::array& array) {
   std::ostringstream text;
   text << array.dtype();
   return text.str();
 }
-
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
 /* The type of dense weights of that mode, or the format that packs them. */
 Format format_of(const std::string& mode, const mx::array& weight) {
@@ -79,6 +68,13 @@ void check_blocks(const mx::array& array, const std::string& name, int blocks, i
 }
 
 }  // namespace
+
+std::string shape_text(const mx::array& array) {
+  std::string text = "(";
+  for (int axis = 0; axis < static_cast<int>(array.ndim()); axis++)
+    text += (axis > 0 ? ", " : "") + std::to_string(array.shape(axis));
+  return text + ")";
+}
 
 Scalar scalar_of(const mx::array& array, const std::string& name) {
   switch (array.dtype().val()) {
@@ -155,6 +151,78 @@ Layout add_matrix(Arrays& inputs, const mx::array& weight, const std::optional<m
   if (affine) inputs.push_back(plain(*biases, stream));
   if (bias) inputs.push_back(plain(*bias, stream));
   return layout;
+}
+
+namespace {
+
+const void* behind(const void* base, size_t bytes) {
+  return base ? static_cast<const char*>(base) + bytes : nullptr;
+}
+
+Matrix rows_of(Matrix m, int from, int rows) {
+  m.rows = rows;
+  m.weight = behind(m.weight, static_cast<size_t>(from) * m.columns * m.bits / 8);
+  if (m.group) {
+    const size_t scales = static_cast<size_t>(from) * (m.columns / m.group) * size_of(m.scale_type);
+    m.scales = behind(m.scales, scales);
+    m.biases = behind(m.biases, scales);
+  }
+  if (m.bias) m.bias += from;
+  return m;
+}
+
+}  // namespace
+
+HeldMatrix::HeldMatrix(const mx::array& weight, const std::optional<mx::array>& scales,
+                       const std::optional<mx::array>& biases, const std::optional<mx::array>& bias,
+                       int rows, const std::string& mode, int bits, int group) {
+  const Layout layout = add_matrix(held_, weight, scales, biases, bias, rows, mode, bits, group,
+                                   mx::default_stream(mx::Device::cpu));
+  mx::eval(held_);
+  matrix_ = layout.matrix(held_, 0);
+}
+
+HeldMatrix HeldMatrix::part(int from, int rows) const {
+  if (from < 0 || rows < 1 || from % LANES != 0 || from + rows > matrix_.rows)
+    refuse("rows " + std::to_string(from) + " to " + std::to_string(from + rows) +
+           " are no blocks of a matrix of " + std::to_string(matrix_.rows));
+  HeldMatrix other(*this);
+  Matrix& m = other.matrix_;
+  m = rows_of(m, from, rows);
+  if (low_) {
+    const float* rescale = low_->rescale ? low_->rescale + from : nullptr;
+    other.low_ =
+        std::make_shared<LowRank>(LowRank{low_->down, rows_of(low_->up, from, rows), rescale});
+    m.low = other.low_.get();
+  }
+  return other;
+}
+
+HeldMatrix HeldMatrix::with_low(const HeldMatrix& down, const HeldMatrix& up,
+                                const std::optional<mx::array>& rescale) const {
+  const Matrix &a = down.matrix_, &b = up.matrix_;
+  if (a.columns != matrix_.columns || b.rows != matrix_.rows || b.columns != a.rows ||
+      a.format != Format::Float32 || b.format != Format::Float32 || a.bias || b.bias)
+    refuse("a low-rank part is float32, (R, " + std::to_string(matrix_.columns) + ") and (" +
+           std::to_string(matrix_.rows) + ", R), without biases");
+  HeldMatrix other(*this);
+  for (const HeldMatrix* part : {&down, &up})
+    other.held_.insert(other.held_.end(), part->held_.begin(), part->held_.end());
+  LowRank low{a, b};
+  if (rescale) {
+    if (rescale->dtype() != mx::float32 || rescale->ndim() != 1 ||
+        rescale->shape(0) != matrix_.rows)
+      refuse("rows of a matrix are rescaled by " + std::to_string(matrix_.rows) + " float32");
+    mx::array numbers = mx::contiguous(*rescale, false, mx::default_stream(mx::Device::cpu));
+    mx::eval(numbers);
+    other.held_.push_back(numbers);
+    low.rescale = numbers.data<float>();
+    low.up.bias = matrix_.bias; /* which is added behind */
+    other.matrix_.bias = nullptr;
+  }
+  other.low_ = std::make_shared<LowRank>(low);
+  other.matrix_.low = other.low_.get();
+  return other;
 }
 
 }  // namespace cowmlx

@@ -1,12 +1,73 @@
-/* Products of a stage: matrices that read the same rows, in one parallel region. */
+/* The stages of a step over layers: scratch, slabs of rows, products and attention. */
 #pragma once
 
-#include "../matrix.h"
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "../pool.h"
 #include "../table.h"
-#include "arena.h"
-#include "slabs.h"
+#include "layer.h"
 
 namespace cowmlx {
+
+/* Scratch by the piece: the same code that takes the pieces counts them first. */
+class Arena {
+ public:
+  explicit Arena(void* base) : base_(static_cast<char*>(base)) {}
+
+  template <class T>
+  T* take(size_t count) {
+    char* piece = base_ ? base_ + used_ : nullptr;
+    used_ += (count * sizeof(T) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return reinterpret_cast<T*>(piece);
+  }
+
+  /* Bytes taken so far. */
+  size_t used() const { return used_; }
+
+  static constexpr size_t ALIGNMENT = 64; /* a cache line, and the widest vector */
+
+ private:
+  char* base_;
+  size_t used_ = 0;
+};
+
+/* ---- rows of activations, cut into slabs, and slabs into parts prepared side by side ---- */
+
+constexpr int SLAB_ROWS = 256; /* activations of so many rows stay in the cache between stages */
+constexpr int PART_ROWS = 64;
+
+/* Rows [begin, begin + rows) in `parts` parts. All parts of more than SMALL_ROWS rows have more
+ * than SMALL_ROWS themselves, so that all rows of a long prompt take the same path. */
+struct Slab {
+  int begin, rows, parts;
+
+  int part(int index) const { return static_cast<int>(int64_t{rows} * index / parts); }
+};
+
+/* How many slabs `rows` make: of even size, so that the last is not a remainder. */
+inline int slab_count(int rows) { return (rows + SLAB_ROWS - 1) / SLAB_ROWS; }
+
+inline Slab slab(int rows, int index) {
+  const int count = slab_count(rows);
+  const int begin = static_cast<int>(int64_t{rows} * index / count);
+  const int end = static_cast<int>(int64_t{rows} * (index + 1) / count);
+  const int parts = end - begin <= PART_ROWS ? 1 : (end - begin) / PART_ROWS;
+  return {begin, end - begin, parts};
+}
+
+/* Do `body(row)` for rows 0 … count - 1: a few at a time on whichever thread is idle. */
+template <class F>
+void rowwise(int count, F&& body) {
+  const int tasks = (count + SMALL_ROWS - 1) / SMALL_ROWS;
+  share(tasks, tasks, [&](int task, int) {
+    const int end = std::min(count, (task + 1) * SMALL_ROWS);
+    for (int row = task * SMALL_ROWS; row < end; row++) body(row);
+  });
+}
+
+/* ---- products: matrices that read the same rows, in one parallel region ---- */
 
 constexpr int MOST_MATRICES = 3; /* query, key and value */
 
@@ -97,5 +158,24 @@ class Preparing {
   Prepared prepared_[MOST_MATRICES][MOST_PARTS];
   Kinds of_{};
 };
+
+/* ---- attention: keys and values into the cache, and attention over it ---- */
+
+/* Turn and norm the keys of rows [begin, begin + count) of the step, and write them and their
+ * values into the layer's cache. `keys` and `values` are those rows', contiguous; keys are changed.
+ */
+void store(const AttentionHalf&, const Step&, const LayerCache&, float* keys, const float* values,
+           int begin, int count);
+
+/* Turn and norm all queries (B T, heads key_dim) in place, attend, and write (B T, heads
+ * value_dim). */
+void attend(const AttentionHalf&, const Step&, const LayerCache&, float* queries, float* out,
+            float* scratch);
+
+/* Numbers of scratch that attend() takes for each thread. */
+size_t attend_scratch(const Table&, const AttentionHalf&);
+
+/* y = norm(x) of one row of n numbers; a copy without a norm. */
+void apply(const Table&, const Norm&, const float* x, int n, float* y);
 
 }  // namespace cowmlx

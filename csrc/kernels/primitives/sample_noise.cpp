@@ -1,10 +1,8 @@
-#include "draw_noise.h"
+#include "sample.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "matrix.h"
 
 namespace cowmlx {
 namespace {

@@ -1,35 +1,9 @@
-#include <algorithm>
 #include <atomic>
-#include <new>
 #include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <tuple>
-#include <vector>
+#include <new>
 
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/variant.h>
-#include <nanobind/stl/vector.h>
-
-#include "mlx/ops.h"
-#include "mlx/primitives.h"
-
-#include "activations.h"
-#include "bindings.h"
-#include "dispatch.h"
-#include "draw_row.h"
-#include "share.h"
-#include "weights.h"
-
-namespace mx = mlx::core;
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "operation.h"
+#include "sample.h"
 
 namespace cowmlx {
 namespace {
@@ -94,10 +68,10 @@ struct Job {
   }
 };
 
-class Draw : public mx::Primitive {
+class Draw : public Operations {
  public:
   Draw(mx::Stream stream, std::shared_ptr<const AllAsked> asked, bool has_last)
-      : mx::Primitive(stream), asked_(std::move(asked)), has_last_(has_last) {}
+      : Operations(stream), asked_(std::move(asked)), has_last_(has_last) {}
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
     auto& encoder = prepare(stream(), inputs, outputs[0]);
@@ -115,10 +89,6 @@ class Draw : public mx::Primitive {
                          workers, outputs[0].data<uint32_t>(), outputs[1].data<float>()});
   }
 
-  void eval_gpu(const Arrays&, Arrays&) override {
-    throw std::runtime_error("kernels run on the CPU");
-  }
-
   const char* name() const override { return "CowmlxDraw"; }
 
  private:
@@ -131,26 +101,25 @@ class Draw : public mx::Primitive {
 using Given = std::tuple<int, Options, uint64_t, std::vector<int32_t>,
                          std::vector<std::pair<int32_t, float>>, float, std::optional<mx::array>>;
 
-Arrays draw(const mx::array& logits, std::vector<Given> given, const std::optional<mx::array>& last,
-            mx::StreamOrDevice where) {
-  const mx::Stream stream = stream_of(where);
+Arrays draw(const mx::array& logits, std::vector<Given> given,
+            const std::optional<mx::array>& last) {
+  const mx::Stream stream = cpu_stream();
   if (logits.ndim() != 2 || logits.size() == 0 || scalar_of(logits, "logits") == Scalar::UInt8)
-    throw std::invalid_argument("logits can be float32, float16 or bfloat16, (B, V)");
+    refuse("logits can be float32, float16 or bfloat16, (B, V)");
   const auto count = static_cast<int>(given.size());
   Arrays inputs{logits};
   if (last) {
-    if (last->shape() != mx::Shape{count})
-      throw std::invalid_argument("last has a token for each row that is drawn");
+    if (last->shape() != mx::Shape{count}) refuse("last has a token for each row that is drawn");
     inputs.push_back(plain(mx::astype(*last, mx::uint32, stream), stream));
   }
   auto asked = std::make_shared<AllAsked>();
   for (auto& [row, options, number, recent, terms, most_surprise, allowed] : given) {
     if (row < 0 || row >= logits.shape(0) || options == nullptr)
-      throw std::invalid_argument("a row and options are needed for each token");
+      refuse("a row and options are needed for each token");
     int mask = -1;
     if (allowed) {
       if (allowed->shape() != mx::Shape{logits.shape(1)} || allowed->dtype() != mx::bool_)
-        throw std::invalid_argument("what is allowed is bool, (V,)");
+        refuse("what is allowed is bool, (V,)");
       mask = static_cast<int>(inputs.size());
       inputs.push_back(plain(*allowed, stream));
     }
@@ -179,15 +148,15 @@ Options make_options(uint64_t seed,
   for (auto& [name, numbers] : samplers) {
     const int sampler = find_sampler(name, numbers.size());
     if (sampler < 0)
-      throw std::invalid_argument("there is no sampler \"" + name + "\" with " +
-                                  std::to_string(numbers.size()) + " numbers");
+      refuse("there is no sampler \"" + name + "\" with " + std::to_string(numbers.size()) +
+             " numbers");
     made->samplers.push_back({sampler, std::move(numbers)});
   }
   made->bias = std::move(bias);
   made->forbids = forbids;
   for (const auto& [name, window, number] : penalties) {
     if (name != "repetition" && name != "presence" && name != "frequency")
-      throw std::invalid_argument("there is no penalty \"" + name + "\"");
+      refuse("there is no penalty \"" + name + "\"");
     const Penalty kind = name == "repetition" ? Penalty::Repetition
                          : name == "presence" ? Penalty::Presence
                                               : Penalty::Frequency;
@@ -198,7 +167,7 @@ Options make_options(uint64_t seed,
 
 }  // namespace
 
-void bind_draw(nb::module_& module) {
+void bind_sample(nb::module_& module) {
   nb::class_<DrawOptions>(module, "DrawOptions", "What a generation does with logits.");
   module.def("draw_options", make_options, nb::kw_only(), "seed"_a, "samplers"_a, "bias"_a,
              "forbids"_a, "penalties"_a,
@@ -215,8 +184,7 @@ Raises:
     ValueError: there is no such sampler or penalty, or a sampler has too few numbers.)");
   module.def("can_draw", can_draw, "logits"_a,
              "Whether draw() takes logits of this type, and the stream in use is a CPU's.");
-  module.def("draw", draw, "logits"_a, "given"_a, "last"_a = nb::none(), nb::kw_only(),
-             "stream"_a = nb::none(),
+  module.def("draw", draw, "logits"_a, "given"_a, "last"_a = nb::none(),
              R"(A token for each row that is asked for, (N,) uint32, and its surprise, (N,) float32.
 
 The surprise is in bits, among the tokens that mirostat leaves; 0 without.
@@ -227,7 +195,6 @@ Args:
         penalties look back on, tokens with what is taken from their logits, each once, mirostat's
         bound in bits, and (V,) bool which tokens are allowed, or None.
     last: (N,) tokens behind these last ones, perhaps still computing; None: nothing is behind them.
-    stream: of the CPU.
 
 Raises:
     ValueError: shapes or types do not fit.)");

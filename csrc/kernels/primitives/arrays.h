@@ -1,4 +1,5 @@
-/* Buffers that an operation writes to: the input's own, if nobody else holds it, or a copy. */
+/* Arrays as tasks read and write them: rows of inputs as float32, lines that are copied, and
+ * outputs in the buffers of inputs. */
 #pragma once
 
 #include <memory>
@@ -7,12 +8,41 @@
 
 #include "mlx/array.h"
 
+#include "table.h"
+#include "weights.h"
+
 namespace cowmlx {
+
+/* The rows of an evaluated array (…, K), in order. Holds no reference: mlx keeps the inputs of an
+ * operation until it is done. */
+class Activations {
+ public:
+  explicit Activations(const mx::array& array);
+
+  int64_t rows() const { return rows_; }
+  int columns() const { return columns_; }
+
+  /* The rows lie beside each other in float32: nothing is copied. */
+  bool direct() const { return direct_; }
+  const float* data() const { return static_cast<const float*>(data_); }
+
+  /* Write `count` rows from `first` on to `out`, without gaps. */
+  void read(const Table& table, int64_t first, int count, float* out) const;
+
+ private:
+  const void* data_;
+  Scalar type_;
+  bool direct_;
+  int columns_;
+  int64_t rows_, step_; /* step: between numbers of a row */
+  mx::Shape shape_;
+  mx::Strides strides_; /* of all axes but the last */
+};
 
 /* An evaluated array whose lines, along its last axis, are copied by a task. Holds no reference. */
 class Lines {
  public:
-  explicit Lines(const mlx::core::array& array);
+  explicit Lines(const mx::array& array);
 
   int64_t count() const { return count_; }
   int64_t bytes() const { return width_ * static_cast<int64_t>(item_); } /* of a line */
@@ -24,15 +54,15 @@ class Lines {
   void copy_line(int64_t index, char* to) const;
 
   const char* data_;
-  mlx::core::Shape shape_;
-  mlx::core::Strides strides_;
+  mx::Shape shape_;
+  mx::Strides strides_;
   size_t item_;
   bool contiguous_;
   int64_t count_, width_;
 };
 
 /* Owns a buffer, for the arrays that lie in it and for the tasks that write to it. */
-using Memory = std::shared_ptr<const mlx::core::array::Data>;
+using Memory = std::shared_ptr<const mx::array::Data>;
 
 /* A buffer that has to be copied before it is written. */
 struct Copy {
@@ -53,7 +83,7 @@ struct Copy {
 class Takeover {
  public:
   /* `inputs`: what eval_cpu was given. The output that has them stays as it is. */
-  Takeover(const std::vector<mlx::core::array>& inputs, std::vector<mlx::core::array>& outputs);
+  Takeover(const Arrays& inputs, Arrays& outputs);
 
   /* Once all outputs have data and nothing fails any more: they are evaluated. */
   void finish();
@@ -69,8 +99,8 @@ class Takeover {
   std::vector<Memory> memory() { return std::move(memory_); }
 
  private:
-  std::vector<mlx::core::array>* inputs_ = nullptr;
-  std::vector<mlx::core::array>& outputs_;
+  Arrays* inputs_ = nullptr;
+  Arrays& outputs_;
   std::vector<Copy> copies_;
   std::vector<Memory> memory_;
 };

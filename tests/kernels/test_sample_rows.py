@@ -10,8 +10,8 @@ from support.paths import CSRC
 from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
-SOURCES = [HERE / "draw_scenarios.cpp"]
-SOURCES += [CSRC / f"kernels/primitives/draw_{part}.cpp" for part in ("row", "noise", "select")]
+SOURCES = [HERE / "sample_scenarios.cpp"]
+SOURCES += [CSRC / f"kernels/primitives/sample_{part}.cpp" for part in ("row", "noise")]
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)

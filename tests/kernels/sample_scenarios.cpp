@@ -12,11 +12,9 @@
 
 #define ISA portable
 #include "kernels/simd/portable.h"
-#include "kernels/simd/math.h"
-#include "kernels/families/draw.h"
+#include "kernels/families/sample.h"
 
-#include "kernels/primitives/draw_row.h"
-#include "kernels/primitives/draw_select.h"
+#include "kernels/primitives/sample.h"
 
 #define EXPECT(condition)                                                     \
   do {                                                                        \

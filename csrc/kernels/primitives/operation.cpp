@@ -1,9 +1,4 @@
-#include "gradient.h"
-
-#include "mlx/ops.h"
-#include "mlx/transforms.h"
-
-namespace mx = mlx::core;
+#include "operation.h"
 
 namespace cowmlx {
 

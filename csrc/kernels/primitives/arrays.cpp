@@ -1,4 +1,4 @@
-#include "buffers.h"
+#include "arrays.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,10 +6,9 @@
 #include <unordered_map>
 
 #include "mlx/allocator.h"
+#include "mlx/backend/common/utils.h"
 
 #include "pool.h"
-
-namespace mx = mlx::core;
 
 namespace cowmlx {
 namespace {
@@ -117,8 +116,7 @@ void Copy::run() const {
   });
 }
 
-Takeover::Takeover(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs)
-    : outputs_(outputs) {
+Takeover::Takeover(const Arrays& inputs, Arrays& outputs) : outputs_(outputs) {
   /* Every output lists the inputs; these are seen to be nobody else's where one output does. */
   for (mx::array& output : outputs)
     if (&output.inputs() == &inputs)
@@ -150,6 +148,34 @@ void Takeover::buffer(size_t in, size_t out) {
   memory_.push_back(owners().add(mx::allocator::malloc(to.nbytes())));
   to.set_data(part_of(memory_.back()));
   if (to.size() > 0) copies_.push_back({Lines(from), to.data<char>()});
+}
+
+Activations::Activations(const mx::array& array)
+    : data_(array.data<void>()),
+      type_(scalar_of(array, "x")),
+      direct_(type_ == Scalar::Float32 && array.flags().row_contiguous),
+      columns_(array.shape(-1)),
+      rows_(columns_ > 0 ? static_cast<int64_t>(array.size()) / columns_ : 0),
+      step_(columns_ > 1 ? array.strides(-1) : 1),
+      shape_(array.shape().begin(), array.shape().end() - 1),
+      strides_(array.strides().begin(), array.strides().end() - 1) {}
+
+void Activations::read(const Table& table, int64_t first, int count, float* out) const {
+  const size_t size = size_of(type_);
+  for (int row = 0; row < count; row++, out += columns_) {
+    int64_t left = first + row, offset = 0;
+    for (int axis = static_cast<int>(shape_.size()) - 1; axis >= 0; axis--) {
+      offset += left % shape_[axis] * strides_[axis];
+      left /= shape_[axis];
+    }
+    const char* from = static_cast<const char*>(data_) + offset * static_cast<int64_t>(size);
+    if (step_ == 1) {
+      table.load(from, type_, columns_, out);
+    } else {
+      for (int column = 0; column < columns_; column++)
+        table.load(from + column * step_ * static_cast<int64_t>(size), type_, 1, out + column);
+    }
+  }
 }
 
 }  // namespace cowmlx

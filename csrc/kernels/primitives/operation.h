@@ -1,0 +1,107 @@
+/* What primitives share: how they dispatch work to a stream of mlx, and how Python calls them. */
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "mlx/allocator.h"
+#include "mlx/array.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+#include "mlx/transforms.h"
+#include "mlx/utils.h"
+
+#include "arrays.h"
+#include "pool.h"
+#include "table.h"
+#include "weights.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace cowmlx {
+
+/* The CPU's own stream. */
+inline mx::Stream cpu_stream() { return mx::default_stream(mx::Device::cpu); }
+
+/* Give an operation's one output its memory; returns where the task goes. */
+inline mx::cpu::CommandEncoder& prepare(mx::Stream stream, const Arrays& inputs, mx::array& out) {
+  out.set_data(mx::allocator::malloc(out.nbytes()));
+  auto& encoder = mx::cpu::get_command_encoder(stream);
+  for (const mx::array& input : inputs) encoder.set_input_array(input);
+  encoder.set_output_array(out);
+  return encoder;
+}
+
+/* Memory, not initialised, until the operation that is being dispatched is done. */
+template <class T>
+T* temporary(mx::cpu::CommandEncoder& encoder, int64_t count) {
+  const auto bytes = static_cast<size_t>(count) * sizeof(T);
+  mx::array memory(mx::allocator::malloc(bytes), {0}, mx::uint8);
+  T* data = reinterpret_cast<T*>(memory.data<char>());
+  encoder.add_temporary(std::move(memory));
+  return data;
+}
+
+/* A primitive that runs on CPUs alone. */
+template <class Base, class Output>
+class OnCpu : public Base {
+ public:
+  using Base::Base;
+
+  void eval_gpu(const Arrays&, Output&) override {
+    throw std::runtime_error("kernels run on the CPU");
+  }
+};
+
+using Operation = OnCpu<mx::UnaryPrimitive, mx::array>; /* of one output */
+using Operations = OnCpu<mx::Primitive, Arrays>;        /* of several */
+
+/* An operation that mlx has too: its gradient is that of mlx's, so that a network with kernels can
+ * be trained. */
+class WithGradient : public Operation {
+ public:
+  using Operation::Operation;
+
+  Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
+             const Arrays& outputs) override;
+
+ protected:
+  /* The same result, of any type, by operations that have gradients. Throws std::invalid_argument
+   * where mlx has none. */
+  virtual mx::array plainly(const Arrays& inputs) = 0;
+};
+
+/* "silu", "gelu" and so on. Throws std::invalid_argument for other names. */
+Activation activation_of(const std::string& name);
+
+void bind_adam(nb::module_& module);
+void bind_adopt(nb::module_& module);
+void bind_attention(nb::module_& module);
+void bind_experts(nb::module_& module);
+void bind_layers(nb::module_& module);
+void bind_layers_decode(nb::module_& module);
+void bind_layers_steps(nb::module_& module);
+void bind_mlstm(nb::module_& module);
+void bind_pack(nb::module_& module);
+void bind_product(nb::module_& module);
+void bind_recording(nb::module_& module);
+void bind_rope(nb::module_& module);
+void bind_rows(nb::module_& module);
+void bind_sample(nb::module_& module);
+
+}  // namespace cowmlx
