@@ -60,8 +60,8 @@ type ModelParams struct {
 	Lazy bool
 	// let Python code in the model folder run. Off by default
 	TrustRemoteCode bool
-	// size of the store of processed prompts that the model's contexts share; default 256 MiB, 0:
-	// none
+	// size of the store of processed prompts that the model's contexts share; 0: none; default 256
+	// MiB
 	PrefixCacheBytes uint64
 	// one of COW_MLX_ACTIVATIONS_; default DEFAULT
 	Activations Activations
@@ -72,16 +72,16 @@ type ModelParams struct {
 	SecretPath string
 	// one of COW_MLX_SPLIT_; default AUTO
 	Split Split
-	// time limit to connect to all workers; above 0, default 60000
+	// time limit to connect to all workers; above 0; default 60000
 	ConnectTimeoutMs uint32
 	// time after which a silent machine is lost, or two machines that do not reach each other;
-	// 2000 at least during a load; at least 100, default 5000
+	// 2000 at least during a load; at least 100; default 5000
 	SilenceTimeoutMs uint32
 }
 
 // NewModelParams gives the defaults.
 func NewModelParams() *ModelParams {
-	return &ModelParams{PrefixCacheBytes: 268435456, Activations: ActivationsDefault, Split: SplitAuto, ConnectTimeoutMs: 60000, SilenceTimeoutMs: 5000}
+	return &ModelParams{PrefixCacheBytes: 268435456, ConnectTimeoutMs: 60000, SilenceTimeoutMs: 5000}
 }
 
 func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
@@ -133,7 +133,7 @@ type ContextParams struct {
 
 // NewContextParams gives the defaults.
 func NewContextParams() *ContextParams {
-	return &ContextParams{Overflow: OverflowStop, SharePrefix: true}
+	return &ContextParams{SharePrefix: true}
 }
 
 func (p *ContextParams) lower(l *lowering) unsafe.Pointer {
@@ -155,16 +155,16 @@ func (p *ContextParams) lower(l *lowering) unsafe.Pointer {
 
 // GenerationParams are made by NewGenerationParams, with the defaults; nil stands for these.
 type GenerationParams struct {
-	// tokens to generate, default 256; 0 only processes the prompt; SIZE_MAX: until the window is
-	// full
+	// tokens to generate; 0 only processes the prompt; SIZE_MAX: until the window is full; default
+	// 256
 	MaxTokens uint64
 	// 0 (default): greedy. At least 0
 	Temperature float32
-	// (0, 1]; 1 (default): off
+	// (0, 1]; 1: off; default 1
 	TopP float32
 	// [0, 1]; 0 (default): off
 	MinP float32
-	// (0, 1]; 1 (default): off (arXiv 2202.00666). Needs a temperature
+	// (0, 1]; 1: off (arXiv 2202.00666). Needs a temperature; default 1
 	TypicalP float32
 	// 0 (default): off
 	TopK int32
@@ -172,7 +172,7 @@ type GenerationParams struct {
 	XTCProbability float32
 	// (0, 0.5]; goes with xtc_probability
 	XTCThreshold float32
-	// above 0; 1 (default): off (arXiv 1909.05858)
+	// above 0; 1: off (arXiv 1909.05858); default 1
 	RepetitionPenalty float32
 	// tokens that it looks back on, at least 1; default 20
 	RepetitionWindow uint64
@@ -217,7 +217,7 @@ type GenerationParams struct {
 	DryBase float32
 	// tokens, at least 1; default 2
 	DryAllowedLength int32
-	// tokens that DRY looks back on, at least 1; -1 (default): all
+	// tokens that DRY looks back on, at least 1; -1: all; default -1
 	DryPenaltyLastN int32
 	// DRY matches never cross these texts; NULL (default): a line break, a colon, a quotation mark
 	// and an asterisk. Not NULL and a count of 0: none
@@ -229,7 +229,7 @@ type GenerationParams struct {
 	// 2007.14966, algorithm 2). Every generation begins with a bound of 2 * mirostat_tau. 0
 	// (default): off. Needs a temperature; no filter, dynatemp_range or draft
 	Mirostat int32
-	// target surprise in bits, above 0; default 5.0
+	// target surprise in bits, above 0; default 5
 	MirostatTau float32
 	// speed of adaptation, (0, 1]; default 0.1
 	MirostatEta float32
@@ -237,13 +237,13 @@ type GenerationParams struct {
 	// dynatemp_range, or 0, to temperature + dynatemp_range (ggml-org/llama.cpp pull request
 	// 4972); 0 (default): off. Needs a temperature
 	DynatempRange float32
-	// exponent of the entropy's share of its maximum, above 0; default 1.0
+	// exponent of the entropy's share of its maximum, above 0; default 1
 	DynatempExponent float32
 }
 
 // NewGenerationParams gives the defaults.
 func NewGenerationParams() *GenerationParams {
-	return &GenerationParams{MaxTokens: 256, TopP: 1, TypicalP: 1, RepetitionPenalty: 1, RepetitionWindow: 20, PresenceWindow: 20, FrequencyWindow: 20, DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: -1, MirostatTau: 5.0, MirostatEta: 0.1, DynatempExponent: 1.0}
+	return &GenerationParams{MaxTokens: 256, TopP: 1, TypicalP: 1, RepetitionPenalty: 1, RepetitionWindow: 20, PresenceWindow: 20, FrequencyWindow: 20, DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: -1, MirostatTau: 5, MirostatEta: 0.1, DynatempExponent: 1}
 }
 
 func (p *GenerationParams) lower(l *lowering) unsafe.Pointer {
@@ -314,7 +314,7 @@ type EmbedParams struct {
 
 // NewEmbedParams gives the defaults.
 func NewEmbedParams() *EmbedParams {
-	return &EmbedParams{Pooling: PoolingMean, Normalize: true, AddSpecial: true, BatchTokens: 2048}
+	return &EmbedParams{Normalize: true, AddSpecial: true, BatchTokens: 2048}
 }
 
 func (p *EmbedParams) lower(l *lowering) unsafe.Pointer {
@@ -355,7 +355,7 @@ type RankParams struct {
 
 // NewRankParams gives the defaults.
 func NewRankParams() *RankParams {
-	return &RankParams{Normalize: true, Truncate: false, BatchTokens: 2048}
+	return &RankParams{Normalize: true, BatchTokens: 2048}
 }
 
 func (p *RankParams) lower(l *lowering) unsafe.Pointer {
@@ -406,7 +406,7 @@ type RunParams struct {
 
 // NewRunParams gives the defaults.
 func NewRunParams() *RunParams {
-	return &RunParams{CheckFinite: false}
+	return &RunParams{}
 }
 
 func (p *RunParams) lower(l *lowering) unsafe.Pointer {
@@ -451,7 +451,7 @@ type TrainingParams struct {
 
 // NewTrainingParams gives the defaults.
 func NewTrainingParams() *TrainingParams {
-	return &TrainingParams{SkipNonFinite: false}
+	return &TrainingParams{}
 }
 
 func (p *TrainingParams) lower(l *lowering) unsafe.Pointer {

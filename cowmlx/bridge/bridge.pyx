@@ -76,39 +76,6 @@ cdef bint carry_out(HostCall call) except -1:
     return False
 
 
-# Operations that refuse to begin where memory has all but ended: libraries below end the process
-# there. All others give memory back, or make do.
-cdef cbool[<int> COW_OP_COUNT] ALLOCATES
-ALLOCATES[<int> COW_OP_MODEL_LOAD] = True
-ALLOCATES[<int> COW_OP_MODEL_TOKENIZE] = True
-ALLOCATES[<int> COW_OP_MODEL_CHAT_PROMPT] = True
-ALLOCATES[<int> COW_OP_MODEL_EMBED] = True
-ALLOCATES[<int> COW_OP_ADAPTER_LOAD] = True
-ALLOCATES[<int> COW_OP_CONTEXT_CREATE] = True
-ALLOCATES[<int> COW_OP_CONTEXT_FORK] = True
-ALLOCATES[<int> COW_OP_CONTEXT_SAVE] = True
-ALLOCATES[<int> COW_OP_CONTEXT_LOAD] = True
-ALLOCATES[<int> COW_OP_CONTEXT_BEGIN] = True
-ALLOCATES[<int> COW_OP_CONTEXT_GENERATE] = True
-ALLOCATES[<int> COW_OP_CONTEXT_CHAT] = True
-ALLOCATES[<int> COW_OP_PROGRAM_CREATE] = True
-ALLOCATES[<int> COW_OP_PROGRAM_DERIVE] = True
-ALLOCATES[<int> COW_OP_PROGRAM_RUN] = True
-ALLOCATES[<int> COW_OP_TRAINING_CREATE] = True
-ALLOCATES[<int> COW_OP_TRAINING_CREATE_FOR_MODEL] = True
-ALLOCATES[<int> COW_OP_TRAINING_ADAPTER] = True
-ALLOCATES[<int> COW_OP_TRAINING_EXPORT] = True
-ALLOCATES[<int> COW_OP_TRAINING_STEP] = True
-ALLOCATES[<int> COW_OP_TRAINING_FIT] = True
-ALLOCATES[<int> COW_OP_TRAINING_EVALUATE] = True
-ALLOCATES[<int> COW_OP_TRAINING_SAVE] = True
-ALLOCATES[<int> COW_OP_TRAINING_LOAD] = True
-ALLOCATES[<int> COW_OP_ARRAY_WAIT] = True
-ALLOCATES[<int> COW_OP_ARRAY_APPLY] = True
-ALLOCATES[<int> COW_OP_ARRAYS_LOAD] = True
-ALLOCATES[<int> COW_OP_ARRAYS_SAVE] = True
-
-
 # ------------------------------------------------------------ The table
 
 cdef cbool attach(const cow_host* services) noexcept:

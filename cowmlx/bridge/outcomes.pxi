@@ -89,9 +89,9 @@ cdef note_failure(cow_request* r, int status, str message, str reason, dict deta
 
     Left out is what says "once more" and no more, and what may be asked while a call runs.
     """
-    if r.op in (COW_OP_CONTEXT_INFO, COW_OP_CONTEXT_TOKENS, COW_OP_CONTEXT_STATS):
+    if READ_ONLY[<int> r.op] or status == COW_MLX_EBUFFER:
         return
-    if status == COW_MLX_EBUFFER or (r.op == COW_OP_CONTEXT_POLL and status == COW_MLX_ETIMEDOUT):
+    if r.op == COW_OP_CONTEXT_POLL and status == COW_MLX_ETIMEDOUT:
         return
     if engine is not None and r.context:
         engine.note_failure(r.context, status, message, reason, details)

@@ -99,7 +99,7 @@ COW_MLX_API cow_mlx_status cow_mlx_array_type(cow_mlx_array array, int32_t* dtyp
  * @param layout  receives the same as a tensor, its shape and strides included; may be NULL
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_view(cow_mlx_array array, const void** data,
-                                              cow_mlx_tensor* layout);
+                                              cow_mlx_tensor* COW_MLX_NULLABLE layout);
 
 /**
  * Wait until an array's elements are computed. Elements that no submitted run computes are computed
@@ -131,7 +131,8 @@ COW_MLX_API cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t time
  * @retval COW_MLX_EBUFFER  capacity is less than *length, which is written
  */
 COW_MLX_API cow_mlx_status cow_mlx_array_apply(const char* operation, const cow_mlx_array* inputs,
-                                               size_t count, const char* attributes_json,
+                                               size_t count,
+                                               const char* COW_MLX_NULLABLE attributes_json,
                                                cow_mlx_array* outputs, size_t capacity,
                                                size_t* length);
 

@@ -17,6 +17,17 @@ extern "C" {
 #define COW_MLX_API
 #endif
 
+/*
+ * Annotations: facts for bindings and tools. For a compiler they are empty.
+ *
+ * NULLABLE stands before a parameter that may be NULL. DEFAULT stands behind a member of params:
+ * the value that _init sets; without it, 0 or NULL. ONE_OF stands behind a member with a constant
+ * whose name begins with COW_MLX_NAME_.
+ */
+#define COW_MLX_NULLABLE
+#define COW_MLX_DEFAULT(value)
+#define COW_MLX_ONE_OF(NAME)
+
 /** The length of a text that ends at its first NUL byte. */
 #define COW_MLX_NUL SIZE_MAX
 

@@ -23,7 +23,7 @@ enum {
  *  members are added at the end. For cow_mlx_context_next_event() the host sets struct_size. */
 typedef struct cow_mlx_event {
   size_t struct_size;
-  int32_t kind;     /**< one of COW_MLX_EVENT_ */
+  int32_t kind COW_MLX_ONE_OF(EVENT); /**< one of COW_MLX_EVENT_ */
   const char* text; /**< the part; for a tool call the arguments, a JSON object; never NULL, and
                          NUL-terminated */
   size_t length;    /**< of text, in bytes */
@@ -73,11 +73,11 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  *
  * Otherwise as cow_mlx_model_chat_prompt() and cow_mlx_context_generate().
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_chat(cow_mlx_context context, const char* messages_json,
-                                                size_t length,
-                                                const cow_mlx_generation_params* params,
-                                                const char* options_json, cow_mlx_event_fn on_event,
-                                                void* user_data, cow_mlx_stats* stats);
+COW_MLX_API cow_mlx_status cow_mlx_context_chat(
+    cow_mlx_context context, const char* messages_json, size_t length,
+    const cow_mlx_generation_params* COW_MLX_NULLABLE params,
+    const char* COW_MLX_NULLABLE options_json, cow_mlx_event_fn COW_MLX_NULLABLE on_event,
+    void* user_data, cow_mlx_stats* COW_MLX_NULLABLE stats);
 
 /**
  * Answer a conversation without waiting: cow_mlx_context_next_event() takes the events.
@@ -96,10 +96,10 @@ COW_MLX_API cow_mlx_status cow_mlx_context_chat(cow_mlx_context context, const c
  *                         For other running calls, next_event returns this status
  * @retval COW_MLX_ENOMEM  also: there is no memory for the copies
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_chat_async(cow_mlx_context context,
-                                                      const char* messages_json, size_t length,
-                                                      const cow_mlx_generation_params* params,
-                                                      const char* options_json);
+COW_MLX_API cow_mlx_status
+cow_mlx_context_chat_async(cow_mlx_context context, const char* messages_json, size_t length,
+                           const cow_mlx_generation_params* COW_MLX_NULLABLE params,
+                           const char* COW_MLX_NULLABLE options_json);
 
 /**
  * Take the next event of a cow_mlx_context_chat_async(); waits for it if there is none.

@@ -31,12 +31,13 @@ typedef struct cow_mlx_context_params {
   int32_t priority;      /**< below 0: steps only while no other context has work */
   int32_t overflow;      /**< one of COW_MLX_OVERFLOW_; default STOP */
   size_t keep_tokens;    /**< with ROLL: tokens at the front that are never dropped */
-  bool share_prefix;     /**< reuse processed prompts of the model's other contexts, and share
-                              those of this one; default true */
+  /** reuse processed prompts of the model's other contexts, and share those of this one */
+  bool share_prefix COW_MLX_DEFAULT(true);
 } cow_mlx_context_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* params, size_t size);
+COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* COW_MLX_NULLABLE params,
+                                             size_t size);
 
 /**
  * Create a context: an empty sequence with a cache. While a context has work it also has an mlx
@@ -48,9 +49,9 @@ COW_MLX_API void cow_mlx_context_params_init(cow_mlx_context_params* params, siz
  *                               another value is out of range
  * @retval COW_MLX_EUNSUPPORTED  the model's cache cannot be quantized this way
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_create(cow_mlx_model model,
-                                                  const cow_mlx_context_params* params,
-                                                  cow_mlx_context* out);
+COW_MLX_API cow_mlx_status
+cow_mlx_context_create(cow_mlx_model model, const cow_mlx_context_params* COW_MLX_NULLABLE params,
+                       cow_mlx_context* out);
 
 /**
  * Free a context. A call that runs on it in another thread returns COW_MLX_ECANCELED.

@@ -20,14 +20,15 @@ enum {
 
 typedef struct cow_mlx_embed_params {
   size_t struct_size;
-  int32_t pooling;     /**< one of COW_MLX_POOLING_; default MEAN */
-  bool normalize;      /**< to length 1 (L2); default true */
-  bool add_special;    /**< add the tokens that open (and close) a text; default true */
-  size_t batch_tokens; /**< tokens processed at a time, padding included; default 2048 */
+  int32_t pooling;                           /**< one of COW_MLX_POOLING_; default MEAN */
+  bool normalize COW_MLX_DEFAULT(true);      /**< to length 1 (L2) */
+  bool add_special COW_MLX_DEFAULT(true);    /**< add the tokens that open (and close) a text */
+  size_t batch_tokens COW_MLX_DEFAULT(2048); /**< tokens processed at a time, padding included */
 } cow_mlx_embed_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t size);
+COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* COW_MLX_NULLABLE params,
+                                           size_t size);
 
 /**
  * Compute the embeddings of texts: pooled hidden states of the model's last layer, after its
@@ -48,7 +49,8 @@ COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* params, size_t 
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_embed(cow_mlx_model model, const cow_mlx_text* texts,
-                                               size_t count, const cow_mlx_embed_params* params,
+                                               size_t count,
+                                               const cow_mlx_embed_params* COW_MLX_NULLABLE params,
                                                float* out, size_t capacity, size_t* dims);
 
 #ifdef __cplusplus

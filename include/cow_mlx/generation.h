@@ -40,20 +40,20 @@ enum {
  */
 typedef struct cow_mlx_generation_params {
   size_t struct_size;
-  size_t max_tokens;        /**< tokens to generate, default 256; 0 only processes the prompt;
-                                 SIZE_MAX: until the window is full */
-  float temperature;        /**< 0 (default): greedy. At least 0 */
-  float top_p;              /**< (0, 1]; 1 (default): off */
-  float min_p;              /**< [0, 1]; 0 (default): off */
-  float typical_p;          /**< (0, 1]; 1 (default): off (arXiv 2202.00666). Needs a temperature */
-  int32_t top_k;            /**< 0 (default): off */
-  float xtc_probability;    /**< [0, 1]; 0 (default): off. Needs a temperature */
-  float xtc_threshold;      /**< (0, 0.5]; goes with xtc_probability */
-  float repetition_penalty; /**< above 0; 1 (default): off (arXiv 1909.05858) */
-  size_t repetition_window; /**< tokens that it looks back on, at least 1; default 20 */
-  float presence_penalty;   /**< subtracted once if a token occurs; 0 (default): off */
-  float frequency_penalty;  /**< subtracted for each occurrence; 0 (default): off */
-  uint64_t seed;            /**< the same seed gives the same tokens, regardless of load */
+  /** tokens to generate; 0 only processes the prompt; SIZE_MAX: until the window is full */
+  size_t max_tokens COW_MLX_DEFAULT(256);
+  float temperature;                  /**< 0 (default): greedy. At least 0 */
+  float top_p COW_MLX_DEFAULT(1);     /**< (0, 1]; 1: off */
+  float min_p;                        /**< [0, 1]; 0 (default): off */
+  float typical_p COW_MLX_DEFAULT(1); /**< (0, 1]; 1: off (arXiv 2202.00666). Needs a temperature */
+  int32_t top_k;                      /**< 0 (default): off */
+  float xtc_probability;              /**< [0, 1]; 0 (default): off. Needs a temperature */
+  float xtc_threshold;                /**< (0, 0.5]; goes with xtc_probability */
+  float repetition_penalty COW_MLX_DEFAULT(1);  /**< above 0; 1: off (arXiv 1909.05858) */
+  size_t repetition_window COW_MLX_DEFAULT(20); /**< tokens that it looks back on, at least 1 */
+  float presence_penalty;     /**< subtracted once if a token occurs; 0 (default): off */
+  float frequency_penalty;    /**< subtracted for each occurrence; 0 (default): off */
+  uint64_t seed;              /**< the same seed gives the same tokens, regardless of load */
   const int32_t* bias_tokens; /**< tokens whose logits get a bias; all different */
   const float* bias_values;   /**< added to the logits of bias_tokens; -INFINITY forbids a token,
                                    unless a grammar allows no other */
@@ -72,39 +72,41 @@ typedef struct cow_mlx_generation_params {
                                           the draft is what followed the same tokens earlier */
   cow_mlx_prompt_fn prompt_progress; /**< or NULL; called after each chunk of the prompt */
   void* user_data;                   /**< of prompt_progress */
-  size_t presence_window;            /**< tokens that presence_penalty looks back on; default 20 */
-  size_t frequency_window;           /**< and frequency_penalty; default 20 */
-  double timeout;                    /**< seconds from begin after which a generation ends;
-                                          0 (default): none */
-  float dry_multiplier;       /**< DRY (oobabooga/textgen pull request 5677): a token that would
-                                   continue a run of n tokens that occurred in the sequence before
-                                   loses dry_multiplier * dry_base^(n - dry_allowed_length),
-                                   where n is at least dry_allowed_length; 0 (default): off */
-  float dry_base;             /**< at least 1; default 1.75 */
-  int32_t dry_allowed_length; /**< tokens, at least 1; default 2 */
-  int32_t dry_penalty_last_n; /**< tokens that DRY looks back on, at least 1; -1 (default): all */
-  const char* const* dry_sequence_breakers; /**< DRY matches never cross these texts; NULL
-                                     (default): a line break, a colon, a quotation mark and an
-                                     asterisk. Not NULL and a count of 0: none */
+  size_t presence_window COW_MLX_DEFAULT(20);  /**< tokens that presence_penalty looks back on */
+  size_t frequency_window COW_MLX_DEFAULT(20); /**< and frequency_penalty */
+  double timeout;       /**< seconds from begin after which a generation ends;
+                             0 (default): none */
+  float dry_multiplier; /**< DRY (oobabooga/textgen pull request 5677): a token that would
+                             continue a run of n tokens that occurred in the sequence before
+                             loses dry_multiplier * dry_base^(n - dry_allowed_length),
+                             where n is at least dry_allowed_length; 0 (default): off */
+  float dry_base COW_MLX_DEFAULT(1.75);          /**< at least 1 */
+  int32_t dry_allowed_length COW_MLX_DEFAULT(2); /**< tokens, at least 1 */
+  /** tokens that DRY looks back on, at least 1; -1: all */
+  int32_t dry_penalty_last_n COW_MLX_DEFAULT(-1);
+  /** DRY matches never cross these texts; NULL (default): a line break, a colon, a quotation mark
+   * and an asterisk. Not NULL and a count of 0: none */
+  const char* const* dry_sequence_breakers COW_MLX_DEFAULT(NULL);
   size_t dry_sequence_breaker_count;
-  float top_n_sigma;       /**< keeps the tokens whose logits are at most so many standard
-                                deviations below the best (arXiv 2411.07641); 0 (default): off */
-  int32_t mirostat;        /**< 2: drops tokens with more surprise than a bound, which adapts to
-                                sampled tokens (arXiv 2007.14966, algorithm 2). Every
-                                generation begins with a bound of 2 * mirostat_tau. 0 (default):
-                                off. Needs a temperature; no filter, dynatemp_range or draft */
-  float mirostat_tau;      /**< target surprise in bits, above 0; default 5.0 */
-  float mirostat_eta;      /**< speed of adaptation, (0, 1]; default 0.1 */
-  float dynatemp_range;    /**< the temperature grows with the entropy of the filtered tokens, from
-                                temperature - dynatemp_range, or 0, to temperature +
-                                dynatemp_range (ggml-org/llama.cpp pull request 4972);
-                                0 (default): off. Needs a temperature */
-  float dynatemp_exponent; /**< exponent of the entropy's share of its maximum, above 0; default 1.0
-                            */
+  float top_n_sigma; /**< keeps the tokens whose logits are at most so many standard
+                          deviations below the best (arXiv 2411.07641); 0 (default): off */
+  int32_t mirostat;  /**< 2: drops tokens with more surprise than a bound, which adapts to
+                          sampled tokens (arXiv 2007.14966, algorithm 2). Every
+                          generation begins with a bound of 2 * mirostat_tau. 0 (default):
+                          off. Needs a temperature; no filter, dynatemp_range or draft */
+  float mirostat_tau COW_MLX_DEFAULT(5);   /**< target surprise in bits, above 0 */
+  float mirostat_eta COW_MLX_DEFAULT(0.1); /**< speed of adaptation, (0, 1] */
+  float dynatemp_range; /**< the temperature grows with the entropy of the filtered tokens, from
+                             temperature - dynatemp_range, or 0, to temperature +
+                             dynatemp_range (ggml-org/llama.cpp pull request 4972);
+                             0 (default): off. Needs a temperature */
+  /** exponent of the entropy's share of its maximum, above 0 */
+  float dynatemp_exponent COW_MLX_DEFAULT(1);
 } cow_mlx_generation_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_generation_params_init(cow_mlx_generation_params* params, size_t size);
+COW_MLX_API void cow_mlx_generation_params_init(cow_mlx_generation_params* COW_MLX_NULLABLE params,
+                                                size_t size);
 
 /** The reason why a generation ended. */
 enum {
@@ -162,9 +164,9 @@ typedef struct cow_mlx_stats {
  *                               tokens, and a new begin continues there
  * @retval COW_MLX_ETIMEDOUT     likewise, since params.timeout has passed
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens,
-                                                 size_t count,
-                                                 const cow_mlx_generation_params* params);
+COW_MLX_API cow_mlx_status
+cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens, size_t count,
+                      const cow_mlx_generation_params* COW_MLX_NULLABLE params);
 
 /**
  * Begin a generation without waiting: the prompt is processed while the host does other things.
@@ -186,9 +188,9 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const 
  *                         For other running calls, next returns this status
  * @retval COW_MLX_ENOMEM  also: there is no memory for the copies
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_begin_async(cow_mlx_context context,
-                                                       const int32_t* tokens, size_t count,
-                                                       const cow_mlx_generation_params* params);
+COW_MLX_API cow_mlx_status
+cow_mlx_context_begin_async(cow_mlx_context context, const int32_t* tokens, size_t count,
+                            const cow_mlx_generation_params* COW_MLX_NULLABLE params);
 
 /**
  * Generate one token.
@@ -216,9 +218,10 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin_async(cow_mlx_context context,
  * @retval COW_MLX_EINVAL   also: the grammar became too complex here. The generation has ended, and
  *                          the context is empty
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text,
-                                                size_t capacity, size_t* length,
-                                                cow_mlx_piece* piece);
+COW_MLX_API cow_mlx_status cow_mlx_context_next(cow_mlx_context context,
+                                                char* COW_MLX_NULLABLE text, size_t capacity,
+                                                size_t* length,
+                                                cow_mlx_piece* COW_MLX_NULLABLE piece);
 
 /**
  * Wait until cow_mlx_context_next() or next_event would not block: a piece, an event or a failure
@@ -265,11 +268,11 @@ COW_MLX_API cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int3
  *
  * Otherwise as cow_mlx_context_begin().
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens,
-                                                    size_t count,
-                                                    const cow_mlx_generation_params* params,
-                                                    cow_mlx_text_fn on_text, void* user_data,
-                                                    cow_mlx_stats* stats);
+COW_MLX_API cow_mlx_status
+cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens, size_t count,
+                         const cow_mlx_generation_params* COW_MLX_NULLABLE params,
+                         cow_mlx_text_fn COW_MLX_NULLABLE on_text, void* user_data,
+                         cow_mlx_stats* COW_MLX_NULLABLE stats);
 
 /**
  * Cancel the work of a context, within one step or prompt chunk. Never blocks. A prompt chunk takes
@@ -297,7 +300,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_cancel(cow_mlx_context context);
  * @retval COW_MLX_ESTATE   no piece has been delivered, or its generation has no logprobs
  * @retval COW_MLX_EBUFFER  capacity is too small; *count is the size needed
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_logprobs(cow_mlx_context context, int32_t* tokens,
+COW_MLX_API cow_mlx_status cow_mlx_context_logprobs(cow_mlx_context context,
+                                                    int32_t* COW_MLX_NULLABLE tokens,
                                                     float* logprobs, size_t capacity,
                                                     size_t* count);
 

@@ -41,25 +41,27 @@ typedef struct cow_mlx_model_params {
   const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
   cow_mlx_progress_fn progress; /**< or NULL */
   void* user_data;
-  bool lazy;                   /**< leave the weights on disk until they are first used */
-  bool trust_remote_code;      /**< let Python code in the model folder run. Off by default */
-  uint64_t prefix_cache_bytes; /**< size of the store of processed prompts that the model's contexts
-                                    share; default 256 MiB, 0: none */
-  int32_t activations;         /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
-  const char* const* workers;  /**< the other machines that run a part of the model, "HOST:PORT"
-                                    where `python -m cowmlx worker` listens; see
-                                    cow_mlx_model_load() */
-  size_t worker_count;         /**< 0 (default): none */
-  const char* secret_path;     /**< file with the workers' secret; required with workers */
-  int32_t split;               /**< one of COW_MLX_SPLIT_; default AUTO */
-  uint32_t connect_timeout_ms; /**< time limit to connect to all workers; above 0, default 60000 */
-  uint32_t silence_timeout_ms; /**< time after which a silent machine is lost, or two machines that
-                                    do not reach each other; 2000 at least during a load;
-                                    at least 100, default 5000 */
+  bool lazy;              /**< leave the weights on disk until they are first used */
+  bool trust_remote_code; /**< let Python code in the model folder run. Off by default */
+  /** size of the store of processed prompts that the model's contexts share; 0: none */
+  uint64_t prefix_cache_bytes COW_MLX_DEFAULT(256 << 20);
+  int32_t activations;        /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
+  const char* const* workers; /**< the other machines that run a part of the model, "HOST:PORT"
+                                   where `python -m cowmlx worker` listens; see
+                                   cow_mlx_model_load() */
+  size_t worker_count;        /**< 0 (default): none */
+  const char* secret_path;    /**< file with the workers' secret; required with workers */
+  int32_t split;              /**< one of COW_MLX_SPLIT_; default AUTO */
+  /** time limit to connect to all workers; above 0 */
+  uint32_t connect_timeout_ms COW_MLX_DEFAULT(60000);
+  /** time after which a silent machine is lost, or two machines that do not reach each other; 2000
+   * at least during a load; at least 100 */
+  uint32_t silence_timeout_ms COW_MLX_DEFAULT(5000);
 } cow_mlx_model_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t size);
+COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABLE params,
+                                           size_t size);
 
 /**
  * Load a model folder in the Hugging Face layout: config.json, *.safetensors, tokenizer.json,
@@ -100,7 +102,8 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t 
  *                               cannot be split
  * @retval COW_MLX_ECANCELED     the progress callback returned false
  */
-COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* params,
+COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path,
+                                              const cow_mlx_model_params* COW_MLX_NULLABLE params,
                                               cow_mlx_model* out);
 
 /**
@@ -117,9 +120,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_mo
  * @param out     receives the handle
  * @retval COW_MLX_ENOMEM  there is no memory for the copies, or no handle
  */
-COW_MLX_API cow_mlx_status cow_mlx_model_load_async(const char* path,
-                                                    const cow_mlx_model_params* params,
-                                                    cow_mlx_model* out);
+COW_MLX_API cow_mlx_status cow_mlx_model_load_async(
+    const char* path, const cow_mlx_model_params* COW_MLX_NULLABLE params, cow_mlx_model* out);
 
 /**
  * Wait until a model is loaded, or its load has failed.
@@ -235,9 +237,10 @@ enum {
  * @retval COW_MLX_EBUFFER    capacity is too small; *count is the size needed
  * @retval COW_MLX_ECANCELED  the model was freed, or the runtime stopped, meanwhile
  */
-COW_MLX_API cow_mlx_status cow_mlx_model_tokenize(cow_mlx_model model, const char* text,
-                                                  size_t length, uint32_t flags, int32_t* tokens,
-                                                  size_t capacity, size_t* count);
+COW_MLX_API cow_mlx_status cow_mlx_model_tokenize(cow_mlx_model model,
+                                                  const char* COW_MLX_NULLABLE text, size_t length,
+                                                  uint32_t flags, int32_t* tokens, size_t capacity,
+                                                  size_t* count);
 
 /**
  * Convert tokens to text; bytes that are not UTF-8 become U+FFFD.
@@ -251,7 +254,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_tokenize(cow_mlx_model model, const cha
  * @retval COW_MLX_EBUFFER    capacity is too small; *length is the size needed
  * @retval COW_MLX_ECANCELED  the model was freed, or the runtime stopped, meanwhile
  */
-COW_MLX_API cow_mlx_status cow_mlx_model_detokenize(cow_mlx_model model, const int32_t* tokens,
+COW_MLX_API cow_mlx_status cow_mlx_model_detokenize(cow_mlx_model model,
+                                                    const int32_t* COW_MLX_NULLABLE tokens,
                                                     size_t count, uint32_t flags, char* buffer,
                                                     size_t capacity, size_t* length);
 
@@ -308,7 +312,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messages_json,
-                                                     size_t length, const char* options_json,
+                                                     size_t length,
+                                                     const char* COW_MLX_NULLABLE options_json,
                                                      int32_t* tokens, size_t capacity,
                                                      size_t* count);
 

@@ -25,7 +25,8 @@ typedef struct cow_mlx_program_params {
 } cow_mlx_program_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_program_params_init(cow_mlx_program_params* params, size_t size);
+COW_MLX_API void cow_mlx_program_params_init(cow_mlx_program_params* COW_MLX_NULLABLE params,
+                                             size_t size);
 
 typedef struct cow_mlx_run_params {
   size_t struct_size;
@@ -38,7 +39,7 @@ typedef struct cow_mlx_run_params {
 } cow_mlx_run_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* params, size_t size);
+COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* COW_MLX_NULLABLE params, size_t size);
 
 /**
  * Create a program from JSON, and report all its faults.
@@ -49,9 +50,9 @@ COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* params, size_t size
  * @retval COW_MLX_EINVAL        it is not a valid program; the message has up to 8 problems
  * @retval COW_MLX_EUNSUPPORTED  it needs a dtype that the device lacks: float64 on a GPU
  */
-COW_MLX_API cow_mlx_status cow_mlx_program_create(const char* json, size_t length,
-                                                  const cow_mlx_program_params* params,
-                                                  cow_mlx_program* out);
+COW_MLX_API cow_mlx_status
+cow_mlx_program_create(const char* json, size_t length,
+                       const cow_mlx_program_params* COW_MLX_NULLABLE params, cow_mlx_program* out);
 
 /**
  * Derive a program from another one: its gradient, a version for many rows at a time, or one with
@@ -96,7 +97,7 @@ COW_MLX_API cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const
 COW_MLX_API cow_mlx_status cow_mlx_program_run(cow_mlx_program program, const cow_mlx_value* inputs,
                                                size_t count, cow_mlx_value* outputs,
                                                size_t output_count,
-                                               const cow_mlx_run_params* params);
+                                               const cow_mlx_run_params* COW_MLX_NULLABLE params);
 
 /**
  * Cancel the running and waiting runs of a program, submitted ones too, at the next round of a loop
@@ -114,7 +115,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program);
  * @param dimensions  a JSON object with the value of each dimension; may be NULL
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */
-COW_MLX_API cow_mlx_status cow_mlx_program_info(cow_mlx_program program, const char* dimensions,
+COW_MLX_API cow_mlx_status cow_mlx_program_info(cow_mlx_program program,
+                                                const char* COW_MLX_NULLABLE dimensions,
                                                 char* buffer, size_t capacity, size_t* length);
 
 /** Free a program. Its runs continue. */

@@ -26,16 +26,17 @@ typedef struct cow_mlx_rank_params {
                                 query" */
   const char* yes;         /**< the token whose logit speaks for a document; NULL (default): yes */
   const char* no;          /**< the token that speaks against it; NULL (default): no */
-  bool normalize;          /**< to probabilities: the sigmoid of a single score, the softmax of
-                                several; default true */
-  bool truncate;           /**< cut a document that is too long at its end; default false: it is
-                                refused */
-  size_t max_tokens;       /**< of a prompt; 0 (default): the model's context length */
-  size_t batch_tokens;     /**< tokens processed at a time, padding included; default 2048 */
+  /** to probabilities: the sigmoid of a single score, the softmax of several */
+  bool normalize COW_MLX_DEFAULT(true);
+  bool truncate;     /**< cut a document that is too long at its end; default false: it is
+                          refused */
+  size_t max_tokens; /**< of a prompt; 0 (default): the model's context length */
+  size_t batch_tokens COW_MLX_DEFAULT(2048); /**< tokens processed at a time, padding included */
 } cow_mlx_rank_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* params, size_t size);
+COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* COW_MLX_NULLABLE params,
+                                          size_t size);
 
 /**
  * Score how well documents fit a query, as rerankers do: the higher a score, the better.
@@ -62,8 +63,8 @@ COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* params, size_t si
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* query,
                                               const cow_mlx_text* documents, size_t count,
-                                              const cow_mlx_rank_params* params, float* scores,
-                                              size_t capacity, size_t* labels);
+                                              const cow_mlx_rank_params* COW_MLX_NULLABLE params,
+                                              float* scores, size_t capacity, size_t* labels);
 
 #ifdef __cplusplus
 }

@@ -34,13 +34,15 @@ typedef struct cow_mlx_runtime_params {
   uint64_t cache_limit;    /**< bytes of freed buffers that mlx may keep; 0: mlx's default */
   cow_mlx_log_fn log;      /**< NULL: no log */
   void* log_user_data;
-  int32_t log_level; /**< messages up to this level are delivered; default INFO */
-  int64_t threads;   /**< threads that kernels use on a CPU, the calling one included;
-                          0: as many as processors that the process may use */
+  /** messages up to this level are delivered */
+  int32_t log_level COW_MLX_DEFAULT(COW_MLX_LOG_INFO);
+  int64_t threads; /**< threads that kernels use on a CPU, the calling one included;
+                        0: as many as processors that the process may use */
 } cow_mlx_runtime_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, size_t size);
+COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NULLABLE params,
+                                             size_t size);
 
 /**
  * Start the runtime: boot the interpreter, or join the one that the process
@@ -59,7 +61,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* params, siz
  *                               loaded
  * @retval COW_MLX_EIO           the process, or the system, has too many open files
  */
-COW_MLX_API cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params);
+COW_MLX_API cow_mlx_status
+cow_mlx_runtime_start(const cow_mlx_runtime_params* COW_MLX_NULLABLE params);
 
 /**
  * Undo one start. The last stop cancels running calls (blocked calls return COW_MLX_ECANCELED),

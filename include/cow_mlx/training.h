@@ -36,13 +36,13 @@ enum {
  *  numbers. The host sets struct_size if it passes the struct. */
 typedef struct cow_mlx_training_event {
   size_t struct_size;
-  int32_t kind;             /**< one of COW_MLX_TRAINING_ */
-  int32_t finish;           /**< one of COW_MLX_FIT_ */
-  size_t step;              /**< steps that the training has done */
-  size_t steps;             /**< step at which the fit will end, if known */
-  size_t epoch;             /**< of the data, from 0 */
-  size_t targets;           /**< predicted since the last event of the same kind */
-  size_t skipped;           /**< steps skipped so far, see skip_non_finite */
+  int32_t kind COW_MLX_ONE_OF(TRAINING); /**< one of COW_MLX_TRAINING_ */
+  int32_t finish COW_MLX_ONE_OF(FIT);    /**< one of COW_MLX_FIT_ */
+  size_t step;                           /**< steps that the training has done */
+  size_t steps;                          /**< step at which the fit will end, if known */
+  size_t epoch;                          /**< of the data, from 0 */
+  size_t targets;                        /**< predicted since the last event of the same kind */
+  size_t skipped;                        /**< steps skipped so far, see skip_non_finite */
   double loss;              /**< mean over these targets, of each batch before its step */
   double validation_loss;   /**< mean over the targets of the validation data */
   double accuracy;          /**< share of correct predictions, if the program reports them */
@@ -102,7 +102,8 @@ typedef struct cow_mlx_training_params {
 } cow_mlx_training_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* params, size_t size);
+COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* COW_MLX_NULLABLE params,
+                                              size_t size);
 
 /**
  * A language model is trained on lines of JSON objects: with "messages", and "tools" if any, which
@@ -121,13 +122,13 @@ COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* params, s
  */
 typedef struct cow_mlx_fit_params {
   size_t struct_size;
-  size_t steps;       /**< of the training, where the fit ends, those of earlier fits included;
-                           0 (default): no limit */
-  size_t epochs;      /**< of the data; 0 (default): no limit */
-  size_t batch_size;  /**< rows; 0 (default): all, or 4 of lines. The last batch of an epoch may be
-                         smaller */
-  bool shuffle;       /**< the rows have another order in each epoch, of the seed; default true */
-  size_t event_every; /**< steps between two events of steps, at least 1; default 1 */
+  size_t steps;      /**< of the training, where the fit ends, those of earlier fits included;
+                          0 (default): no limit */
+  size_t epochs;     /**< of the data; 0 (default): no limit */
+  size_t batch_size; /**< rows; 0 (default): all, or 4 of lines. The last batch of an epoch may be
+                        smaller */
+  bool shuffle COW_MLX_DEFAULT(true); /**< the rows have another order in each epoch, of the seed */
+  size_t event_every COW_MLX_DEFAULT(1); /**< steps between two events of steps, at least 1 */
   const cow_mlx_array* inputs;     /**< the data: one for each input of the program, in their order,
                                         whose first axis is that of the rows */
   size_t inputs_count;             /**< 0 (default): next_batch brings them */
@@ -150,7 +151,7 @@ typedef struct cow_mlx_fit_params {
 } cow_mlx_fit_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
-COW_MLX_API void cow_mlx_fit_params_init(cow_mlx_fit_params* params, size_t size);
+COW_MLX_API void cow_mlx_fit_params_init(cow_mlx_fit_params* COW_MLX_NULLABLE params, size_t size);
 
 /**
  * Create a training of a program. Its parameters begin by their "init" or as arrays.
@@ -167,9 +168,9 @@ COW_MLX_API void cow_mlx_fit_params_init(cow_mlx_fit_params* params, size_t size
  * @retval COW_MLX_EHANDLE       also: of an array
  * @retval COW_MLX_EUNSUPPORTED  an operation that cannot be differentiated, by name
  */
-COW_MLX_API cow_mlx_status cow_mlx_training_create(cow_mlx_program program,
-                                                   const cow_mlx_training_params* params,
-                                                   cow_mlx_training* out);
+COW_MLX_API cow_mlx_status cow_mlx_training_create(
+    cow_mlx_program program, const cow_mlx_training_params* COW_MLX_NULLABLE params,
+    cow_mlx_training* out);
 
 /**
  * Create a training of a loaded language model: LoRA, DoRA or all weights, see params.fine_tune.
@@ -183,9 +184,9 @@ COW_MLX_API cow_mlx_status cow_mlx_training_create(cow_mlx_program program,
  * @retval COW_MLX_EUNSUPPORTED  this model, or some of its layers, cannot be trained this way
  * @retval COW_MLX_ECANCELED     the model was freed meanwhile
  */
-COW_MLX_API cow_mlx_status cow_mlx_training_create_for_model(cow_mlx_model model,
-                                                             const cow_mlx_training_params* params,
-                                                             cow_mlx_training* out);
+COW_MLX_API cow_mlx_status cow_mlx_training_create_for_model(
+    cow_mlx_model model, const cow_mlx_training_params* COW_MLX_NULLABLE params,
+    cow_mlx_training* out);
 
 /**
  * Make a step on a batch.
@@ -200,7 +201,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_create_for_model(cow_mlx_model model
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_step(cow_mlx_training training,
                                                  const cow_mlx_value* inputs, size_t count,
-                                                 cow_mlx_training_event* event);
+                                                 cow_mlx_training_event* COW_MLX_NULLABLE event);
 
 /**
  * Train until an end that params set: by steps, epochs or next_batch.
@@ -219,7 +220,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_step(cow_mlx_training training,
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_fit(cow_mlx_training training,
                                                 const cow_mlx_fit_params* params,
-                                                cow_mlx_training_fn on_event, void* user_data);
+                                                cow_mlx_training_fn COW_MLX_NULLABLE on_event,
+                                                void* user_data);
 
 /**
  * Measure loss, accuracy and perplexity on data; nothing is changed.
@@ -298,7 +300,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
  * @retval COW_MLX_EIO           it cannot be written, or something else is there, which stays
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_export(cow_mlx_training training, const char* folder,
-                                                   const char* options_json);
+                                                   const char* COW_MLX_NULLABLE options_json);
 
 /**
  * Cancel the running call of a training, within one micro-batch. It fails with COW_MLX_ECANCELED,

@@ -7,27 +7,28 @@ from support import details
 from support.arguments import is_pointer, parameters
 from support.signatures import COMPAT, EINVAL, FUNCTIONS
 
-# "May be NULL" in the header; every other pointer must not be.
+from tools.bindings.generate import PUBLIC
+from tools.bindings.header import read_headers
+
+COUNTS = ("length", "count", "capacity")
+
+
+def is_counted(names, name):
+    """Whether NULL is accepted only with a count of 0, as for texts, lists and buffers."""
+    next_names = names[names.index(name) + 1 :]
+    return next_names[0] in COUNTS or next_names[:2] == ["logprobs", "capacity"]
+
+
+# COW_MLX_NULLABLE in the header; every other pointer must not be NULL.
 MAY_BE_NULL = {
     *parameters(lambda name, _: name == "user_data"),
-    *parameters(lambda name, kind: name == "params" and "fit_params" not in str(kind)),
-    ("cow_mlx_fit_params_init", "params"),
     ("cow_mlx_load_model", "progress"),
-    ("cow_mlx_model_chat_prompt", "options_json"),
-    ("cow_mlx_context_next", "piece"),
-    ("cow_mlx_context_generate", "on_text"),
-    ("cow_mlx_context_generate", "stats"),
-    ("cow_mlx_context_chat", "options_json"),
-    ("cow_mlx_context_chat", "on_event"),
-    ("cow_mlx_context_chat", "stats"),
-    ("cow_mlx_context_chat_async", "options_json"),
-    ("cow_mlx_array_view", "layout"),
-    ("cow_mlx_array_apply", "attributes_json"),
-    ("cow_mlx_program_info", "dimensions"),
-    ("cow_mlx_training_step", "event"),
-    ("cow_mlx_training_fit", "on_event"),
-    ("cow_mlx_training_export", "options_json"),
 }
+for function in read_headers([PUBLIC])[0].functions:
+    names = [name for name, _ in function.signature.params]
+    for name, type_ in function.signature.params:
+        if type_.nullable and not is_counted([*names, ""], name):
+            MAY_BE_NULL.add((function.name, name))
 POINTERS = parameters(lambda _, kind: is_pointer(kind))
 
 

@@ -1,37 +1,17 @@
-"""What the public calls take and give: the roles of their parameters, from names, types and docs.
+"""What the public calls take and give: the roles of their parameters, from names and types.
 
 A call's C body, its typed arguments, and how the bridge reads and writes them follow from these.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tools.bindings.call_table import Is
+from tools.bindings.call_table import of as properties_of
 from tools.bindings.header import Alias, Function, Header, Struct, Type
-from tools.bindings.header_comments import read as read_comments
 
 PREFIX = "cow_mlx_"
-# Calls with a policy of their own. csrc has their bodies.
-BY_HAND = ("runtime_start", "runtime_stop", "error_details")
-BY_HAND += ("context_cancel", "program_cancel", "training_cancel")
-# They move data on the caller's thread (csrc/calls/array_calls.c).
-BY_HAND += ("array_create", "array_read", "array_type", "array_view", "array_free")
-BY_HAND += ("array_from_dlpack", "array_to_dlpack")
-# They return at once (async_calls.c and taking_calls.c in csrc/calls).
-BY_HAND += ("context_begin_async", "context_chat_async", "model_load_async")
-BY_HAND += ("context_next_event", "model_poll", "model_wake_fd")
-# They first take results that are ready (csrc/calls/taking_calls.c).
-OWN_BODY = ("context_next", "context_poll", "context_wake_fd", "model_free")
-# They move data, too (program_calls.c and training_calls.c in csrc/calls); the bridge reads their
-# arguments like those of all other calls.
-OWN_BODY += ("program_run", "training_step")
-# Calls whose params cannot be NULL: the defaults alone are not enough.
-NEEDING_PARAMS = ("training_fit", "training_evaluate")
-# Params that calls copy which return at once.
-COPIED_PARAMS = ("generation", "model")
-# Their results are consumed, so that a NULL buffer is one that is too small, not a question.
-CONSUMING = ("context_next",)
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double", "bool")
 ELEMENTS = ("char", "int32_t", "float", f"{PREFIX}array")  # of buffers
 
@@ -68,7 +48,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Call:
-    """A call that the dispatch thread carries out.
+    """A call whose parameters have roles.
 
     Attributes:
         name: without "cow_mlx_"; of the engine's method, too.
@@ -77,6 +57,11 @@ class Call:
     name: str
     function: Function
     roles: tuple[Role, ...]
+
+    @property
+    def properties(self) -> Is:
+        """Its row of the table of calls."""
+        return properties_of(self.name)
 
     @property
     def op(self) -> str:
@@ -108,61 +93,41 @@ class Call:
 
 
 def read(public: Header) -> list[Call]:
-    """The calls of a header that return a status, but those made by hand."""
-    nullables = nullable_params(public)
-    structs = {d.name for d in public.declarations if isinstance(d, Struct)}
-    handles = {
-        d.name
+    """The calls of a header that return a status and whose parameters have roles."""
+    reader = Reader(public)
+    return [
+        Call(name, function, tuple(reader.roles(function)))
+        for function in public.functions
+        if function.signature.result == Type("cow_mlx_status")
+        and Is.NO_ROLES not in properties_of(name := function.name.removeprefix(PREFIX))
+    ]
+
+
+def handle_types(public: Header) -> dict[str, str]:
+    """The types of handles, and the number that each is."""
+    return {
+        d.name: d.type.name
         for d in public.declarations
-        if isinstance(d, Alias)
-        and d.type in (Type("int32_t"), Type("int64_t"))
-        and not d.name.endswith("_status")
+        if isinstance(d, Alias) and not d.type.function and not d.name.endswith("_status")
     }
-    callbacks = {d.name for d in public.declarations if isinstance(d, Alias) and d.type.function}
-    calls = []
-    for function in public.functions:
-        name = function.name.removeprefix(PREFIX)
-        if function.signature.result == Type("cow_mlx_status") and name not in BY_HAND:
-            has_defaults = name not in NEEDING_PARAMS
-            reader = Reader(structs, handles, callbacks, nullables[function.name], has_defaults)
-            roles = reader.roles(function)
-            calls.append(Call(name, function, tuple(roles)))
-    return calls
 
 
-def nullable_params(public: Header) -> dict[str, set[str]]:
-    """The parameters of each function whose documentation speaks of NULL."""
-    found: dict[str, set[str]] = {}
-    for section in read_comments(public.path).sections:
-        for entry in section.entries:
-            if entry.kind == "function":
-                params = entry.comment.params
-                found[entry.names[0]] = {name for name, text in params if "NULL" in text}
-    return found
+def callback_types(public: Header) -> list[Alias]:
+    """The types of callbacks."""
+    return [d for d in public.declarations if isinstance(d, Alias) and d.type.function]
 
 
 class Reader:
-    """Reads the roles of one function's parameters.
+    """Reads the roles of the parameters of functions.
 
     Args:
-        structs, handles, callbacks: names of types.
-        nullable: parameters that may be NULL.
-        has_defaults: whether params may be, too.
+        public: the header that declares their types.
     """
 
-    def __init__(
-        self,
-        structs: set[str],
-        handles: set[str],
-        callbacks: set[str],
-        nullable: set[str],
-        has_defaults: bool = True,
-    ) -> None:
-        self.structs = structs
-        self.handles = handles
-        self.callbacks = callbacks
-        self.nullable = nullable
-        self.has_defaults = has_defaults
+    def __init__(self, public: Header) -> None:
+        self.structs = {d.name for d in public.declarations if isinstance(d, Struct)}
+        self.handles = set(handle_types(public))
+        self.callbacks = {alias.name for alias in callback_types(public)}
 
     def roles(self, function: Function) -> list[Role]:
         """The roles in the order of the parameters."""
@@ -182,7 +147,6 @@ class Reader:
     def _next(self, rest: list[tuple[str, Type]]) -> Role | None:
         name, type_ = rest[0]
         names = [other for other, _ in rest]
-        nullable = name in self.nullable
         if many := self._many(name, type_):
             return many
         if not type_.pointers:
@@ -190,14 +154,14 @@ class Reader:
         if len(type_.pointers) > 1:
             return None
         if type_.const:
-            return self._input(name, type_, names, nullable)
+            return self._input(name, type_, names)
         if count := buffers_of(rest):
             buffers = tuple(rest[:count])
             return Role("buffers_out", name, tuple(names[: count + 2]), type_, buffers=buffers)
         if type_.name == f"{PREFIX}value":
             return Role("values_out", name, tuple(names[:2]), type_)
         if type_.name in self.structs:
-            return Role("struct_out", name, (name,), type_, nullable)
+            return Role("struct_out", name, (name,), type_, type_.nullable)
         if type_.name in (*SCALARS, *self.handles):
             return Role("value_out", name, (name,), type_)
         return None
@@ -220,16 +184,18 @@ class Reader:
             return Role("callback", name, (name, "user_data"), type_, True)
         return Role("scalar", name, (name,), type_) if type_.name in SCALARS else None
 
-    def _input(self, name: str, type_: Type, names: list[str], nullable: bool) -> Role | None:
+    def _input(self, name: str, type_: Type, names: list[str]) -> Role | None:
         if name == "params" and type_.name in self.structs:
-            return Role("params", name, (name,), type_, self.has_defaults)
+            return Role("params", name, (name,), type_, type_.nullable)
         counted = names[1:2] in (["length"], ["count"])
         kinds = {"char": "text", "int32_t": "tokens", f"{PREFIX}text": "texts"}
         kinds[f"{PREFIX}value"] = "values"
         if counted and type_.name in kinds:
             kind = kinds[type_.name]
-            return Role(kind, name, (name, names[1]), type_, nullable or kind == "texts")
-        return Role("string", name, (name,), type_, nullable) if type_.name == "char" else None
+            return Role(kind, name, (name, names[1]), type_, type_.nullable)
+        if type_.name != "char":
+            return None
+        return Role("string", name, (name,), type_, type_.nullable)
 
 
 def buffers_of(rest: list[tuple[str, Type]]) -> int:
@@ -251,7 +217,7 @@ class Field:
 
     Attributes:
         kind: "scalar", "string", "strings", "values".
-        missing: whether NULL and no strings at all differ.
+        missing: whether NULL, the default, differs from no strings.
         count: the member that says how many there are, of "strings" and "values".
         default: as C has it; "" for 0 or NULL.
     """
@@ -266,38 +232,21 @@ class Field:
 
 def params_structs(public: Header) -> dict[str, list[Field]]:
     """The fields of every params struct, by its noun."""
-    texts = {
-        entry.names[0]: {name: text for name, _, text in entry.rows}
-        for section in read_comments(public.path).sections
-        for entry in section.entries
-        if entry.kind == "struct"
+    callbacks = {alias.name for alias in callback_types(public)}
+    return {
+        struct.name.removeprefix(PREFIX).removesuffix("_params"): [
+            field
+            for name, type_ in struct.members
+            if (field := field_of(struct, name, type_, callbacks))
+        ]
+        for struct in public.declarations
+        if isinstance(struct, Struct) and struct.name.endswith("_params") and struct.members
     }
-    callbacks = {d.name for d in public.declarations if isinstance(d, Alias) and d.type.function}
-    enumerators = [name for enum in public.enums() for name in enum.values]
-    found = {}
-    for struct in public.declarations:
-        if isinstance(struct, Struct) and struct.name.endswith("_params") and struct.members:
-            noun = struct.name.removeprefix(PREFIX).removesuffix("_params")
-            said = texts[struct.name]
-            found[noun] = [
-                field
-                for name, type_ in struct.members
-                if (field := field_of(struct, name, type_, callbacks))
-            ]
-            found[noun] = [
-                replace(
-                    f,
-                    default=default_of(said[f.name], enumerators),
-                    missing=f.kind == "strings" and "NULL (default)" in said[f.name],
-                )
-                for f in found[noun]
-            ]
-    return found
 
 
 def params_callbacks(public: Header) -> dict[str, list[tuple[str, str]]]:
-    """The callbacks in every params struct, by its type: what each is told, and the member."""
-    callbacks = {d.name for d in public.declarations if isinstance(d, Alias) and d.type.function}
+    """The callbacks in every params struct, by its type: the kind of event, and the member."""
+    callbacks = {alias.name for alias in callback_types(public)}
     return {
         struct.name: [
             (type_.name.removeprefix(PREFIX).removesuffix("_fn"), name)
@@ -316,31 +265,13 @@ def field_of(struct: Struct, name: str, type_: Type, callbacks: set[str]) -> Fie
     if name == "struct_size" or name in counts or type_.name in callbacks or "user_data" in name:
         return None
     count = next((c for c in counts if name.startswith(c.removesuffix("_count"))), "")
+    default = struct.defaults.get(name, "")
     if not type_.pointers:
-        return Field("scalar", name, type_)
+        return Field("scalar", name, type_, default=default)
     if type_.name == "char" and len(type_.pointers) == 1:
         return Field("string", name, type_)
     if type_.name == "char" and count:
-        return Field("strings", name, type_, count)
+        return Field("strings", name, type_, count, missing=default == "NULL")
     if count and len(type_.pointers) == 1:
         return Field("values", name, type_, count)
     raise ValueError(f"{struct.name}: no kind of field for {name} is known")
-
-
-def default_of(text: str, enumerators: list[str]) -> str:
-    """The default that a member's comment tells, as "default X" or "X (default)"; "" for 0."""
-    found = re.search(r"(\S+) \(default\)", text)
-    found = found or re.search(r"\bdefault (\d+\.\d+|\w+(?: MiB)?)", text)
-    word = found[1] if found else ""
-    if word in ("", "0", "NULL", "none"):
-        return ""
-    if word.endswith(" MiB"):
-        return f"{int(word.removesuffix(' MiB')) << 20}"
-    if word in ("true", "false") or re.fullmatch(r"-?\d+(\.\d+)?", word):
-        return word
-    named = [name for name in enumerators if name.endswith(f"_{word}")]
-    prefix = re.search(r"\bone of (COW_MLX_\w+_)", text)
-    named = [name for name in named if not prefix or name == prefix[1] + word]
-    if len(named) != 1:
-        raise ValueError(f"the default {word!r} in {text!r} is not read here")
-    return named[0]

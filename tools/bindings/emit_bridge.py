@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tools.bindings.calls import CONSUMING, Call, Field, Role
+from tools.bindings.call_table import Is
+from tools.bindings.calls import Call, Field, Role
 from tools.bindings.header import Struct
 
 WIDTH = 100
@@ -37,6 +38,9 @@ def call_arguments(
         lines.append(f"READERS[<int> {call.op}] = read_{call.name}")
         lines.append(f"WRITERS[<int> {call.op}] = write_{call.name}")
         lines.append(f'METHODS[<int> {call.op}] = "{call.name}"')
+    for table in (Is.ALLOCATES, Is.READ_ONLY):
+        lines.append(f"cdef cbool[<int> COW_OP_COUNT] {table.name}")
+        lines += [f"{table.name}[<int> {c.op}] = True" for c in calls if table in c.properties]
     return "\n".join(lines) + "\n"
 
 
@@ -130,7 +134,7 @@ def writer(call: Call) -> list[str]:
             value = "value" if places == 1 else f"value[{index}]"
             index += 1
             if role.buffers:
-                asks = ", False" if call.name in CONSUMING else ""
+                asks = ", False" if Is.CONSUMES in call.properties else ""
                 first = role.buffers[0][0]  # which asks for the size where it is NULL
                 if name != first:
                     buffers.append(f"    if a.{first}.buffer != NULL:")

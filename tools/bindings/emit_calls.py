@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from tools.bindings.calls import COPIED_PARAMS, OWN_BODY, Call, Field, Role
+from tools.bindings import call_table
+from tools.bindings.call_table import Is
+from tools.bindings.calls import Call, Field, Role
 from tools.bindings.header import Type
 
 MEMBERS = {"string": "const char*", "text": "cow_text", "tokens": "cow_tokens"}
@@ -15,9 +17,10 @@ OUTPUTS = {"char": "cow_text_out", "int32_t": "cow_tokens_out", "float": "cow_fl
 OUTPUTS |= {"cow_mlx_array": "cow_arrays_out"}
 
 
-def call_arguments(calls: list[Call], by_hand: list[str], shared: str, generated: str) -> str:
+def call_arguments(calls: list[Call], shared: str, generated: str) -> str:
     """The text of call_arguments.h; ``shared`` is all else both sides of the bridge rely on."""
-    names = [f"COW_OP_{name.upper()}" for name in by_hand] + [call.op for call in calls]
+    by_hand = [f"COW_OP_{name.upper()}" for name in call_table.names(Is.REQUESTED)]
+    names = by_hand + [call.op for call in calls]
     body = [
         "/* One operation per call that reaches the dispatch thread. */",
         "typedef enum cow_op {",
@@ -69,7 +72,7 @@ def bodies(calls: list[Call], in_params: dict[str, list[tuple[str, str]]], gener
         "/* Each checks its arguments, fills a request and waits. No policy. */",
         "",
     ]
-    made = [call for call in calls if call.name not in OWN_BODY]
+    made = [call for call in calls if Is.BODY_BY_HAND not in call.properties]
     return "\n".join(head + [line for call in made for line in body(call, in_params)])
 
 
@@ -190,11 +193,18 @@ def defaults(params: dict[str, list[Field]], generated: str) -> str:
     return "\n".join(lines)
 
 
-def copies(params: dict[str, list[Field]], generated: str) -> str:
+def copies(calls: list[Call], params: dict[str, list[Field]], generated: str) -> str:
     """The text of copies.c."""
+    structs = {
+        role.type.name
+        for call in calls
+        if Is.ASYNC in call.properties
+        for role in call.roles
+        if role.kind == "params"
+    }
     lines = [f"/* {generated} */", "/* clang-format off */", '#include "calls/async_calls.h"', ""]
-    for noun in COPIED_PARAMS:
-        struct = f"cow_mlx_{noun}_params"
+    for struct in sorted(structs):
+        noun = struct.removeprefix("cow_mlx_").removesuffix("_params")
         lines.append(f"void cow_detached_{noun}_params(cow_detached* to, {struct}* params) {{")
         for field in params[noun]:
             given = f"params->{field.name}"

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable
 
 from tools.bindings import hosts, own_names
-from tools.bindings.calls import PREFIX, Field
+from tools.bindings.calls import PREFIX, Field, callback_types
 from tools.bindings.header import Header, Signature, Type
 from tools.bindings.hosts import Layout, Member
 
@@ -143,7 +143,7 @@ def signature(of: Signature, public: Header) -> str:
 
 def plain(type_: Type, public: Header, param: str = "") -> str:
     """The type of a parameter: a pointer to one number is that, all others are just pointers."""
-    callbacks = {alias.name for alias in hosts.callback_types(public)}
+    callbacks = {alias.name for alias in callback_types(public)}
     if type_.name in callbacks or param == "user_data":
         return "uintptr"
     name = TYPES.get(hosts.resolved(type_.name, public).replace("cow_mlx_status", "int32_t"))

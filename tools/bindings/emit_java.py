@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from tools.bindings import hosts, own_names
-from tools.bindings.calls import PREFIX
+from tools.bindings.calls import PREFIX, callback_types
 from tools.bindings.header import Header, Signature, Type
 from tools.bindings.hosts import Layout, Member
 
@@ -97,7 +97,7 @@ def functions(public: Header) -> str:
     lines.append(f'  String VERSION = "{public.macros[hosts.MACROS + "VERSION"]}";')
     flags = hosts.enumerations(public)["FLAGS"]
     lines += [f"  int {name} = {value};" for name, value in flags.items()]
-    for alias in hosts.callback_types(public):
+    for alias in callback_types(public):
         name = pascal(alias.name.removeprefix(PREFIX))
         assert alias.type.function
         lines += ["", f"  interface {name} extends Callback {{"]
@@ -133,7 +133,7 @@ def signature(name: str, of: Signature, public: Header, callback: bool = False) 
 
 def plain(type_: Type, public: Header) -> str:
     """The type of a parameter: whatever is a pointer in C is one here."""
-    callbacks = {alias.name for alias in hosts.callback_types(public)}
+    callbacks = {alias.name for alias in callback_types(public)}
     if type_.pointers or type_.name in callbacks:
         return "Pointer"
     return TYPES[hosts.resolved(type_.name, public).replace("cow_mlx_status", "int32_t")]

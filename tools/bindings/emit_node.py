@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tools.bindings import hosts, own_names
-from tools.bindings.calls import PREFIX, Role
+from tools.bindings.calls import PREFIX, Role, callback_types
+from tools.bindings.calls import read as read_calls
 from tools.bindings.header import Function, Header, Signature, Type
 
 # Every pointer is an address, which calls.js makes; what comes back as text is read at once.
@@ -33,15 +34,13 @@ def declarations(public: Header, generated: str) -> str:
     dtypes = {name.lower(): list(pair) for name, pair in public.dtypes.items()}
     callbacks = {
         alias.name.removeprefix(PREFIX): prototype(alias.name, alias.type.function, public)
-        for alias in hosts.callback_types(public)
+        for alias in callback_types(public)
         if alias.type.function
     }
     functions = {
         short(item): prototype(item.name, item.signature, public) for item in public.functions
     }
-    calls = {
-        call.name: [role(each, public) for each in call.roles] for call in hosts.calls_of(public)
-    }
+    calls = {call.name: [role(each, public) for each in call.roles] for call in read_calls(public)}
     parameters = {
         short(item): [name for name, _ in item.signature.params]
         for item in public.functions
@@ -171,7 +170,7 @@ def prototype(name: str, signature: Signature, public: Header) -> str:
 def spell(type_: Type, public: Header) -> str:
     """A type as koffi has it."""
     name = hosts.resolved(type_.name, public)
-    if type_.pointers or name in {alias.name for alias in hosts.callback_types(public)}:
+    if type_.pointers or name in {alias.name for alias in callback_types(public)}:
         return "void*"
     return name.replace("cow_mlx_status", "int32_t")
 

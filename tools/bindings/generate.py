@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tools.bindings import calls, emit_bridge, emit_calls, emit_cython, emit_python  # noqa: E402
+from tools.bindings.call_table import Is  # noqa: E402
 from tools.bindings.header import Header, Struct, read_headers  # noqa: E402
 
 PUBLIC = ROOT / "include/cow_mlx.h"
@@ -61,11 +62,11 @@ class Exported:
 def for_build(exported: Exported) -> dict[Path, str]:
     """Return the files that a build needs: C, Cython and Python."""
     public = exported.public
-    made = calls.read(public)
+    known = calls.read(public)
+    made = [call for call in known if Is.ALL_BY_HAND not in call.properties]
     params = calls.params_structs(public)
     shared = ARGUMENTS.read_text() + BRIDGE.read_text()
-    by_hand = ["runtime_start", "runtime_stop"]
-    call_arguments = emit_calls.call_arguments(made, by_hand, shared, FROM_PUBLIC)
+    call_arguments = emit_calls.call_arguments(made, shared, FROM_PUBLIC)
     internal = {C / "call_arguments.h": call_arguments}
     *_, arguments, typed, bridge = read_headers([PUBLIC, ARGUMENTS, *internal, BRIDGE], internal)
     structs = [d for d in public.declarations if isinstance(d, Struct)]
@@ -73,7 +74,7 @@ def for_build(exported: Exported) -> dict[Path, str]:
         **internal,
         C / "calls.c": emit_calls.bodies(made, calls.params_callbacks(public), FROM_PUBLIC),
         C / "defaults.c": emit_calls.defaults(params, FROM_PUBLIC),
-        C / "copies.c": emit_calls.copies(params, FROM_PUBLIC),
+        C / "copies.c": emit_calls.copies(known, params, FROM_PUBLIC),
         PYTHON / "__init__.py": f'"""{FROM_PUBLIC}"""\n',
         PYTHON / "call_arguments.pxi": emit_bridge.call_arguments(
             made, params, structs, FROM_PUBLIC

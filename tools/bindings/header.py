@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pycparser import c_ast, c_parser
+from pycparser import c_ast, c_generator, c_parser
 
 from tools.bindings.header_text import text_of
 
@@ -16,6 +16,12 @@ typedef unsigned long size_t; typedef _Bool bool;
 typedef int int32_t; typedef unsigned int uint32_t;
 typedef long int64_t; typedef unsigned long uint64_t;
 """
+# Annotations become syntax that pycparser keeps: a qualifier, and the width of a bit-field.
+ANNOTATIONS = {
+    "#define COW_MLX_NULLABLE": "restrict",
+    "#define COW_MLX_DEFAULT(value)": ": value",
+    "#define COW_MLX_ONE_OF(NAME)": ": ONE_OF(NAME)",
+}
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,14 @@ class Type:
         pointers: "*" or "* const" for each pointer to it, the innermost first.
         const: whether what the innermost pointer points to is const.
         function: the signature, where the type is an unnamed function pointer.
+        nullable: of a parameter, whether it may be NULL.
     """
 
     name: str
     pointers: tuple[str, ...] = ()
     const: bool = False
     function: Signature | None = None
+    nullable: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -62,11 +70,19 @@ class Enum:
 
 @dataclass
 class Struct:
-    """A struct and its members in order; ``members`` is None for a forward one."""
+    """A struct.
+
+    Attributes:
+        members: names and types in order; None for a forward declaration.
+        defaults: by the member's name, the value in C that its _init function sets.
+        one_of: by the member's name, the list of constants that it is one of.
+    """
 
     name: str
     members: tuple[tuple[str, Type], ...] | None
     is_typedef: bool
+    defaults: dict[str, str] = field(default_factory=dict)
+    one_of: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -102,6 +118,8 @@ def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> lis
         text = texts[path] if texts and path in texts else text_of(path)
         read_macros(headers[str(path)], text)
         text = re.sub(r"^#include.*$", "", text, flags=re.M)
+        for macro, syntax in ANNOTATIONS.items():
+            text = text.replace(f"{macro}\n", f"{macro} {syntax}\n")
         source += f'#line 1 "{path}"\n{text}\n'
     command = ["cc", "-E", "-x", "c", "-U__GNUC__", "-"]
     done = subprocess.run(command, input=source, capture_output=True, text=True, check=True)
@@ -149,10 +167,29 @@ def read_declaration(header: Header, node: c_ast.Node) -> None:
     if isinstance(inner, c_ast.Enum):
         header.declarations.append(Enum(inner.name or "", values_of(inner)))
     elif isinstance(inner, c_ast.Struct):
-        members = tuple((m.name, type_of(m.type)) for m in inner.decls) if inner.decls else None
-        header.declarations.append(Struct(inner.name, members, is_typedef))
+        header.declarations.append(struct_of(inner, is_typedef))
     else:
         header.declarations.append(Alias(node.name, type_of(node.type)))
+
+
+def struct_of(node: c_ast.Struct, is_typedef: bool) -> Struct:
+    """A struct with what its members are annotated with."""
+    if not node.decls:
+        return Struct(node.name, None, is_typedef)
+    struct = Struct(node.name, tuple((m.name, type_of(m.type)) for m in node.decls), is_typedef)
+    for member in node.decls:
+        if isinstance(member.bitsize, c_ast.FuncCall):
+            struct.one_of[member.name] = member.bitsize.args.exprs[0].name
+        elif member.bitsize is not None:
+            struct.defaults[member.name] = constant_of(member.bitsize)
+    return struct
+
+
+def constant_of(node: c_ast.Node) -> str:
+    """A constant as C writes it, shifts carried out."""
+    if isinstance(node, c_ast.BinaryOp) and node.op == "<<":
+        return str(integer_of(node.left) << integer_of(node.right))
+    return str(c_generator.CGenerator().visit(node))
 
 
 def values_of(enum: c_ast.Enum) -> dict[str, int]:
@@ -179,6 +216,7 @@ def integer_of(node: c_ast.Node) -> int:
 def type_of(node: c_ast.Node) -> Type:
     """The type of a declaration."""
     pointers: tuple[str, ...] = ()
+    nullable = "restrict" in getattr(node, "quals", ())
     while isinstance(node, c_ast.PtrDecl):
         if isinstance(node.type, c_ast.FuncDecl):
             return Type("", function=signature_of(node.type))
@@ -188,7 +226,7 @@ def type_of(node: c_ast.Node) -> Type:
         raise ValueError(f"{node.coord}: {type(node).__name__} is not read here")
     base = node.type
     name = base.name if isinstance(base, c_ast.Struct | c_ast.Enum) else " ".join(base.names)
-    return Type(name, pointers, "const" in node.quals)
+    return Type(name, pointers, "const" in node.quals, nullable=nullable)
 
 
 def signature_of(node: c_ast.FuncDecl) -> Signature:

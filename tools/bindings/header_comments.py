@@ -17,7 +17,11 @@ CHUNK = re.compile(
 )
 SECTION = re.compile(r"/\* -{3,} (.+?) \*/")
 TAG = re.compile(r"(?:^|(?<=\s))@(param|retval|return)\b")
-MEMBER = re.compile(r"(?P<declaration>[^;/]+);\s*(?:/\*\*<(?P<text>.*?)\*/)?", re.S)
+MEMBER = re.compile(
+    r"(?:/\*\*(?P<above>[^<].*?)\*/\s*)?(?P<declaration>[^;/]+);\s*(?:/\*\*<(?P<text>.*?)\*/)?",
+    re.S,
+)
+ANNOTATION = re.compile(r" COW_MLX_(?:NULLABLE|DEFAULT\((?P<default>.*?)\)|ONE_OF\(\w+\))")
 ENUMERATOR = re.compile(
     r"(?P<name>COW_\w+) = (?P<value>-?\d+),?\s*(?:/\*\*<(?P<text>.*?)\*/)?", re.S
 )
@@ -147,9 +151,10 @@ def entry_of(text: str, comment: Comment) -> Entry | None:
         rows = [(m["name"], m["value"], plain(m["text"])) for m in ENUMERATOR.finditer(text)]
         return Entry("constants", [row[0] for row in rows], "", comment, rows) if rows else None
     if struct := re.match(r"typedef struct (\w+) \{(.*)\} \w+;", text, re.S):
-        rows = [(*member(m["declaration"]), plain(m["text"])) for m in MEMBER.finditer(struct[2])]
+        rows = [member(found) for found in MEMBER.finditer(struct[2])]
         return Entry("struct", [struct[1]], "", comment, rows)
-    declaration = " ".join(text.removeprefix("COW_MLX_API ").split())
+    declaration = " ".join(ANNOTATION.sub("", text).removeprefix("COW_MLX_API ").split())
+    declaration = declaration.replace("( ", "(")
     if callback := re.match(r"typedef .*?\(\*(\w+)\)\(", declaration):
         return Entry("callback", [callback[1]], declaration, comment)
     if handle := re.match(r"typedef \w+ (\w+);", declaration):
@@ -159,12 +164,23 @@ def entry_of(text: str, comment: Comment) -> Entry | None:
     raise ValueError(f"{text!r} is not read here")
 
 
-def member(declaration: str) -> tuple[str, str]:
-    """Name and type of a member of a struct."""
-    type_, name = " ".join(declaration.split()).rsplit(" ", 1)
-    return name, type_
+def member(found: re.Match[str]) -> tuple[str, str, str]:
+    """Name, type and text of a member of a struct; the text ends with its default."""
+    declaration = " ".join(found["declaration"].split())
+    type_, name = ANNOTATION.sub("", declaration).rsplit(" ", 1)
+    text = plain(found["above"] or found["text"])
+    annotation = ANNOTATION.search(declaration)
+    default = annotation["default"] if annotation else None
+    if default not in (None, "NULL"):
+        text += f"; default {spoken(default)}"
+    return name, type_, text
+
+
+def spoken(default: str) -> str:
+    """A default as a reader has it: MiB, and constants without their prefix."""
+    return re.sub(r"COW_MLX_[A-Z]+_", "", default).replace(" << 20", " MiB")
 
 
 def plain(comment: str | None) -> str:
-    """The text of a comment behind a member."""
-    return " ".join((comment or "").split())
+    """The text of a comment beside or above a member, without stars and line breaks."""
+    return " ".join(re.sub(r"\n\s*\*", "\n", comment or "").split())

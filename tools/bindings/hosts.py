@@ -6,23 +6,15 @@ the library have 64 bits and align members to their size.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from tools.bindings.calls import PREFIX, Call, Reader, nullable_params
-from tools.bindings.calls import read as read_calls
+from tools.bindings.calls import PREFIX, callback_types, handle_types
 from tools.bindings.header import Alias, Header, Struct, Type
 from tools.bindings.header_comments import read as read_comments
 
 SIZES = {"bool": 1, "_Bool": 1, "int32_t": 4, "uint32_t": 4, "float": 4}
 SIZES |= {"size_t": 8, "int64_t": 8, "uint64_t": 8, "double": 8}
 POINTER = 8
-
-# Calls that csrc has by hand, and whose parameters have the roles of all others.
-ALSO = ("runtime_start", "runtime_stop", "array_free")
-ALSO += ("context_cancel", "program_cancel", "training_cancel")
-ALSO += ("context_begin_async", "context_chat_async", "context_next_event")
-ALSO += ("model_load_async", "model_poll", "model_wake_fd")
 
 MACROS = "COW_MLX_"
 
@@ -60,44 +52,12 @@ class Layout:
     members: tuple[Member, ...]
 
 
-def calls_of(public: Header) -> list[Call]:
-    """The calls whose parameters have roles, in the header's order."""
-    found = {call.name: call for call in read_calls(public)}
-    nullables = nullable_params(public)
-    structs = {d.name for d in public.declarations if isinstance(d, Struct)}
-    handles = set(handle_types(public))
-    for function in public.functions:
-        name = function.name.removeprefix(PREFIX)
-        if name in ALSO:
-            reader = Reader(structs, handles, set(), nullables[function.name])
-            found[name] = Call(name, function, tuple(reader.roles(function)))
-    return [
-        found[name]
-        for function in public.functions
-        if (name := function.name.removeprefix(PREFIX)) in found
-    ]
-
-
-def handle_types(public: Header) -> dict[str, str]:
-    """The types of handles, and what each is."""
-    return {
-        d.name: d.type.name
-        for d in public.declarations
-        if isinstance(d, Alias) and not d.type.function and not d.name.endswith("_status")
-    }
-
-
 def handle_members(public: Header) -> set[str]:
     """The names of members of structs that are one handle."""
     handles = set(handle_types(public))
     structs = [d for d in public.declarations if isinstance(d, Struct)]
     members = [each for struct in structs for each in struct.members or ()]
     return {name for name, type_ in members if type_.name in handles and not type_.pointers}
-
-
-def callback_types(public: Header) -> list[Alias]:
-    """The types of callbacks."""
-    return [d for d in public.declarations if isinstance(d, Alias) and d.type.function]
 
 
 def resolved(name: str, public: Header) -> str:
@@ -134,8 +94,8 @@ def layout_of(struct: Struct, said: dict[str, str], public: Header) -> Layout:
         size = POINTER if is_pointer else SIZES[own]
         offset = -(-offset // size) * size
         kind, count = kind_of(name, type_, counts, own in callbacks)
-        one_of = re.search(rf"\bone of {MACROS}(\w+?)_(?=\W|$)", said.get(name, ""))
-        group = one_of[1] if one_of else name.removesuffix("_level").upper()
+        named = name.removesuffix("_level").removesuffix("_kind").upper()
+        group = struct.one_of.get(name, named)
         enumeration = group if group in groups and not is_pointer else ""
         noun = type_.name.removeprefix(PREFIX) if type_.name in handles else ""
         about = said.get(name, "")
