@@ -9,7 +9,7 @@ type RuntimeParams struct {
 	// Python installation or virtual environment to boot, never ""; NULL: the library searches
 	// (docs/guides/python.md)
 	PythonHome string
-	// "gpu", "cpu", or NULL for the best available
+	// "gpu" or "cpu"; NULL: the best available
 	Device string
 	// bytes for arrays, runs of programs and weights of models together. A call that needs more is
 	// COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's
@@ -424,7 +424,7 @@ func (p *RunParams) lower(l *lowering) unsafe.Pointer {
 
 // TrainingParams are made by NewTrainingParams, with the defaults; nil stands for these.
 type TrainingParams struct {
-	// JSON, or NULL (default): Adam
+	// JSON; NULL (default): Adam
 	Optimizer string
 	// patterns of names of parameters to train; the others stay
 	Train []string
@@ -445,7 +445,7 @@ type TrainingParams struct {
 	// skip a step whose loss or gradient is not finite; default false: it is an error, and nothing
 	// is changed
 	SkipNonFinite bool
-	// JSON: the weights of a model to train; or NULL (default): LoRA
+	// JSON: the weights of a model to train; NULL (default): LoRA
 	FineTune string
 }
 
@@ -512,7 +512,7 @@ type FitParams struct {
 	LinesFile string
 	// likewise to evaluate on; or NULL (default)
 	ValidationLines string
-	// or NULL (default)
+	// or a file of them; or NULL (default)
 	ValidationFile string
 	// JSON: how lines become rows; or NULL (default)
 	LinesOptions string

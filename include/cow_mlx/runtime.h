@@ -26,7 +26,7 @@ typedef struct cow_mlx_runtime_params {
   size_t struct_size;
   const char* python_home; /**< Python installation or virtual environment to boot, never "";
                                 NULL: the library searches (docs/guides/python.md) */
-  const char* device;      /**< "gpu", "cpu", or NULL for the best available */
+  const char* device;      /**< "gpu" or "cpu"; NULL: the best available */
   uint64_t memory_limit;   /**< bytes for arrays, runs of programs and weights of models together.
                                 A call that needs more is COW_MLX_ENOMEM; above it mlx waits and
                                 frees its cache. 16777216 or more, or 0: mlx's default, which does

@@ -84,7 +84,7 @@ typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t coun
  */
 typedef struct cow_mlx_training_params {
   size_t struct_size;
-  const char* optimizer;    /**< JSON, or NULL (default): Adam */
+  const char* optimizer;    /**< JSON; NULL (default): Adam */
   const char* const* train; /**< patterns of names of parameters to train; the others stay */
   size_t train_count;       /**< 0 (default): all float parameters */
   const char* const* initial_names;    /**< parameters that begin as arrays, not by their "init" */
@@ -98,7 +98,7 @@ typedef struct cow_mlx_training_params {
                               all targets of the batch. 0 (default): all rows */
   bool skip_non_finite;  /**< skip a step whose loss or gradient is not finite; default false:
                               it is an error, and nothing is changed */
-  const char* fine_tune; /**< JSON: the weights of a model to train; or NULL (default): LoRA */
+  const char* fine_tune; /**< JSON: the weights of a model to train; NULL (default): LoRA */
 } cow_mlx_training_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -146,7 +146,7 @@ typedef struct cow_mlx_fit_params {
                                NULL (default) */
   const char* lines_file; /**< or a file of them; or NULL (default) */
   const char* validation_lines; /**< likewise to evaluate on; or NULL (default) */
-  const char* validation_file;  /**< or NULL (default) */
+  const char* validation_file;  /**< or a file of them; or NULL (default) */
   const char* lines_options;    /**< JSON: how lines become rows; or NULL (default) */
 } cow_mlx_fit_params;
 

@@ -73,14 +73,16 @@ def test_every_function_has_its_form():
 def test_every_parameter_can_be_set(noun):
     """As a member of the struct's own, or as one that is named anew."""
     name = f"cow_mlx_{noun}_params"
-    body = re.search(rf"struct {noun.capitalize()}Params : (.*?)\n}};", WRAPPER, flags=re.S)[1]
-    if body.startswith(name):
+    parts = re.findall(
+        rf"struct {noun.capitalize()}(?:Params|Fields) : (.*?)\n}};", WRAPPER, flags=re.S
+    )
+    if parts[0].startswith(name):
         return  # all of it is public
     hidden = {"struct_size", "log_user_data", "user_data", "bias_tokens", "bias_values"}
     hidden |= {"bias_count", "stop_count", "train_count", "inputs_count", "validation_count"}
     hidden |= {"worker_count", "dry_sequence_breaker_count"}
     hidden |= {"initial_names", "initial_arrays", "initial_count"}  # pairs
-    public = body.split("private:\n")[0]
+    public = "".join(re.split("(?:private|protected):\n", part)[0] for part in parts)
     for field, _ in STRUCTS[name]._fields_:
         assert field in hidden or re.search(rf"\b{field}[;{{]", public), field
 

@@ -116,6 +116,7 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_cpp_operations,
         emit_go,
         emit_managed_operations,
+        emit_params,
         emit_rust,
         emit_rust_operations,
     )
@@ -130,7 +131,9 @@ def committed(exported: Exported) -> dict[Path, str]:
         **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
         go / "operations.go": emit_managed_operations.go(FROM_TABLE),
         cpp / "operations.hpp": emit_cpp_operations.header(FROM_TABLE),
+        cpp / "params.hpp": emit_params.cpp(public, FROM_PUBLIC),
         rust / "cowmlx-sys/src/declarations.rs": emit_rust.declarations(public, FROM_PUBLIC),
+        rust / "cowmlx/src/params/generated.rs": emit_params.rust(public, FROM_PUBLIC),
         rust / "cowmlx/src/operations/generated.rs": emit_rust_operations.module(FROM_TABLE),
         ROOT / "tools/requirements/runtime.txt": pins.runtime(ROOT, note("pyproject.toml")),
         ROOT / "tools/requirements/constraints.txt": pins.constraints(ROOT),

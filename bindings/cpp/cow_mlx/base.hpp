@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cow_mlx.h"
 
@@ -98,6 +100,27 @@ inline const char* c_string(const std::string& text, const char* name) {
 inline const char* optional(const std::string& text, const char* name) {
   return text.empty() ? nullptr : c_string(text, name);
 }
+
+/* The texts of params in C's form, for as long as a call runs. */
+class Texts {
+ public:
+  const char* optional(const std::string& text, const char* call, const char* name) const {
+    return text.empty() ? nullptr : c_string(text, (std::string(call) + ": " + name).c_str());
+  }
+
+  /* Never NULL. */
+  const char* const* list(const std::vector<std::string>& texts, const char* call,
+                          const char* name) {
+    const std::string named = std::string(call) + ": " + name;
+    std::vector<const char*>& list = lists_.emplace_back();
+    for (const std::string& text : texts) list.push_back(c_string(text, named.c_str()));
+    list.push_back(nullptr);
+    return list.data();
+  }
+
+ private:
+  std::deque<std::vector<const char*>> lists_;
+};
 
 /* The handle of an object that must be there, and must not have been moved from. */
 template <typename Object>

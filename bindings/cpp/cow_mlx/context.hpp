@@ -114,7 +114,7 @@ class Context {
   /** Process a prompt, and be ready to generate. */
   void begin(const Tokens& tokens, const GenerationParams& params = {}) {
     detail::Callbacks callbacks;
-    GenerationParams::Lowered lowered(params, callbacks);
+    GenerationParams::Lowered lowered(params, callbacks, "context_begin");
     callbacks.check(cow_mlx_context_begin(handle(), tokens.data(), tokens.size(), lowered.get()));
   }
 
@@ -122,7 +122,7 @@ class Context {
    *  prompt_progress is called by poll(). */
   void begin_async(const Tokens& tokens, const GenerationParams& params = {}) {
     auto later = std::make_unique<Later>(params);
-    GenerationParams::Lowered lowered(later->params, later->callbacks);
+    GenerationParams::Lowered lowered(later->params, later->callbacks, "context_begin_async");
     detail::check(
         cow_mlx_context_begin_async(handle(), tokens.data(), tokens.size(), lowered.get()));
     later_ = std::move(later);
@@ -160,7 +160,7 @@ class Context {
   Stats generate(const Tokens& tokens, const TextFn& on_text, const GenerationParams& params = {}) {
     detail::Callbacks callbacks;
     callbacks.on_text = &on_text;
-    GenerationParams::Lowered lowered(params, callbacks);
+    GenerationParams::Lowered lowered(params, callbacks, "context_generate");
     Stats stats = sized_stats();
     callbacks.check(cow_mlx_context_generate(handle(), tokens.data(), tokens.size(), lowered.get(),
                                              on_text ? detail::Callbacks::text : nullptr,
@@ -173,7 +173,7 @@ class Context {
              const GenerationParams& params = {}, const std::string& options_json = {}) {
     detail::Callbacks callbacks;
     callbacks.on_event = &on_event;
-    GenerationParams::Lowered lowered(params, callbacks);
+    GenerationParams::Lowered lowered(params, callbacks, "context_chat");
     Stats stats = sized_stats();
     callbacks.check(
         cow_mlx_context_chat(handle(), messages_json.data(), messages_json.size(), lowered.get(),
@@ -191,7 +191,7 @@ class Context {
   void chat_async(std::string_view messages_json, const GenerationParams& params = {},
                   const std::string& options_json = {}) {
     auto later = std::make_unique<Later>(params);
-    GenerationParams::Lowered lowered(later->params, later->callbacks);
+    GenerationParams::Lowered lowered(later->params, later->callbacks, "context_chat_async");
     detail::check(cow_mlx_context_chat_async(
         handle(), messages_json.data(), messages_json.size(), lowered.get(),
         detail::optional(options_json, "context_chat_async: options_json")));

@@ -12,6 +12,7 @@
 #include "base.hpp"
 #include "callbacks.hpp"
 #include "model.hpp"
+#include "params.hpp"
 
 namespace cowmlx {
 
@@ -38,74 +39,26 @@ struct Bias {
   float value;
 };
 
-/** They begin with the defaults. What is not named here has its meaning in cow_mlx.h. */
-struct GenerationParams : private cow_mlx_generation_params {
-  using cow_mlx_generation_params::draft; /**< Model::handle() of it, or 0 */
-  using cow_mlx_generation_params::draft_tokens;
-  using cow_mlx_generation_params::dry_allowed_length;
-  using cow_mlx_generation_params::dry_base;
-  using cow_mlx_generation_params::dry_multiplier;
-  using cow_mlx_generation_params::dry_penalty_last_n;
-  using cow_mlx_generation_params::dynatemp_exponent;
-  using cow_mlx_generation_params::dynatemp_range;
-  using cow_mlx_generation_params::frequency_penalty;
-  using cow_mlx_generation_params::frequency_window;
-  using cow_mlx_generation_params::grammar_kind;
-  using cow_mlx_generation_params::logprobs;
-  using cow_mlx_generation_params::max_tokens;
-  using cow_mlx_generation_params::min_p;
-  using cow_mlx_generation_params::mirostat;
-  using cow_mlx_generation_params::mirostat_eta;
-  using cow_mlx_generation_params::mirostat_tau;
-  using cow_mlx_generation_params::presence_penalty;
-  using cow_mlx_generation_params::presence_window;
-  using cow_mlx_generation_params::repetition_penalty;
-  using cow_mlx_generation_params::repetition_window;
-  using cow_mlx_generation_params::seed;
-  using cow_mlx_generation_params::temperature;
-  using cow_mlx_generation_params::timeout;
-  using cow_mlx_generation_params::top_k;
-  using cow_mlx_generation_params::top_n_sigma;
-  using cow_mlx_generation_params::top_p;
-  using cow_mlx_generation_params::typical_p;
-  using cow_mlx_generation_params::xtc_probability;
-  using cow_mlx_generation_params::xtc_threshold;
-
+/** The options of a generation, which begin with the defaults. */
+struct GenerationParams : detail::GenerationFields {
   std::vector<Bias> bias;
-  std::vector<std::string> stop; /**< texts that end the generation */
-  std::string grammar;           /**< of grammar_kind, or empty */
-  /** Texts that no run goes beyond that DRY looks for; they may be none. */
-  std::vector<std::string> dry_sequence_breakers{"\n", ":", "\"", "*"};
   PromptFn prompt_progress;
-
-  GenerationParams() { cow_mlx_generation_params_init(this, sizeof(cow_mlx_generation_params)); }
 
  private:
   friend class Context;
 
-  /* The struct of C, and what it points at. */
+  /* The struct of C with its lists. */
   class Lowered {
    public:
-    Lowered(const GenerationParams& from, detail::Callbacks& callbacks) : params_(from) {
+    Lowered(const GenerationParams& from, detail::Callbacks& callbacks, const char* call)
+        : params_(from.lowered(call, texts_)) {
       for (const Bias& each : from.bias) {
         bias_tokens_.push_back(each.token);
         bias_values_.push_back(each.value);
       }
-      for (const std::string& text : from.stop) {
-        stop_.push_back(detail::c_string(text, "generation_params.stop"));
-      }
-      for (const std::string& text : from.dry_sequence_breakers) {
-        breakers_.push_back(detail::c_string(text, "generation_params.dry_sequence_breakers"));
-      }
-      params_.dry_sequence_breaker_count = breakers_.size();
-      breakers_.push_back(nullptr); /* none at all are not NULL */
-      params_.dry_sequence_breakers = breakers_.data();
       params_.bias_tokens = bias_tokens_.data();
       params_.bias_values = bias_values_.data();
       params_.bias_count = bias_tokens_.size();
-      params_.stop = stop_.data();
-      params_.stop_count = stop_.size();
-      params_.grammar = detail::optional(from.grammar, "generation_params.grammar");
       if (from.prompt_progress) {
         callbacks.on_prompt = &from.prompt_progress;
         params_.prompt_progress = detail::Callbacks::prompt;
@@ -118,11 +71,10 @@ struct GenerationParams : private cow_mlx_generation_params {
     const cow_mlx_generation_params* get() const { return &params_; }
 
    private:
+    detail::Texts texts_; /* before params_, which is made with it */
     cow_mlx_generation_params params_;
     Tokens bias_tokens_;
     std::vector<float> bias_values_;
-    std::vector<const char*> stop_;
-    std::vector<const char*> breakers_;
   };
 };
 

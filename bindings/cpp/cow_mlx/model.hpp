@@ -13,42 +13,23 @@
 #include "base.hpp"
 #include "callbacks.hpp"
 #include "chat.hpp"
+#include "params.hpp"
 
 namespace cowmlx {
 
 /** Token ids. */
 using Tokens = std::vector<std::int32_t>;
 
-/** They begin with the defaults. What is not named here has its meaning in cow_mlx.h. */
-struct ModelParams : private cow_mlx_model_params {
-  using cow_mlx_model_params::activations;
-  using cow_mlx_model_params::connect_timeout_ms;
-  using cow_mlx_model_params::lazy;
-  using cow_mlx_model_params::prefix_cache_bytes;
-  using cow_mlx_model_params::silence_timeout_ms;
-  using cow_mlx_model_params::split;
-  using cow_mlx_model_params::trust_remote_code;
-
-  std::string adapter_path;         /**< folder of a LoRA adapter to apply, or empty */
-  std::vector<std::string> workers; /**< the other machines that run it, "HOST:PORT" */
-  std::string secret_path; /**< file with the secret that the workers have, too, or empty */
+/** The options of a load, which begin with the defaults. */
+struct ModelParams : detail::ModelFields {
   ProgressFn progress;
-
-  ModelParams() { cow_mlx_model_params_init(this, sizeof(cow_mlx_model_params)); }
 
  private:
   friend class Model;
 
-  cow_mlx_model_params lowered(detail::Callbacks& callbacks,
-                               std::vector<const char*>& addresses) const {
-    cow_mlx_model_params params = *this;
-    params.adapter_path = detail::optional(adapter_path, "model_load: adapter_path");
-    for (const std::string& worker : workers) {
-      addresses.push_back(detail::c_string(worker, "model_load: workers"));
-    }
-    params.workers = addresses.data();
-    params.worker_count = addresses.size();
-    params.secret_path = detail::optional(secret_path, "model_load: secret_path");
+  cow_mlx_model_params with(detail::Callbacks& callbacks, const char* call,
+                            detail::Texts& texts) const {
+    cow_mlx_model_params params = lowered(call, texts);
     if (progress) {
       callbacks.on_progress = &progress;
       params.progress = detail::Callbacks::progress;
@@ -62,28 +43,10 @@ struct EmbedParams : cow_mlx_embed_params {
   EmbedParams() { cow_mlx_embed_params_init(this, sizeof(cow_mlx_embed_params)); }
 };
 
-/** They begin with the defaults. What is not named here has its meaning in cow_mlx.h. */
-struct RankParams : private cow_mlx_rank_params {
-  using cow_mlx_rank_params::batch_tokens;
-  using cow_mlx_rank_params::max_tokens;
-  using cow_mlx_rank_params::normalize;
-  using cow_mlx_rank_params::truncate;
-
-  std::string prompt, instruction, yes, no; /**< the model's own where empty */
-
-  RankParams() { cow_mlx_rank_params_init(this, sizeof(cow_mlx_rank_params)); }
-
+/** The options of a ranking, which begin with the defaults. */
+struct RankParams : detail::RankFields {
  private:
   friend class Model;
-
-  cow_mlx_rank_params raw() const {
-    cow_mlx_rank_params raw = *this;
-    raw.prompt = detail::optional(prompt, "rank_params.prompt");
-    raw.instruction = detail::optional(instruction, "rank_params.instruction");
-    raw.yes = detail::optional(yes, "rank_params.yes");
-    raw.no = detail::optional(no, "rank_params.no");
-    return raw;
-  }
 };
 
 /** A model: weights, tokenizer and chat template of one folder. */
@@ -96,8 +59,9 @@ class Model {
    *  progress. Until then, and after a failure, it is of no other use. */
   static Model load_async(const std::string& path, const ModelParams& params = {}) {
     auto later = std::make_unique<Later>(params);
-    std::vector<const char*> addresses;
-    const cow_mlx_model_params lowered = later->params.lowered(later->callbacks, addresses);
+    detail::Texts texts;
+    const cow_mlx_model_params lowered =
+        later->params.with(later->callbacks, "model_load_async", texts);
     cow_mlx_model model = 0;
     detail::check(cow_mlx_model_load_async(detail::c_string(path, "model_load_async: path"),
                                            &lowered, &model));
@@ -194,8 +158,9 @@ class Model {
   std::vector<std::vector<float>> rank(const std::string& query,
                                        const std::vector<std::string>& documents,
                                        const RankParams& params = {}) const {
-    const cow_mlx_rank_params raw = params.raw();
-    const char* asked = detail::c_string(query, "query");
+    detail::Texts texts;
+    const cow_mlx_rank_params raw = params.lowered("model_rank", texts);
+    const char* asked = detail::c_string(query, "model_rank: query");
     return rows(documents, [&](const cow_mlx_text* views, float* out, std::size_t size,
                                std::size_t* labels) {
       return cow_mlx_model_rank(handle(), asked, views, documents.size(), &raw, out, size, labels);
@@ -222,8 +187,8 @@ class Model {
 
   static cow_mlx_model load(const std::string& path, const ModelParams& params) {
     detail::Callbacks callbacks;
-    std::vector<const char*> addresses;
-    cow_mlx_model_params lowered = params.lowered(callbacks, addresses);
+    detail::Texts texts;
+    const cow_mlx_model_params lowered = params.with(callbacks, "model_load", texts);
     cow_mlx_model model = 0;
     callbacks.check(
         cow_mlx_model_load(detail::c_string(path, "model_load: path"), &lowered, &model));

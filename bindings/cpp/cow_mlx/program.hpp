@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "array.hpp"
+#include "params.hpp"
 
 namespace cowmlx {
 
@@ -67,11 +68,13 @@ class Output {
   cow_mlx_tensor tensor_;
 };
 
-/** How a program is run; see cow_mlx_run_params. */
-struct RunParams {
-  bool check_finite = false;
+/** The options of a run, which begin with the defaults. */
+struct RunParams : detail::RunFields {
   /** Indices of inputs that the run is given: arrays that must not be used any more. */
   std::vector<std::int32_t> donate;
+
+ private:
+  friend class Program;
 };
 
 /** A computation on arrays: checked once, run many times, by any number of threads at once. */
@@ -181,10 +184,9 @@ class Program {
            const RunParams& params, bool submit) const {
     const std::vector<cow_mlx_tensor> tensors = tensors_of(inputs);
     const std::vector<cow_mlx_value> values = values_of(inputs, tensors);
-    cow_mlx_run_params given;
-    cow_mlx_run_params_init(&given, sizeof given);
+    detail::Texts texts;
+    cow_mlx_run_params given = params.lowered("program_run", texts);
     given.submit = submit;
-    given.check_finite = params.check_finite;
     given.donate = params.donate.data();
     given.donate_count = params.donate.size();
     detail::check(cow_mlx_program_run(handle(), values.data(), values.size(), outputs.data(),

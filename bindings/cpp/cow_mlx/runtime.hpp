@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base.hpp"
+#include "params.hpp"
 
 namespace cowmlx {
 
@@ -38,32 +39,12 @@ inline void log(std::int32_t level, const char* message, void* user_data) {
 
 }  // namespace detail
 
-/** It begins with the defaults. What is not named here has its meaning in cow_mlx.h. */
-struct RuntimeParams : private cow_mlx_runtime_params {
-  using cow_mlx_runtime_params::cache_limit;
-  using cow_mlx_runtime_params::log_level;
-  using cow_mlx_runtime_params::memory_limit;
-  using cow_mlx_runtime_params::threads;
-
-  std::string python_home; /**< empty: the library's own search */
-  std::string device;      /**< "gpu", "cpu", or empty for the best there is */
-  LogFn log;               /**< kept until the process ends */
-
-  RuntimeParams() { cow_mlx_runtime_params_init(this, sizeof(cow_mlx_runtime_params)); }
+/** The options of the runtime, which begin with the defaults. */
+struct RuntimeParams : detail::RuntimeFields {
+  LogFn log; /**< kept until the process ends */
 
  private:
   friend class Runtime;
-
-  cow_mlx_runtime_params lowered() const {
-    cow_mlx_runtime_params params = *this;
-    params.python_home = detail::optional(python_home, "runtime_start: python_home");
-    params.device = detail::optional(device, "runtime_start: device");
-    if (log) {
-      params.log = detail::log;
-      params.log_user_data = detail::keep_log(log);
-    }
-    return params;
-  }
 };
 
 /** One start of the runtime; its end is one stop. Declare it before what uses it. */
@@ -73,7 +54,12 @@ class Runtime {
   Runtime() { detail::check(cow_mlx_runtime_start(nullptr)); }
 
   explicit Runtime(const RuntimeParams& params) {
-    cow_mlx_runtime_params lowered = params.lowered();
+    detail::Texts texts;
+    cow_mlx_runtime_params lowered = params.lowered("runtime_start", texts);
+    if (params.log) {
+      lowered.log = detail::log;
+      lowered.log_user_data = detail::keep_log(params.log);
+    }
     detail::check(cow_mlx_runtime_start(&lowered));
   }
 

@@ -26,48 +26,19 @@ using TrainingFn = std::function<bool(const TrainingEvent& event)>;
 /** Makes the batch of a step: an array for each input; nothing if there are no more. */
 using BatchFn = std::function<std::optional<std::vector<Array>>(std::size_t step)>;
 
-/** What is trained and how; see cow_mlx_training_params. */
-struct TrainingParams : private cow_mlx_training_params {
-  using cow_mlx_training_params::clip_norm;
-  using cow_mlx_training_params::clip_value;
-  using cow_mlx_training_params::micro_batch;
-  using cow_mlx_training_params::seed;
-  using cow_mlx_training_params::skip_non_finite;
-
-  std::string optimizer;          /**< JSON, or empty for Adam */
-  std::vector<std::string> train; /**< patterns of parameters; none: all */
+/** What is trained and how. */
+struct TrainingParams : detail::TrainingFields {
   std::vector<std::pair<std::string, const Array*>> initial; /**< what parameters begin as */
-  std::string fine_tune;                                     /**< JSON, of a model; empty: LoRA */
-
-  TrainingParams() { cow_mlx_training_params_init(this, sizeof(cow_mlx_training_params)); }
 
  private:
   friend class Training;
 };
 
-/** Data, and when a fit ends; see cow_mlx_fit_params. */
-struct FitParams : private cow_mlx_fit_params {
-  using cow_mlx_fit_params::batch_size;
-  using cow_mlx_fit_params::epochs;
-  using cow_mlx_fit_params::evaluate_every;
-  using cow_mlx_fit_params::event_every;
-  using cow_mlx_fit_params::min_delta;
-  using cow_mlx_fit_params::patience;
-  using cow_mlx_fit_params::save_every;
-  using cow_mlx_fit_params::shuffle;
-  using cow_mlx_fit_params::steps;
-
+/** Data, and when a fit ends. */
+struct FitParams : detail::FitFields {
   std::vector<const Array*> inputs; /**< the data, one for each input of the program */
   BatchFn next_batch;               /**< or this brings them */
   std::vector<const Array*> validation;
-  std::string folder;           /**< where save_every saves */
-  std::string lines;            /**< of a language model: JSON lines */
-  std::string lines_file;       /**< or a file of them */
-  std::string validation_lines; /**< to evaluate on */
-  std::string validation_file;
-  std::string lines_options; /**< JSON: how lines become rows */
-
-  FitParams() { cow_mlx_fit_params_init(this, sizeof(cow_mlx_fit_params)); }
 
  private:
   friend class Training;
@@ -166,18 +137,14 @@ class Training {
  private:
   template <typename Make>
   static cow_mlx_training create(const TrainingParams& params, Make make) {
-    cow_mlx_training_params given = params;
-    const std::vector<const char*> train = Array::c_strings(params.train, "train");
+    detail::Texts texts;
+    cow_mlx_training_params given = params.lowered("training_create", texts);
     std::vector<const char*> names;
     std::vector<cow_mlx_array> arrays;
     for (const auto& [name, array] : params.initial) {
-      names.push_back(detail::c_string(name, "initial"));
+      names.push_back(detail::c_string(name, "training_create: initial"));
       arrays.push_back(detail::open(array, "training_create: initial"));
     }
-    given.optimizer = detail::optional(params.optimizer, "training_create: optimizer");
-    given.fine_tune = detail::optional(params.fine_tune, "training_create: fine_tune");
-    given.train = train.data();
-    given.train_count = train.size();
     given.initial_names = names.data();
     given.initial_arrays = arrays.data();
     given.initial_count = names.size();
@@ -188,6 +155,7 @@ class Training {
 
   /* What a fit is given, on the stack of its call: user_data of its functions. */
   struct Fit {
+    detail::Texts texts; /* before given, which is made with it */
     cow_mlx_fit_params given;
     std::vector<cow_mlx_array> inputs, validation;
     const BatchFn* next_batch;
@@ -195,7 +163,9 @@ class Training {
     std::exception_ptr thrown;
 
     Fit(const FitParams& params, const TrainingFn& hear)
-        : given(params), next_batch(&params.next_batch), on_event(&hear) {
+        : given(params.lowered("training_fit", texts)),
+          next_batch(&params.next_batch),
+          on_event(&hear) {
       for (const Array* array : params.inputs) {
         inputs.push_back(detail::open(array, "training_fit: inputs"));
       }
@@ -208,12 +178,6 @@ class Training {
       given.validation_count = validation.size();
       given.next_batch = params.next_batch ? bring : nullptr;
       given.user_data = this;
-      given.folder = detail::optional(params.folder, "folder");
-      given.lines = detail::optional(params.lines, "lines");
-      given.lines_file = detail::optional(params.lines_file, "lines_file");
-      given.validation_lines = detail::optional(params.validation_lines, "validation_lines");
-      given.validation_file = detail::optional(params.validation_file, "validation_file");
-      given.lines_options = detail::optional(params.lines_options, "lines_options");
     }
 
     void check(cow_mlx_status status) const {

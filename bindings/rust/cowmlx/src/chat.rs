@@ -6,7 +6,7 @@ use std::ptr::null;
 
 use crate::error::{Result, check};
 use crate::generation::{Finish, Stats};
-use crate::generation_params::GenerationParams;
+use crate::params::GenerationParams;
 use crate::text::c_text;
 use crate::{callback, sys};
 

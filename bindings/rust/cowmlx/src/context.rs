@@ -10,11 +10,10 @@ use crate::cancel::CancelHandle;
 use crate::chat::{self, Event};
 use crate::error::{Result, Status, check, opened};
 use crate::generation::{self, Generation, Stats, TokenLogprob};
-use crate::generation_params::GenerationParams;
 use crate::later::{LaterPrompt, milliseconds};
 use crate::model::{Model, Token};
 use crate::owner::Owner;
-use crate::params::params;
+use crate::params::{ContextParams, GenerationParams};
 use crate::text::c_path;
 use crate::{Adapter, buffer, callback, sys};
 
@@ -34,30 +33,6 @@ impl From<Overflow> for i32 {
     fn from(overflow: Overflow) -> i32 {
         overflow as i32
     }
-}
-
-params! {
-    /// What a context is like.
-    ContextParams for cow_mlx_context_params by cow_mlx_context_params_init {
-        /// Tokens the context may hold; 0: the model's context length.
-        max_tokens: usize,
-        /// 0: keys and values in the model's type; 4 or 8: quantised.
-        kv_bits: i32,
-        /// Values that share a scale: 32, 64 or 128; 0: as fits.
-        kv_group_size: i32,
-        /// Never share a batch with other contexts.
-        solo: bool,
-        /// Below 0: steps only while no other context wants to.
-        priority: i32,
-        /// What happens when it is full; default [`Overflow::Stop`].
-        overflow: Overflow,
-        /// With [`Overflow::Roll`]: tokens at the front that are never dropped.
-        keep_tokens: usize,
-        /// Start from, and leave, processed prompts in the cache that the model's contexts share;
-        /// default true.
-        share_prefix: bool,
-    }
-    also {}
 }
 
 /// A context: one sequence of tokens and its cache.
@@ -91,11 +66,13 @@ impl<'m> Context<'m> {
         params: &ContextParams,
     ) -> Result<Self> {
         let model = model.into();
-        let filled = params.filled();
         let mut raw = 0;
         // SAFETY: the struct lives until the call returns.
-        let status =
-            unsafe { sys::cow_mlx_context_create(model.as_raw(), filled.as_ptr(), &mut raw) };
+        let status = params.lowered(
+            "context_create",
+            |_| (),
+            |params| unsafe { sys::cow_mlx_context_create(model.as_raw(), params, &mut raw) },
+        )?;
         opened(status, || Self { raw, model, later: None, one_call_at_a_time: PhantomData })
     }
 

@@ -1,6 +1,5 @@
 //! Texts as vectors.
 
-use crate::params::params;
 use crate::sys;
 
 /// Which hidden states of a text become its embedding.
@@ -20,21 +19,6 @@ impl From<Pooling> for i32 {
     fn from(pooling: Pooling) -> i32 {
         pooling as i32
     }
-}
-
-params! {
-    /// How texts are embedded.
-    EmbedParams for cow_mlx_embed_params by cow_mlx_embed_params_init {
-        /// Which hidden states count; default [`Pooling::Mean`].
-        pooling: Pooling,
-        /// Scale to length 1 (L2); default true.
-        normalize: bool,
-        /// Add the tokens that open (and close) a text; default true.
-        add_special: bool,
-        /// Tokens processed at a time, padding included; default 2048.
-        batch_tokens: usize,
-    }
-    also {}
 }
 
 /// Vectors, a row per text.

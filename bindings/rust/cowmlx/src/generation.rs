@@ -7,8 +7,8 @@ use std::ops::Deref;
 
 use crate::context::Context;
 use crate::error::{Result, check};
-use crate::generation_params::GenerationParams;
 use crate::model::Token;
+use crate::params::GenerationParams;
 use crate::{buffer, callback, sys};
 
 /// Why a generation ended.

@@ -14,7 +14,6 @@ mod element;
 mod embedding;
 mod error;
 mod generation;
-mod generation_params;
 mod graph;
 mod later;
 mod library;
@@ -40,24 +39,27 @@ pub use attributes::{Dim, Dims, IntList, Ints, Pairs};
 pub use builder::{Function, ProgramBuilder};
 pub use cancel::CancelHandle;
 pub use chat::Event;
-pub use context::{Checkpoint, Context, ContextParams, Overflow};
+pub use context::{Checkpoint, Context, Overflow};
 pub use cowmlx_sys as sys;
 pub use element::{Bf16, Complex64, Dtype, Element, F16};
-pub use embedding::{EmbedParams, Embeddings, Pooling};
+pub use embedding::{Embeddings, Pooling};
 pub use error::{Error, Result, Status};
 pub use generation::{Finish, Generation, Piece, Stats, TokenLogprob};
-pub use generation_params::{GenerationParams, Grammar};
 pub use later::Loading;
 #[cfg(feature = "dlopen")]
 pub use library::load_library;
 pub use library::version;
-pub use model::{Activations, Model, ModelParams, Special, Split, Token};
+pub use model::{Activations, Model, Special, Split, Token};
 pub use number::Number;
 pub use owner::Owner;
-pub use program::{Input, Output, Program, RunParams};
-pub use ranking::{RankParams, Scores};
-pub use runtime::{LogLevel, Runtime, RuntimeParams};
+pub use params::{
+    ContextParams, EmbedParams, FitParams, GenerationParams, Grammar, ModelParams, RankParams,
+    RunParams, RuntimeParams, TrainingParams,
+};
+pub use program::{Input, Output, Program};
+pub use ranking::Scores;
+pub use runtime::{LogLevel, Runtime};
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};
-pub use training::{FitEnd, FitParams, Training, TrainingEvent, TrainingEventKind, TrainingParams};
+pub use training::{FitEnd, Training, TrainingEvent, TrainingEventKind};
 pub use value::{Operand, Value, Values};

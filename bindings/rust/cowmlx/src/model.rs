@@ -2,16 +2,14 @@
 
 use std::ffi::CStr;
 use std::ops::BitOr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr::null;
-use std::sync::Arc;
 
-use crate::callback::LoadProgress;
-use crate::embedding::{EmbedParams, Embeddings};
+use crate::embedding::Embeddings;
 use crate::error::{Result, check, opened};
 use crate::owner::Owner;
-use crate::params::params;
-use crate::ranking::{RankParams, Scores};
+use crate::params::{EmbedParams, ModelParams, RankParams};
+use crate::ranking::Scores;
 use crate::runtime::Runtime;
 use crate::text::{c_path, c_text};
 use crate::{buffer, callback, sys};
@@ -56,96 +54,6 @@ pub enum Split {
 impl From<Split> for i32 {
     fn from(split: Split) -> i32 {
         split as i32
-    }
-}
-
-params! {
-    /// How a model is loaded.
-    ModelParams<'a> for cow_mlx_model_params by cow_mlx_model_params_init {
-        /// Leave the weights on disk until they are first used.
-        lazy: bool,
-        /// Let Python code in the model folder run. Off by default.
-        trust_remote_code: bool,
-        /// Bytes of processed prompts kept for the model's other contexts; default 256 MiB,
-        /// 0: none.
-        prefix_cache_bytes: u64,
-        /// What packed weights are multiplied with.
-        activations: Activations,
-        /// How it is split between machines.
-        split: Split,
-        /// Milliseconds until all workers are there; above 0, default 60000.
-        connect_timeout_ms: u32,
-        /// Milliseconds after which a machine that gives no sign of life is lost; at least 100,
-        /// default 5000.
-        silence_timeout_ms: u32,
-    }
-    also {
-        adapter_path: Option<PathBuf>,
-        workers: Vec<String>,
-        secret_path: Option<PathBuf>,
-        progress: Option<Arc<LoadProgress<'a>>>,
-    }
-}
-
-impl<'a> ModelParams<'a> {
-    /// The folder of a LoRA adapter to apply.
-    pub fn adapter_path(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.adapter_path = Some(folder.into());
-        self
-    }
-
-    /// The other machines that run a part of the model, `"HOST:PORT"` where `python -m cowmlx
-    /// worker` listens, and the file with the secret that they have, too.
-    pub fn workers(
-        mut self,
-        addresses: impl IntoIterator<Item = impl Into<String>>,
-        secret_path: impl Into<PathBuf>,
-    ) -> Self {
-        self.workers = addresses.into_iter().map(Into::into).collect();
-        self.secret_path = Some(secret_path.into());
-        self
-    }
-
-    /// Hears what fraction is loaded, from 0 to 1, and what is being done; `false` cancels. Runs
-    /// on the thread that loads.
-    pub fn progress(mut self, progress: impl Fn(f32, &str) -> bool + Send + Sync + 'a) -> Self {
-        self.progress = Some(Arc::new(progress));
-        self
-    }
-}
-
-impl<'a> ModelParams<'a> {
-    /// What hears of the load.
-    pub(crate) fn closure(&self) -> Option<&Arc<LoadProgress<'a>>> {
-        self.progress.as_ref()
-    }
-
-    /// Make a call with the parameters in C's form, which lives as long as the call.
-    pub(crate) fn with_raw<R>(
-        &self,
-        operation: &str,
-        progress: Option<*const &LoadProgress<'a>>,
-        call: impl FnOnce(*const sys::cow_mlx_model_params) -> R,
-    ) -> Result<R> {
-        let adapter = self.adapter_path.as_deref();
-        let named = format!("{operation}: adapter_path");
-        let adapter = adapter.map(|folder| c_path(&named, folder)).transpose()?;
-        let secret = self.secret_path.as_deref();
-        let named = format!("{operation}: secret_path");
-        let secret = secret.map(|file| c_path(&named, file)).transpose()?;
-        let named = format!("{operation}: workers");
-        let c_address = |address: &String| c_text(&named, address);
-        let workers = self.workers.iter().map(c_address).collect::<Result<Vec<_>>>()?;
-        let addresses: Vec<_> = workers.iter().map(|address| address.as_ptr()).collect();
-        let mut filled = self.filled();
-        (filled.raw.workers, filled.raw.worker_count) = (addresses.as_ptr(), addresses.len());
-        filled.raw.secret_path = secret.as_deref().map_or(null(), CStr::as_ptr);
-        filled.raw.adapter_path = adapter.as_deref().map_or(null(), CStr::as_ptr);
-        if let Some(progress) = progress {
-            filled.raw.progress = Some(callback::on_load);
-            filled.raw.user_data = progress.cast_mut().cast();
-        }
-        Ok(call(filled.as_ptr()))
     }
 }
 
@@ -206,7 +114,7 @@ impl<'r> Model<'r> {
         params: &ModelParams<'_>,
     ) -> Result<Self> {
         let path = c_path("model_load: path", path.as_ref())?;
-        let progress = params.progress.as_deref();
+        let progress = params.closure().map(|closure| &**closure);
         let progress = progress.as_ref().map(|closure| &raw const *closure);
         let mut raw = 0;
         let status = params.with_raw("model_load", progress, |params| {
@@ -316,14 +224,16 @@ impl<'r> Model<'r> {
     /// # Errors
     /// As the manual says; the message gives the index of a text that cannot be embedded.
     pub fn embed(&self, texts: &[impl AsRef<str>], params: &EmbedParams) -> Result<Embeddings> {
-        let filled = params.filled();
-        let (dims, values) = rows(texts, |data, count, out, capacity, dims| {
-            // SAFETY: the texts live until the call returns, and `out` has room for that many.
-            unsafe {
-                let (raw, params) = (self.raw, filled.as_ptr());
-                check(sys::cow_mlx_model_embed(raw, data, count, params, out, capacity, dims))
-            }
-        })?;
+        let embed = |params| {
+            rows(texts, |data, count, out, capacity, dims| {
+                let raw = self.raw;
+                // SAFETY: the texts live until the call returns, and `out` has room for that many.
+                check(unsafe {
+                    sys::cow_mlx_model_embed(raw, data, count, params, out, capacity, dims)
+                })
+            })
+        };
+        let (dims, values) = params.lowered("model_embed", |_| (), embed)??;
         Ok(Embeddings::new(dims, values))
     }
 
@@ -339,7 +249,7 @@ impl<'r> Model<'r> {
         params: &RankParams,
     ) -> Result<Scores> {
         let query = c_text("model_rank: query", query)?;
-        let (labels, values) = params.with_raw(|params| {
+        let rank = |params| {
             rows(documents, |data, count, out, capacity, labels| {
                 // SAFETY: the texts live until the call returns, and `out` has room for that many.
                 unsafe {
@@ -349,7 +259,8 @@ impl<'r> Model<'r> {
                     ))
                 }
             })
-        })??;
+        };
+        let (labels, values) = params.lowered("model_rank", |_| (), rank)??;
         Ok(Scores::new(labels, values))
     }
 }

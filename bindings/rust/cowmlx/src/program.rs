@@ -7,19 +7,10 @@ use crate::array::{Array, check_count, tensor};
 use crate::element::Element;
 use crate::error::{Error, Result, Status, check, opened};
 use crate::owner::Owner;
-use crate::params::{Filled, params};
+use crate::params::{Filled, RunParams};
 use crate::runtime::Runtime;
 use crate::text::c_text;
 use crate::{buffer, callback, sys};
-
-params! {
-    /// How a program is run.
-    RunParams for cow_mlx_run_params by cow_mlx_run_params_init {
-        /// A NaN or infinity that is made of finite numbers is an error; default false.
-        check_finite: bool,
-    }
-    also {}
-}
 
 /// What a run is given.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +138,7 @@ impl<'r> Program<'r> {
             .iter()
             .map(|output| sys::cow_mlx_value { array: 0, host: &raw const output.tensor })
             .collect();
-        check(self.call(inputs, &mut values, params, false, &[]))
+        check(self.call(inputs, &mut values, params, false, &[])?)
     }
 
     /// Run it later; returns its results at once, and [`Array::wait`] tells of them.
@@ -189,7 +180,7 @@ impl<'r> Program<'r> {
     ) -> Result<Vec<Array<'r>>> {
         let nothing = || sys::cow_mlx_value { array: 0, host: null() };
         let mut values: Vec<_> = std::iter::repeat_with(nothing).take(outputs).collect();
-        let status = self.call(inputs, &mut values, params, submit, donate);
+        let status = self.call(inputs, &mut values, params, submit, donate)?;
         opened(status, || {
             values.iter().map(|value| Array::open(value.array, self.runtime.clone())).collect()
         })
@@ -202,24 +193,24 @@ impl<'r> Program<'r> {
         params: &RunParams,
         submit: bool,
         donate: &[i32],
-    ) -> sys::cow_mlx_status {
+    ) -> Result<sys::cow_mlx_status> {
         let values: Vec<_> = inputs.iter().map(Input::value).collect();
-        let mut params = params.filled();
-        params.raw.submit = submit;
-        params.raw.donate = donate.as_ptr();
-        params.raw.donate_count = donate.len();
-        // SAFETY: all values and what they point to live until the call returns; outputs are
-        // exclusively borrowed by those who made them.
-        unsafe {
+        let own = |raw: &mut sys::cow_mlx_run_params| {
+            raw.submit = submit;
+            (raw.donate, raw.donate_count) = (donate.as_ptr(), donate.len());
+        };
+        // SAFETY: all values and their memory live until the call returns, and nothing else
+        // borrows the outputs.
+        params.lowered("program_run", own, |params| unsafe {
             sys::cow_mlx_program_run(
                 self.raw,
                 values.as_ptr(),
                 values.len(),
                 outputs.as_mut_ptr(),
                 outputs.len(),
-                params.as_ptr(),
+                params,
             )
-        }
+        })
     }
 
     /// End its runs, from any thread and at any time. Never blocks.

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Result, check, opened};
-use crate::params::params;
-use crate::text::{c_path, c_text};
+use crate::params::RuntimeParams;
 use crate::{buffer, callback, library, sys};
 
 /// Levels of log messages, from the rarest to the most frequent.
@@ -30,48 +28,7 @@ impl From<LogLevel> for i32 {
     }
 }
 
-type Log = dyn Fn(LogLevel, &str) + Send + Sync;
-
-params! {
-    /// How the runtime starts.
-    RuntimeParams for cow_mlx_runtime_params by cow_mlx_runtime_params_init {
-        /// Bytes that mlx may hold before it waits and frees; 0: mlx's default.
-        memory_limit: u64,
-        /// Bytes of freed buffers that mlx may keep; 0: mlx's default.
-        cache_limit: u64,
-        /// Messages up to this level are logged; default [`LogLevel::Info`].
-        log_level: LogLevel,
-        /// Threads that kernels compute with on a CPU; 0: as many as the process may use.
-        threads: i64,
-    }
-    also {
-        python_home: Option<PathBuf>,
-        device: Option<String>,
-        log: Option<Arc<Log>>,
-    }
-}
-
-impl RuntimeParams {
-    /// The Python installation or virtual environment to boot; default: the library's own search.
-    pub fn python_home(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.python_home = Some(folder.into());
-        self
-    }
-
-    /// `"gpu"` or `"cpu"`; default: the best there is.
-    pub fn device(mut self, device: impl Into<String>) -> Self {
-        self.device = Some(device.into());
-        self
-    }
-
-    /// Receives log messages, on the thread of the call that caused one and as that call ends.
-    ///
-    /// If it panics, the panic goes on where that call returns; one from within a `drop` is lost.
-    pub fn log(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
-        self.log = Some(Arc::new(log));
-        self
-    }
-}
+pub(crate) type Log = dyn Fn(LogLevel, &str) + Send + Sync;
 
 /// The runtime, as long as it lives: it stops when the last `Runtime` of the process is dropped.
 ///
@@ -104,21 +61,17 @@ impl Runtime {
     pub fn start_with(params: &RuntimeParams) -> Result<Self> {
         library::ensure()?;
         library::check_abi()?;
-        let folder = params.python_home.as_deref();
-        let folder = folder.map(|path| c_path("runtime_start: python_home", path)).transpose()?;
-        let device = params.device.as_deref();
-        let device = device.map(|text| c_text("runtime_start: device", text)).transpose()?;
-        let log = params.log.clone().map(LogKey::new);
-
-        let mut filled = params.filled();
-        filled.raw.python_home = folder.as_deref().map_or(std::ptr::null(), CStr::as_ptr);
-        filled.raw.device = device.as_deref().map_or(std::ptr::null(), CStr::as_ptr);
-        if let Some(key) = &log {
-            filled.raw.log = Some(on_log);
-            filled.raw.log_user_data = key.as_user_data();
-        }
-        // SAFETY: the texts live until the call returns, and the log's key is never dangling.
-        let status = unsafe { sys::cow_mlx_runtime_start(filled.as_ptr()) };
+        let log = params.logger().map(LogKey::new);
+        let own = |raw: &mut sys::cow_mlx_runtime_params| {
+            if let Some(key) = &log {
+                raw.log = Some(on_log);
+                raw.log_user_data = key.as_user_data();
+            }
+        };
+        let status = params.lowered("runtime_start", own, |params| {
+            // SAFETY: the texts live until the call returns, and the log's key is never dangling.
+            unsafe { sys::cow_mlx_runtime_start(params) }
+        })?;
         opened(status, || Self { log })
     }
 

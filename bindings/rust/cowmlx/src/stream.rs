@@ -23,8 +23,8 @@ use crate::chat::{self, Event};
 use crate::context::Context;
 use crate::error::{Error, Result, Status};
 use crate::generation::{self, Finish, Piece, Pieces, Stats};
-use crate::generation_params::GenerationParams;
 use crate::model::Token;
+use crate::params::GenerationParams;
 
 impl Context<'_> {
     /// As [`begin`](Self::begin), as a stream: the prompt is processed behind it too. An error of

@@ -1,16 +1,18 @@
 //! Training: what makes the loss of a program or of a language model small.
 
-mod callbacks;
+pub(crate) mod callbacks;
 mod events;
-mod params;
 
+use std::ffi::CStr;
 use std::path::Path;
+use std::ptr::null;
 
 use crate::adapter::Adapter;
 use crate::array::Array;
 use crate::error::{Error, Result, Status, check, opened};
 use crate::model::Model;
 use crate::owner::Owner;
+use crate::params::{FitParams, TrainingParams};
 use crate::program::{Input, Program};
 use crate::runtime::Runtime;
 use crate::text::{c_path, c_text};
@@ -18,8 +20,6 @@ use crate::{buffer, callback, sys};
 
 use callbacks::{NextBatch, on_training};
 pub use events::{FitEnd, TrainingEvent, TrainingEventKind};
-use params::pointer;
-pub use params::{FitParams, TrainingParams};
 
 /// A training of a program or of a language model. One call at a time runs on it; it may be saved,
 /// asked and cancelled meanwhile.
@@ -61,7 +61,7 @@ impl<'r> Training<'r> {
         ) -> sys::cow_mlx_status,
     ) -> Result<Self> {
         let mut raw = 0;
-        let status = params.with(|given| make(given, &mut raw))?;
+        let status = params.with("training_create", |given| make(given, &mut raw))?;
         opened(status, || Self { raw, runtime })
     }
 
@@ -110,7 +110,7 @@ impl<'r> Training<'r> {
         next_batch: Option<&mut NextBatch<'_, 'r>>,
         mut on_event: F,
     ) -> Result<()> {
-        params.with(next_batch, |given| {
+        params.with("training_fit", next_batch, |given| {
             // SAFETY: the struct, what it points to and the closures live until the call returns.
             check(unsafe {
                 sys::cow_mlx_training_fit(
@@ -129,7 +129,7 @@ impl<'r> Training<'r> {
     /// As the manual says of `cow_mlx_training_evaluate`.
     pub fn evaluate(&self, params: &FitParams<'_>) -> Result<TrainingEvent> {
         let mut event = TrainingEvent::empty();
-        params.with(None, |given| {
+        params.with("training_evaluate", None, |given| {
             // SAFETY: the struct and what it points to live until the call returns.
             check(unsafe { sys::cow_mlx_training_evaluate(self.raw, given, &mut event) })
         })?;
@@ -200,7 +200,8 @@ impl<'r> Training<'r> {
             options_json.map(|text| c_text("training_export: options_json", text)).transpose()?;
         // SAFETY: the texts live until the call returns.
         check(unsafe {
-            sys::cow_mlx_training_export(self.raw, folder.as_ptr(), pointer(options.as_ref()))
+            let options = options.as_deref().map_or(null(), CStr::as_ptr);
+            sys::cow_mlx_training_export(self.raw, folder.as_ptr(), options)
         })
     }
 

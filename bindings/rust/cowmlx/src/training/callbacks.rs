@@ -6,11 +6,11 @@ use super::events::TrainingEvent;
 use crate::array::Array;
 use crate::{callback, sys};
 
-pub(super) type NextBatch<'a, 'r> = dyn FnMut(usize) -> Option<Vec<Array<'r>>> + 'a;
+pub(crate) type NextBatch<'a, 'r> = dyn FnMut(usize) -> Option<Vec<Array<'r>>> + 'a;
 
 /// # Safety
 /// `closure` is a `*mut F`, and nothing else uses it.
-pub(super) unsafe extern "C" fn on_training<F: FnMut(&TrainingEvent) -> bool>(
+pub(crate) unsafe extern "C" fn on_training<F: FnMut(&TrainingEvent) -> bool>(
     event: *const sys::cow_mlx_training_event,
     closure: *mut c_void,
 ) -> bool {
@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn on_training<F: FnMut(&TrainingEvent) -> bool>(
 
 /// # Safety
 /// `closure` is a `*mut &mut NextBatch`, and `inputs` has room for `count` handles.
-pub(super) unsafe extern "C" fn on_batch(
+pub(crate) unsafe extern "C" fn on_batch(
     step: usize,
     inputs: *mut sys::cow_mlx_array,
     count: usize,
