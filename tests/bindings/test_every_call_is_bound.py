@@ -121,16 +121,12 @@ def test_every_call_is_wrapped_or_left_out_with_a_reason(binding):
     assert all(binding.left_out.values())
 
 
-# Calls that no host makes by their names, or that never fail.
-UNNAMED = {"status_name", "error_message", "version", "abi_version"}
-
-
-def test_errors_have_a_name_for_every_call():
-    """Of Node.js, Go and Java; those without one are made by the binding itself, or not at all."""
-    asked = {call for call in calls() if not call.endswith("_params_init")} - UNNAMED
-    assert set(own_names.CALLS) == asked
-    unnamed = {call for call, names in own_names.CALLS.items() if not all(names)}
-    assert unnamed == {"error_details", *DLPACK}
+def test_exceptions_of_names_are_of_calls():
+    """All other calls have the name that the rule gives."""
+    for language, names in own_names.EXCEPTIONS.items():
+        assert set(names) <= set(calls())
+        assert all(name != own_names.by_rule(call, language) for call, name in names.items())
+    assert set(own_names.NOT_MANAGED) == {"error_details", *DLPACK}
 
 
 def test_all_bindings_are_compared():

@@ -12,7 +12,9 @@ from support.outside import command
 from support.paths import ROOT
 from support.signatures import ADD_SPECIAL
 
-from tools.bindings.own_names import CALLS, GO, JAVA, NODE
+from tools.bindings.generate import PUBLIC
+from tools.bindings.header import read_headers
+from tools.bindings.own_names import GO, JAVA, NODE, calls
 
 HOSTS = ROOT / "tests/runtimes/hosts"
 MINE = ["mine"]
@@ -42,10 +44,11 @@ def told(lib, calf) -> dict[str, Any]:
     }
 
 
-def own(told: dict[str, Any], language: int) -> dict[str, Any]:
+def own(told: dict[str, Any], language: str) -> dict[str, Any]:
     """The same with what a language calls the calls."""
+    names = calls(language, read_headers([PUBLIC])[0])
     return {
-        name: [CALLS[each][language] if each in CALLS else each for each in said]
+        name: [names.get(each, each) for each in said]
         if isinstance(said, list) and isinstance(said[0], str)
         else said
         for name, said in told.items()

@@ -29,7 +29,7 @@ LOADER = re.compile(r"(Cannot find function|undefined symbol:|looking up functio
 def names_of_c() -> re.Pattern[str]:
     """The calls, parameters and fields of C, where they differ from those of the bindings."""
     [public] = read_headers([PUBLIC])
-    names = {*own_names.CALLS, *own_names.parameters(public)}
+    names = {*own_names.calls(own_names.NODE, public), *own_names.parameters(public)}
     names |= {name for name in own_names.fields(public) if "_" in name}
     # The options of a chat are JSON and keep these names.
     word = rf"(?<![\w.\"'/])({'|'.join(sorted(names))})(?![\w\"'])"

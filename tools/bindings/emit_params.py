@@ -1,4 +1,4 @@
-"""Writes the params of Rust and C++: one member per field of the header, with its comment.
+"""Writes the params of Rust and C++, one member per field of the header, and the names of calls.
 
 Fields that become a type of the language's own, such as arrays and callbacks, are written by hand:
 in bindings/rust/cowmlx/src/params.rs, and in the headers of bindings/cpp/cow_mlx/.
@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tools.bindings import emit_rust, hosts
+from tools.bindings import emit_rust, hosts, own_names
 from tools.bindings.calls import PREFIX
 from tools.bindings.header import Header
 from tools.bindings.hosts import Layout, Member
@@ -342,3 +342,29 @@ def cpp_doc(about: str) -> Iterable[str]:
         yield f"  /** {first}{'' if rest else ' */'}"
         yield from (f"   *  {line}" for line in rest[:-1])
         yield from (f"   *  {line} */" for line in rest[-1:])
+
+
+# ------------------------------------------------------------------------- Names, for errors
+
+
+def rust_names(public: Header, generated: str) -> str:
+    """Return the text of bindings/rust/cowmlx/src/names.rs."""
+    lines = [f"// {generated}", "", "/// Names of the library's calls, and those of this crate."]
+    lines += ["#[rustfmt::skip]", "pub(crate) const CALLS: &[(&str, &str)] = &["]
+    lines += [
+        f'    ("{call}", "{own}"),' for call, own in own_names.calls(own_names.RUST, public).items()
+    ]
+    return "\n".join([*lines, "];", ""])
+
+
+def cpp_names(public: Header, generated: str) -> str:
+    """Return the text of bindings/cpp/cow_mlx/names.hpp."""
+    lines = [f"/* {generated} */", "#ifndef COW_MLX_NAMES_HPP", "#define COW_MLX_NAMES_HPP"]
+    lines += ["/* clang-format off */", "", "namespace cowmlx::detail {", ""]
+    lines += ["/* Names of the library's calls, and those of these headers. */"]
+    lines += ["inline constexpr const char* call_names[][2] = {"]
+    lines += [
+        f'    {{"{call}", "{own}"}},'
+        for call, own in own_names.calls(own_names.CPP, public).items()
+    ]
+    return "\n".join([*lines, "};", "", "}  // namespace cowmlx::detail", "", "#endif", ""])

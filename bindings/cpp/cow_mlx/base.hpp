@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cow_mlx.h"
+#include "names.hpp"
 
 namespace cowmlx {
 
@@ -26,12 +27,28 @@ inline const char* status_name(cow_mlx_status status) noexcept {
   return cow_mlx_status_name(status);
 }
 
-/** A call that failed: what() is cow_mlx_error_message(). */
+namespace detail {
+
+/* A message that begins with a call of the library: with the name that the call has here. */
+inline std::string with_own_name(const std::string& message) {
+  const std::string call = message.substr(0, message.find(": "));
+  for (const auto& [name, own] : call_names) {
+    if (call == name) return own + message.substr(call.size());
+  }
+  return message;
+}
+
+}  // namespace detail
+
+/** A call that failed: what() is cow_mlx_error_message(), with the name that the call has here. */
 class Error : public std::runtime_error {
  public:
   Error(cow_mlx_status status, const std::string& message, const std::string& reason = "",
         const std::string& details = "{}")
-      : std::runtime_error(message), status_(status), reason_(reason), details_(details) {}
+      : std::runtime_error(detail::with_own_name(message)),
+        status_(status),
+        reason_(reason),
+        details_(details) {}
 
   /** The status, such as COW_MLX_EINVAL. */
   cow_mlx_status status() const noexcept { return status_; }

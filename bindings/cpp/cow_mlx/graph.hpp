@@ -169,7 +169,7 @@ class Graph {
   }
 
   [[noreturn]] static void refuse(const std::string& sentence, const char* reason) {
-    throw Error(COW_MLX_EINVAL, "program_builder: " + sentence, reason);
+    throw Error(COW_MLX_EINVAL, "ProgramBuilder: " + sentence, reason);
   }
 
  private:

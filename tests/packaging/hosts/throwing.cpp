@@ -161,7 +161,7 @@ static void an_error_takes_its_message_to_another_thread(Host& host) {
   } catch (const Error& error) {
     message = error.what();
   }
-  EXPECT(message.find("context_begin: tokens[1] is 99999") == 0);
+  EXPECT(message.find("Context::begin: tokens[1] is 99999") == 0);
   EXPECT(host.context.info().find(message) != std::string::npos);
 }
 

@@ -249,7 +249,7 @@ static void what_is_moved_from_or_null_is_never_taken_for_none(Host& host) {
     host.context.info();
     EXPECT(false);
   } catch (const Error& error) {
-    EXPECT(std::string(error.what()) == "context_info: the object has been moved from");
+    EXPECT(std::string(error.what()) == "Context::info: the object has been moved from");
   }
 }
 

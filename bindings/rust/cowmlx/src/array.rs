@@ -102,7 +102,11 @@ impl<'r> Array<'r> {
         })?;
         shape.truncate(rank);
         let dtype = Dtype::from_code(dtype).ok_or_else(|| {
-            Error::new(Status::Unsupported, format!("this crate knows no dtype {dtype}"))
+            Error::new(
+                Status::Unsupported,
+                "unsupported",
+                format!("this crate knows no dtype {dtype}"),
+            )
         })?;
         Ok((dtype, shape))
     }
@@ -152,7 +156,7 @@ impl<'r> Array<'r> {
         let (dtype, shape) = self.kind()?;
         if dtype != T::DTYPE {
             let message = format!("array_view: the array is of {dtype:?}, not of {:?}", T::DTYPE);
-            return Err(Error::new(Status::InvalidArgument, message));
+            return Err(Error::new(Status::InvalidArgument, "dtype_mismatch", message));
         }
         let mut data = null();
         // SAFETY: where the result goes.
@@ -333,7 +337,7 @@ pub(crate) fn check_count(operation: &str, given: usize, shape: &[i64]) -> Resul
         return Ok(());
     }
     let message = format!("{operation}: {given} values are no array of the shape {shape:?}");
-    Err(Error::new(Status::InvalidArgument, message))
+    Err(Error::new(Status::InvalidArgument, "shape_mismatch", message))
 }
 
 /// Describe memory; the slices must outlive what is returned.
@@ -347,10 +351,15 @@ pub(crate) fn tensor<T: Element>(
 ) -> Result<sys::cow_mlx_tensor> {
     if strides.is_some_and(|strides| strides.len() != shape.len()) {
         let message = format!("{operation}: there are as many strides as dimensions, or none");
-        return Err(Error::new(Status::InvalidArgument, message));
+        return Err(Error::new(Status::InvalidArgument, "shape_mismatch", message));
     }
-    let invalid =
-        || Error::new(Status::InvalidArgument, format!("{operation}: offset or rank is too large"));
+    let invalid = || {
+        Error::new(
+            Status::InvalidArgument,
+            "out_of_range",
+            format!("{operation}: offset or rank is too large"),
+        )
+    };
     Ok(sys::cow_mlx_tensor {
         struct_size: size_of::<sys::cow_mlx_tensor>(),
         data: data.cast::<c_void>(),

@@ -83,7 +83,7 @@ impl<'r> ProgramBuilder<'r> {
     /// Elements in row-major order as a constant: exactly as many as the shape has. Large arrays
     /// are inputs rather than constants.
     pub fn constants<T: Element>(&self, values: &[T], shape: &[i64]) -> Value<'_> {
-        if let Err(error) = crate::array::check_count("program_builder", values.len(), shape) {
+        if let Err(error) = crate::array::check_count("ProgramBuilder", values.len(), shape) {
             return self.failed(error);
         }
         let dims = Dims::from(shape);
@@ -210,7 +210,7 @@ impl<'r> ProgramBuilder<'r> {
         let graph = self.graph.borrow();
         match &graph.error {
             Some(error) => Err(error.clone()),
-            None => graph.json().map_err(refused),
+            None => graph.json().map_err(|sentence| refused("conflict", sentence)),
         }
     }
 
@@ -310,12 +310,14 @@ impl<'r> ProgramBuilder<'r> {
     /// The types of values; what is not known yet, the library infers.
     pub(crate) fn types(&self, ids: &[Id]) -> Result<Vec<Type>> {
         self.ask_for_captures(ids)?;
-        let ids = self.graph.borrow_mut().all_here(ids).map_err(refused)?;
+        let ids = self.graph.borrow_mut().all_here(ids).map_err(|sentence| refused("conflict", sentence))?;
         let scope = self.graph.borrow().scope();
         self.ask(scope, &ids)?;
         let graph = self.graph.borrow();
         let known = ids.iter().map(|&id| graph.type_of(id).cloned());
-        known.collect::<Option<Vec<_>>>().ok_or_else(|| refused("a value has no type".into()))
+        known
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| refused("missing", "a value has no type".into()))
     }
 
     fn types_or_any(&self, values: &[Value<'_>]) -> Vec<Type> {
@@ -349,7 +351,7 @@ impl<'r> ProgramBuilder<'r> {
         };
         let info = Program::new(self.runtime.clone(), &question.program)?.info(None)?;
         let answered = self.graph.borrow_mut().answer(&question, &info);
-        answered.ok_or_else(|| refused("the library tells no types".into()))
+        answered.ok_or_else(|| refused("internal", "the library gives no types".into()))
     }
 
     /// A value's id; that of another one if the value is of another builder.
@@ -367,13 +369,13 @@ impl<'r> ProgramBuilder<'r> {
     fn value(&self, made: Refused<Id>) -> Value<'_> {
         match made {
             Ok(id) => Value { builder: self, id },
-            Err(sentence) => self.failed(refused(sentence)),
+            Err(sentence) => self.failed(refused("conflict", sentence)),
         }
     }
 
     fn recorded(&self, done: Refused<()>) {
         if let Err(sentence) = done {
-            self.failed(refused(sentence));
+            self.failed(refused("conflict", sentence));
         }
     }
 
@@ -386,8 +388,8 @@ impl<'r> ProgramBuilder<'r> {
     }
 }
 
-fn refused(sentence: String) -> Error {
-    Error::new(Status::InvalidArgument, format!("program_builder: {sentence}"))
+fn refused(reason: &str, sentence: String) -> Error {
+    Error::new(Status::InvalidArgument, reason, format!("ProgramBuilder: {sentence}"))
 }
 
 fn typed(dtype: Dtype, shape: &Dims) -> Type {

@@ -33,6 +33,10 @@ impl CancelHandle {
             return Ok(());
         }
         // The call sets no message.
-        Err(Error::new(Status::from_code(status), "context_cancel: no such context is open"))
+        Err(Error::new(
+            Status::from_code(status),
+            "unknown_handle",
+            "context_cancel: no such context is open",
+        ))
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::fmt;
 
+use crate::names::CALLS;
 use crate::{callback, sys};
 
 /// What kind of thing went wrong: a negative `cow_mlx_status`.
@@ -106,10 +107,14 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of this crate's own: `message` names the operation and the value.
-    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        let (reason, details) = (String::new(), "{}".into());
-        Self { status, message: message.into(), reason, details }
+    /// An error: `message` names the call, by its name in C, and the value.
+    pub(crate) fn new(status: Status, reason: &str, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        let call = message.split_once(": ").map_or("", |(call, _)| call);
+        if let Some((name, own)) = CALLS.iter().find(|(name, _)| *name == call) {
+            message.replace_range(..name.len(), own);
+        }
+        Self { status, message, reason: reason.into(), details: "{}".into() }
     }
 
     /// What kind of thing went wrong.
@@ -122,8 +127,7 @@ impl Error {
         &self.message
     }
 
-    /// Why, for programs: a name of the header's `COW_MLX_REASONS`, such as `"out_of_range"`; empty
-    /// for an error that this crate found itself.
+    /// Why, for programs: a name of the header's `COW_MLX_REASONS`, such as `"out_of_range"`.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -157,7 +161,7 @@ pub(crate) fn check(status: sys::cow_mlx_status) -> Result<()> {
     // SAFETY: never NULL, and valid until this thread's next call.
     let message = unsafe { CStr::from_ptr(sys::cow_mlx_error_message()) };
     let message = message.to_string_lossy();
-    let mut error = Error::new(Status::from_code(status), message);
+    let mut error = Error::new(Status::from_code(status), "", message);
     if let Some((reason, details)) = parts(&failure()) {
         (error.reason, error.details) = (reason.into(), details.into());
     }

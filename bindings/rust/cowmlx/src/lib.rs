@@ -18,6 +18,7 @@ mod graph;
 mod later;
 mod library;
 mod model;
+mod names;
 mod number;
 pub mod operations;
 pub mod ops;

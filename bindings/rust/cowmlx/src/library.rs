@@ -35,12 +35,12 @@ pub unsafe fn load_library(path: impl AsRef<std::path::Path>) -> Result<()> {
 
 #[cfg(feature = "dlopen")]
 fn error_of(error: sys::LoadError) -> crate::Error {
-    let status = match error {
-        sys::LoadError::Open(_) => crate::Status::NotFound,
-        sys::LoadError::Loaded => crate::Status::InvalidState,
-        _ => crate::Status::Unsupported,
+    let (status, reason) = match error {
+        sys::LoadError::Open(_) => (crate::Status::NotFound, "file_not_found"),
+        sys::LoadError::Loaded => (crate::Status::InvalidState, "conflict"),
+        _ => (crate::Status::Unsupported, "library_mismatch"),
     };
-    crate::Error::new(status, error.to_string())
+    crate::Error::new(status, reason, error.to_string())
 }
 
 /// The library's version, such as `"1.0.0"`.
@@ -62,5 +62,5 @@ pub(crate) fn check_abi() -> Result<()> {
     }
     let needed = sys::COW_MLX_ABI_VERSION;
     let message = format!("runtime_start: libcowmlx has ABI version {found}, needed is {needed}");
-    Err(crate::Error::new(crate::Status::Unsupported, message))
+    Err(crate::Error::new(crate::Status::Unsupported, "library_mismatch", message))
 }

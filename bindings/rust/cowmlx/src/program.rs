@@ -224,7 +224,11 @@ impl<'r> Program<'r> {
             return Ok(());
         }
         // The call sets no message, as it may be made in signal handlers.
-        Err(Error::new(Status::from_code(status), "program_cancel: no such program is open"))
+        Err(Error::new(
+            Status::from_code(status),
+            "unknown_handle",
+            "program_cancel: no such program is open",
+        ))
     }
 
     /// What it is, as a JSON object; with a value of each dimension also what a run takes.

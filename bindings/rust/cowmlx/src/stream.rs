@@ -205,7 +205,7 @@ impl<T: Send + 'static, R: Send + 'static> Worker<T, R> {
         if let Err(error) = &thread {
             let message = format!("stream: no thread can be started: {error}");
             let mut state = shared.lock();
-            state.item = Some(Err(Error::new(Status::OutOfMemory, message)));
+            state.item = Some(Err(Error::new(Status::OutOfMemory, "no_threads", message)));
             state.outcome = Some(Ok(None));
         }
         Self { shared, cancel, thread: thread.ok(), ended: false, result: None }

@@ -10,7 +10,11 @@ use crate::error::{Error, Result, Status};
 pub(crate) fn c_text(what: &str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {
         let place = error.nul_position();
-        Error::new(Status::InvalidArgument, format!("{what} has a NUL byte at {place}"))
+        Error::new(
+            Status::InvalidArgument,
+            "out_of_range",
+            format!("{what} has a NUL byte at {place}"),
+        )
     })
 }
 
@@ -20,7 +24,7 @@ pub(crate) fn c_path(what: &str, path: &Path) -> Result<CString> {
         Some(text) => c_text(what, text),
         None => {
             let message = format!("{what} is not UTF-8: {}", path.display());
-            Err(Error::new(Status::InvalidArgument, message))
+            Err(Error::new(Status::InvalidArgument, "invalid_utf8", message))
         }
     }
 }

@@ -216,7 +216,11 @@ impl<'r> Training<'r> {
             return Ok(());
         }
         // The call sets no message, as it may be made in signal handlers.
-        Err(Error::new(Status::from_code(status), "training_cancel: no such training is open"))
+        Err(Error::new(
+            Status::from_code(status),
+            "unknown_handle",
+            "training_cancel: no such training is open",
+        ))
     }
 
     /// The handle, for calls of [`sys`](crate::sys).

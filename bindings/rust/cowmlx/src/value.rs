@@ -89,7 +89,11 @@ impl Value<'_> {
     pub fn dtype(self) -> Result<Dtype> {
         let of = &self.builder.types(&[self.id])?[0];
         Dtype::from_name(&of.dtype).ok_or_else(|| {
-            Error::new(Status::Unsupported, format!("this crate knows no dtype {}", of.dtype))
+            Error::new(
+                Status::Unsupported,
+                "unsupported",
+                format!("this crate knows no dtype {}", of.dtype),
+            )
         })
     }
 }

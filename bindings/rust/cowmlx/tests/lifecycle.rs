@@ -146,6 +146,6 @@ fn devices_and_folders_that_are_not_there_are_refused() {
     assert!(error.message().contains("abacus"), "{error}");
     let folder = RuntimeParams::new().python_home("a\0b");
     let error = Runtime::start_with(&folder).unwrap_err();
-    assert_eq!(error.message(), "runtime_start: python_home has a NUL byte at 1");
+    assert_eq!(error.message(), "Runtime::start: python_home has a NUL byte at 1");
     assert!(!runs());
 }

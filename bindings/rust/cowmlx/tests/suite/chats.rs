@@ -56,5 +56,5 @@ fn malformed_messages_are_refused_with_their_place() {
 #[test]
 fn options_with_a_nul_are_refused() {
     let error = context().chat("[]", Some("{}\0"), &GenerationParams::new(), |_| true).unwrap_err();
-    assert_eq!(error.message(), "context_chat: options has a NUL byte at 2");
+    assert_eq!(error.message(), "Context::chat: options has a NUL byte at 2");
 }

@@ -29,7 +29,7 @@ fn an_unknown_status_is_named_by_the_library() {
 fn an_error_names_operation_and_value() {
     let error = Model::load(runtime(), "/no/such/folder").unwrap_err();
     assert_eq!(error.status(), Status::NotFound);
-    assert!(error.message().starts_with("model_load: "), "{error}");
+    assert!(error.message().starts_with("Model::load: "), "{error}");
     assert!(error.to_string().contains("/no/such/folder"), "{error}");
     assert_eq!(error.reason(), "file_not_found");
     assert_eq!(error.details(), r#"{"file": "/no/such/folder"}"#);
@@ -53,10 +53,10 @@ fn each_thread_gets_the_message_of_its_own_failure() {
 #[test]
 fn a_path_that_c_cannot_have_is_refused() {
     let error = Model::load(runtime(), "a\0b").unwrap_err();
-    assert_eq!(error.message(), "model_load: path has a NUL byte at 1");
+    assert_eq!(error.message(), "Model::load: path has a NUL byte at 1");
     let bytes = Path::new(OsStr::from_bytes(b"\xff"));
     let error = context().save(bytes).unwrap_err();
-    assert!(error.message().starts_with("context_save: path is not UTF-8"), "{error}");
+    assert!(error.message().starts_with("Context::save: path is not UTF-8"), "{error}");
     assert_eq!(error.status(), Status::InvalidArgument);
 }
 

@@ -179,7 +179,7 @@ fn a_stream_s_error_has_its_message() {
     drop(stream);
     let error = items.into_iter().next_back().unwrap().unwrap_err();
     assert_eq!(error.status(), Status::InvalidArgument);
-    assert!(error.message().starts_with("context_begin: tokens[1] is 99999"), "{error}");
+    assert!(error.message().starts_with("Context::begin: tokens[1] is 99999"), "{error}");
     let told = &parse(context.info())["error"];
     assert_eq!(told["status"], error.status().name());
     assert_eq!(told["message"], error.message());
