@@ -1,4 +1,4 @@
-"""Making the layer caches of a model: in its own type, or quantised."""
+"""The layer caches of a model, in its own type or quantized, and their sizes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from cowmlx import failures
 from cowmlx.accelerate.fused.stand_in import plainly
+from cowmlx.cache import layer_state
 from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 
 TYPE_CHECKING = False
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.models.model import Model
+
 
 BITS = (4, 8)
 GROUP_SIZES = (32, 64, 128)
@@ -121,3 +123,24 @@ def _try(model: Model, how: KVQuantization) -> str | None:
         what = str(error).partition("\n")[0]
         return f"its attention does not take them ({type(error).__name__}: {what})"
     return None
+
+
+def bytes_of_tokens(model: Model, count: int, kv_bits: int) -> int | None:
+    """Return the bytes of the layer caches behind ``count`` tokens; nothing is evaluated.
+
+    None for a network that cannot be led through so many tokens at once.
+
+    Raises:
+        InvalidArgument: ``kv_bits`` is neither 0, 4 nor 8.
+        Unsupported: the model's caches cannot be quantised so.
+    """
+    import mlx.core as mx
+
+    layers = KVQuantization(model, kv_bits, 0).maker(model)()
+    try:
+        model.network(mx.zeros((1, count), mx.int32), cache=layers)
+        held = list(layer_state.leaves(layers).values())
+    except Exception as exc:
+        failures.reraise_shortage(exc)
+        return None
+    return sum(each.nbytes for each in held if isinstance(each, mx.array))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import mlx.core as mx
 
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.cache.layer_state import Template
-from cowmlx.cache.snapshot import Snapshot, share
 from cowmlx.cache.trimming import can_trim_all, shorten, trim
 
 TYPE_CHECKING = False
@@ -16,9 +17,37 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-    from cowmlx.cache.batch import Batch
-    from cowmlx.cache.rows.positions import Row
+    from cowmlx.cache.batch import Batch, Row
     from cowmlx.machines.group import Entry
+
+
+def share(layers: list[Any]) -> list[Any]:
+    """Return layer caches of their own over the same arrays.
+
+    mlx arrays are values: a deep copy shares the buffer, and a layer that then writes to it gets
+    one of its own (copy on write).
+    """
+    return copy.deepcopy(layers)
+
+
+class Snapshot:
+    """Tokens, and layer caches that hold exactly these. Never changed after it was made.
+
+    Attributes:
+        tokens: the tokens held.
+        layers: the layer caches; whoever wants to use them takes :func:`share` of them.
+    """
+
+    __slots__ = ("layers", "tokens")
+
+    def __init__(self, tokens: list[int], layers: list[Any]) -> None:
+        self.tokens = tokens
+        self.layers = layers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, whoever else shares them."""
+        return sum(layer.nbytes for layer in self.layers)
 
 
 def common_prefix(a: list[int], b: list[int]) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cowmlx.cache.sequence import common_prefix
-from cowmlx.cache.snapshot import Snapshot, share
+from cowmlx.cache.sequence import Snapshot, common_prefix, share
 from cowmlx.cache.trimming import can_trim_all, trim
 
 TYPE_CHECKING = False

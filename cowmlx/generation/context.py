@@ -7,24 +7,23 @@ import mlx.core as mx
 from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import BadState
 from cowmlx.generated import constants, defaults
-from cowmlx.generation import beginning
 from cowmlx.generation.batched import known_why_not
-from cowmlx.generation.draft_state import DraftState
+from cowmlx.generation.drafting import DraftState
 from cowmlx.generation.generation import Generation
 from cowmlx.generation.pace import pace_of
-from cowmlx.generation.params import GenerationParams
-from cowmlx.generation.reuse import Reuse, keep_known, share
+from cowmlx.generation.params import GenerationParams, check_begin, constraint_of
+from cowmlx.generation.prompt import Reuse, keep_known, share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
+    from cowmlx.cache.sequence import Snapshot
     from cowmlx.cache.shared import SharedPrefixes
-    from cowmlx.cache.snapshot import Snapshot
-    from cowmlx.generation.context_params import ContextParams
     from cowmlx.generation.outlet import Outlet
-    from cowmlx.generation.sampling.inputs import Constrains
+    from cowmlx.generation.params import ContextParams
+    from cowmlx.generation.sampling.sampler import Constrains
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
@@ -183,7 +182,7 @@ class Context:
             InputOutput: the model's weights, left on disk by a lazy load, cannot be read.
             OutOfMemory: no thread can be started to work on; nothing has changed.
         """
-        beginning.check(prompt, params, self.params, self.model)
+        check_begin(prompt, params, self.params, self.model)
         rolling, given = self.params.rolling, len(prompt)
         if rolling is not None:
             prompt = rolling.cut(prompt)
@@ -192,7 +191,7 @@ class Context:
             draft.read_weights()
         try:
             with mx.stream(self.stream()):
-                constraint = beginning.constraint(params, self.model, constraint)
+                constraint = constraint_of(params, self.model, constraint)
                 drafter = self._draft.drafter(params, self.model, draft)
                 self.end_generation()
                 prefixes = self.prefixes if self.params.share_prefix else None

@@ -1,19 +1,23 @@
-"""Guessing tokens ahead, for the model to check several in one step."""
+"""Drafts of the next tokens, several of which the model checks in one step."""
 
 from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.cache.sequence import Sequence
+from cowmlx.cache.trimming import can_trim_all
+from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.generation.sampling.batch import BatchSampler
-from cowmlx.generation.sampling.inputs import SampleInput
-from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.sampler import SampleInput, Sampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container
     from typing import Protocol
 
-    from cowmlx.cache.sequence import Sequence
     from cowmlx.generation.params import GenerationParams
+    from cowmlx.generation.sampling.sampler import SampleInputs
+    from cowmlx.generation.sampling.samples import Sample
     from cowmlx.models.model import Model
 
     class Drafter(Protocol):
@@ -111,3 +115,116 @@ class DraftModel:
             rest = [chosen.value()]
             guesses += rest
         return guesses
+
+
+class DraftState:
+    """Keeps a draft model's sequence from one generation of a context to the next."""
+
+    def __init__(self) -> None:
+        self._sequence: Sequence | None = None
+        self._version = 0  # of the weights that have processed it
+
+    def drafter(
+        self, params: GenerationParams, model: Model, draft: Model | None
+    ) -> Drafter | None:
+        """Return what guesses ahead in a generation; None if nothing is to.
+
+        Args:
+            params: of the generation.
+            model: that generates.
+            draft: the model that guesses; None: its tokens are looked up in the sequence.
+
+        Raises:
+            Unsupported: the cache of one of them cannot drop wrong guesses.
+            InvalidArgument: their vocabularies differ.
+        """
+        if not params.draft_tokens:
+            return None
+        for each in (model, draft) if draft is not None else (model,):
+            if not can_trim_all(each.make_cache()):
+                raise Unsupported(
+                    f"draft_tokens is {params.draft_tokens}, but the cache of a "
+                    f"{each.architecture} model cannot drop wrong guesses",
+                    argument="draft_tokens",
+                    value=params.draft_tokens,
+                )
+        if draft is None:
+            return PromptLookup()
+        draft.require_one_machine("draft")
+        if draft.vocabulary_size != model.vocabulary_size:
+            raise InvalidArgument(
+                f"the draft model's vocabulary has {draft.vocabulary_size} tokens, this one's "
+                f"{model.vocabulary_size}; they must be the same",
+                argument="draft",
+            )
+        if self._sequence is None or self._version != draft.weights_version:
+            self._sequence = Sequence(draft.network, draft.make_cache)
+            self._version = draft.weights_version
+        return DraftModel(draft, self._sequence, params)
+
+    def settle(self) -> None:
+        """Leave nothing to compute."""
+        if self._sequence is not None:
+            self._sequence.settle()
+
+    def reset(self) -> None:
+        """Forget what was processed."""
+        self._sequence = None
+
+
+class Guesses:
+    """Guesses what follows a generation's tokens, and finds out how much of that is right.
+
+    A guess is right if the sampler samples the same token there, so a draft never changes
+    what is generated (arXiv 2211.17192 without its correction: the samples are coupled by
+    their keys instead).
+
+    Args:
+        drafter: what guesses.
+        sequence: the context's.
+        inputs: of the generation's samples.
+        ends: the model's tokens that end a generation.
+    """
+
+    def __init__(
+        self, drafter: Drafter, sequence: Sequence, inputs: SampleInputs, ends: Container[int]
+    ) -> None:
+        self._drafter = drafter
+        self._sequence = sequence
+        self._inputs = inputs
+        self._ends = ends
+        self._batch_sampler = BatchSampler()
+
+    def behind(self, pending: Sample, room: int) -> list[int]:
+        """Return a token with at most ``room`` guesses of what follows; none if there are none."""
+        tokens = self._sequence.tokens
+        if room < 1 or not self._sequence.can_take_back(room + 1):
+            return []
+        token = pending.value()
+        if token in self._ends:
+            return []
+        guesses = self._drafter.guess([*tokens, token], room, self._inputs.count)
+        return [token, *guesses] if guesses else []
+
+    def check(self, ids: list[int], base: int, logits: mx.array) -> list[Sample]:
+        """Sample behind each of the tokens, up to the first wrong guess; the others are dropped.
+
+        Args:
+            ids: a token and guesses, which the sequence holds.
+            base: tokens held before them.
+            logits: (S, V) behind each of them.
+        Returns:
+            the samples: all but the last are guesses that were right.
+        """
+        history, guesses = self._sequence.tokens, ids[1:]
+        inputs = [
+            self._inputs.behind(history[: base + i], ids[i], ahead=i) for i in range(len(ids))
+        ]
+        samples = self._batch_sampler.sample(inputs, logits)
+        mx.eval(samples[0].rows.arrays)
+        right = 0
+        while right < len(guesses) and samples[right].value() == guesses[right]:
+            right += 1
+        self._sequence.trim_to(base + 1 + right)
+        self._inputs.count += right + 1
+        return samples[: right + 1]

@@ -13,24 +13,22 @@ from cowmlx import failures
 from cowmlx.errors import Lost
 from cowmlx.generated import constants
 from cowmlx.generation.pace import PREFILL_CHUNK
-from cowmlx.generation.piece import Piece, Stats
+from cowmlx.generation.pieces import Piece, Stats, TextOutput
 from cowmlx.generation.prompt import Prompt
 from cowmlx.generation.sampling.batch import BatchSampler
-from cowmlx.generation.sampling.inputs import SampleInputs
+from cowmlx.generation.sampling.sampler import SampleInputs
 from cowmlx.generation.sampling.samples import RowLogits, Step, settled
-from cowmlx.generation.text import TextOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cowmlx.cache.sequence import Sequence
-    from cowmlx.cache.window import RollingWindow
     from cowmlx.errors import CowMlxError
-    from cowmlx.generation.drafting import Drafter
-    from cowmlx.generation.guesses import Guesses
+    from cowmlx.generation.drafting import Drafter, Guesses
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import Constrains, SampleInput
+    from cowmlx.generation.prompt import RollingWindow
+    from cowmlx.generation.sampling.sampler import Constrains, SampleInput
     from cowmlx.generation.sampling.samples import Sample
     from cowmlx.models.model import Model
 
@@ -94,7 +92,7 @@ class Generation:
         self._inputs = SampleInputs(params, model, constraint)
         self._guesses: Guesses | None = None
         if drafter is not None:
-            from cowmlx.generation.guesses import Guesses  # late: few hosts draft
+            from cowmlx.generation.drafting import Guesses  # late: few hosts draft
 
             self._guesses = Guesses(drafter, sequence, self._inputs, model.end_tokens)
         self._batch_sampler = BatchSampler()

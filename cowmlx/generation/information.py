@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cowmlx.generation.context_params import OVERFLOWS
+from cowmlx.generation.params import OVERFLOWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

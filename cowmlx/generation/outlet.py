@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from cowmlx.generation.generation import Generation
-    from cowmlx.generation.piece import Piece
+    from cowmlx.generation.pieces import Piece
 
     class Outlets(Protocol):
         """All outlets, by the handles of their contexts; the bridge implements it."""

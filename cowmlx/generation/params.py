@@ -1,16 +1,22 @@
-"""The options of one generation, checked."""
+"""The options of contexts and generations, checked."""
 
 from __future__ import annotations
 
 import math
 
-from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
+from cowmlx.cache.layers import KVQuantization
+from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
+from cowmlx.generation.prompt import RollingWindow
 from cowmlx.generation.sampling.filters import SAMPLERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from cowmlx.generation.sampling.sampler import Constrains
+    from cowmlx.models.model import Model
+
 
 MAX_DRAFT_TOKENS = 64
 DEFAULT_DRAFT_TOKENS = 4  # with a draft model
@@ -206,3 +212,132 @@ def _bias(tokens: list[int], values: list[float]) -> dict[int, float]:
     if len(bias) < len(tokens):
         raise InvalidArgument("bias_tokens names a token twice", argument="bias_tokens")
     return bias
+
+
+OVERFLOWS = {constants.OVERFLOW_STOP: "stop", constants.OVERFLOW_ROLL: "roll"}
+
+
+class ContextParams:
+    """What ``cow_mlx_context_params`` says, all of it valid.
+
+    Raises:
+        InvalidArgument: a value is out of range.
+        Unsupported: an option that the model cannot honour.
+    """
+
+    def __init__(self, fields: dict[str, Any], model: Model) -> None:
+        self.max_tokens: int = fields["max_tokens"] or model.context_length
+        if self.max_tokens > model.context_length:
+            raise InvalidArgument(
+                f"max_tokens is {self.max_tokens}, but the model's context length is "
+                f"{model.context_length}; 0 stands for all of it",
+                argument="max_tokens",
+                value=self.max_tokens,
+                accepted=f"{model.context_length}",
+            )
+        self.solo: bool = fields["solo"]
+        self.priority: int = fields["priority"]
+        self.share_prefix: bool = fields["share_prefix"]
+        self.overflow: int = fields["overflow"]
+        self.keep_tokens: int = fields["keep_tokens"]
+        if self.overflow not in OVERFLOWS:
+            known = " or ".join(f"{value} ({name})" for value, name in OVERFLOWS.items())
+            raise OutOfRange("overflow", self.overflow, known)
+        self.rolling: RollingWindow | None = None
+        if self.overflow == constants.OVERFLOW_ROLL:
+            if self.keep_tokens >= self.max_tokens:
+                raise OutOfRange("keep_tokens", self.keep_tokens, f"less than {self.max_tokens}")
+            self.rolling = RollingWindow(self.max_tokens, self.keep_tokens)
+        elif self.keep_tokens:
+            raise InvalidArgument(
+                f"keep_tokens is {self.keep_tokens}, but nothing is dropped where overflow is "
+                f"{constants.OVERFLOW_STOP}; leave it at 0",
+                reason="conflict",
+                argument="keep_tokens",
+                other="overflow",
+            )
+        self.kv = KVQuantization(model, fields["kv_bits"], fields["kv_group_size"])
+
+
+def check_begin(
+    prompt: list[int], params: GenerationParams, context: ContextParams, model: Model
+) -> None:
+    """Refuse a prompt, or an option, that a context cannot begin with.
+
+    Args:
+        prompt: all tokens.
+        params: of the generation.
+        context: the parameters of the context.
+        model: with the adapter that the context uses.
+
+    Raises:
+        InvalidArgument: no tokens, or one outside the vocabulary, or an option.
+        ContextFull: the prompt does not fit.
+    """
+    size = model.vocabulary_size
+    if not prompt:
+        raise InvalidArgument(
+            "count is 0; a prompt has at least one token", reason="missing", argument="count"
+        )
+    for position, token in enumerate(prompt):
+        if not 0 <= token < size:
+            raise InvalidArgument(
+                f"tokens[{position}] is {token}, but the vocabulary has 0 to {size - 1}",
+                argument=f"tokens[{position}]",
+                value=token,
+                accepted=f"0 to {size - 1}",
+            )
+    for token in params.bias:
+        if not 0 <= token < size:
+            raise InvalidArgument(
+                f"bias_tokens has {token}, but the vocabulary has 0 to {size - 1}",
+                argument="bias_tokens",
+                value=token,
+                accepted=f"0 to {size - 1}",
+            )
+    forbidden = sum(value == -math.inf for value in params.bias.values())
+    if forbidden == size:
+        raise InvalidArgument(
+            f"bias_values forbids all {size} tokens of the vocabulary; one at least must stay",
+            argument="bias_values",
+        )
+    if params.logprobs > size:
+        raise InvalidArgument(
+            f"logprobs is {params.logprobs}, but the vocabulary has {size} tokens",
+            argument="logprobs",
+            value=params.logprobs,
+        )
+    if context.rolling is None and len(prompt) > context.max_tokens:
+        raise ContextFull(
+            f"the prompt has {len(prompt)} tokens, but this context holds {context.max_tokens}",
+            needed=len(prompt),
+            available=context.max_tokens,
+        )
+
+
+def constraint_of(
+    params: GenerationParams, model: Model, given: Constrains | None
+) -> Constrains | None:
+    """Return what the output must match: ``given``, or the grammar of ``params``, or None.
+
+    Raises:
+        InvalidArgument: the grammar is malformed.
+        Unsupported: it excludes another option, or the model's tokens do not stand for bytes.
+    """
+    if params.grammar is None and given is None:
+        return None
+    from cowmlx.generation.grammar import Constraint  # late: few generations need it
+
+    if params.draft_tokens:
+        named = "grammar" if params.grammar is not None else "tool_choice"
+        raise Unsupported(
+            f"{named} and draft_tokens exclude each other: guesses are not checked against a "
+            "grammar",
+            reason="conflict",
+            argument=named,
+            other="draft_tokens",
+        )
+    if given is not None:
+        return given
+    assert params.grammar is not None
+    return Constraint.of(model, params.grammar, params.grammar_kind)

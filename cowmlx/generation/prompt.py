@@ -1,4 +1,4 @@
-"""The prompt of a generation, or the rest of a rolling window, processed before it samples."""
+"""The prompt of a generation: the reused part, the rolling window, and the rest in chunks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,102 @@ from time import perf_counter
 
 import mlx.core as mx
 
+from cowmlx.cache.sequence import common_prefix
+from cowmlx.cache.trimming import shorten
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from cowmlx.cache.sequence import Sequence
-    from cowmlx.cache.window import RollingWindow
+    from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.sampling.samples import Sample
+
+
+class RollingWindow:
+    """Drops tokens behind the first ``keep``, a quarter of the rest at a time.
+
+    What is dropped depends on the sequence's length alone, so the prompts of a conversation that
+    grows keep their beginning in common, whoever cuts them: generation or the next begin.
+    """
+
+    def __init__(self, size: int, keep: int) -> None:
+        self.size = size
+        self.keep = keep
+        self._step = max(1, (size - keep) // 4)
+
+    def dropped(self, length: int) -> int:
+        """Return how many of ``length`` tokens are out of the window."""
+        excess = max(0, length - self.size)
+        return -(-excess // self._step) * self._step
+
+    def cut(self, tokens: list[int], dropped: int = 0) -> list[int]:
+        """Return what stays of tokens, ``dropped`` of which are gone already."""
+        more = self.dropped(len(tokens) + dropped) - dropped
+        return tokens[: self.keep] + tokens[self.keep + more :]
+
+
+class Reuse:
+    """What a begin made of its prompt.
+
+    Attributes:
+        dropped: tokens that it lost at its front.
+        shared: tokens that another context had processed.
+        first_difference: index of the first token that was not as held, or None.
+        rebuilt: why nothing held could be kept, or None.
+    """
+
+    def __init__(
+        self,
+        dropped: int = 0,
+        shared: int = 0,
+        first_difference: int | None = None,
+        rebuilt: str | None = None,
+    ) -> None:
+        self.dropped = dropped
+        self.shared = shared
+        self.first_difference = first_difference
+        self.rebuilt = rebuilt
+
+
+def keep_known(
+    sequence: Sequence,
+    prompt: list[int],
+    dropped: int,
+    prefixes: SharedPrefixes | None,
+    kind: Hashable,
+) -> Reuse:
+    """Let a sequence hold what is known of a prompt's beginning, and nothing else.
+
+    Args:
+        sequence: a context's.
+        prompt: all tokens that are to be held.
+        dropped: tokens that the host's prompt had in front of them.
+        prefixes: what contexts have shared; None: nothing of it.
+        kind: whose snapshots fit the sequence.
+    """
+    held = sequence.tokens
+    common = common_prefix(held, prompt)
+    difference = common if common < min(len(held), len(prompt)) else None
+    if prefixes is not None:
+        shared = prefixes.longest(kind, prompt[:-1], sequence.reusable(prompt))
+        if shared is not None:
+            sequence.restore(shared)
+            return Reuse(dropped, len(shared.tokens), difference)
+    return Reuse(dropped, 0, difference, sequence.keep_prefix(prompt))
+
+
+def share(sequence: Sequence, prefixes: SharedPrefixes, kind: Hashable) -> None:
+    """Leave what a sequence holds for the model's other contexts."""
+    if prefixes.wants(sequence.tokens, 0):
+        snapshot = sequence.snapshot()
+        assert snapshot is not None
+        for layer in snapshot.layers:
+            shorten(layer)
+        mx.async_eval([layer.state for layer in snapshot.layers])
+        prefixes.add(kind, snapshot)
+
 
 SHORT_PROMPT = 32  # tokens up to which a prompt is quicker together with others
 

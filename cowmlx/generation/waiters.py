@@ -17,7 +17,7 @@ from cowmlx.generated import constants
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.call import Call
-    from cowmlx.generation.chat_events import ChatEvent, ChatSplitter
+    from cowmlx.generation.chat import ChatEvent, ChatSplitter
     from cowmlx.generation.generation import Generation
 
 

@@ -9,10 +9,9 @@ import mlx.core as mx
 from cowmlx import failures
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.errors import Unsupported
-from cowmlx.generation.batched import why_no_prompts, why_not
+from cowmlx.generation.batched import feed, why_no_prompts, why_not
 from cowmlx.generation.pace import PREFILL_CHUNK, SMALL_CHUNK, pace_of
 from cowmlx.generation.sampling.samples import stacked
-from cowmlx.scheduling import short_prompts
 from cowmlx.scheduling.row_samples import RowSamples
 
 TYPE_CHECKING = False
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     # A model, how keys and values are stored, and whether it is background work.
     Key = tuple[int, tuple[int, int], bool]
+
 
 AHEAD = 4  # tokens that may wait for a host in a batch: it joins steps that others ask for
 PATIENCE = 32  # steps of the batch that a row sits out before it has to leave
@@ -157,7 +157,7 @@ class Lane:
             whose prompts these were; none if the context has to process its own alone.
         """
         limit = min(self.most(context), pace_of(self.model).size(0))
-        chosen = short_prompts.others_for(self, context, limit)
+        chosen = self._prompts_with(context, limit)
         if len(chosen) < 2:
             return []
         with mx.stream(self.stream):
@@ -169,9 +169,49 @@ class Lane:
             self._process(together)
         return together
 
+    def _prompts_with(self, context: Context, limit: int) -> list[Context]:
+        """Return the contexts whose prompts are worth processing with a context's, and itself.
+
+        Weights are read once for all of them: eight prompts of 8 to 16 tokens of a model of 15M
+        parameters take half the time on a CPU that they take one after the other in a lane, such
+        of 64 a third more.
+
+        Args:
+            context: with a short prompt.
+            limit: tokens that one turn may process, the padding of shorter prompts included.
+        """
+        chosen, width = [context], context.short_prompt
+        waiting = [each for each in self.contexts if each is not context and each.awaits_prompt]
+        for other in sorted(waiting, key=lambda each: each.short_prompt):
+            wider = max(width, other.short_prompt)
+            if wider * (len(chosen) + 1) > limit:
+                break
+            chosen.append(other)
+            width = wider
+        paused = {id(each) for each in self.contexts if each.sequence.row is not None}
+        paused -= set(map(id, chosen))
+        # The network computes for every row of the batch, so too many that pause cost the gain.
+        return chosen if len(chosen) > max(1, len(paused)) else [context]
+
     def _process(self, contexts: list[Context]) -> None:
-        """Process short prompts of contexts that have rows."""
-        short_prompts.process(self, self._batch, contexts)
+        """Process the remaining prompt tokens of contexts with rows, and start sampling."""
+        prompts: list[Any] = [context.generation.prompt for context in contexts]  # type: ignore[union-attr]
+        rows: list[Any] = [context.sequence.row for context in contexts]
+        rest = [prompt.all_but_last() for prompt in prompts]
+        try:
+            if any(rest):
+                feed(self.model.network, self._batch, rows, rest)
+            last = [prompt.last() for prompt in prompts]
+            indices = [row.index for row in rows]
+            tokens = [[token] for token in last]
+            logits = feed(self.model.network, self._batch, rows, tokens)[:, -1, :]
+            for prompt, token in zip(prompts, last, strict=True):
+                prompt.hold([token])
+        except BaseException as error:  # the layers may be out of step
+            for context in contexts:
+                context.fail(error)
+            return
+        self.sample_first(contexts, indices, logits)
 
     def sample_first(self, contexts: list[Context], rows: list[int], logits: mx.array) -> None:
         """Start sampling the first tokens behind prompts.

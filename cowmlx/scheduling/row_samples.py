@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cowmlx.generation.context import Context
-    from cowmlx.generation.sampling.inputs import SampleInput
+    from cowmlx.generation.sampling.sampler import SampleInput
     from cowmlx.generation.sampling.samples import Step
 
     # A context, the input of its sample, and the row of its logits.

@@ -7,7 +7,7 @@ from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cowmlx.cache.snapshot import Snapshot
+    from cowmlx.cache.sequence import Snapshot
     from cowmlx.services.contexts import Contexts
     from cowmlx.services.runtime import Runtime
 

@@ -7,9 +7,9 @@ from cowmlx.errors import Canceled, InvalidArgument, Unsupported
 from cowmlx.generated import constants
 from cowmlx.generated import status as statuses
 from cowmlx.generation.context import Context
-from cowmlx.generation.context_params import ContextParams
 from cowmlx.generation.information import describe
 from cowmlx.generation.outlet import Outlet
+from cowmlx.generation.params import ContextParams
 from cowmlx.generation.waiters import TrimWaiter
 
 TYPE_CHECKING = False

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from cowmlx.call import Call
     from cowmlx.generation.context import Context
-    from cowmlx.generation.piece import Stats
-    from cowmlx.generation.sampling.inputs import Constrains
+    from cowmlx.generation.pieces import Stats
+    from cowmlx.generation.sampling.sampler import Constrains
     from cowmlx.services.contexts import Contexts
     from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime
@@ -61,7 +61,7 @@ class Generations:
         self, call: Call, handle: int, messages: str, fields: dict[str, Any], options: str | None
     ) -> None:
         """Answer a conversation (JSON texts); the call ends with the answer."""
-        from cowmlx.generation.chat_answer import ChatAnswer  # late: not every host chats
+        from cowmlx.generation.chat import ChatAnswer  # late: not every host chats
 
         context = self._contexts.idle(handle)
         _refuse_logprobs(fields)

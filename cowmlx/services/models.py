@@ -157,7 +157,7 @@ class Models:
     @keeps_call
     def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
         """Start looking at a model's folder; the call ends with what ``model_inspect`` tells."""
-        from cowmlx.cache.sizes import bytes_of_tokens
+        from cowmlx.cache.layers import bytes_of_tokens
         from cowmlx.models import inspection  # late: a start needs none of it
 
         if kv_bits not in (0, *BITS):

@@ -10,7 +10,7 @@ from cowmlx import json_text
 from cowmlx.cache import disk
 from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.layer_state import Mismatch, leaves
-from cowmlx.cache.snapshot import Snapshot
+from cowmlx.cache.sequence import Snapshot
 from cowmlx.errors import BadFormat, Canceled, ContextFull, Unsupported
 from cowmlx.generation.waiters import BeginWaiter
 from cowmlx.models import fingerprint

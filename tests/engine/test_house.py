@@ -55,11 +55,9 @@ FLOORS = {
     "cowmlx.generation": [
         ["*"],
         ["sampling", "tool_calls"],
-        ["lark"],
         ["grammar"],
         ["grammar_bounds"],
     ],
-    "cowmlx.cache": [["*"], ["rows"]],
     "cowmlx.text": [["*"], ["templates", "patterns"]],
     "cowmlx.networks": [["architectures"], ["wiring"], ["blocks"], ["light_route"]],
     "cowmlx.accelerate": [["device"], ["fused"], ["*"]],
@@ -98,7 +96,7 @@ LOCKS = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event",
 
 
 def part_of(module: str, room: str = "cowmlx") -> str:
-    """``cowmlx.generation.stop`` belongs to ``generation``, and in that room to ``stop``."""
+    """``cowmlx.generation.pieces`` belongs to ``generation``, and in that room to ``pieces``."""
     rest = module.removeprefix(room).lstrip(".")
     return rest.split(".")[0] or "__init__"
 

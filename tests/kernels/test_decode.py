@@ -17,7 +17,7 @@ from cowmlx.accelerate.fused import network as fused
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.accelerate.fused.forms import quick_form_of
 from cowmlx.cache.batch import Batch
-from cowmlx.cache.snapshot import share
+from cowmlx.cache.sequence import share
 from cowmlx.generated.constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.models.model import Model
 

@@ -18,7 +18,7 @@ from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.accelerate.fused import parts
 from cowmlx.cache.batch import Batch
-from cowmlx.cache.snapshot import share
+from cowmlx.cache.sequence import share
 from cowmlx.cache.trimming import trim
 from cowmlx.generated.constants import ACTIVATIONS_INT8
 from cowmlx.generation.batched import feed

@@ -16,7 +16,7 @@ from support.loaded import load
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.cache.batch import Batch
-from cowmlx.cache.snapshot import share
+from cowmlx.cache.sequence import share
 from cowmlx.cache.trimming import trim
 from cowmlx.models.model import Model
 

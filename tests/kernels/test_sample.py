@@ -11,10 +11,9 @@ import pytest
 from support.kernel_module import needed
 from support.sample_inputs import Model, parameters, sample_input
 
-from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling import batch
 from cowmlx.generation.sampling.filters import SAMPLERS
-from cowmlx.generation.sampling.inputs import SampleInput
-from cowmlx.generation.sampling.sampler import RowSampler, Sampler
+from cowmlx.generation.sampling.sampler import RowSampler, SampleInput, Sampler
 from cowmlx.generation.sampling.samples import Sample, SampledRows
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
@@ -31,7 +30,7 @@ def plain(logits: mx.array, each: SampleInput) -> int:
 
 def drawn(logits: mx.array, inputs: list[SampleInput], rows=None) -> list[int]:
     rows = range(len(inputs)) if rows is None else rows
-    return kernel.sample(inputs, logits, rows)[0].tolist()
+    return batch.sample_by_kernel(inputs, logits, rows)[0].tolist()
 
 
 def sampler(size: int, **options) -> Sampler:
@@ -91,7 +90,7 @@ def test_it_tells_the_same_surprise(bits):
     logits = mx.random.normal((4, 1201), key=mx.random.key(6)) * 3
     own = sampler(1201, temperature=0.7, mirostat=2, seed=3)
     inputs = [SampleInput(own, [], 0, number, surprise=bits) for number in range(4)]
-    _, surprises = kernel.sample(inputs, logits, range(4))
+    _, surprises = batch.sample_by_kernel(inputs, logits, range(4))
     _, expected = RowSampler([own] * 4)(logits, inputs)
     np.testing.assert_allclose(surprises, expected, atol=1e-5)
 
@@ -161,7 +160,7 @@ def test_a_logit_far_above_beside_one_that_is_no_number(options, place):
     ],
 )
 def test_what_does_not_fit_is_refused(logits, given, last, named):
-    own = kernel.options(sampler(4))
+    own = batch.kernel_options(sampler(4))
     with pytest.raises(ValueError, match=named):
         given = [(row, own, 0, [], [], 0.0, mask) for row, mask in given]
         MODULE.draw(logits, given, last)

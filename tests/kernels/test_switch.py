@@ -19,7 +19,7 @@ from support.paths import ROOT
 
 from cowmlx.accelerate import blocks, kernels, linear, switch
 from cowmlx.cache.batch import Batch
-from cowmlx.cache.snapshot import share
+from cowmlx.cache.sequence import share
 from cowmlx.generated.constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
 from cowmlx.models import fingerprint, network
 from cowmlx.models.model import Model

@@ -13,8 +13,7 @@ import numpy as np
 from cowmlx.generated.defaults import GENERATION
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.sampling.filters import SAMPLERS
-from cowmlx.generation.sampling.inputs import SampleInput
-from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.sampler import SampleInput, Sampler
 from cowmlx.generation.sampling.samples import Sample
 
 _FILTERS = [row.option for row in SAMPLERS if row.name not in ("temperature", "mirostat")]

@@ -189,7 +189,7 @@ class _Line:
 
 
 class Rows:
-    """A batch's keys and values, a row for each sequence (``cowmlx.cache.rows``)."""
+    """A batch's keys and values, a row for each sequence (``cowmlx.cache.key_values``)."""
 
     @staticmethod
     def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:

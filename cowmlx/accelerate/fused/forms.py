@@ -17,7 +17,7 @@ _NAMES: dict[str, Any] = {
     "QuantizedRows": PackedRows,
     "RotatingRows": Rows,
 }
-_MODULES = (".models.cache", *(f".cache.rows.{m}" for m in ("key_values", "quantized", "rotating")))
+_MODULES = (".models.cache", ".cache.key_values")
 _forms: dict[type, Any] = {}
 
 

@@ -1,20 +1,20 @@
-"""Samples the tokens of a batch's rows together."""
+"""Samples the tokens of a batch's rows together, by the CPU kernel or mlx's operations."""
 
 from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.generation.sampling import kernel
+from cowmlx.accelerate import kernels
 from cowmlx.generation.sampling.filters import normalized
 from cowmlx.generation.sampling.sampler import RowSampler
-from cowmlx.generation.sampling.samples import RowLogits, Sample, SampledRows
+from cowmlx.generation.sampling.samples import RowLogits, Sample, SampledRows, stacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
-    from cowmlx.generation.sampling.inputs import SampleInput
-    from cowmlx.generation.sampling.sampler import Sampler
+    from cowmlx.generation.sampling.sampler import SampleInput, Sampler
 
 
 class BatchSampler:
@@ -52,18 +52,18 @@ class BatchSampler:
         self, inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int]
     ) -> tuple[mx.array, mx.array]:
         """Return (N,) the tokens and (N,) their surprise, lazily."""
-        with_kernel = kernel.usable(logits)
+        with_kernel = kernel_usable(logits)
         if with_kernel:
-            looking = {_computing(each) for each in inputs if kernel.looks_back(each)}
+            looking = {_computing(each) for each in inputs if _looks_back(each)}
             if len(looking) < 2:
-                return kernel.sample(inputs, logits, rows)
+                return sample_by_kernel(inputs, logits, rows)
         known, self._samplers = self._samplers, {}
         order: list[int] = []
         tokens, surprises = [], []
         for places in _groups(inputs, _computing if with_kernel else _kind):
             own, own_rows = [inputs[place] for place in places], [rows[place] for place in places]
             if with_kernel:
-                sampled = kernel.sample(own, logits, own_rows)
+                sampled = sample_by_kernel(own, logits, own_rows)
             else:
                 samplers = tuple(each.sampler for each in own)
                 sampler = known.get(samplers) or RowSampler(samplers)
@@ -161,3 +161,61 @@ class LogProbs:
             chosen, tokens, values = (array.tolist() for array in self.arrays)
             self._lists = chosen, tokens, values  # type: ignore[assignment]
         return self._lists  # type: ignore[return-value]
+
+
+def kernel_usable(logits: mx.array) -> bool:
+    """Whether the kernel can sample from logits, on the current device."""
+    return kernels.available() and kernels.module().can_draw(logits)
+
+
+def sample_by_kernel(
+    inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int]
+) -> tuple[mx.array, mx.array]:
+    """Sample a token for each input: (N,) tokens, lazily, and (N,) their surprise in bits.
+
+    Args:
+        inputs: the last token of all that look back is still computing, or of none.
+        logits: (B, V).
+        rows: of the logits of each input.
+    """
+    given = [
+        (
+            row,
+            each.sampler.kernel_options(kernel_options),
+            each.number,
+            _recent(each),
+            each.sampler.penalties.dry_terms(each),
+            each.surprise,
+            each.allowed,
+        )
+        for each, row in zip(inputs, rows, strict=True)
+    ]
+    last = None
+    if any(_looks_back(each) and isinstance(each.last, Sample) for each in inputs):
+        last = stacked([each.last if isinstance(each.last, Sample) else None for each in inputs])
+    tokens, surprises = kernels.module().draw(logits, given, last)
+    return tokens, surprises
+
+
+def _looks_back(each: SampleInput) -> bool:
+    """Whether the sample depends on the tokens before."""
+    return bool(each.sampler.penalties.steps)
+
+
+def kernel_options(sampler: Sampler) -> Any:
+    """Return a sampler's options in the kernel's form."""
+    params, penalties = sampler.params, sampler.penalties
+    return kernels.module().draw_options(
+        seed=params.seed,
+        samplers=[(row.name, numbers) for row, numbers in sampler.steps],
+        bias=list(zip(penalties.biased, penalties.bias, strict=True)),
+        forbids=penalties.forbids,
+        penalties=[(name, window, number) for window, name, number in penalties.steps],
+    )
+
+
+def _recent(each: SampleInput) -> list[int]:
+    """Return the tokens that penalties look back on, without one that is still computing."""
+    if not _looks_back(each):
+        return []
+    return each.known(max(step[0] for step in each.sampler.penalties.steps))

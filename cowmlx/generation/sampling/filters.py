@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import SampleInput
+    from cowmlx.generation.sampling.sampler import SampleInput
     from cowmlx.models.model import Model
 
     Numbers = list[float]  # of one row

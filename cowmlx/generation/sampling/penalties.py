@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.sampling.inputs import SampleInput
+    from cowmlx.generation.sampling.sampler import SampleInput
     from cowmlx.models.model import Model
 
     Penalty = Callable[[mx.array, "_Recent"], mx.array]

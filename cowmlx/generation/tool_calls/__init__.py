@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.generation import grammar_bounds as bounds
-from cowmlx.generation.tool_calls import element_forms, function_forms, json_forms
+from cowmlx.generation.tool_calls import forms
 from cowmlx.generation.tool_calls.writer import MAX_NAME, CallWriter, Tool
 
 TYPE_CHECKING = False
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 # By the name of the parser: what writes calls, one alone if the last argument is true.
 FORMS: dict[str, Callable[[CallWriter, list[Tool], bool], str]] = {
-    "function_gemma": function_forms.function_gemma,
-    "gemma4": function_forms.gemma4,
-    "glm47": element_forms.glm47,
-    "json_tools": json_forms.json_tools,
-    "kimi_k2": json_forms.kimi_k2,
-    "kimi_k3": json_forms.kimi_k3,
-    "laguna": element_forms.glm47,
-    "longcat": element_forms.longcat,
-    "minicpm5": element_forms.minicpm5,
-    "minimax_m2": element_forms.minimax_m2,
-    "mistral": json_forms.mistral,
-    "muse_spark": element_forms.muse_spark,
-    "pythonic": function_forms.pythonic,
-    "qwen3_coder": element_forms.qwen3_coder,
+    "function_gemma": forms.function_gemma,
+    "gemma4": forms.gemma4,
+    "glm47": forms.glm47,
+    "json_tools": forms.json_tools,
+    "kimi_k2": forms.kimi_k2,
+    "kimi_k3": forms.kimi_k3,
+    "laguna": forms.glm47,
+    "longcat": forms.longcat,
+    "minicpm5": forms.minicpm5,
+    "minimax_m2": forms.minimax_m2,
+    "mistral": forms.mistral,
+    "muse_spark": forms.muse_spark,
+    "pythonic": forms.pythonic,
+    "qwen3_coder": forms.qwen3_coder,
 }
 
 

@@ -79,7 +79,7 @@ struct Growing {
   }
 };
 
-/* The rows of a batch (cowmlx/cache/rows/key_values.py), which moves them on. */
+/* The rows of a batch (cowmlx/cache/key_values.py), which moves them on. */
 template <bool PACKED>
 struct Rows {
   static bool offsets(nb::handle cache, int rows, std::vector<int32_t>& to) {

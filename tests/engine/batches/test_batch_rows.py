@@ -22,8 +22,8 @@ from support import in_process, tiny_models
 
 from cowmlx.accelerate import kernels
 from cowmlx.cache.batch import Batch
+from cowmlx.cache.key_values import BLOCK
 from cowmlx.cache.layers import KVQuantization, can_quantize
-from cowmlx.cache.rows.key_values import BLOCK
 from cowmlx.errors import Unsupported
 from cowmlx.generation import batched
 

@@ -19,7 +19,7 @@ from support import tiny_models
 from support.signatures import FINISH_CANCELED
 from support.threads import at_once
 
-from cowmlx.cache.rows import forms
+from cowmlx.cache import rows
 
 caches = pytest.mark.parametrize(("kind", "bits"), CACHES)
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_batched_says_why(lib, tiny, open_context):
 def test_a_network_that_takes_no_batches_decodes_alone(
     lib, tmp_path, monkeypatch, open_context, oracle
 ):
-    monkeypatch.delitem(forms._KINDS, "ArraysCache")
+    monkeypatch.delitem(rows._KINDS, "ArraysCache")
     model = lib.load(tiny_models.make(tmp_path / "mamba", "mamba"))
     prompts = [prompt(6, seed) for seed in range(3)]
     contexts = [open_context(model) for _ in prompts]

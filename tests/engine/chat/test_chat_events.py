@@ -18,7 +18,7 @@ from cowmlx.generated.constants import (
     FINISH_LENGTH,
     FINISH_STOP,
 )
-from cowmlx.generation.chat_events import MAX_CALL, MAX_SPACE, ChatSplitter
+from cowmlx.generation.chat import MAX_CALL, MAX_SPACE, ChatSplitter
 from cowmlx.models.chat_format import ChatFormat
 from cowmlx.networks import light_route
 from cowmlx.text.tokenizer import Tokenizer

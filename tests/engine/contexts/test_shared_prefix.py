@@ -9,8 +9,8 @@ import pytest
 from driver import KINDS, KV, RECURRENT, RWKV, SLIDING, delivered, greedy, next_ok, opened, prompt
 from support.signatures import OVERFLOW_ROLL
 
+from cowmlx.cache.sequence import Snapshot
 from cowmlx.cache.shared import TOKEN_BYTES, WORTHWHILE, SharedPrefixes
-from cowmlx.cache.snapshot import Snapshot
 from cowmlx.networks import light_route
 
 caches = light_route.import_module("models.cache")

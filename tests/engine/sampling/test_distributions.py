@@ -11,11 +11,10 @@ from driver import generation_params
 from support import draws
 
 from cowmlx.accelerate import kernels
-from cowmlx.generation.sampling import kernel
+from cowmlx.generation.sampling import batch
 from cowmlx.generation.sampling.batch import BatchSampler
-from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.randomness import sample_coin
-from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.sampler import SampleInput, Sampler
 from cowmlx.models import registry
 
 DRAWS = 20_000
@@ -27,7 +26,7 @@ HISTORY, LAST = [13, 15, 13, 49, 10, 22, 15], 13
 def way(request, monkeypatch):
     """With the kernel for processors, where it can be used, and with mlx's own operations."""
     if request.param == "mlx":
-        monkeypatch.setattr(kernel, "usable", lambda logits: False)
+        monkeypatch.setattr(batch, "kernel_usable", lambda logits: False)
     elif not kernels.available():
         pytest.skip(f"there are no kernels: {kernels.reason()}")
 

@@ -13,9 +13,8 @@ from support import draws
 from support.sample_inputs import Model
 
 from cowmlx.generation.sampling.batch import BatchSampler
-from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
-from cowmlx.generation.sampling.sampler import Sampler
+from cowmlx.generation.sampling.sampler import SampleInput, Sampler
 from cowmlx.networks import light_route
 
 HISTORY, LAST = [3, 5, 3, 39, 0, 12, 5], 20

@@ -10,11 +10,11 @@ import pytest
 from support.sample_inputs import Model, parameters, sample_input
 
 from cowmlx.accelerate import kernels
-from cowmlx.generation.sampling import kernel, sampler
+from cowmlx.generation.sampling import batch, sampler
 from cowmlx.generation.sampling.batch import BatchSampler
 from cowmlx.generation.sampling.filters import keep_top_k
-from cowmlx.generation.sampling.inputs import SampleInput
 from cowmlx.generation.sampling.penalties import Penalties, RowPenalties
+from cowmlx.generation.sampling.sampler import SampleInput
 from cowmlx.generation.sampling.samples import Sample, SampledRows, stacked
 
 SIZE = 600  # of the vocabulary
@@ -24,7 +24,7 @@ SIZE = 600  # of the vocabulary
 def way(request, monkeypatch):
     """With the kernel for processors, where it can be used, and with mlx's own operations."""
     if request.param == "mlx":
-        monkeypatch.setattr(kernel, "usable", lambda logits: False)
+        monkeypatch.setattr(batch, "kernel_usable", lambda logits: False)
     elif not kernels.available():
         pytest.skip(f"there are no kernels: {kernels.reason()}")
 

@@ -1,17 +1,157 @@
-"""Notations of tool calls with an element for each argument."""
+"""The notations of tool calls that mlx-lm's parsers read."""
 
 from __future__ import annotations
 
 import json
+import keyword
 import re
 
-from cowmlx.generation.tool_calls.json_forms import object_call
-from cowmlx.generation.tool_calls.writer import NAME, CallWriter, Tool, repeated
+from cowmlx.generation.tool_calls.writer import (
+    ANNOTATIONS,
+    NAME,
+    SHARED,
+    CallWriter,
+    Tool,
+    repeated,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+
+def object_call(writer: CallWriter, tool: Tool) -> str:
+    """``{"name": ..., "arguments": ...}``."""
+    name = writer.plain(json.dumps(tool.name, ensure_ascii=False) + ",")
+    space = '" "?'
+    begin = f'"{{\\"name\\":" {space} {name} {space} "\\"arguments\\":" {space}'
+    return writer.rule(f'{begin} {writer.arguments(tool)} "}}"')
+
+
+def json_tools(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """The object between markers, as Hermes and Qwen write it."""
+    call = writer.any_of(object_call(writer, tool) for tool in tools)
+    whole = writer.rule(f'{writer.begin} "\\n"? {call} "\\n"? {writer.end}')
+    return repeated(whole, once)
+
+
+def mistral(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """``name[ARGS]{...}``, or a list of objects, to the end of the answer."""
+    arguments = writer.literal("[ARGS]")
+    pattern = r"[\w-]+"
+    headed = writer.any_of(
+        f"{writer.plain(writer.name(tool, pattern))} {arguments} {writer.arguments(tool)}"
+        for tool in tools
+    )
+    listed = writer.any_of(object_call(writer, tool) for tool in tools)
+    more = "" if once else f' ("," " "? {listed})*'
+    again = "" if once else f" ({writer.begin}? {headed})*"
+    return f'{writer.begin} ({headed}{again} | "[" {listed}{more} "]")'
+
+
+def kimi_k2(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """``functions.name:0`` and the object, in a section of calls."""
+    begin, inside, end = (
+        writer.literal(f"<|tool_call_{part}|>") for part in ("begin", "argument_begin", "end")
+    )
+    number = "/[0-9]{1,3}/"
+    named = writer.any_of(
+        f"{writer.plain('functions.' + writer.name(tool) + ':')} {number} "
+        f"{inside} {writer.arguments(tool)}"
+        for tool in tools
+    )
+    call = writer.rule(f"{begin} {named} {end}")
+    return f"{writer.begin} {call}{'' if once else '+'} {writer.end}"
+
+
+def kimi_k3(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """XTML, with all arguments in one block of JSON."""
+    begin = writer.literal('"<|sep|><|open|>json type="object"<|sep|>')
+    end = writer.literal("<|close|>json<|sep|><|close|>call<|sep|>")
+    number = "/[0-9]{1,3}/"
+    calls = []
+    for tool in tools:
+        name = tool.name.replace("&", "&amp;").replace('"', "&quot;")
+        opened = writer.literal(f'<|open|>call tool="{name}" index="')
+        calls.append(f"{opened} {number} {begin} {writer.arguments(tool)} {end}")
+    return f"{writer.begin} {writer.any_of(calls)}{'' if once else '+'} {writer.end}"
+
+
+_OF_ARRAYS = {*ANNOTATIONS, *SHARED, "type", "items"}
+_WORD = r"\w+"
+_DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+
+
+def pythonic(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+    """``[name(key=value, ...)]``; JSON values are read there as they are."""
+    calls = []
+    for tool in tools:
+        arguments = []
+        for key, schema, needed in writer.properties(tool, r"[A-Za-z_]\w*"):
+            if keyword.iskeyword(key):
+                writer.refuse(f"the argument {key!r} of {tool.name!r} cannot be written")
+            arguments.append((f"{writer.plain(key + '=')} {writer.json(schema)}", needed))
+        name = writer.name(tool, _DOTTED)
+        if any(map(keyword.iskeyword, name.split("."))):
+            writer.refuse(f"the name {name!r} cannot be written")
+        listed = writer.joined(arguments, '"," " "?')
+        calls.append(f'{writer.plain(name + "(")} {listed} ")"')
+    call = writer.any_of(calls)
+    more = "" if once else f' ("," " "? {call})*'
+    return f'{writer.begin} "[" {call}{more} "]" {writer.end}'
+
+
+def _gemma(quote: str, nested: bool) -> Callable[[CallWriter, list[Tool], bool], str]:
+    """``call:name{key:value,...}``, texts between quotes of their own."""
+
+    def value(writer: CallWriter, tool: Tool, key: str, schema: dict[str, Any]) -> str:
+        kind = writer.kind(tool, key, schema)
+        if kind in ("integer", "number", "boolean"):
+            return writer.json(schema)
+        around = writer.literal(quote)
+        if kind == "string":
+            outside = (writer.end_text,) if nested else ("}", writer.end_text)
+            choices = writer.choices(tool, key, schema, r"[^\0]*" if nested else r"[^\0}]*")
+            if any(quote in choice for choice in choices):
+                writer.refuse(f"a value of {key!r} of {tool.name!r} cannot be written")
+            if choices:
+                return f"{around} {writer.any_of(map(writer.plain, choices))} {around}"
+            return f"{around} {writer.text_until(quote, outside)}"
+        if not nested:
+            writer.refuse(
+                f"the argument {key!r} of {tool.name!r} is an {kind}: that cannot be written"
+            )
+        if kind == "object":
+            return members(writer, Tool(tool.name, schema))
+        items = schema.get("items")
+        if not isinstance(items, dict) or not set(schema) <= _OF_ARRAYS:
+            writer.refuse(f"the array {key!r} of {tool.name!r} cannot be enforced")
+        shared = {key: schema[key] for key in SHARED if key in schema}
+        item = writer.rule(value(writer, tool, key, {**shared, **items}))
+        return f'"[" ({item} ("," {item})*)? "]"'
+
+    def members(writer: CallWriter, tool: Tool) -> str:
+        arguments = [
+            (f"{writer.plain(key + ':')} {value(writer, tool, key, schema)}", needed)
+            for key, schema, needed in writer.properties(tool, _WORD)
+        ]
+        return f'"{{" {writer.joined(arguments, chr(34) + "," + chr(34))} "}}"'
+
+    def form(writer: CallWriter, tools: list[Tool], once: bool) -> str:
+        pattern = r"[\w-]+" if nested else _WORD
+        calls = (
+            f"{writer.plain(f'call:{writer.name(tool, pattern)}')} {members(writer, tool)}"
+            for tool in tools
+        )
+        whole = writer.rule(f"{writer.begin} {writer.any_of(calls)} {writer.end}")
+        return repeated(whole, once)
+
+    return form
+
+
+function_gemma = _gemma("<escape>", nested=False)
+gemma4 = _gemma('<|"|>', nested=True)
 
 
 class Elements:

@@ -1,4 +1,4 @@
-"""Rows of keys and values."""
+"""Rows of keys and values: in full, quantized, or behind a sliding window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx.cache.rows.positions import Row, Rows
+    from cowmlx.cache.batch import Row, Rows
+
 
 BLOCK = 256  # columns by which buffers grow, as mlx-lm's do
 
@@ -205,3 +206,95 @@ def _empty(part: mx.array) -> mx.array:
     """Return a buffer for arrays like (1, H, S, D), without rows and columns."""
     _, heads, _, width = part.shape
     return mx.zeros((0, heads, 0, width), part.dtype)
+
+
+_PARTS = 3  # packed numbers, scales and biases
+
+
+class QuantizedRows(KVRows):
+    """Keys and values, each as packed numbers, scales and biases with a buffer of their own.
+
+    Attributes:
+        group_size, bits: by these attributes mlx-lm knows which attention to use.
+    """
+
+    def __init__(self, rows: Rows, layer: Any) -> None:
+        super().__init__(rows, layer)
+        self.group_size: int = layer.group_size
+        self.bits: int = layer.bits
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Write tokens of every row, (B, H, S, D), and return all that are attended to."""
+        parts = self._write([*self._quantized(keys), *self._quantized(values)])
+        return tuple(parts[:_PARTS]), tuple(parts[_PARTS:])
+
+    def _quantized(self, array: mx.array) -> Any:
+        return mx.quantize(array, group_size=self.group_size, bits=self.bits)
+
+    def _parts_of(self, layer: Any) -> list[mx.array]:
+        if (layer.bits, layer.group_size) != (self.bits, self.group_size):
+            raise Unsupported("its keys and values are quantised otherwise than the batch's")
+        return [array[:, :, : layer.offset] for array in (*layer.keys, *layer.values)]
+
+    def _layer_of(self, parts: list[mx.array]) -> Any:
+        layer = self._kind(group_size=self.group_size, bits=self.bits)
+        layer.keys, layer.values = tuple(parts[:_PARTS]), tuple(parts[_PARTS:])
+        return layer
+
+
+class RotatingRows(KVRows):
+    """Keys and values of a layer with a sliding window: a ring of as many columns."""
+
+    def __init__(self, rows: Rows, layer: Any) -> None:
+        super().__init__(rows, layer)
+        if layer.keep:
+            raise Unsupported("its sliding window keeps tokens at the front")
+        self.max_size: int = layer.max_size
+
+    def make_mask(
+        self, n: int, window_size: int | None = None, return_array: bool = False
+    ) -> mx.array | None:
+        """Return the mask of one more token a row."""
+        if n != 1:
+            raise ValueError("behind a sliding window a batch steps one token at a time")
+        return self.rows.mask(self.max_size, min(window_size or self.max_size, self.max_size))
+
+    @property
+    def ring(self) -> int:
+        """Columns after which positions begin again."""
+        return self.max_size
+
+    def put(self, row: Row, layer: Any) -> None:
+        """Copy a sequence's layer into a row, each token to the column of its position."""
+        if layer.max_size != self.max_size:
+            raise Unsupported("its sliding window has another size than the batch's")
+        super().put(row, layer)
+
+    def take(self, row: Row) -> Any:
+        """Return a row as the layer cache of a sequence of its own."""
+        layer = super().take(row)
+        layer._idx = row.length % self.max_size or min(row.length, self.max_size)
+        return layer
+
+    def can_take_back(self, row: Row, more: int) -> bool:
+        """Whether ``more`` further tokens could be dropped again: none overwrites another."""
+        return row.length + more < self.max_size
+
+    def _parts_of(self, layer: Any) -> list[mx.array]:
+        return [self._ring(layer, array) for array in (layer.keys, layer.values)]
+
+    def _layer_of(self, parts: list[mx.array]) -> Any:
+        layer = self._kind(self.max_size)
+        layer.keys, layer.values = parts
+        return layer
+
+    @property
+    def _columns(self) -> int:
+        return self.max_size
+
+    def _ring(self, layer: Any, array: mx.array) -> mx.array:
+        ordered = layer._temporal_order(array)
+        held = min(ordered.shape[2], layer.offset, self.max_size)
+        ordered = ordered[:, :, ordered.shape[2] - held :]
+        first = (layer.offset - held) % self.max_size
+        return mx.roll(ordered, first, 2) if first else ordered

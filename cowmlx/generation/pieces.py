@@ -1,0 +1,177 @@
+"""What a generation gives its host: text and pieces, and the sizes and times of all of them."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import mlx.core as mx
+
+from cowmlx.generated import constants
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx.generation.sampling.samples import RowLogits
+    from cowmlx.models.model import Model
+
+
+class StopMatcher:
+    """Lets text through up to the first stop text, which itself never comes out.
+
+    Text that may be the beginning of a stop text is held back until the next
+    text decides.
+    """
+
+    def __init__(self, stops: list[str]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.stopped = False
+
+    def add(self, text: str) -> str:
+        """Return the text that can be emitted now."""
+        text = self._held + text
+        self._held = ""
+        found = [position for stop in self._stops if (position := text.find(stop)) >= 0]
+        if found:
+            self.stopped = True
+            return text[: min(found)]
+        border = len(text) - max(_overlap(text, stop) for stop in self._stops)
+        self._held = text[border:]
+        return text[:border]
+
+    def finish(self) -> str:
+        """Return what is held back: no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of ``text`` that begins ``stop``."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if stop.startswith(text[-length:]):
+            return length
+    return 0
+
+
+class TextOutput:
+    """Whole characters only, and nothing from the first stop text on.
+
+    Args:
+        model: whose tokens come.
+        stops: texts that end the output.
+        exact: keep a leading space that the tokenizer drops: a grammar may have asked for it.
+    """
+
+    def __init__(self, model: Model, stops: list[str], *, exact: bool = False) -> None:
+        self._detokenizer = model.tokenizer.detokenizer(skip_special=False, exact=exact)
+        self._ends = model.end_tokens
+        self._stops: StopMatcher | None = None
+        self._stopped = False  # a stop text has come
+        if stops:
+            from cowmlx.generation.pieces import StopMatcher  # late: most hosts have none
+
+            self._stops = StopMatcher(stops)
+
+    def add(self, token: int, finish: int) -> tuple[str, int]:
+        """Return the text that a token lets out, and why the generation ends with it, or NONE.
+
+        Args:
+            token: the next.
+            finish: why it ends whatever the token is, or FINISH_NONE.
+        """
+        if token in self._ends:
+            text, finish = self._finish(), constants.FINISH_STOP
+        else:
+            text = self._detokenizer.add(token)
+            if self._stops is not None:
+                text = self._let_through(self._stops, text)
+            if finish and not self._stopped:
+                text += self._finish()
+        return text, constants.FINISH_STOP_TEXT if self._stopped else finish
+
+    def _finish(self) -> str:
+        """Return what was held back: no more tokens come."""
+        text = self._detokenizer.finish()
+        if self._stops is None:
+            return text
+        text = self._let_through(self._stops, text)
+        return text if self._stopped else text + self._stops.finish()
+
+    def _let_through(self, stops: StopMatcher, text: str) -> str:
+        text = stops.add(text)
+        self._stopped = stops.stopped
+        return text
+
+
+class Piece:
+    """One token and its text.
+
+    Attributes:
+        silent: the token only ends the generation and is no output of its own.
+        before: how many tokens the sequence held before it.
+        count: how many tokens were generated with it.
+        seconds: when it was there, since the prompt was processed.
+        logits: behind the last token held once this piece is the host's.
+        logprob: of the token, or None.
+        top: the most probable tokens with their log probabilities.
+    """
+
+    __slots__ = (
+        "before",
+        "count",
+        "finish",
+        "logits",
+        "logprob",
+        "seconds",
+        "silent",
+        "text",
+        "token",
+        "top",
+    )
+
+    def __init__(
+        self,
+        token: int,
+        text: bytes,
+        finish: int,
+        silent: bool,
+        before: int,
+        count: int,
+        seconds: float,
+        logits: RowLogits | None = None,
+        logprob: float | None = None,
+        top: list[tuple[int, float]] | None = None,
+    ) -> None:
+        self.token = token
+        self.text = text
+        self.finish = finish
+        self.silent = silent
+        self.before = before
+        self.count = count
+        self.seconds = seconds
+        self.logits = logits
+        self.logprob = logprob
+        self.top = top
+
+
+class Stats:
+    """Sizes and times of a generation; seconds since ``begin``."""
+
+    def __init__(self, prompt_tokens: int, reused_tokens: int) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.reused_tokens = reused_tokens
+        self.generated_tokens = 0
+        self.prompt_seconds = 0.0
+        self.generation_seconds = 0.0
+        self.first_token_seconds = 0.0
+        self.drafted_tokens = 0
+        self.accepted_tokens = 0
+        self.begun = perf_counter()
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes of the process's mlx arrays at most, since its start."""
+        return mx.get_peak_memory()
+
+    def elapsed(self) -> float:
+        """Return the seconds since begin."""
+        return perf_counter() - self.begun
