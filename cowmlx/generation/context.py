@@ -172,7 +172,7 @@ class Context:
             prompt: all tokens.
             params: of the generation.
             cancel_epoch: how often the context had been cancelled when the call was made.
-            draft: the model that guesses ahead.
+            draft: the draft model.
             constraint: what the output must match; without it that is the grammar of params.
 
         Raises:

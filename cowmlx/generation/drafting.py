@@ -21,23 +21,20 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
 
     class Drafter(Protocol):
-        """Guesses what follows a sequence."""
+        """Drafts the continuation of a sequence."""
 
         def prefill(self, prompt: list[int], chunk: int) -> bool:
             """Process one chunk of a prompt, before its model does; false if none is left."""
 
-        def guess(self, tokens: list[int], count: int, number: int) -> list[int]:
+        def draft(self, tokens: list[int], count: int, number: int) -> list[int]:
             """Return at most ``count`` tokens that may follow; ``number`` is the first one's."""
 
 
-LONGEST, SHORTEST = 4, 2  # tokens that have to be alike for the next to be guessed from them
+LONGEST, SHORTEST = 4, 2  # tokens that have to be alike for the next to be drafted from them
 
 
 class PromptLookup:
-    """Guesses that what followed the last few tokens before follows them again.
-
-    (Prompt lookup decoding, A. Saxena 2023.)
-    """
+    """Prompt lookup (A. Saxena 2023): the draft is what followed the same tokens earlier."""
 
     def __init__(self) -> None:
         self._seen: list[int] = []
@@ -48,7 +45,7 @@ class PromptLookup:
         """Do nothing: looking up needs no network."""
         return False
 
-    def guess(self, tokens: list[int], count: int, number: int) -> list[int]:
+    def draft(self, tokens: list[int], count: int, number: int) -> list[int]:
         """Return what followed the longest run of tokens that has occurred before."""
         found = None
         self._learn(tokens[:-1])
@@ -97,24 +94,24 @@ class DraftModel:
         sequence.append(rest)
         return True
 
-    def guess(self, tokens: list[int], count: int, number: int) -> list[int]:
+    def draft(self, tokens: list[int], count: int, number: int) -> list[int]:
         """Return the tokens that this model would generate."""
         sequence = self._sequence
         sequence.keep_prefix(tokens)
-        guesses: list[int] = []
+        drafted: list[int] = []
         rest = tokens[len(sequence.tokens) :]
         if not sequence.can_take_back(len(rest) + count):
-            return guesses
+            return drafted
         for i in range(count):
             ids = mx.array(rest, mx.int32)
             logits = sequence.forward(ids)[:, -1, :]
-            history = [*tokens, *guesses][:-1]
+            history = [*tokens, *drafted][:-1]
             wanted = SampleInput(self._sampler, history, rest[-1], number + i)
             (chosen,) = self._batch_sampler.sample([wanted], logits)
             sequence.append(rest)
             rest = [chosen.value()]
-            guesses += rest
-        return guesses
+            drafted += rest
+        return drafted
 
 
 class DraftState:
@@ -127,15 +124,15 @@ class DraftState:
     def drafter(
         self, params: GenerationParams, model: Model, draft: Model | None
     ) -> Drafter | None:
-        """Return what guesses ahead in a generation; None if nothing is to.
+        """Return the drafter of a generation; None if it has none.
 
         Args:
             params: of the generation.
             model: that generates.
-            draft: the model that guesses; None: its tokens are looked up in the sequence.
+            draft: the draft model; None: drafts are looked up in the sequence.
 
         Raises:
-            Unsupported: the cache of one of them cannot drop wrong guesses.
+            Unsupported: the cache of one of them cannot drop rejected drafts.
             InvalidArgument: their vocabularies differ.
         """
         if not params.draft_tokens:
@@ -144,7 +141,7 @@ class DraftState:
             if not can_trim_all(each.make_cache()):
                 raise Unsupported(
                     f"draft_tokens is {params.draft_tokens}, but the cache of a "
-                    f"{each.architecture} model cannot drop wrong guesses",
+                    f"{each.architecture} model cannot drop rejected drafts",
                     argument="draft_tokens",
                     value=params.draft_tokens,
                 )
@@ -172,15 +169,15 @@ class DraftState:
         self._sequence = None
 
 
-class Guesses:
-    """Guesses what follows a generation's tokens, and finds out how much of that is right.
+class Drafts:
+    """Drafts the tokens that follow a generation's, and checks them.
 
-    A guess is right if the sampler samples the same token there, so a draft never changes
+    A drafted token is right if the sampler samples the same one there, so a draft never changes
     what is generated (arXiv 2211.17192 without its correction: the samples are coupled by
     their keys instead).
 
     Args:
-        drafter: what guesses.
+        drafter: makes the drafts.
         sequence: the context's.
         inputs: of the generation's samples.
         ends: the model's tokens that end a generation.
@@ -196,34 +193,34 @@ class Guesses:
         self._batch_sampler = BatchSampler()
 
     def behind(self, pending: Sample, room: int) -> list[int]:
-        """Return a token with at most ``room`` guesses of what follows; none if there are none."""
+        """Return a token and a draft of at most ``room`` tokens behind it; none without a draft."""
         tokens = self._sequence.tokens
         if room < 1 or not self._sequence.can_take_back(room + 1):
             return []
         token = pending.value()
         if token in self._ends:
             return []
-        guesses = self._drafter.guess([*tokens, token], room, self._inputs.count)
-        return [token, *guesses] if guesses else []
+        drafted = self._drafter.draft([*tokens, token], room, self._inputs.count)
+        return [token, *drafted] if drafted else []
 
     def check(self, ids: list[int], base: int, logits: mx.array) -> list[Sample]:
-        """Sample behind each of the tokens, up to the first wrong guess; the others are dropped.
+        """Sample behind each of the tokens, up to the first wrong one; the others are dropped.
 
         Args:
-            ids: a token and guesses, which the sequence holds.
+            ids: a token and its draft, which the sequence holds.
             base: tokens held before them.
             logits: (S, V) behind each of them.
         Returns:
-            the samples: all but the last are guesses that were right.
+            the samples: all but the last are drafted tokens that were right.
         """
-        history, guesses = self._sequence.tokens, ids[1:]
+        history, drafted = self._sequence.tokens, ids[1:]
         inputs = [
             self._inputs.behind(history[: base + i], ids[i], ahead=i) for i in range(len(ids))
         ]
         samples = self._batch_sampler.sample(inputs, logits)
         mx.eval(samples[0].rows.arrays)
         right = 0
-        while right < len(guesses) and samples[right].value() == guesses[right]:
+        while right < len(drafted) and samples[right].value() == drafted[right]:
             right += 1
         self._sequence.trim_to(base + 1 + right)
         self._inputs.count += right + 1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cowmlx.cache.sequence import Sequence
     from cowmlx.errors import CowMlxError
-    from cowmlx.generation.drafting import Drafter, Guesses
+    from cowmlx.generation.drafting import Drafter, Drafts
     from cowmlx.generation.params import GenerationParams
     from cowmlx.generation.prompt import RollingWindow
     from cowmlx.generation.sampling.sampler import Constrains, SampleInput
@@ -53,7 +53,7 @@ class Generation:
         cancel_epoch: the context's count of cancellations at begin.
         rolling: how to go on where the window is full, or None to end there.
         constraint: what the output must match.
-        drafter: what guesses tokens ahead.
+        drafter: drafts tokens.
         on_prompt: called when all of the prompt but its last token is processed.
     """
 
@@ -90,11 +90,11 @@ class Generation:
         self._window = window
         self._can_roll = rolling is not None
         self._inputs = SampleInputs(params, model, constraint)
-        self._guesses: Guesses | None = None
+        self._drafts: Drafts | None = None
         if drafter is not None:
-            from cowmlx.generation.drafting import Guesses  # late: few hosts draft
+            from cowmlx.generation.drafting import Drafts  # late: few hosts draft
 
-            self._guesses = Guesses(drafter, sequence, self._inputs, model.end_tokens)
+            self._drafts = Drafts(drafter, sequence, self._inputs, model.end_tokens)
         self._batch_sampler = BatchSampler()
         self._text = TextOutput(model, params.stop, exact=constraint is not None)
         self._pending: Sample | None = None  # the next token
@@ -192,22 +192,22 @@ class Generation:
 
     @property
     def drafts(self) -> bool:
-        """Whether it checks guesses."""
-        return self._guesses is not None
+        """Whether it checks drafts."""
+        return self._drafts is not None
 
-    def next_guesses(self) -> list[int]:
-        """Return the pending token with guesses, to be held and checked; none: a plain step."""
-        if self._guesses is None:
+    def next_draft(self) -> list[int]:
+        """Return the pending token and its draft, to be held and checked; none: a plain step."""
+        if self._drafts is None:
             return []
         assert self._pending is not None
         left = self.params.max_tokens - self._count - 2  # the last token is not processed
         place = self._window - len(self._sequence.tokens) - 1
-        return self._guesses.behind(self._pending, min(self.params.draft_tokens, left, place))
+        return self._drafts.behind(self._pending, min(self.params.draft_tokens, left, place))
 
     @property
     def decoding(self) -> bool:
         """Whether it takes decode steps, plain ones."""
-        return not (self.ended or self.prompt.unfinished or self._guesses is not None)
+        return not (self.ended or self.prompt.unfinished or self._drafts is not None)
 
     @property
     def expired(self) -> bool:
@@ -218,12 +218,12 @@ class Generation:
 
     def decode(self) -> None:
         """Start the step after the pending token, then read that token into the outbox."""
-        if self._guesses is None or not (ids := self.next_guesses()):
+        if self._drafts is None or not (ids := self.next_draft()):
             self._decode_one()
             return
         logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
-        self.hold_guesses(ids)
-        self.check_guesses(ids, logits)
+        self.hold_draft(ids)
+        self.check_draft(ids, logits)
 
     def _decode_one(self) -> None:
         step = self.prepare()
@@ -313,22 +313,22 @@ class Generation:
             self.prompt.roll_for(token)  # a window rolls when its host wants more
         self._emit(token, finish, step.before, step.pending, step.following)
 
-    def hold_guesses(self, ids: list[int]) -> None:
-        """Note a token and guesses that the layers process, or have processed."""
+    def hold_draft(self, ids: list[int]) -> None:
+        """Note a token and its draft, which the layers process or have processed."""
         assert self._pending is not None
         self._held = Step(self._pending, len(self._sequence.tokens), constants.FINISH_NONE, False)
         self._sequence.append(ids)
 
-    def check_guesses(self, ids: list[int], logits: mx.array) -> None:
-        """Read all of the guesses that are right.
+    def check_draft(self, ids: list[int], logits: mx.array) -> None:
+        """Read the part of the draft that is right.
 
         Args:
             ids: that are held.
             logits: (S, V) behind each of them.
         """
         held, self._held = self._held, None
-        assert held is not None and self._guesses is not None
-        samples = self._guesses.check(ids, held.before, logits)
+        assert held is not None and self._drafts is not None
+        samples = self._drafts.check(ids, held.before, logits)
         self._pending = samples[-1]
         self.stats.drafted_tokens += len(ids) - 1
         self.stats.accepted_tokens += len(samples) - 1

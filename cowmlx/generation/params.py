@@ -45,7 +45,7 @@ class GenerationParams:
     Attributes:
         bias: what is added to a token's logit, by token.
         draft: the handle of the draft model, or 0.
-        draft_tokens: how many tokens are guessed at a time; 0: no guessing.
+        draft_tokens: how many tokens are drafted at a time; 0: none.
         timeout: seconds, infinity for none.
 
     Raises:
@@ -331,7 +331,7 @@ def constraint_of(
     if params.draft_tokens:
         named = "grammar" if params.grammar is not None else "tool_choice"
         raise Unsupported(
-            f"{named} and draft_tokens exclude each other: guesses are not checked against a "
+            f"{named} and draft_tokens exclude each other: drafts are not checked against a "
             "grammar",
             reason="conflict",
             argument=named,

@@ -113,7 +113,7 @@ class Prompt:
         tokens: all of the prompt.
         sequence: the context's, which holds what is reused of it.
         rolling: how to go on where the window is full, or None to end there.
-        drafter: what guesses tokens ahead.
+        drafter: drafts tokens.
         on_prompt: called when all of the prompt but its last token is processed.
 
     Attributes:

@@ -233,8 +233,8 @@ class RemoteLane(Lane):
         with mx.stream(self.stream):
             if generation.prefilling:
                 self._post_chunk(context, generation)
-            elif guesses := generation.next_guesses():
-                self._post_guesses(context, generation, guesses)
+            elif draft := generation.next_draft():
+                self._post_draft(context, generation, draft)
             else:
                 self._post_steps([context], lambda tokens: self._feed(context, tokens))
 
@@ -347,13 +347,13 @@ class RemoteLane(Lane):
 
         self._flight = Flight(entry, contexts, arrive)
 
-    def _post_guesses(self, context: Context, generation: Generation, ids: list[int]) -> None:
-        """Begin to check guesses."""
+    def _post_draft(self, context: Context, generation: Generation, ids: list[int]) -> None:
+        """Begin to check a draft."""
         entry = context.sequence.remote_forward(ids, len(ids))
-        generation.hold_guesses(ids)
+        generation.hold_draft(ids)
 
         def arrive(lane: RemoteLane, flight: Flight, logits: mx.array | None) -> None:
             if flight.flies(context) and logits is not None:
-                generation.check_guesses(ids, logits)
+                generation.check_draft(ids, logits)
 
         self._flight = Flight(entry, [context], arrive)

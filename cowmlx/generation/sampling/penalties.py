@@ -68,7 +68,7 @@ class Penalties:
         if self.dry:
             window = params.dry_penalty_last_n if params.dry_penalty_last_n > 0 else sys.maxsize
             breakers = Breakers(params.dry_sequence_breakers, model.tokenizer.token_bytes)
-            # Wrong guesses are taken back.
+            # Rejected drafts are taken back.
             back = params.draft_tokens
             self._repeats = Repeats(params.dry_allowed_length, window, breakers, back)
         self.any = bool(params.bias or self.steps or self.dry)
