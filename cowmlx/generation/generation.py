@@ -1,9 +1,10 @@
-"""The course of one generation: prompt in chunks, then a token a step."""
+"""One generation: its state, its pieces on their way to the host, and its steps."""
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from enum import Enum
 from math import inf
 from time import perf_counter
 
@@ -12,6 +13,7 @@ import mlx.core as mx
 from cowmlx import failures
 from cowmlx.errors import Lost
 from cowmlx.generated import constants
+from cowmlx.generation.drafting import Drafts
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.pieces import Piece, Stats, TextOutput
 from cowmlx.generation.prompt import Prompt
@@ -25,36 +27,56 @@ if TYPE_CHECKING:
 
     from cowmlx.cache.sequence import Sequence
     from cowmlx.errors import CowMlxError
-    from cowmlx.generation.drafting import Drafter, Drafts
+    from cowmlx.generation.drafting import Drafter
+    from cowmlx.generation.outlet import Outlet
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.prompt import RollingWindow
+    from cowmlx.generation.prompt import Reuse, RollingWindow
     from cowmlx.generation.sampling.sampler import Constrains, SampleInput
     from cowmlx.generation.sampling.samples import Sample
+    from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
 RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
 CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
 
 
-class Generation:
-    """Processes a prompt and generates tokens into ``outbox``.
+class Phase(Enum):
+    """The work that a generation does in its turns.
 
-    Owns no cache: it works on its context's sequence, which holds what is reused of the prompt.
-    Runs on whatever mlx stream is current. While a token is read, the step that follows it is
-    already computing; a sequence that can drop tokens again may also run ahead of its
-    host by RUN_AHEAD tokens, any other holds exactly what its host has seen.
+    PROMPT -> TOKENS when the prompt is processed, TOKENS -> PROMPT when the window rolls, and to
+    ENDED from both: by its last token, a cancel, the timeout or an error. ``finish`` says which.
+    """
+
+    PROMPT = "processes the prompt, or the tokens that stay when the window rolls"
+    TOKENS = "generates tokens"
+    ENDED = "makes no more tokens; some may wait in the outbox"
+
+
+class Generation:
+    """Processes a prompt, generates tokens into ``outbox`` and hands them to the host.
+
+    Owns all of a generation's state. Its host takes pieces in one of two ways: a call waits for
+    them (``waiter``), or the outlet offers them. A step is taken because the waiter is hungry;
+    because a piece shall be there before the host asks (``wanted``, or an open outlet); or to run
+    ahead of the host, by RUN_AHEAD tokens, where the sequence can drop tokens again. Any other
+    sequence holds exactly what its host has seen.
+
+    Owns no cache: it works on its context's sequence, which holds the reused part of the prompt,
+    and runs on the current mlx stream. While a token is read, the step behind it is computing.
 
     Args:
-        model: whose tokens these are.
+        model: that generates.
         sequence: the context's.
         prompt: all of it.
         params: of this generation.
         window: tokens that the sequence may hold.
         cancel_epoch: the context's count of cancellations at begin.
-        rolling: how to go on where the window is full, or None to end there.
-        constraint: what the output must match.
+        outlet: offers pieces to the host.
+        rolling: how the window rolls; None: the generation ends when it is full.
+        constraint: on the output.
         drafter: drafts tokens.
         on_prompt: called when all of the prompt but its last token is processed.
+        shelved: the generation, with what it reused, that comes back when this one has ended.
     """
 
     def __init__(
@@ -65,69 +87,216 @@ class Generation:
         params: GenerationParams,
         window: int,
         cancel_epoch: int,
+        outlet: Outlet,
         *,
         rolling: RollingWindow | None = None,
         constraint: Constrains | None = None,
         drafter: Drafter | None = None,
         on_prompt: Callable[[], None] | None = None,
+        shelved: tuple[Generation | None, Reuse] | None = None,
     ) -> None:
         self.params = params
         self.cancel_epoch = cancel_epoch
+        self.shelved = shelved
         self.stats = Stats(len(prompt), len(sequence.tokens))
         self._deadline = self.stats.begun + params.timeout
-        self.outbox: deque[Piece] = deque()
+        self.phase = Phase.PROMPT
         self.finish = constants.FINISH_NONE
-        self.ended = False  # no more tokens come, but for those in the outbox
         self.error: CowMlxError | None = None
+        self.waiter: Waiter | None = None  # the call that waits
+        self.wanted = False
+        self.outbox: deque[Piece] = deque()
+        self._outlet = outlet
         self.logits: RowLogits | None = None  # behind the tokens that the host knows
         self.last: Piece | None = None  # that the host was given
         self.batched = 0  # tokens whose step was taken together with other contexts
-        self.prompt = Prompt(
-            prompt, sequence, rolling=rolling, drafter=drafter, on_prompt=on_prompt
-        )
+        self.prompt = Prompt(prompt, sequence, rolling, drafter, on_prompt)
         self._count = 0  # tokens generated, given to the host or not
         self._sequence = sequence
         self._window = window
         self._can_roll = rolling is not None
         self._inputs = SampleInputs(params, model, constraint)
-        self._drafts: Drafts | None = None
+        self.drafts: Drafts | None = None
         if drafter is not None:
-            from cowmlx.generation.drafting import Drafts  # late: few hosts draft
-
-            self._drafts = Drafts(drafter, sequence, self._inputs, model.end_tokens)
+            self.drafts = Drafts(drafter, sequence, self._inputs, model.end_tokens)
         self._batch_sampler = BatchSampler()
         self._text = TextOutput(model, params.stop, exact=constraint is not None)
         self._pending: Sample | None = None  # the next token
         self._held: Step | None = None  # under way, its token in the sequence
 
-    # ---------------------------------------------------------------- Prompt
+    # ----------------------------------------------------------------- State
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more tokens come, but for those in the outbox."""
+        return self.phase is Phase.ENDED
 
     @property
     def prefilling(self) -> bool:
-        """Whether the prompt, or what rolls, is still to be processed."""
-        return not self.ended and self.prompt.unfinished
-
-    def finish_chunk(self) -> tuple[int, int, float | None]:
-        """Wait for the chunk that is computing, if one is.
-
-        Returns:
-            its tokens, those before it, and the seconds that it took, or None if that is not known.
-        """
-        chunk = self.prompt.finish_chunk(self._pending)
-        if chunk[0] and not self.prompt.left:
-            self._end_prompt()
-        return chunk
+        """Whether tokens of the prompt, or of a window that rolls, are still to be processed."""
+        return self.phase is Phase.PROMPT
 
     @property
-    def position(self) -> int:
-        """Tokens that the sequence holds."""
-        return len(self._sequence.tokens)
+    def decoding(self) -> bool:
+        """Whether its steps are plain decode steps."""
+        return self.phase is Phase.TOKENS and self.drafts is None
+
+    @property
+    def over(self) -> bool:
+        """Whether the host has been given everything."""
+        return self.phase is Phase.ENDED and not self.outbox
+
+    @property
+    def hungry(self) -> bool:
+        """Whether a call waits for a step."""
+        return self.waiter is not None and self.waiter.hungry(self)
+
+    @property
+    def wants_step(self) -> bool:
+        """Whether a step has a use: for the call that waits, or to run ahead."""
+        if self.phase is Phase.ENDED:
+            return False
+        if self.waiter is not None:
+            if self.waiter.hungry(self):
+                return True
+        elif (self.wanted or self._outlet.is_open) and not self.outbox:
+            return True
+        return self.phase is Phase.TOKENS and self.has_room(RUN_AHEAD)
+
+    def has_room(self, ahead: int) -> bool:
+        """Whether another token may wait for the host, of at most ``ahead``."""
+        return len(self.outbox) < ahead and self._sequence.can_take_back(len(self.outbox) + 1)
+
+    def cancel(self, finish: int = constants.FINISH_CANCELED, *, discard: bool = False) -> None:
+        """End now; tokens that the host has not been given are taken back.
+
+        Where the cache cannot drop them, the host is still given them: it holds no others.
+        With ``discard`` these are dropped, too, and the logits.
+        """
+        self._outlet.take_back(self)
+        if not self.over:
+            seen = len(self._sequence.tokens) - self.unseen
+            self._end(finish)
+            if self._sequence.trim_to(seen):
+                self.outbox.clear()
+                self._held = None
+            elif self._held is not None:
+                self.read(self._held)
+        if discard:
+            self.outbox.clear()
+            self.logits = None
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error; the sequence is emptied, since its layers may differ.
+
+        Where the layers are lost with the machines that held them, the sequence keeps its tokens.
+        """
+        self._outlet.take_back(self)
+        unseen, self._held = self.unseen, None
+        self.error = failures.kept(error)
+        self.outbox.clear()
+        self.logits = None
+        self._end(constants.FINISH_CANCELED)
+        if isinstance(error, Lost):
+            self._sequence.forget_last(unseen)
+            return
+        with suppress(BaseException):  # an error of its batch says less than this one
+            self._sequence.reset()
+
+    def _end(self, finish: int) -> None:
+        self.finish = finish
+        self.phase = Phase.ENDED
+        self._pending = None
+
+    # -------------------------------------------------------------- The host
+
+    def wait(self, waiter: Waiter) -> None:
+        """Let a call wait here until :meth:`serve` has ended it."""
+        if waiter.takes:
+            self._outlet.take_back(self)
+        else:
+            self.wanted = True
+        self.waiter = waiter
+
+    def serve(self, cancel_epoch: int) -> bool:
+        """Let the host take what there is; a cancel or the deadline ends the generation.
+
+        Args:
+            cancel_epoch: the context's count of cancellations now.
+        Returns:
+            whether the call that waited has ended.
+        """
+        self._outlet.note_taken(self)
+        finish = constants.FINISH_NONE
+        if cancel_epoch != self.cancel_epoch:
+            finish = constants.FINISH_CANCELED
+        elif self._deadline != inf and not self.ended and perf_counter() >= self._deadline:
+            finish = constants.FINISH_TIMEOUT
+        if finish and self.finish != finish and not self.over:
+            self.cancel(finish)
+        if self.outbox:
+            self.wanted = False
+        self.show()
+        if self.waiter is None or not self.waiter.advance(self):
+            return False
+        self.waiter = None
+        self.show()
+        return True
+
+    def show(self) -> None:
+        """Let the outlet offer what there is, unless a call takes it."""
+        if self.waiter is None or not self.waiter.takes:
+            self._outlet.show(self)
+
+    def note_taken(self) -> None:
+        """Take note of the pieces that the host has taken from the outlet."""
+        self._outlet.note_taken(self)
+
+    def take(self) -> Piece:
+        """Return the next piece: the host has it from now on."""
+        piece = self.outbox.popleft()
+        self.last, self.logits = piece, piece.logits
+        self.stats.generated_tokens = piece.count
+        self.stats.generation_seconds = piece.seconds
+        return piece
+
+    def last_piece(self) -> Piece:
+        """Return the piece that every call gets once all are delivered."""
+        stats = self.stats
+        last = self.outbox[-1] if self.outbox else self.last
+        token, logprob = (-1, None) if last is None else (last.token, last.logprob)
+        numbers = len(self._sequence.tokens), stats.generated_tokens, stats.generation_seconds
+        return Piece(token, b"", self.finish, True, *numbers, logprob=logprob)
+
+    @property
+    def unseen(self) -> int:
+        """Tokens in the sequence that the host has not been given."""
+        unseen = self.outbox[0] if self.outbox else self._held
+        return 0 if unseen is None else max(0, len(self._sequence.tokens) - unseen.before)
+
+    def settle(self) -> None:
+        """Compute the logits that are kept, and let go of the batch that they were a row of."""
+        if self.last is not None:
+            self.last.logits = None  # they are in self.logits
+        every: list[Generation | Piece] = [self, *self.outbox]
+        kept = [(each, each.logits) for each in every if each.logits is not None]
+        for (each, _), row in zip(kept, settled([own for _, own in kept]), strict=True):
+            each.logits = row
+
+    # ---------------------------------------------------------------- Prompt
+
+    @property
+    def short_prompt(self) -> int:
+        """How many tokens of a prompt are left that can be processed with others; 0: none."""
+        if not self.prefilling or self.params.max_tokens == 0:
+            return 0
+        return self.prompt.short
 
     def start_chunk(self, size: int) -> None:
         """Start processing a chunk of the prompt, of ``size`` tokens at most.
 
-        All but the last token go through in chunks whose logits nobody computes;
-        the last one is the first step.
+        All but the last token go through in chunks whose logits are not computed; the last one is
+        the first step.
         """
         chunk = self.next_chunk(size)
         if not chunk:
@@ -141,91 +310,45 @@ class Generation:
             self._sample(wanted, logits)
         self.prompt.note_started()
 
-    # The parts of that, for those who do something in between.
-
     def next_chunk(self, size: int) -> list[int]:
-        """Return the tokens to process next, ``size`` at most; none if something else was done."""
+        """Return the tokens to process next, ``size`` at most; none if other work was done."""
         if self.prompt.rolls:
             self.logits = None
         return self.prompt.next_chunk(size)
 
     def follow_prompt(self, logits: RowLogits) -> SampleInput | None:
-        """Return the input of the first token's sample; None if there is to be none.
-
-        Args:
-            logits: behind the prompt's last token.
-        """
+        """Return the input of the sample behind a prompt's logits; None if no token is wanted."""
         self.logits = logits
         if self.params.max_tokens == 0:
             return None
         *history, last = self._sequence.tokens
         return self._inputs.allowed_behind(history, last, logits.array())
 
-    @property
-    def short_prompt(self) -> int:
-        """How many tokens of a prompt are left that can be processed with others; 0: none."""
-        if not self.prefilling or self.params.max_tokens == 0:
-            return 0
-        return self.prompt.short
-
-    def _end_prompt(self) -> None:
+    def finish_chunk(self) -> tuple[int, int, float | None]:
+        """Wait for the chunk that is computing; see :meth:`Prompt.finish_chunk`."""
+        chunk = self.prompt.finish_chunk(self._pending)
+        if not chunk[0] or self.prompt.left:
+            return chunk
         if self._pending is None:
             self._end(constants.FINISH_LENGTH)
         else:
+            self.phase = Phase.TOKENS
             mx.eval(self._pending.token)
-        if not self.prompt.finish():
-            return
-        if self.recomputed > PREFILL_CHUNK:
-            mx.clear_cache()
-        self.stats.prompt_seconds = self.stats.elapsed()
+        if self.prompt.finish():
+            if self.prompt.recomputed > PREFILL_CHUNK:
+                mx.clear_cache()
+            self.stats.prompt_seconds = self.stats.elapsed()
+        return chunk
 
     # ---------------------------------------------------------------- Tokens
 
-    @property
-    def can_run_ahead(self) -> bool:
-        """Whether a step may be taken that no host has asked for."""
-        return self.has_room(RUN_AHEAD)
-
-    def has_room(self, ahead: int) -> bool:
-        """Whether another token may wait for the host, of at most ``ahead``."""
-        return len(self.outbox) < ahead and self._sequence.can_take_back(len(self.outbox) + 1)
-
-    @property
-    def drafts(self) -> bool:
-        """Whether it checks drafts."""
-        return self._drafts is not None
-
-    def next_draft(self) -> list[int]:
-        """Return the pending token and its draft, to be held and checked; none: a plain step."""
-        if self._drafts is None:
-            return []
-        assert self._pending is not None
-        left = self.params.max_tokens - self._count - 2  # the last token is not processed
-        place = self._window - len(self._sequence.tokens) - 1
-        return self._drafts.behind(self._pending, min(self.params.draft_tokens, left, place))
-
-    @property
-    def decoding(self) -> bool:
-        """Whether it takes decode steps, plain ones."""
-        return not (self.ended or self.prompt.unfinished or self._drafts is not None)
-
-    @property
-    def expired(self) -> bool:
-        """Whether its time is over."""
-        if self._deadline == inf or self.ended:
-            return False
-        return perf_counter() >= self._deadline
-
     def decode(self) -> None:
         """Start the step after the pending token, then read that token into the outbox."""
-        if self._drafts is None or not (ids := self.next_draft()):
-            self._decode_one()
+        if ids := self.next_draft():
+            logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
+            self.hold_draft(ids)
+            self.check_draft(ids, logits)
             return
-        logits = self._sequence.forward(mx.array(ids, mx.int32))[0]
-        self.hold_draft(ids)
-        self.check_draft(ids, logits)
-
-    def _decode_one(self) -> None:
         step = self.prepare()
         if step.feeds:
             logits = self._sequence.decode(step.pending.token)
@@ -239,7 +362,7 @@ class Generation:
             self._sample(matched, step.following.array())
         self.read(step)
 
-    # The parts of a step, for those that several generations take at once.
+    # The parts of a step, for lanes, which take those of several generations at once.
 
     def prepare(self) -> Step:
         """Take the pending token, and find out whether it has a successor."""
@@ -282,7 +405,7 @@ class Generation:
     def match(self, step: Step) -> SampleInput | None:
         """Take note of the token of a step; return the input of its successor's sample.
 
-        None where that is known without, or it has none.
+        None where :meth:`follow` has returned that, or the token has no successor.
         """
         if not self._inputs.waits:
             return None
@@ -310,8 +433,18 @@ class Generation:
         if self._count % CLEAR_INTERVAL == 0:
             mx.clear_cache()
         if step.full and not finish:
-            self.prompt.roll_for(token)  # a window rolls when its host wants more
+            self.prompt.roll_for(token)  # when the host wants more
+            self.phase = Phase.PROMPT
         self._emit(token, finish, step.before, step.pending, step.following)
+
+    def next_draft(self) -> list[int]:
+        """Return the pending token and its draft, to be held and checked; none: a plain step."""
+        if self.drafts is None:
+            return []
+        assert self._pending is not None
+        left = self.params.max_tokens - self._count - 2  # the last token is not processed
+        place = self._window - len(self._sequence.tokens) - 1
+        return self.drafts.behind(self._pending, min(self.params.draft_tokens, left, place))
 
     def hold_draft(self, ids: list[int]) -> None:
         """Note a token and its draft, which the layers process or have processed."""
@@ -327,8 +460,8 @@ class Generation:
             logits: (S, V) behind each of them.
         """
         held, self._held = self._held, None
-        assert held is not None and self._drafts is not None
-        samples = self._drafts.check(ids, held.before, logits)
+        assert held is not None and self.drafts is not None
+        samples = self.drafts.check(ids, held.before, logits)
         self._pending = samples[-1]
         self.stats.drafted_tokens += len(ids) - 1
         self.stats.accepted_tokens += len(samples) - 1
@@ -351,107 +484,14 @@ class Generation:
         text, finish = self._text.add(token, finish)
         if finish:
             self._end(finish)
-        # An end token, or one that completes a stop text, is output only if there
-        # was text before it.
+        # An end token, or one that completes a stop text, is output only with text before it.
         silent = not text and finish in (constants.FINISH_STOP, constants.FINISH_STOP_TEXT)
         elapsed, count = self.stats.elapsed(), self._count
         if count == 1:
             self.stats.first_token_seconds = elapsed
         seconds = elapsed - self.stats.prompt_seconds
         logprob, top = sample.logprobs() if self.params.logprobs else (None, None)
-        encoded = text.encode()
-        piece = Piece(
-            token, encoded, finish, silent, before, count, seconds, following, logprob, top
-        )
-        self.outbox.append(piece)
-
-    def take(self) -> Piece:
-        """Return the next piece: the host has it from now on."""
-        piece = self.outbox.popleft()
-        self.last, self.logits = piece, piece.logits
-        self.stats.generated_tokens = piece.count
-        self.stats.generation_seconds = piece.seconds
-        return piece
-
-    @property
-    def over(self) -> bool:
-        """Whether the host has been given everything."""
-        return self.ended and not self.outbox
-
-    def _end(self, finish: int) -> None:
-        self.finish = finish
-        self.ended = True
-        self._pending = None
-
-    @property
-    def unseen(self) -> int:
-        """Tokens in the sequence that the host has not been given."""
-        unseen = self.outbox[0] if self.outbox else self._held
-        return 0 if unseen is None else max(0, len(self._sequence.tokens) - unseen.before)
-
-    @property
-    def recomputed(self) -> int:
-        """Tokens of the prompt that were not reused, as far as it is processed."""
-        return self.prompt.processed - self.stats.reused_tokens
-
-    def cancel(self, finish: int = constants.FINISH_CANCELED) -> None:
-        """End now; tokens that the host has not been given are taken back.
-
-        Where the cache cannot, the host is still given them: it holds no others.
-        """
-        if self.over:
-            return
-        seen = len(self._sequence.tokens) - self.unseen
-        self._end(finish)
-        if self._sequence.trim_to(seen):
-            self.outbox.clear()
-            self._held = None
-        elif self._held is not None:
-            self.read(self._held)
-
-    def forget(self) -> None:
-        """End, and drop what the host was not given and whatever was computed for it."""
-        self.cancel()
-        self.outbox.clear()
-        self.logits = None
-
-    def settle(self) -> None:
-        """Compute the logits that are kept, and let go of the batch that they were a row of."""
-        if self.last is not None:
-            self.last.logits = None  # they are in self.logits
-        keep: list[Generation | Piece] = [self, *self.outbox]
-        keep = [each for each in keep if each.logits is not None]
-        rows = settled([each.logits for each in keep if each.logits is not None])
-        for each, row in zip(keep, rows, strict=True):
-            each.logits = row
-
-    def fail(self, error: BaseException) -> None:
-        """End with an error; the sequence is emptied, since its layers may differ.
-
-        Where these are lost with the machines that they were on, it goes on telling its tokens.
-        """
-        unseen, self._held = self.unseen, None
-        self.error = failures.kept(error)
-        self.outbox.clear()
-        self.logits = None
-        self._end(constants.FINISH_CANCELED)
-        if isinstance(error, Lost):
-            self._sequence.forget_last(unseen)
-            return
-        with suppress(BaseException):  # what its batch makes of that says less than the error
-            self._sequence.reset()
-
-    def last_piece(self) -> Piece:
-        """Return what every call gets once all is delivered."""
-        stats = self.stats
-        last = self.outbox[-1] if self.outbox else self.last
-        return Piece(
-            last.token if last is not None else -1,
-            b"",
-            self.finish,
-            True,
-            len(self._sequence.tokens),
-            stats.generated_tokens,
-            stats.generation_seconds,
-            logprob=last.logprob if last is not None else None,
+        numbers = before, count, seconds
+        self.outbox.append(
+            Piece(token, text.encode(), finish, silent, *numbers, following, logprob, top)
         )

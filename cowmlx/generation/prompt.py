@@ -117,8 +117,8 @@ class Prompt:
         on_prompt: called when all of the prompt but its last token is processed.
 
     Attributes:
-        unfinished: whether a token is left, or computing.
         processed: tokens of the prompt, reused ones included.
+        recomputed: those of them that were not reused.
         rolled: tokens that left the window since begin.
     """
 
@@ -126,12 +126,11 @@ class Prompt:
         self,
         tokens: list[int],
         sequence: Sequence,
-        *,
-        rolling: RollingWindow | None = None,
-        drafter: Drafter | None = None,
-        on_prompt: Callable[[], None] | None = None,
+        rolling: RollingWindow | None,
+        drafter: Drafter | None,
+        on_prompt: Callable[[], None] | None,
     ) -> None:
-        self.unfinished = True
+        self.recomputed = 0
         self.processed = len(sequence.tokens)
         self.rolled = 0
         self._tokens = tokens
@@ -198,6 +197,7 @@ class Prompt:
         ends = perf_counter()
         if not self._rolling:
             self.processed += size
+            self.recomputed += size
         self._chunk = 0
         # It may have been ready long before anybody looked.
         seconds = ends - self._chunk_began
@@ -207,7 +207,6 @@ class Prompt:
     def finish(self) -> bool:
         """Nothing is left; true if that was the prompt, and no window that rolled."""
         rolled, self._rolling = self._rolling, False
-        self.unfinished = False
         return not rolled
 
     # ----------------------------------------------- A short one, together with others
@@ -235,7 +234,6 @@ class Prompt:
     def roll_for(self, token: int) -> None:
         """Let the window roll before anything else: it has no place for a token."""
         self._unplaced = token
-        self.unfinished = True
 
     def _roll(self, token: int) -> None:
         """Make place for a token: what stays in the window is processed again, and then it."""

@@ -89,7 +89,7 @@ class Lane:
         """Serve a context's call, and let it step if it wants to; false if neither was done."""
         try:
             served = context.serve()
-            if not context.wants_step:
+            if context.generation is None or not context.generation.wants_step:
                 context.settle()
                 return served
             together = self._step_together(context)
@@ -107,19 +107,31 @@ class Lane:
 
     def _step_together(self, context: Context) -> list[Context]:
         """Step, or process a short prompt, together with others; returns whose step it was."""
-        if context.decodes:
+        if _decodes(context):
             return self.step(context)
-        return self.begin(context) if context.short_prompt else []
+        return self.begin(context) if _short_prompt(context) else []
 
     def _step_alone(self, context: Context) -> None:
-        """Process a chunk of a context's prompt, or generate a token."""
-        context.step_alone(undisturbed=len(self.contexts) == 1, most=self.most(context))
+        """Wait for a chunk of a context's prompt and start the next, or generate a token."""
+        generation = context.generation
+        assert generation is not None
+        with mx.stream(context.stream()):
+            if not generation.prefilling:
+                generation.decode()
+                return
+            pace = pace_of(self.model)
+            size, position, seconds = generation.finish_chunk()
+            if len(self.contexts) == 1 and seconds is not None:  # nothing else computes
+                pace.observe(size, position, seconds)
+            if generation.prefilling and context.cancel_epoch() == generation.cancel_epoch:
+                position = len(context.sequence.tokens)
+                generation.start_chunk(min(self.most(context), pace.size(position)))
 
     def most(self, context: Context) -> int:
         """Return how many tokens of a prompt to process in a turn at most."""
         if context.alone is not None:  # the same whatever else runs
             return PREFILL_CHUNK
-        crowded = any(other.decodes for other in self.contexts)
+        crowded = any(map(_decodes, self.contexts))
         return SMALL_CHUNK if crowded else PREFILL_CHUNK
 
     # ----------------------------------------------------------- Steps together
@@ -130,9 +142,7 @@ class Lane:
         Returns:
             whose step it was; none if the context has to step alone.
         """
-        others = [
-            other for other in self.contexts if other is not context and other.goes_along(AHEAD)
-        ]
+        others = [other for other in self.contexts if other is not context and _goes_along(other)]
         if not others and (context.sequence.row is None or self._batched() < 2):
             context.sequence.leave_batch()
             return []
@@ -180,10 +190,10 @@ class Lane:
             context: with a short prompt.
             limit: tokens that one turn may process, the padding of shorter prompts included.
         """
-        chosen, width = [context], context.short_prompt
-        waiting = [each for each in self.contexts if each is not context and each.awaits_prompt]
-        for other in sorted(waiting, key=lambda each: each.short_prompt):
-            wider = max(width, other.short_prompt)
+        chosen, width = [context], _short_prompt(context)
+        waiting = [each for each in self.contexts if each is not context and _awaits_prompt(each)]
+        for other in sorted(waiting, key=_short_prompt):
+            wider = max(width, _short_prompt(other))
             if wider * (len(chosen) + 1) > limit:
                 break
             chosen.append(other)
@@ -296,11 +306,39 @@ class Lane:
         """Let rows go whose generations have ended, or whose hosts have long not come back."""
         for context in tuple(self.contexts):
             row = context.sequence.row
-            if row is not None and (row.missed > PATIENCE or not context.decodes):
+            if row is not None and (row.missed > PATIENCE or not _decodes(context)):
                 try:
                     context.sequence.leave_batch()
                 except BaseException as error:  # of this one's layers
                     context.fail(error)
+
+
+def _decodes(context: Context) -> bool:
+    """Whether a context generates, and in a way that can be batched."""
+    generation = context.generation
+    return context.alone is None and generation is not None and generation.decoding
+
+
+def _goes_along(context: Context) -> bool:
+    """Whether a context can use a step that another one asks for."""
+    generation = context.generation
+    if generation is None or context.alone is not None or not generation.decoding:
+        return False
+    generation.note_taken()
+    return generation.hungry or generation.has_room(AHEAD)
+
+
+def _short_prompt(context: Context) -> int:
+    """Return how many tokens of a prompt can be processed together with others; 0: none."""
+    if context.alone is not None or context.generation is None:
+        return 0
+    return context.generation.short_prompt
+
+
+def _awaits_prompt(context: Context) -> bool:
+    """Whether a context's host waits for a short prompt."""
+    generation = context.generation
+    return generation is not None and _short_prompt(context) > 0 and generation.hungry
 
 
 class Lanes:

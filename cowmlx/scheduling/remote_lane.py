@@ -290,7 +290,7 @@ class RemoteLane(Lane):
     def _post_chunk(self, context: Context, generation: Generation) -> None:
         """Begin a chunk of a prompt."""
         pace = pace_of(self.model)
-        position = generation.position
+        position = len(context.sequence.tokens)
         chunk = generation.next_chunk(min(self.most(context), pace.size(position)))
         if not chunk:
             return

@@ -7,7 +7,6 @@ from cowmlx.errors import Canceled, InvalidArgument, Unsupported
 from cowmlx.generated import constants
 from cowmlx.generated import status as statuses
 from cowmlx.generation.context import Context
-from cowmlx.generation.information import describe
 from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.params import ContextParams
 from cowmlx.generation.waiters import TrimWaiter
@@ -185,8 +184,8 @@ class Contexts:
         context.wait(TrimWaiter(call, trimmed))
 
     def context_info(self, handle: int) -> dict[str, Any]:
-        """Return what ``context_info`` tells."""
-        return describe(self.get(handle))
+        """Return the fields of ``context_info``."""
+        return self.get(handle).information()
 
     def note_failure(
         self, handle: int, status: int, message: str, reason: str, details: dict[str, Any]

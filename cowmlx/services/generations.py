@@ -119,7 +119,6 @@ class Generations:
         context = self._contexts.idle(handle)
         if context.generation is None:
             raise BadState("nothing to wait for; call context_begin first", reason="nothing_begun")
-        context.wanted = True
         context.wait(PollWaiter(call, timeout_ms))
 
     @keeps_call
@@ -128,7 +127,6 @@ class Generations:
         context = self._contexts.idle(handle)
         if context.generation is None:
             raise BadState("nothing to generate; call context_begin first", reason="nothing_begun")
-        context.outlet.take_back(context.generation)
         context.wait(NextWaiter(call))
 
     def context_logprobs(self, handle: int) -> tuple[list[int], list[float]]:
