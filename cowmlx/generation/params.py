@@ -12,38 +12,71 @@ from cowmlx.generation.sampling.filters import SAMPLERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cowmlx.generation.sampling.sampler import Constrains
     from cowmlx.models.model import Model
 
-
 MAX_DRAFT_TOKENS = 64
 DEFAULT_DRAFT_TOKENS = 4  # with a draft model
+MAX_STOPS = 4096
+MAX_BREAKERS = 256
+MAX_BREAKER_BYTES = 256
 
+OVERFLOWS = {constants.OVERFLOW_STOP: "stop", constants.OVERFLOW_ROLL: "roll"}
 _GRAMMARS = {
     constants.GRAMMAR_JSON_SCHEMA: "a JSON schema",
     constants.GRAMMAR_REGEX: "a regex",
     constants.GRAMMAR_LARK: "a Lark grammar",
     constants.GRAMMAR_GBNF: "a GBNF grammar",
 }
-
-MAX_STOPS = 4096
-MAX_BREAKERS = 256
-MAX_BREAKER_BYTES = 256
-
 _BREAKERS = ["\n", ":", '"', "*"]
-# What is off where mirostat is on: everything else that drops tokens, and drafts.
+
+# Of each option: whether a number is in its range, and the range in words. All must be finite.
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "temperature": (lambda own: own >= 0, "at least 0"),
+    "top_p": (lambda own: 0 < own <= 1, "above 0 and at most 1"),
+    "min_p": (lambda own: 0 <= own <= 1, "0 to 1"),
+    "typical_p": (lambda own: 0 < own <= 1, "above 0 and at most 1"),
+    "top_k": (lambda own: own >= 0, "at least 0"),
+    "xtc_probability": (lambda own: 0 <= own <= 1, "0 to 1"),
+    "repetition_penalty": (lambda own: own > 0, "above 0"),
+    "presence_penalty": (lambda own: True, "a number"),
+    "frequency_penalty": (lambda own: True, "a number"),
+    "dry_multiplier": (lambda own: own >= 0, "at least 0"),
+    "dry_base": (lambda own: own >= 1, "at least 1"),
+    "dry_allowed_length": (lambda own: own >= 1, "at least 1"),
+    "dry_penalty_last_n": (lambda own: own == -1 or own >= 1, "at least 1, or -1"),
+    "top_n_sigma": (lambda own: own >= 0, "at least 0"),
+    "dynatemp_range": (lambda own: own >= 0, "at least 0"),
+    "dynatemp_exponent": (lambda own: own > 0, "above 0"),
+    "mirostat": (lambda own: own in (0, 2), "0 or 2: version 1 is not there"),
+    "mirostat_tau": (lambda own: own > 0, "above 0"),
+    "mirostat_eta": (lambda own: 0 < own <= 1, "above 0 and at most 1"),
+    "logprobs": (lambda own: own >= 0, "at least 0"),
+    "draft_tokens": (lambda own: 0 <= own <= MAX_DRAFT_TOKENS, f"0 to {MAX_DRAFT_TOKENS}"),
+}
+# Options that a greedy generation must leave off, where another value would be ignored.
+_BEST_DROPPED = "{} with temperature 0: the best token may be the one that it drops"
+_BEST_TAKEN = "{} with temperature 0: the best token is taken"
+_NOT_GREEDY = {
+    "typical_p": (1, _BEST_DROPPED),
+    "xtc_probability": (0, _BEST_DROPPED),
+    "dynatemp_range": (0, _BEST_TAKEN),
+    "mirostat": (0, _BEST_TAKEN),
+}
+# Options that mirostat must leave off: all others that drop tokens, and drafts.
 _NOT_WITH_MIROSTAT = {
     row.option: row.off for row in SAMPLERS if row.name not in ("temperature", "mirostat")
 } | {"draft": 0, "draft_tokens": 0}
 
 
 class GenerationParams:
-    """What ``cow_mlx_generation_params`` says, all of it valid by itself.
+    """The fields of ``cow_mlx_generation_params``, all of them valid by themselves.
 
     Attributes:
-        bias: what is added to a token's logit, by token.
+        bias: added to the logits, by token.
         draft: the handle of the draft model, or 0.
         draft_tokens: how many tokens are drafted at a time; 0: none.
         timeout: seconds, infinity for none.
@@ -52,46 +85,51 @@ class GenerationParams:
         InvalidArgument: a value is out of range, or options exclude each other.
     """
 
+    max_tokens: int
+    temperature: float
+    min_p: float
+    seed: int
+    repetition_penalty: float
+    repetition_window: int
+    presence_penalty: float
+    presence_window: int
+    frequency_penalty: float
+    frequency_window: int
+    xtc_probability: float
+    xtc_threshold: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: list[str]
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    stop: list[str]
+    grammar: str | None
+    grammar_kind: int
+    logprobs: int
+    draft: int
+    draft_tokens: int
+
     def __init__(self, fields: dict[str, Any]) -> None:
-        self.max_tokens: int = fields["max_tokens"]
-        self.temperature: float = fields["temperature"]
-        self.top_p: float = fields["top_p"]
-        self.min_p: float = fields["min_p"]
-        self.typical_p: float = fields["typical_p"]
-        self.top_k: int = fields["top_k"]
-        self.xtc_probability: float = fields["xtc_probability"]
-        self.xtc_threshold: float = fields["xtc_threshold"]
-        self.repetition_penalty: float = fields["repetition_penalty"]
-        self.repetition_window: int = fields["repetition_window"]
-        self.presence_penalty: float = fields["presence_penalty"]
-        self.presence_window: int = fields["presence_window"]
-        self.frequency_penalty: float = fields["frequency_penalty"]
-        self.frequency_window: int = fields["frequency_window"]
-        self.seed: int = fields["seed"]
-        self.bias: dict[int, float] = _bias(fields["bias_tokens"], fields["bias_values"])
-        self.stop: list[str] = fields["stop"]
-        self.grammar: str | None = fields["grammar"]
-        self.grammar_kind: int = fields["grammar_kind"]
-        self.logprobs: int = fields["logprobs"]
-        self.draft: int = fields["draft"]
-        self.draft_tokens: int = fields["draft_tokens"]
-        self.timeout: float = fields["timeout"] or math.inf
-        self.dry_multiplier: float = fields["dry_multiplier"]
-        self.dry_base: float = fields["dry_base"]
-        self.dry_allowed_length: int = fields["dry_allowed_length"]
-        self.dry_penalty_last_n: int = fields["dry_penalty_last_n"]
-        breakers: list[str] | None = fields["dry_sequence_breakers"]
-        self.dry_sequence_breakers = _BREAKERS if breakers is None else breakers
-        self.top_n_sigma: float = fields["top_n_sigma"]
-        self.mirostat: int = fields["mirostat"]
-        self.mirostat_tau: float = fields["mirostat_tau"]
-        self.mirostat_eta: float = fields["mirostat_eta"]
-        self.dynatemp_range: float = fields["dynatemp_range"]
-        self.dynatemp_exponent: float = fields["dynatemp_exponent"]
+        vars(self).update(fields)
+        self.bias = _bias(fields["bias_tokens"], fields["bias_values"])
+        if fields["dry_sequence_breakers"] is None:
+            self.dry_sequence_breakers = _BREAKERS
+        for name, (is_good, accepted) in _RANGES.items():
+            self._check(name, is_good(getattr(self, name)), accepted)
         self._check_sampling()
-        self._check_dry()
-        self._check_temperature()
-        self._check_output(fields["timeout"])
+        self._check_breakers()
+        self._check_output()
+        if self.draft and not self.draft_tokens:
+            self.draft_tokens = DEFAULT_DRAFT_TOKENS
+        timeout = fields["timeout"]
+        if not 0 <= timeout < math.inf:
+            raise OutOfRange("timeout", timeout, "at least 0 seconds, and finite")
+        self.timeout: float = timeout or math.inf
 
     @property
     def samples(self) -> bool:
@@ -99,25 +137,16 @@ class GenerationParams:
         return self.temperature > 0
 
     def _check_sampling(self) -> None:
-        self._check("temperature", self.temperature >= 0, "at least 0")
-        self._check("top_p", 0 < self.top_p <= 1, "above 0 and at most 1")
-        self._check("min_p", 0 <= self.min_p <= 1, "0 to 1")
-        self._check("typical_p", 0 < self.typical_p <= 1, "above 0 and at most 1")
-        self._check("top_k", self.top_k >= 0, "at least 0")
-        self._check("xtc_probability", 0 <= self.xtc_probability <= 1, "0 to 1")
+        """Check the options that depend on others."""
         if self.xtc_probability > 0:
             self._check("xtc_threshold", 0 < self.xtc_threshold <= 0.5, "above 0 and at most 0.5")
         else:
             self._check("xtc_threshold", self.xtc_threshold == 0, "0 without xtc_probability")
         if not self.samples:
-            greedy = "{} with temperature 0: the best token may be the one that it drops"
-            self._check("typical_p", self.typical_p == 1, greedy.format("1"))
-            self._check("xtc_probability", self.xtc_probability == 0, greedy.format("0"))
-        self._check("repetition_penalty", self.repetition_penalty > 0, "above 0")
-        self._check("presence_penalty", True, "a number")
-        self._check("frequency_penalty", True, "a number")
-        for name, off in (("repetition", 1), ("presence", 0), ("frequency", 0)):
-            if getattr(self, f"{name}_penalty") != off:
+            for name, (off, accepted) in _NOT_GREEDY.items():
+                self._check(name, getattr(self, name) == off, accepted.format(off))
+        for name, unset in (("repetition", 1), ("presence", 0), ("frequency", 0)):
+            if getattr(self, f"{name}_penalty") != unset:
                 window = f"{name}_window"
                 self._check(window, getattr(self, window) > 0, "at least 1")
         for token, value in self.bias.items():
@@ -129,13 +158,19 @@ class GenerationParams:
                     value=value,
                     accepted=accepted,
                 )
+        if not self.mirostat:
+            return
+        for name, value in _NOT_WITH_MIROSTAT.items():
+            if getattr(self, name) != value:
+                raise Unsupported(
+                    f"mirostat and {name} exclude each other: mirostat alone says which tokens are "
+                    "left, for its next sample depends on the last",
+                    reason="conflict",
+                    argument="mirostat",
+                    other=name,
+                )
 
-    def _check_dry(self) -> None:
-        self._check("dry_multiplier", self.dry_multiplier >= 0, "at least 0")
-        self._check("dry_base", self.dry_base >= 1, "at least 1")
-        self._check("dry_allowed_length", self.dry_allowed_length >= 1, "at least 1")
-        last_n = self.dry_penalty_last_n
-        self._check("dry_penalty_last_n", last_n == -1 or last_n >= 1, "at least 1, or -1")
+    def _check_breakers(self) -> None:
         count = len(self.dry_sequence_breakers)
         if count > MAX_BREAKERS:
             raise OutOfRange("dry_sequence_breaker_count", count, f"at most {MAX_BREAKERS}")
@@ -146,52 +181,20 @@ class GenerationParams:
                 accepted = f"at most {MAX_BREAKER_BYTES} bytes"
                 raise OutOfRange(f"dry_sequence_breakers[{index}]", size, accepted)
 
-    def _check_temperature(self) -> None:
-        """What makes the temperature, or a bound of surprise, of a sample."""
-        self._check("top_n_sigma", self.top_n_sigma >= 0, "at least 0")
-        self._check("dynatemp_range", self.dynatemp_range >= 0, "at least 0")
-        self._check("dynatemp_exponent", self.dynatemp_exponent > 0, "above 0")
-        self._check("mirostat", self.mirostat in (0, 2), "0 or 2: version 1 is not there")
-        self._check("mirostat_tau", self.mirostat_tau > 0, "above 0")
-        self._check("mirostat_eta", 0 < self.mirostat_eta <= 1, "above 0 and at most 1")
-        if not self.samples:
-            greedy = "0 with temperature 0: the best token is taken"
-            self._check("dynatemp_range", self.dynatemp_range == 0, greedy)
-            self._check("mirostat", self.mirostat == 0, greedy)
-        if not self.mirostat:
-            return
-        for name, off in _NOT_WITH_MIROSTAT.items():
-            if getattr(self, name) != off:
-                raise Unsupported(
-                    f"mirostat and {name} exclude each other: mirostat alone says which tokens are "
-                    "left, for its next sample depends on the last",
-                    reason="conflict",
-                    argument="mirostat",
-                    other=name,
-                )
-
-    def _check_output(self, timeout: float) -> None:
+    def _check_output(self) -> None:
         if len(self.stop) > MAX_STOPS:
             raise OutOfRange("stop_count", len(self.stop), f"at most {MAX_STOPS}")
         _check_texts("stop", self.stop)
         if self.grammar is None:
             self._check("grammar_kind", self.grammar_kind == 0, "0 where grammar is NULL")
         else:
-            known = ", ".join(f"{kind} ({what})" for kind, what in _GRAMMARS.items())
+            known = ", ".join(f"{kind} ({noun})" for kind, noun in _GRAMMARS.items())
             self._check("grammar_kind", self.grammar_kind in _GRAMMARS, f"one of {known}")
-        self._check("logprobs", self.logprobs >= 0, "at least 0")
-        self._check(
-            "draft_tokens", 0 <= self.draft_tokens <= MAX_DRAFT_TOKENS, f"0 to {MAX_DRAFT_TOKENS}"
-        )
-        if self.draft and not self.draft_tokens:
-            self.draft_tokens = DEFAULT_DRAFT_TOKENS
-        if not 0 <= timeout < math.inf:
-            raise OutOfRange("timeout", timeout, "at least 0 seconds, and finite")
 
     def _check(self, name: str, good: bool, accepted: str) -> None:
         value = getattr(self, name)
         if not good or not math.isfinite(value):
-            if good:  # in range, so that alone would not say what is wrong
+            if good:  # in range, so the range alone would not say what is wrong
                 accepted += ", and finite"
             raise OutOfRange(name, value, accepted)
 
@@ -207,18 +210,15 @@ def _check_texts(name: str, texts: list[str]) -> None:
 
 
 def _bias(tokens: list[int], values: list[float]) -> dict[int, float]:
-    """Return the bias by token; which tokens exist, the model knows."""
+    """Return the bias by token; the model knows later which tokens exist."""
     bias = dict(zip(tokens, values, strict=True))
     if len(bias) < len(tokens):
         raise InvalidArgument("bias_tokens names a token twice", argument="bias_tokens")
     return bias
 
 
-OVERFLOWS = {constants.OVERFLOW_STOP: "stop", constants.OVERFLOW_ROLL: "roll"}
-
-
 class ContextParams:
-    """What ``cow_mlx_context_params`` says, all of it valid.
+    """The fields of ``cow_mlx_context_params``, all of them valid.
 
     Raises:
         InvalidArgument: a value is out of range.
@@ -281,20 +281,10 @@ def check_begin(
         )
     for position, token in enumerate(prompt):
         if not 0 <= token < size:
-            raise InvalidArgument(
-                f"tokens[{position}] is {token}, but the vocabulary has 0 to {size - 1}",
-                argument=f"tokens[{position}]",
-                value=token,
-                accepted=f"0 to {size - 1}",
-            )
+            raise _unknown_token(f"tokens[{position}]", "is", token, size)
     for token in params.bias:
         if not 0 <= token < size:
-            raise InvalidArgument(
-                f"bias_tokens has {token}, but the vocabulary has 0 to {size - 1}",
-                argument="bias_tokens",
-                value=token,
-                accepted=f"0 to {size - 1}",
-            )
+            raise _unknown_token("bias_tokens", "has", token, size)
     forbidden = sum(value == -math.inf for value in params.bias.values())
     if forbidden == size:
         raise InvalidArgument(
@@ -315,10 +305,19 @@ def check_begin(
         )
 
 
+def _unknown_token(name: str, verb: str, token: int, size: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} {verb} {token}, but the vocabulary has 0 to {size - 1}",
+        argument=name,
+        value=token,
+        accepted=f"0 to {size - 1}",
+    )
+
+
 def constraint_of(
     params: GenerationParams, model: Model, given: Constrains | None
 ) -> Constrains | None:
-    """Return what the output must match: ``given``, or the grammar of ``params``, or None.
+    """Return the constraint on the output: ``given``, or the grammar of ``params``, or None.
 
     Raises:
         InvalidArgument: the grammar is malformed.
