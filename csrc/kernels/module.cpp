@@ -51,6 +51,7 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_adam(module);
   cowmlx::bind_adopt(module);
   cowmlx::bind_attention(module);
+  cowmlx::bind_evaluation(module);
   cowmlx::bind_experts(module);
   cowmlx::bind_mlstm(module);
   cowmlx::bind_layers(module);

@@ -1,0 +1,172 @@
+/* Arrays that are computed in parts. mlx starts a whole graph at once, and waits for its streams
+ * when more than a few tasks are active: whoever starts a long graph waits for most of it. */
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string_view>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include "mlx/array.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+#include "mlx/scheduler.h"
+#include "mlx/transforms.h"
+
+#include "primitives/operation.h"
+
+namespace cowmlx {
+namespace {
+
+namespace mx = mlx::core;
+namespace nb = nanobind;
+using namespace nb::literals;
+using Clock = std::chrono::steady_clock;
+
+/* mlx counts a task for ten steps of a stream and waits from eleven tasks on, those of other
+ * streams included. An operation takes about two steps, and one more for each input to be copied.
+ * Operations on few elements end so soon that mlx may wait for them. */
+constexpr size_t PART_STEPS = 30;
+constexpr size_t FEW_ELEMENTS = 4096;
+constexpr size_t FEW_PER_STEP = 8;
+constexpr size_t MAX_PARTS = 3;
+constexpr int MAX_TASKS = 5;
+/* The longest call; how long waiting yields, and then sleeps. */
+constexpr std::chrono::microseconds CALL{4000}, YIELDS{100}, MIN_SLEEP{20}, MAX_SLEEP{500};
+
+/* Operations that take long for their number of elements. */
+constexpr std::array<std::string_view, 8> LONG = {"Cholesky", "Eig", "Eigh", "Inverse",
+                                                  "LUF",      "QRF", "SVD",  "Matmul"};
+
+/* What an operation counts in a part. */
+size_t steps_of(const mx::array& array) {
+  const size_t steps = FEW_PER_STEP * (2 + array.inputs().size());
+  size_t elements = array.size();
+  for (const mx::array& input : array.inputs()) elements = std::max(elements, input.size());
+  const std::string_view name = array.primitive().name();
+  const bool is_long = std::find(LONG.begin(), LONG.end(), name) != LONG.end();
+  return elements > FEW_ELEMENTS || is_long ? steps : steps / FEW_PER_STEP;
+}
+
+class Evaluation {
+ public:
+  explicit Evaluation(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {}
+
+  bool advance(bool waits) {
+    const auto end = Clock::now() + CALL;
+    auto progress = Clock::now();
+    auto pause = MIN_SLEEP;
+    while (Clock::now() < end) {
+      if (has_room()) {
+        if (std::vector<mx::array> part = next_part(); !part.empty()) {
+          parts_.push_back(start(std::move(part)));
+          progress = Clock::now();
+          pause = MIN_SLEEP;
+          continue;
+        }
+        if (is_computed()) return true;
+      }
+      if (!waits) return false;
+      if (Clock::now() - progress < YIELDS) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 3 / 2, MAX_SLEEP);
+      }
+    }
+    return false;
+  }
+
+ private:
+  /* An array that is not started, and how many of its inputs are. */
+  struct Place {
+    mx::array array;
+    size_t inputs;
+  };
+
+  bool has_room() {
+    while (!parts_.empty() && parts_.front().is_available()) parts_.pop_front();
+    if (parts_.empty()) return true;
+    return parts_.size() < MAX_PARTS && mx::scheduler::n_active_tasks() < MAX_TASKS;
+  }
+
+  bool is_computed() const {
+    return std::all_of(arrays_.begin(), arrays_.end(),
+                       [](const mx::array& array) { return array.is_available(); });
+  }
+
+  /* The arrays at the end of the next part; none if all is started. Nothing else of the part is
+   * held, so mlx can compute in place. */
+  std::vector<mx::array> next_part() {
+    std::vector<mx::array> ends;
+    std::unordered_set<uintptr_t> taken;
+    const auto is_started = [&taken](const mx::array& array) {
+      return array.status() != mx::array::Status::unscheduled || !array.has_primitive() ||
+             taken.contains(array.id());
+    };
+    size_t steps = 0;
+    while (steps < PART_STEPS * FEW_PER_STEP) {
+      if (path_.empty()) {
+        if (next_ == arrays_.size()) break;
+        path_.push_back({arrays_[next_++], 0});
+      }
+      Place& place = path_.back();
+      if (is_started(place.array)) { /* with a sibling, or by another call */
+        path_.pop_back();
+      } else if (place.inputs < place.array.inputs().size()) {
+        const mx::array& input = place.array.inputs()[place.inputs++];
+        if (!is_started(input)) path_.push_back({mx::array(input), 0});
+      } else {
+        const mx::array array = std::move(place.array);
+        path_.pop_back();
+        steps += steps_of(array);
+        taken.insert(array.id());
+        for (const mx::array& sibling : array.siblings()) taken.insert(sibling.id());
+        for (const mx::array& input : array.inputs())
+          std::erase_if(ends, [&](const mx::array& one) { return one.id() == input.id(); });
+        ends.push_back(array);
+      }
+    }
+    return ends;
+  }
+
+  /* Returns an array that is computed after the part, and holds nothing of it. */
+  static mx::array start(std::vector<mx::array> part) {
+    const mx::Stream stream = part.back().primitive().stream();
+    mx::async_eval(std::move(part));
+    mx::array mark = mx::zeros({}, mx::uint8, stream);
+    mx::async_eval(std::vector<mx::array>{mark});
+    return mark;
+  }
+
+  std::vector<mx::array> arrays_;
+  size_t next_ = 0;
+  std::vector<Place> path_;     /* from one of the arrays to what is started next */
+  std::deque<mx::array> parts_; /* under way, by their marks */
+};
+
+}  // namespace
+
+void bind_evaluation(nb::module_& module) {
+  nb::class_<Evaluation>(module, "Evaluation", "Arrays that are computed in parts.")
+      .def(nb::init<std::vector<mx::array>>(), "arrays"_a)
+      .def("advance", &Evaluation::advance, "waits"_a, nb::call_guard<nb::gil_scoped_release>(),
+           R"(Start what can be started, for milliseconds at most.
+
+Args:
+    waits: whether the rest of that time is waited for what was started.
+
+Returns:
+    whether all is computed.)");
+}
+
+}  // namespace cowmlx
