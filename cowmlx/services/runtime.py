@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from functools import cache
 
 import mlx.core as mx
 
@@ -149,24 +150,20 @@ class Runtime:
 
     def runtime_info(self) -> dict[str, Any]:
         """Return what ``runtime_info`` tells."""
-        from cowmlx.networks import architectures, light_route
-
         return {
             "library": constants.VERSION,
             "abi": constants.ABI_VERSION,
             "python": sys.version.split()[0],
             "mlx": MLX_VERSION,
-            "mlx_lm": light_route.version(),
             "interpreter": "booted" if self._python_home else "joined",
             "python_home": self._python_home or None,
             "libpython": self._libpython,
             "mlx_path": mx.__file__,
-            "mlx_lm_path": light_route.package_folder(),
             "device": self._device_name,
             "blas": self._blas,
             "blas_problem": self._blas_problem,
             "kernels": kernels.info(),
-            "architectures": architectures.supported(),
+            **_mlx_lm(),
             "memory": {
                 "active": mx.get_active_memory(),
                 "cache": mx.get_cache_memory(),
@@ -188,3 +185,15 @@ def _kernels_in_use() -> str:
     if not kernels.available():
         return f"no kernels ({kernels.reason()})"
     return f"kernels for {kernels.instruction_set()} with {kernels.threads()} threads"
+
+
+@cache
+def _mlx_lm() -> dict[str, Any]:
+    """Return what ``runtime_info`` reads in mlx-lm's files, which takes tens of milliseconds."""
+    from cowmlx.networks import architectures, light_route
+
+    return {
+        "mlx_lm": light_route.version(),
+        "mlx_lm_path": light_route.package_folder(),
+        "architectures": architectures.supported(),
+    }
