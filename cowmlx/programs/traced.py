@@ -188,7 +188,6 @@ class Traced:
     ) -> Steps:
         """Compute results; others have turns meanwhile if that may take long."""
         if self._work > SHORT_WORK:
-            mx.async_eval(results, flags)
             yield [*results, *flags]
         mx.eval(results, flags)
         flagging.raise_first(zip(notes, flags, strict=True))

@@ -7,7 +7,7 @@ from contextlib import suppress
 import mlx.core as mx
 
 from cowmlx.errors import OutOfMemory
-from cowmlx.services.computing import ComputingCall, is_computed
+from cowmlx.services.computing import Computation, ComputingCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ArrayStreams:
         self._current: mx.Stream | None = None
         self._computing: list[ArrayWork] = []
         # Streams with work that nobody waits for, and for each an array that is computed after it.
-        self._left: list[tuple[mx.Stream, mx.array]] = []
+        self._left: list[tuple[mx.Stream, Computation]] = []
 
     @property
     def current(self) -> mx.Stream:
@@ -49,17 +49,17 @@ class ArrayStreams:
         """Note that a unit has ended; what it still computes is left behind."""
         if unit not in self._computing:
             return
-        if unit.computing is not None:
+        if unit.is_computing:
             self._leave(unit.stream)
         self._computing.remove(unit)
 
-    def ahead_of(self, unit: ArrayWork | None) -> list[mx.array] | None:
+    def ahead_of(self, unit: ArrayWork | None) -> Computation | None:
         """Return what others compute on the current stream; None if there is nothing."""
         if self._left:
             self._prune()
             for stream, mark in self._left:
                 if stream == self._current:
-                    return [mark]
+                    return mark
         for each in self._computing:
             if each is not unit and each.stream == self._current:
                 computing = each.computing
@@ -83,8 +83,8 @@ class ArrayStreams:
         if stream != self._current:
             return
         self._prune()
-        mark = mx.zeros((), stream=stream)
-        mx.async_eval(mark)
+        mark = Computation([mx.zeros((), stream=stream)])
+        mark.advance()
         self._left = [each for each in self._left if each[0] != stream]
         if len(self._left) < MAX_LEFT:
             with suppress(OutOfMemory):  # without a new stream, later work waits for this one
@@ -93,7 +93,7 @@ class ArrayStreams:
 
     def _prune(self) -> None:
         """Let streams that were left be used again once all is computed there."""
-        for left in [each for each in self._left if is_computed([each[1]])]:
+        for left in [each for each in self._left if each[1].advance()]:
             self._left.remove(left)
             if left[0] != self._current:
                 self._runtime.streams.give_back(left[0])
@@ -122,11 +122,11 @@ class ArrayWork(ComputingCall):
         """Where the last step has computed."""
         return self._stream
 
-    def _awaited(self) -> list[mx.array] | None:
+    def _awaited(self) -> Computation | None:
         return self.computing or self._streams.ahead_of(self)
 
     def _may_step(self) -> bool:
-        if self._awaited() is not None:
+        if not super()._may_step():
             return False
         self._stream = self._streams.current
         return True

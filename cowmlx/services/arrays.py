@@ -226,9 +226,7 @@ class Arrays:
             return
         self.require_room(value.nbytes, "the array")
         value = mx.contiguous(value)
-        mx.async_eval(value)
         yield [value]
-        mx.eval(value)
         if not held.is_computed:
             held.set_value(value, is_computed=True)
 

@@ -98,9 +98,7 @@ def _steps(
     arrays.require_room(size, prepared.row.name)
     if checks:
         looked = [check.found for check in checks]
-        mx.async_eval(looked)
         yield looked
-        mx.eval(looked)
         for check in checks:
             error = check.look()
             if error is not None:

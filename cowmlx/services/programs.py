@@ -81,7 +81,6 @@ class Programs:
                 while isinstance(value, Submitted) and not value.is_settled:
                     yield None
             found = self._arrays.get(handle)
-            mx.async_eval(found)
             yield [found]
             return found
         raise ProgramError(

@@ -49,9 +49,7 @@ class Inputs:
             CowMlxError: that of a run.
         """
         if self._lazy:
-            mx.async_eval(self._lazy)
-            yield list(self._lazy)
-            mx.eval(self._lazy)
+            yield self._lazy
             self._lazy.clear()
         found = [value.get() if isinstance(value, Submitted) else value for value in self._values]
         self._values.clear()
@@ -150,9 +148,7 @@ def _steps(
     found = [result if _is_row_major(result) else mx.contiguous(result) for result in results]
     copies = [one for one, result in zip(found, results, strict=True) if one is not result]
     if copies:
-        mx.async_eval(copies)
         yield copies
-        mx.eval(copies)
     return found
 
 

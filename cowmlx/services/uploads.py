@@ -10,7 +10,7 @@ from cowmlx.accelerate import kernels
 from cowmlx.arrays import dtypes
 from cowmlx.arrays.memory import from_memory
 from cowmlx.arrays.submitted import Submitted
-from cowmlx.services.computing import is_computed, wait
+from cowmlx.services.computing import Computation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Upload:
         self._parts: list[mx.array] = []
         self._begin = 0
         self._value: mx.array | None = None
+        self._computation: Computation | None = None
         self.finished = False
 
     def attend(self) -> None:
@@ -72,13 +73,13 @@ class Upload:
 
     def block(self) -> bool:
         """Wait a short time for the whole, and go on if it is there."""
-        if self._value is not None and not wait([self._value]):
+        if self._computation is not None and not self._computation.advance(waits=True):
             return True
         return self.turn()
 
     def turn(self) -> bool:
         """Copy a part; false while the whole is put together, behind what is computed there."""
-        if self._value is not None and not is_computed([self._value]):
+        if self._computation is not None and not self._computation.advance():
             return False
         try:
             with mx.stream(self._stream):
@@ -90,7 +91,9 @@ class Upload:
 
     def _step(self) -> None:
         if self._value is not None:
-            mx.eval(self._value)
+            assert self._computation is not None
+            if self._computation.error is not None:
+                raise self._computation.error
             self.finished = True
             self._held.set_value(self._value, is_computed=True)
             self._result.succeed(self._value)
@@ -102,7 +105,8 @@ class Upload:
             whole = mx.concatenate(self._parts).view(dtypes.type_of(self._held.dtype))
             self._parts.clear()
             self._value = whole.reshape(self._held.shape)
-            mx.async_eval(self._value)
+            self._computation = Computation([self._value])
+            self._computation.advance()
 
 
 DTYPE_OF_BYTES = dtypes.value_of(mx.uint8)

@@ -26,7 +26,7 @@ from cowmlx.programs.running.plan import (
 from cowmlx.programs.running.tracing import Path, Tracer, stacked
 
 Computing = list[mx.array] | None
-"""Arrays that have to be there before the next step, if others have something to do meanwhile."""
+"""Arrays that have to be computed before the next step; others may have turns meanwhile."""
 Steps = Generator[Computing, None, list[mx.array]]
 """Yields where others may have a turn; returns results, which are not evaluated."""
 
@@ -152,7 +152,6 @@ class Rounds:
         flags, self._flags = self._flags, []
         pending = [*arrays, *(flag for _, flag in flags)]
         if self._work > SHORT_WORK or perf_counter() - self._began >= TURN:
-            mx.async_eval(pending)
             yield pending
             self._began = perf_counter()
         self._work = 0
