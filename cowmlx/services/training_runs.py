@@ -7,7 +7,7 @@ from time import perf_counter
 
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services.computing import is_computed
+from cowmlx.services.computing import Computation, is_computed
 from cowmlx.training.fit import Report
 
 TYPE_CHECKING = False
@@ -146,7 +146,7 @@ class TrainingRun(SteppedCall):
         self._trainee = trainee
         self._streams = streams
         self._is_canceled = is_canceled
-        self._computing: list[mx.array] | None = None
+        self._computing: list[mx.array] | Computation | None = None
         self._began = self._look = 0.0
         self._length = inf  # of the last turn, until what it began was computed
         self.due = -inf
@@ -170,7 +170,12 @@ class TrainingRun(SteppedCall):
         return worked
 
     def block(self) -> bool:
-        """Wait for what is computed, if that is short, and go on."""
+        """Wait for what is computed, if that is short or in parts, and go on."""
+        if isinstance(self._computing, Computation):
+            if not self._computing.advance(waits=True):
+                return True
+            self._computing = None
+            return self.turn()
         if self._computing is None or self._length > _SHORT:
             return False
         self._computing = None
@@ -189,7 +194,10 @@ class TrainingRun(SteppedCall):
         now = perf_counter()
         if now < self._look:
             return False
-        if not is_computed(self._computing):
+        computing = self._computing
+        if not (
+            computing.advance() if isinstance(computing, Computation) else is_computed(computing)
+        ):
             self._look = now + min(max(_LOOK * (now - self._began), _MIN_LOOK), _MAX_LOOK)
             return False
         self._computing = None
@@ -219,7 +227,7 @@ class TrainingRun(SteppedCall):
         return None
 
     def _tell(self, told: Any) -> None:
-        if isinstance(told, list):
+        if isinstance(told, list | Computation):
             self._computing = told
             self.due = inf
             expected = self._length if self._length < inf else 0.0

@@ -15,6 +15,7 @@ from cowmlx.programs.failure import shown
 from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files
+from cowmlx.services.computing import Computation, is_computed
 from cowmlx.services.training_params import limits_of, require_unset, settings_of
 from cowmlx.services.training_runs import HostData, Making, Trainee, TrainingRun
 from cowmlx.training.array_data import ArrayData, Inputs
@@ -126,6 +127,7 @@ class Trainings:
         began = perf_counter()
 
         def steps() -> Generator[Any, None, Report]:
+            yield from _computed(values)
             step = yield from trainee.training.advance(batch)
             return of_step(trainee.training, step, perf_counter() - began)
 
@@ -143,14 +145,20 @@ class Trainings:
             limits = limits_of(params, is_evaluated, False)
             self._run(call, handle, trainee, _on_lines(trainee, params, limits, save))
             return
-        data = self._data(call, trainee, params)
+        lazy: list[mx.array] = []
+        data = self._data(call, trainee, params, lazy)
         validation = None
         if params["validation"]:
-            validation = self._array_data(trainee, params, "validation", None)
+            validation = self._array_data(trainee, params, "validation", None, lazy)
         limits = limits_of(params, validation is not None, isinstance(data, HostData))
         with mx.stream(self._arrays.stream):
             fit = Fit(trainee.training, data, validation, limits, save)
-        self._run(call, handle, trainee, fit.run())
+
+        def steps() -> Generator[Any, None, None]:
+            yield from _computed(lazy)
+            yield from fit.run()
+
+        self._run(call, handle, trainee, steps())
 
     def _is_on_lines(self, call: Call, trainee: Trainee, params: dict[str, Any]) -> bool:
         """Whether the data are lines.
@@ -175,10 +183,12 @@ class Trainings:
         params = {**params, "shuffle": False}
         began = perf_counter()
         given: DataSource | None = None
+        lazy: list[mx.array] = []
         if not self._is_on_lines(call, trainee, params):
-            given = self._data(call, trainee, params)
+            given = self._data(call, trainee, params, lazy)
 
         def steps() -> Generator[Any, None, Report]:
+            yield from _computed(lazy)
             data = given
             if data is None:
                 from cowmlx.services import language_trainings as language
@@ -222,7 +232,10 @@ class Trainings:
 
         return is_canceled
 
-    def _data(self, call: Call, trainee: Trainee, params: dict[str, Any]) -> DataSource:
+    def _data(
+        self, call: Call, trainee: Trainee, params: dict[str, Any], lazy: list[mx.array]
+    ) -> DataSource:
+        """Return data; of arrays, ``lazy`` receives those that have to be computed first."""
         if not params["inputs"]:
             if call.brings_batches:
                 micro_batch = trainee.options["micro_batch"]
@@ -240,15 +253,20 @@ class Trainings:
                 other="next_batch",
             )
         seed = trainee.training.settings.seed if params["shuffle"] else None
-        return self._array_data(trainee, params, "inputs", seed)
+        return self._array_data(trainee, params, "inputs", seed, lazy)
 
     def _array_data(
-        self, trainee: Trainee, params: dict[str, Any], name: str, seed: int | None
+        self,
+        trainee: Trainee,
+        params: dict[str, Any],
+        name: str,
+        seed: int | None,
+        lazy: list[mx.array],
     ) -> ArrayData:
         with mx.stream(self._arrays.stream):
             values = [self._arrays.get(handle) for handle in params[name]]
-            mx.eval(values)
             trainee.inputs.check(values, name)
+        lazy += values
         micro_batch = trainee.options["micro_batch"]
         return ArrayData(trainee.inputs, values, params["batch_size"], micro_batch, seed)
 
@@ -343,6 +361,16 @@ class Saving(SteppedCall):
         self, call: Call, trainee: Trainee, steps: Generator[None, None, None], stream: mx.Stream
     ) -> None:
         super().__init__(call, steps, stream, trainee)
+
+
+def _computed(lazy: list[mx.array]) -> Generator[Computation, None, None]:
+    """Compute arrays that hosts gave, while others have turns; the list is emptied."""
+    computation = None if is_computed(lazy) else Computation(lazy)
+    lazy.clear()
+    if computation is not None:
+        yield computation
+        if computation.error is not None:
+            raise computation.error
 
 
 def _on_lines(

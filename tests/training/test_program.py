@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from ctypes import byref, sizeof
 
 import mlx.core as mx
@@ -103,6 +104,39 @@ def test_float64_is_trained_in_float64(trainings, micro_batch):
         w = w - rate * x.T @ (1 / (1 + np.exp(-z)) - y) / 8
         found = np.frombuffer(trainings.parameters(training)["w"])[:, None]
         np.testing.assert_allclose(found, w, rtol=1e-13, atol=1e-15)
+    trainings.free(training)
+
+
+@pytest.mark.parametrize("use", ["fit", "evaluate", "step"])
+def test_calls_are_answered_while_data_are_computed(trainings, lib, use):
+    """Arrays of operations are lazy until somebody needs them."""
+    arrays = trainings.arrays
+    training = trainings.create(network())
+    long = arrays.create(np.ones((1024, 1024)))
+    for name, attributes in (
+        *(("tan", {}),) * 24,
+        ("slice", {"start": [0, 0], "stop": [ROWS, WIDE]}),
+        ("astype", {"dtype": "float32"}),
+    ):
+        (following,) = arrays.apply(name, long, **attributes)
+        arrays.free(long)
+        long = following
+    targets = arrays.create(data()[1])
+    uses = {
+        "fit": lambda: trainings.fit(training, inputs=[long, targets], epochs=1),
+        "evaluate": lambda: trainings.evaluate(training, inputs=[long, targets]),
+        "step": lambda: trainings.step(training, [long, targets]),
+    }
+    thread = threading.Thread(target=uses[use])
+    thread.start()
+    answered = 0
+    while thread.is_alive():
+        lib.info()
+        answered += 1
+    thread.join()
+    assert answered >= 12
+    for each in (long, targets):
+        arrays.free(each)
     trainings.free(training)
 
 
