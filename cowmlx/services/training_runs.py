@@ -7,7 +7,7 @@ from time import perf_counter
 
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services.computing import Computation, is_computed
+from cowmlx.services.computing import Computation
 from cowmlx.training.fit import Report
 
 TYPE_CHECKING = False
@@ -146,7 +146,8 @@ class TrainingRun(SteppedCall):
         self._trainee = trainee
         self._streams = streams
         self._is_canceled = is_canceled
-        self._computing: list[mx.array] | Computation | None = None
+        self._computing: Computation | None = None
+        self._error: Exception | None = None
         self._began = self._look = 0.0
         self._length = inf  # of the last turn, until what it began was computed
         self.due = -inf
@@ -164,21 +165,24 @@ class TrainingRun(SteppedCall):
         if not self._is_computed:
             return self._is_broken_off() and super().turn()
         self._began = perf_counter()
+        if self._error is not None:
+            self.abandon(self._error)
+            return True
         worked = super().turn()
         if worked and self._computing is None:
             self._rest()
         return worked
 
     def block(self) -> bool:
-        """Wait for what is computed, if that is short or in parts, and go on."""
-        if isinstance(self._computing, Computation):
-            if not self._computing.advance(waits=True):
-                return True
-            self._computing = None
-            return self.turn()
-        if self._computing is None or self._length > _SHORT:
+        """Wait for what is computed, if that is short or the first of all, and go on."""
+        if self._computing is None or _SHORT < self._length < inf:
             return False
-        self._computing = None
+        if self._length <= _SHORT:
+            self._computing = None  # the step waits for it
+        elif self._computing.advance(waits=True):
+            self._look = -inf
+        else:
+            return True
         return self.turn()
 
     def attend(self) -> None:
@@ -194,12 +198,10 @@ class TrainingRun(SteppedCall):
         now = perf_counter()
         if now < self._look:
             return False
-        computing = self._computing
-        if not (
-            computing.advance() if isinstance(computing, Computation) else is_computed(computing)
-        ):
+        if not self._computing.advance():
             self._look = now + min(max(_LOOK * (now - self._began), _MIN_LOOK), _MAX_LOOK)
             return False
+        self._error = self._computing.error
         self._computing = None
         self._rest()
         return True
@@ -228,7 +230,7 @@ class TrainingRun(SteppedCall):
 
     def _tell(self, told: Any) -> None:
         if isinstance(told, list | Computation):
-            self._computing = told
+            self._computing = told if isinstance(told, Computation) else Computation(told)
             self.due = inf
             expected = self._length if self._length < inf else 0.0
             self._look = perf_counter() + _FIRST_LOOK * expected
