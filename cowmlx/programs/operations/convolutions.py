@@ -292,7 +292,7 @@ def _general(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     dilations = each_axis(name, "input_dilation", attributes["input_dilation"], axes)
     pads = _paddings(axes, attributes["padding"])
     spatial = [
-        windows(name, given.shape, (length - 1) * spread + 1, window, stride, sum(pad), kernel)
+        windows(name, given.shape, _spread(length, spread), window, stride, sum(pad), kernel)
         for length, window, stride, kernel, spread, pad in zip(
             given.shape[1:-1], weight.shape[1:-1], strides, kernels, dilations, pads, strict=True
         )
@@ -300,6 +300,11 @@ def _general(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     out = (given.shape[0], *spatial, weight.shape[0])
     _require_bounded(name, inputs, out, [strides, kernels, dilations], pads)
     return [spec(name, out, dtype)]
+
+
+def _spread(length: Dim, dilation: int) -> Dim:
+    """Return the length of an axis with zeros between its elements."""
+    return 0 if length == 0 else (length - 1) * dilation + 1
 
 
 def _paddings(axes: int, padding: Any) -> list[tuple[int, int]]:

@@ -167,6 +167,15 @@ def _matrix(attributes: Attributes) -> tuple[int, int]:
     return (n, n if m is None else m)
 
 
+def _banded(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    """Return a function of matrices for any diagonal: mlx computes with k in 32 bits."""
+
+    def made(n: int, m: int | None, k: int, dtype: mx.Dtype) -> mx.array:
+        return function(n, m, k=min(max(k, -n), n if m is None else m), dtype=dtype)
+
+    return made
+
+
 def _window(name: str, function: Callable[[int], mx.array], formula: str) -> Operation:
     return _made(
         name,
@@ -244,7 +253,7 @@ ROWS = (
     _made(
         "eye",
         _matrix,
-        mx.eye,
+        _banded(mx.eye),
         "Ones on a diagonal, zeros elsewhere.",
         "out[i, j] = 1 if j - i = k, else 0",
         (_N, _M, _K, DTYPE),
@@ -262,7 +271,7 @@ ROWS = (
     _made(
         "tri",
         _matrix,
-        mx.tri,
+        _banded(mx.tri),
         "Ones on and under a diagonal, zeros elsewhere.",
         "out[i, j] = 1 if j - i <= k, else 0",
         (_N, _M, _K, DTYPE),

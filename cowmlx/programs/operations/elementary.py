@@ -230,6 +230,8 @@ def _largest(a: mx.array, axis: Axis) -> mx.array:
 def logsumexp(a: mx.array, axis: Axis = None, keepdims: bool = False) -> mx.array:
     """Return the logarithm of the sum of exponentials along axes, without overflow."""
     if a.dtype != mx.float64:
+        if not mx.issubdtype(a.dtype, mx.inexact):
+            a = a.astype(mx.float32)  # mlx subtracts the largest before, also from unsigned ones
         return mx.logsumexp(a, axis=axis, keepdims=keepdims)
     largest = _largest(a, axis)
     found = mx.log(mx.sum(exp(a - largest), axis=axis, keepdims=True)) + largest

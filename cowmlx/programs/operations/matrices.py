@@ -77,11 +77,15 @@ def finite(a: mx.array) -> mx.array:
 
 
 def regular(a: mx.array) -> mx.array:
-    """Return for each square matrix whether elimination finds a pivot in each row."""
+    """Return for each square matrix whether elimination finds a pivot in each column.
+
+    mlx inverts row-major matrices as LAPACK sees them, transposed, where rounding may leave a pivot
+    that is 0.
+    """
     held = where_good(mx.stop_gradient(a), finite(a))
     if held.size == 0:
         return finite(a)
-    _, _, upper = mx.linalg.lu(held, stream=CPU)
+    _, _, upper = mx.linalg.lu(mx.swapaxes(held, -1, -2), stream=CPU)
     return mx.all(_main_diagonal(upper) != 0, axis=-1) & finite(a)
 
 

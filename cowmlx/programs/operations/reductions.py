@@ -206,6 +206,12 @@ def _normalised(
     )
 
 
+def _median(a: mx.array, axis: Any, keepdims: bool) -> mx.array:
+    if axis == ():  # which mlx refuses
+        return a.astype(mlx_dtype(inexact(name_of(a.dtype))))
+    return mx.median(a, axis=axis, keepdims=keepdims)
+
+
 def log_softmax(a: mx.array, axis: Any) -> mx.array:
     """Return the logarithm of a softmax, without overflow."""
     if a.size == 0:
@@ -299,7 +305,7 @@ ROWS = (
     ),
     reduction(
         "median",
-        mx.median,
+        _median,
         inexact,
         "The element in the middle along axes, or the mean of the two there; of nothing an error.",
         "out = the middle of sorted a",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,13 +71,18 @@ def _scan(
     )
 
 
-def _extreme(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    """Return a scan of extremes for which a nan of 16 bits is one: mlx's lose it."""
+def _extreme(function: Callable[..., mx.array], lowest: float) -> Callable[..., mx.array]:
+    """Return a scan of extremes, nan from the first nan on.
+
+    mlx loses nan of 16 bits, and its gradient writes beyond the array where the first is nan.
+    """
 
     def scan(a: mx.array, **attributes: Any) -> mx.array:
-        if a.dtype in (mx.float16, mx.bfloat16):
-            return function(a.astype(mx.float32), **attributes).astype(a.dtype)
-        return function(a, **attributes)
+        if not mx.issubdtype(a.dtype, mx.floating):
+            return function(a, **attributes)
+        is_nan = mx.isnan(mx.stop_gradient(a))
+        found = function(mx.where(is_nan, lowest, a), **attributes)
+        return mx.where(mx.cumsum(is_nan, **attributes) > 0, math.nan, found)
 
     return scan
 
@@ -122,7 +128,7 @@ ROWS = (
     ),
     _scan(
         "cummax",
-        _extreme(mx.cummax),
+        _extreme(mx.cummax, -math.inf),
         same,
         "The largest of all elements up to each.",
         "out[i] = max(a[0], …, a[i])",
@@ -132,7 +138,7 @@ ROWS = (
     ),
     _scan(
         "cummin",
-        _extreme(mx.cummin),
+        _extreme(mx.cummin, math.inf),
         same,
         "The smallest of all elements up to each.",
         "out[i] = min(a[0], …, a[i])",
