@@ -198,7 +198,7 @@ def test_a_gradient_goes_through_the_rounds_that_were_run():
 
     assert total.item() == unrolled(x).item()
     assert bits(found) == bits(mx.grad(unrolled)(x))
-    with pytest.raises(Unsupported, match=r"node 'y' \(while\): while cannot be vectorised"):
+    with pytest.raises(Unsupported, match=r"node 'y' \(while\): while cannot be vectorized"):
         derive(program, vectorize={"x": 0})
 
 

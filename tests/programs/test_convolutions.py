@@ -11,8 +11,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from support.programs import derive, graph, node, parse, value
 
-from cowmlx.programs.operations import find
+from cowmlx.programs.operations import find, vectorized
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.row import OperationError, Spec
 
@@ -138,6 +139,52 @@ def test_convolutions_of_all_kinds(name):
         for one, other in zip(narrow, wide, strict=True):
             close = 2e-3 * max(1, np.max(np.abs(other)))
             np.testing.assert_allclose(one, other, atol=close, err_msg=f"{attributes}")
+
+
+def spoiled(rng: np.random.Generator, many: np.ndarray) -> np.ndarray:
+    """An array with an infinity and a nan in places."""
+    many = many.copy()
+    for number in (np.inf, np.nan):
+        many[tuple(rng.integers(0, side) for side in many.shape)] = number
+    return many
+
+
+@pytest.mark.parametrize("name", [*NAMES, "conv_general"])
+def test_rows_with_infinities_and_nans_are_those_of_each(name):
+    """Mlx's own vmap makes groups of rows, whose products with padding differ."""
+    axes = 1 if name == "conv_general" else int(name[-2])
+    rng = np.random.default_rng(5)
+    inputs = [value("x", [2, *[4] * axes, 2]), value("w", [2, *[3] * axes, 2])]
+    attributes = {"padding": 1, "stride": 2 if axes == 2 else 1}
+    one = parse(graph(inputs, [node("y", name, "x", "w", **attributes)], ["y"]))
+    arrays = [rng.normal(size=(3, *each["shape"])) for each in inputs]
+    for place in range(2):
+        given = [each if at != place else spoiled(rng, each) for at, each in enumerate(arrays)]
+        given = [mx.array(each).astype(mx.float32) for each in given]
+        mx.eval(given)
+        for own in ({"x"}, {"w"}, {"x", "w"}):
+            shares = [name not in own for name in ("x", "w")]
+            rows = derive(one, vectorize=dict.fromkeys(own, 0))
+            (found,) = rows.run(
+                [a[0] if s else a for a, s in zip(given, shares, strict=True)]
+            ).finish()
+            for at in range(3):
+                alone = [a[0 if s else at] for a, s in zip(given, shares, strict=True)]
+                (wanted,) = one.run(alone).finish()
+                np.testing.assert_allclose(found[at], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["conv2d", "conv_general", "conv_transpose1d"])
+def test_many_rows_of_weights_are_those_of_each(name, monkeypatch):
+    monkeypatch.setattr(vectorized, "MAX_ROWS", 2)
+    axes = 1 if name == "conv_transpose1d" else 2
+    inputs = [value("x", [2, *[4] * axes, 2]), value("w", [2, *[3] * axes, 2])]
+    one = parse(graph(inputs, [node("y", name, "x", "w", padding=1)], ["y"]))
+    rows = derive(one, vectorize={"w": 1})
+    x, w = (mx.random.normal(shape) for shape in ((2, *[4] * axes, 2), (3, 2, *[3] * axes, 2)))
+    (found,) = rows.run([x, mx.contiguous(w.swapaxes(0, 1))]).finish()
+    for at in range(3):
+        np.testing.assert_allclose(found[at], one.run([x, w[at]]).finish()[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "conv_general"])

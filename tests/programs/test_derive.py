@@ -12,6 +12,8 @@ from support.programs import bits, derive, graph, node, parse, value
 from cowmlx.errors import Unsupported
 from cowmlx.programs import bounds
 from cowmlx.programs.failure import ProgramError
+from cowmlx.programs.operations.row import OperationError
+from cowmlx.programs.operations.vectorized import MAX_ROWS
 
 NETWORK = graph(
     [value("x", ["batch", 4]), value("y", ["batch"], "int32")],
@@ -352,10 +354,16 @@ def test_an_operation_without_a_derivative_beside_one_that_has_is_named():
         derive(parse(program), gradient={"of": "t", "with_respect_to": ["x"]})
 
 
-def test_an_operation_that_cannot_be_vectorised_is_named():
-    program = graph([value("x", [3, 3])], [node(["q", "r"], "qr", "x")], ["q"])
-    with pytest.raises(Unsupported, match=r"node 'q' \(qr\): mlx cannot vectorise qr"):
-        derive(parse(program), vectorize={"x": 0})
+def test_rows_one_by_one_are_bounded():
+    inputs = [value("line", [3]), value("x", [])]
+    program = parse(graph(inputs, [node("y", "searchsorted", "line", "x")], ["y"]))
+    rows = derive(program, vectorize={"line": 0})
+    few = mx.broadcast_to(mx.array([0.0, 1.0, 2.0]), (4, 3))
+    assert rows.run([few, mx.array(0.5)]).finish()[0].tolist() == [1] * 4
+    many = mx.zeros((MAX_ROWS + 1, 3))
+    mx.eval(few, many)
+    with pytest.raises(OperationError, match=r"searchsorted .* one by one, 4097 .* 4096 at most"):
+        rows.run([many, mx.array(0.5)]).finish()
 
 
 def test_derivations_of_derivations_are_bounded():

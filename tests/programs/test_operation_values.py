@@ -320,3 +320,11 @@ def test_shifts_by_more_than_the_bits_leave_nothing():
     a, b = mx.array([1, -1, 1, -8]), mx.array([32, 40, -1, 1])
     assert run(find("left_shift"), [a, b], {})[0].tolist() == [0, 0, 0, -16]
     assert run(find("right_shift"), [a, b], {})[0].tolist() == [0, -1, 0, -4]
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float32, mx.float64])
+def test_vectors_of_zeros_have_no_angle(dtype):
+    row = find("cosine_similarity_loss")
+    attributes = attributes_of(row, {})
+    (found,) = row.compute([mx.zeros((2, 3), dtype), mx.ones((2, 3), dtype)], attributes)
+    assert found.dtype == dtype and found.tolist() == [0.0, 0.0]

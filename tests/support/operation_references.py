@@ -291,7 +291,9 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
 def dequantize(w, scales, biases=None, mode="affine", dtype=None, **more):
     if mode == "affine":
         return unpack(w, scales, biases, **more)
-    elements = E2M1[(w[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15]
+    bits = 8 if mode == "mxfp8" else 4
+    parts = (w[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & (2**bits - 1)
+    elements = E2M1[parts] if bits == 4 else from_fp8(parts)
     powers = 2.0 ** (scales.astype(float) - 127)
     return (elements.reshape(*w.shape[:-1], -1, 32) * powers[..., None]).reshape(*w.shape[:-1], -1)
 

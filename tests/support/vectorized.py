@@ -1,4 +1,4 @@
-"""Vectorised operations to compare with their rows, made of the examples of the table."""
+"""Vectorized operations to compare with their rows, made of the examples of the table."""
 
 from __future__ import annotations
 

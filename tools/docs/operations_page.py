@@ -141,8 +141,6 @@ def section(row: Operation) -> str:
         lines.append("- no float64")
     elif error != FLOAT64_ERROR:
         lines.append(f"- errors with float64 up to {error:g}")
-    if not row.vectorisable:
-        lines.append("- not vectorisable")
     return "\n".join([*lines, "", "```text", example(row), "```"])
 
 

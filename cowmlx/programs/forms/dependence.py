@@ -1,4 +1,4 @@
-"""What depends on which inputs, and through what: asked before a gradient or a vectorisation."""
+"""What depends on which inputs, and through what: asked before a gradient."""
 
 from __future__ import annotations
 
@@ -58,14 +58,11 @@ class Dependence:
 
     Attributes:
         blocking: by input, the first node with its function that has no derivative for it.
-        unvectorisable: the first node with its function that depends on one and that mlx cannot
-            vectorise.
     """
 
     library: Library
     inputs: Sequence[str]
     blocking: dict[int, tuple[Node, str]] = field(default_factory=dict)
-    unvectorisable: tuple[Node, str] | None = None
     _visits: int = 0
     _pace: Pace = field(default_factory=Pace)
     _known: dict[tuple[str, tuple[Reach, ...]], list[Reach]] = field(default_factory=dict)
@@ -116,8 +113,6 @@ class Dependence:
             is_float = name is not None and graph.specs[name].dtype in INEXACT
             if is_float and row.name not in FLAT:
                 blocked |= each.smooth & ~smooth
-        if everything.any and not row.vectorisable and self.unvectorisable is None:
-            self.unvectorisable = (node, graph.name)
         found = []
         for spec in specs:
             if spec.dtype not in INEXACT:

@@ -1,4 +1,4 @@
-"""Derivations as JSON has them: a gradient, a vectorisation, inputs that are bound."""
+"""Derivations as JSON has them: a gradient, a vectorization, bound inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def derive(
 
     Raises:
         ProgramError: the object is wrong, or asks for what cannot be.
-        Unsupported: an operation that mlx cannot differentiate or vectorise.
+        Unsupported: mlx cannot differentiate an operation, or vectorize a loop.
     """
     read = yield from text.read_steps(spec, "the derivation")
     entry = text.section(read, "the derivation", (*KINDS, "dimension"))
@@ -63,7 +63,7 @@ def derive(
     if "gradient" in entry:
         return (yield from _gradient(form, entry["gradient"]))
     if "vectorize" in entry:
-        return (yield from _vectorized(form, entry["vectorize"], entry.get("dimension")))
+        return _vectorized(form, entry["vectorize"], entry.get("dimension"))
     return _bound(form, entry["bind"], arrays or {})
 
 
@@ -146,7 +146,7 @@ def _require_dependence(form: Form, of: int, names: list[str]) -> Steps[None]:
             )
 
 
-def _vectorized(form: Form, value: object, dimension: object) -> Steps[Vectorized]:
+def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
     known = [each.name for each in form.inputs]
     entry: Any = text.section(value, "vectorize", known)
     if not entry:
@@ -181,32 +181,26 @@ def _vectorized(form: Form, value: object, dimension: object) -> Steps[Vectorize
             argument=wide.name,
             limit=dimensions.MAX_RANK,
         )
-    yield from _require_vectorisable(form, [known[index] for index in axes])
+    _require_no_loop(form)
     return Vectorized(form, axes, _dimension(form, dimension))
 
 
-def _require_vectorisable(form: Form, names: list[str]) -> Steps[None]:
-    """Check that mlx can vectorise what depends on inputs.
+def _require_no_loop(form: Form) -> None:
+    """Check that no loop ends when values say so.
 
     Raises:
-        Unsupported: an operation that it cannot, or a loop whose rounds are decided by values.
+        Unsupported: one does.
     """
     library = form.library
-    loops = library.users_of(("while",))
-    if "" in loops:
-        graphs = (library.main, *library.functions.values())
-        node, function = next(
-            (node, graph.name) for graph in graphs for node in graph.nodes if node.op == "while"
-        )
-        raise _unsupported(
-            node, function, "while cannot be vectorised: rows may end in different rounds"
-        )
-    dependence = Dependence(library, names)
-    for output in range(len(form.outputs)):
-        yield from dependence.of(form.source(output))
-    if dependence.unvectorisable is not None:
-        node, function = dependence.unvectorisable
-        raise _unsupported(node, function, f"mlx cannot vectorise {node.op}")
+    if "" not in library.users_of(("while",)):
+        return
+    graphs = (library.main, *library.functions.values())
+    node, function = next(
+        (node, graph.name) for graph in graphs for node in graph.nodes if node.op == "while"
+    )
+    raise _unsupported(
+        node, function, "while cannot be vectorized: rows may end in different rounds"
+    )
 
 
 def _dimension(form: Form, value: object) -> Dim:

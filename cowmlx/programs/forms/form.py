@@ -36,17 +36,19 @@ class Tracing:
         decisions: what its control flow did; None: both branches of a ``cond`` are computed.
         finite: whether numbers that are not finite are flagged.
         depth: how many nodes may wait for each other.
+        marker: an array that has rows while mlx's vmap traces; else None.
     """
 
     library: Library
     decisions: Decisions | None
     finite: bool
     depth: int
+    marker: mx.array | None = None
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a vectorised program.
+    """The rows of a vectorized program.
 
     Args:
         count: how many, 1 or more.

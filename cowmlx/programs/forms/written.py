@@ -50,7 +50,9 @@ class Written:
         self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
     ) -> tuple[list[mx.array], Flags]:
         """Compute some results lazily."""
-        tracer = Tracer(tracing.library, tracing.decisions, tracing.finite, tracing.depth)
+        tracer = Tracer(
+            tracing.library, tracing.decisions, tracing.finite, tracing.depth, tracing.marker
+        )
         names = [self.outputs[index].name for index in wanted]
         return tracer.results(tracing.library.main, arrays, names), tracer.flags
 
@@ -65,7 +67,8 @@ class Written:
             given = list(arrays)
             for index, array in zip(varying, mapped, strict=True):
                 given[index] = array
-            results, flags = self.trace(given, replace(tracing, decisions=None), wanted)
+            inner = replace(tracing, decisions=None, marker=mapped[0])
+            results, flags = self.trace(given, inner, wanted)
             notes[:] = flags
             # mlx moves the axis of rows of each array once, also if two results are the same one.
             return [mx.expand_dims(each, 0) for each in (*results, *flags.values())]
@@ -76,7 +79,7 @@ class Written:
             if array.shape[0] != rows.count:  # a fault of mlx: of some operations it loses rows
                 raise Unsupported(
                     f"mlx computes {array.shape[0]} of {rows.count} rows of "
-                    f"{shown(self.outputs[index].name)}, so it cannot be vectorised",
+                    f"{shown(self.outputs[index].name)}, so it cannot be vectorized",
                     argument=self.outputs[index].name,
                 )
         found = [mx.squeeze(each, 1) for each in found]

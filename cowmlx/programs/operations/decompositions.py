@@ -156,7 +156,6 @@ ROWS = (
         ("q", "r"),
         ANY,
         square=False,
-        vectorisable=False,
     ),
     of_matrices(
         "svd",
@@ -221,7 +220,6 @@ ROWS = (
         ("p", "l", "u"),
         ANY,
         square=False,
-        vectorisable=False,
     ),
     of_matrices(
         "lu_factor",
@@ -232,6 +230,5 @@ ROWS = (
         ("lu", "pivots"),
         ANY,
         square=False,
-        vectorisable=False,
     ),
 )

@@ -70,14 +70,13 @@ def _solved(
     summary: str,
     examples: Sequence[Example],
     attributes: Sequence[Attribute] = (),
-    *,
-    vectorisable: bool,
 ) -> Operation:
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         a, b = cast(arrays)
         a = where_good(a, good(a, attributes))
-        if b.ndim == 1:
-            b = mx.broadcast_to(b, a.shape[:-1])[..., None]
+        if b.ndim < a.ndim:  # vectors, which all matrices of a stack share
+            b = b.reshape(*b.shape[:-1], *[1] * (a.ndim - b.ndim - 1), b.shape[-1], 1)
+            b = mx.broadcast_to(b, (*a.shape[:-1], 1))
             return [function(a, b, attributes)[..., 0]]
         return [function(a, b, attributes)]
 
@@ -96,7 +95,7 @@ def _solved(
         attributes=attributes,
         checks=checks,
         cpu_only=True,
-        vectorisable=vectorisable,
+        stacks=(0, 1),
         differentiable=("a", "b"),
     )
 
@@ -158,7 +157,6 @@ ROWS = (
         problem="is not regular",
         aliases=("inverse", "matrix_inverse"),
         differentiable=("a",),
-        vectorisable=False,
     ),
     of_matrices(
         "tri_inv",
@@ -193,7 +191,6 @@ ROWS = (
         ("out",),
         SQUARE,
         differentiable=("a",),
-        vectorisable=False,
     ),
     of_matrices(
         "slogdet",
@@ -204,7 +201,6 @@ ROWS = (
         ("sign", "logdet"),
         SQUARE,
         differentiable=("a",),
-        vectorisable=False,
     ),
     _solved(
         "solve",
@@ -215,7 +211,6 @@ ROWS = (
             example("float32[3,3] regular", "float32[3]"),
             example("float32[2,3,3] regular", "float32[2,3,2]"),
         ],
-        vectorisable=False,
     ),
     _solved(
         "solve_triangular",
@@ -227,7 +222,6 @@ ROWS = (
             example("float32[3,3] upper", "float32[3,2]", upper=True),
         ],
         attributes=(UPPER,),
-        vectorisable=True,
     ),
     row(
         "norm",

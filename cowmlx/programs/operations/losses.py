@@ -258,8 +258,12 @@ def _smooth_l1(predictions: mx.array, targets: mx.array, beta: float) -> mx.arra
 
 
 def _cosine(x1: mx.array, x2: mx.array, axis: int, eps: float) -> mx.array:
+    dtype = x1.dtype
+    if dtype == mx.float16:  # in which eps is 0
+        x1, x2 = x1.astype(mx.float32), x2.astype(mx.float32)
     lengths = [mx.sqrt(mx.sum(mx.square(each), axis=axis)) for each in (x1, x2)]
-    return mx.sum(x1 * x2, axis=axis) / mx.maximum(lengths[0] * lengths[1], constant(eps, x1))
+    least = mx.maximum(lengths[0] * lengths[1], constant(eps, x1))
+    return (mx.sum(x1 * x2, axis=axis) / least).astype(dtype)
 
 
 def _triplet(

@@ -17,12 +17,6 @@ def _inverse(a: mx.array) -> mx.array:
     return mx.linalg.inv(a, stream=CPU)
 
 
-@_inverse.vmap
-def _inverse_rows(a: mx.array, axis: int) -> tuple[mx.array, int]:
-    """Keep the gradient: mlx's own vmap would lose it."""
-    return inverse(mx.moveaxis(a, axis, 0)), 0
-
-
 @_inverse.vjp
 def _inverse_gradient(a: mx.array, gradient: mx.array, out: mx.array) -> mx.array:
     turned = mx.swapaxes(out, -1, -2)

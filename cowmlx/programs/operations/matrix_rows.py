@@ -128,6 +128,7 @@ def of_matrices(
         outputs=outputs,
         checks=checks,
         cpu_only=True,
+        stacks=(0,),
         **more,
     )
 

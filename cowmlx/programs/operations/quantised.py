@@ -275,7 +275,7 @@ ROWS = (
         attributes=_ATTRIBUTES,
         outputs=("w_q", "scales", "biases"),
         outputs_vary=True,
-        vectorisable=False,
+        stacks=(0,),
     ),
     row(
         "dequantize",
@@ -287,11 +287,13 @@ ROWS = (
         [
             example("uint32[4,8] bits", "float32[4,2]", "float32[4,2]", group_size=32, bits=4),
             example("uint32[2,8] bits", "uint8[2,2] 100..130", mode="mxfp4"),
+            example("uint32[2,8] 0..100", "uint8[2,1] 100..130", mode="mxfp8"),
         ],
         attributes=(
             *_ATTRIBUTES,
             Attribute("dtype", "dtype", None, "The result's dtype; null is that of scales."),
         ),
+        stacks=(0, 1, 2),
     ),
     row(
         "quantized_matmul",
@@ -313,10 +315,10 @@ ROWS = (
         ],
         attributes=(_TRANSPOSE, *_ATTRIBUTES),
         differentiable=("x",),
-        vectorisable=False,
         multiplications=lambda inputs, attributes: (
             count(_quantized_matmul(inputs, attributes)[0].shape) * inputs[0].shape[-1]
         ),
+        stacks=(0,),
     ),
     row(
         "gather_qmm",
@@ -345,8 +347,8 @@ ROWS = (
         ],
         attributes=(_TRANSPOSE, *_ATTRIBUTES, INDICES),
         differentiable=("x",),
-        vectorisable=False,
         checks=_gather_qmm_checks,
+        stacks=(),
     ),
     row(
         "to_fp8",
@@ -356,7 +358,7 @@ ROWS = (
         "The bits of 8-bit floats (e4m3); what is too large becomes the largest.",
         "bits of the nearest e4m3",
         [example("float32[2,3]"), example("float32[]")],
-        vectorisable=False,
+        stacks=(0,),
     ),
     row(
         "from_fp8",
@@ -367,6 +369,6 @@ ROWS = (
         "the e4m3 with these bits",
         [example("uint8[2,3] 0..100"), example("uint8[3] 0..100", dtype="float32")],
         attributes=(Attribute("dtype", "dtype", "bfloat16", "The result's dtype."),),
-        vectorisable=False,
+        stacks=(0,),
     ),
 )

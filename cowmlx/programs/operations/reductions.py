@@ -52,7 +52,6 @@ def reduction(
     aliases: Sequence[str] = (),
     differentiable: bool = False,
     of_nothing: bool = True,
-    vectorisable: bool = True,
     examples: Sequence[Example] | None = None,
 ) -> Operation:
     """Return the row of a reduction along axes.
@@ -68,7 +67,6 @@ def reduction(
         aliases: other names.
         differentiable: whether a gradient goes through it.
         of_nothing: whether it is something of no elements, as a sum is 0.
-        vectorisable: whether mlx can vectorise it.
         examples: if not the usual ones.
     """
 
@@ -110,7 +108,6 @@ def reduction(
         aliases=aliases,
         attributes=(AXES, KEEPDIMS, *attributes),
         differentiable=("a",) if differentiable else (),
-        vectorisable=vectorisable,
     )
 
 

@@ -172,9 +172,12 @@ class Operation:
             dimensions must be equal, also for what cannot be proved. With concrete dimensions
             nothing is left to prove, so what infers then computes without an error of mlx.
         compute: the results, of arrays that ``infer`` has taken. Pure, so mlx can compile,
-            differentiate and vectorise it; never reads outside of an array, whatever indices say.
+            differentiate and vectorize it; never reads outside of an array, whatever indices say.
         differentiable: the names of inputs that a gradient goes through.
-        vectorisable: whether mlx can vectorise it.
+        stacks: the places of inputs that ``compute`` takes with an axis of rows before their own,
+            all of them or none; where other inputs have rows, these are computed one by one. None:
+            mlx's vmap computes rows.
+        of_many_rows: as ``compute``, for so many rows that they are left to mlx's vmap.
         summary: one sentence.
         formula: what it computes, in plain text.
         source: where the formula comes from, if it is not plain.
@@ -197,7 +200,6 @@ class Operation:
     infer: Infer
     compute: Compute
     differentiable: tuple[str, ...]
-    vectorisable: bool
     summary: str
     formula: str
     source: str
@@ -205,6 +207,8 @@ class Operation:
     checks: Checks | None = None
     outputs_vary: bool = False
     cpu_only: bool = False
+    stacks: tuple[int, ...] | None = None
+    of_many_rows: Compute | None = None
     multiplications: Callable[[list[Any], Attributes], Dim] | None = None
     settled: Callable[[list[Any], Attributes], Attributes] | None = None
     float64_error: float = FLOAT64_ERROR

@@ -164,12 +164,15 @@ def _axes_given(attributes: Attributes, many: int, rank: int) -> tuple[int, ...]
 def _dynamic_slice_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     array, starts = arrays
     size = tuple(attributes["slice_size"])
-    axes = _axes_given(attributes, starts.size, array.ndim)
+    # A vectorized program's array has an axis of rows before its own.
+    rows, shape = array.shape[: array.ndim - len(size)], array.shape[array.ndim - len(size) :]
+    axes = _axes_given(attributes, starts.size, len(size))
     if not axes:
-        return [array[tuple(slice(0, each) for each in size)] if size else array]
+        return [array[(..., *(slice(0, each) for each in size))]]
     if 0 in size:
-        return [mx.zeros(size, dtype=array.dtype)]
-    return [mx.slice(array, _starts(starts, array.shape, size, axes), axes, size)]
+        return [mx.zeros((*rows, *size), dtype=array.dtype)]
+    where = _starts(starts, shape, size, axes)
+    return [mx.slice(array, where, [axis + len(rows) for axis in axes], (*rows, *size))]
 
 
 def _dynamic_slice_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -254,7 +257,7 @@ ROWS = (
         ),
         differentiable=("a",),
         source="mlx's slice with an array of starts",
-        vectorisable=False,
+        stacks=(0,),
         checks=_dynamic_slice_checks,
     ),
     row(
@@ -272,7 +275,7 @@ ROWS = (
         aliases=("dynamic_update_slice", "put_slice"),
         attributes=(_AXES, INDICES),
         differentiable=("a", "update"),
-        vectorisable=False,
+        stacks=(),
         checks=_slice_update_checks,
     ),
 )

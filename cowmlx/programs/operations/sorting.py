@@ -209,7 +209,7 @@ ROWS = (
             example("float32[0]", "float32[2]"),
         ],
         attributes=(_SIDE,),
-        vectorisable=False,
+        stacks=(1,),
     ),
     row(
         "unique",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import mlx.core as mx
 
-from cowmlx.programs.operations.groups import grouped
 from cowmlx.programs.operations.indices import taken
 
 Numbers = tuple[int, ...]
@@ -22,6 +20,7 @@ def convolve(
     input_dilation: Numbers,
     groups: int = 1,
     flip: bool = False,
+    gathers: bool = False,
 ) -> mx.array:
     """Return a convolution, which can be differentiated any number of times.
 
@@ -30,7 +29,7 @@ def convolve(
     above 1. So mlx gets none of these.
 
     Args:
-        given: (N, spatial axes, C_in).
+        given: (N, spatial axes, C_in), or (rows, N, spatial axes, C_in).
         weight: (C_out, kernel axes, C_in / groups), of the same dtype.
         stride: for each spatial axis, as all that follow.
         pads: zeros before and behind; below 0 elements are cut off.
@@ -38,15 +37,30 @@ def convolve(
         input_dilation: between the elements of the input.
         groups: of channels.
         flip: whether windows are reversed.
+        gathers: whether windows are gathered in any case.
 
     Returns:
-        (N, spatial axes, C_out).
+        (N, spatial axes, C_out), or (rows, N, spatial axes, C_out).
     """
     axes = len(stride)
+    if given.ndim > axes + 2:
+        rows = given.shape[:2]
+        found = convolve(
+            given.flatten(0, 1),
+            weight,
+            stride,
+            pads,
+            kernel_dilation,
+            input_dilation,
+            groups,
+            flip,
+            gathers,
+        )
+        return found.reshape(*rows, *found.shape[1:])
     kind = "float64" if given.dtype == mx.float64 else "float32"
     # mlx ends the process for the gradient of a convolution of nothing.
     unknown = given.size == 0 or (axes == 3 and groups > 1)
-    if unknown or by_windows(kind, stride, kernel_dilation, input_dilation):
+    if gathers or unknown or by_windows(kind, stride, kernel_dilation, input_dilation):
         return _convolve_windows(
             given, weight, stride, pads, kernel_dilation, input_dilation, groups, flip
         )
@@ -66,8 +80,9 @@ def convolve(
             low = high = both = 0
         padding.append(both)
         ends.append((low - both, high - both))
-    plain = partial(
-        mx.conv_general,
+    found = mx.conv_general(
+        given,
+        weight,
         stride=stride,
         padding=padding,
         kernel_dilation=kernel_dilation,
@@ -75,7 +90,6 @@ def convolve(
         groups=groups,
         flip=flip,
     )
-    found = plain(given, weight) if groups == 1 else grouped(plain)(given, weight)
     for at, end in enumerate(ends):
         found = _padded(found, 1 + at, end)
     return found

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import Attributes, Operation, Spec
+from cowmlx.programs.operations.vectorized import checks_of_rows, results_of_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ def compute(
     arrays: Sequence[mx.array | None],
     attributes: Attributes,
     specs: Sequence[Spec],
+    marker: mx.array | None = None,
 ) -> list[mx.array]:
     """Return an operation's results, lazily.
 
@@ -27,10 +30,27 @@ def compute(
         arrays: its inputs, as :func:`laid_out` returns them.
         attributes: its attributes.
         specs: of the results, whose shapes are numbers.
+        marker: an array that has rows while mlx's vmap traces; else None.
     """
     if all(0 in spec.shape for spec in specs):
         return [zeros(spec) for spec in specs]
+    if marker is not None and row.stacks is not None:
+        return results_of_rows(row, list(arrays), attributes, specs, marker)
     return row.compute(list(arrays), attributes)
+
+
+def checks_of(
+    row: Operation,
+    arrays: Sequence[mx.array | None],
+    attributes: Attributes,
+    marker: mx.array | None,
+) -> list[Check]:
+    """Return what has to be looked at after a run; arguments are those of :func:`compute`."""
+    if row.checks is None:
+        return []
+    if marker is not None and row.stacks is not None and row.cpu_only:
+        return checks_of_rows(row, list(arrays), attributes, marker)
+    return row.checks(list(arrays), attributes)
 
 
 def laid_out(array: mx.array | None) -> mx.array | None:

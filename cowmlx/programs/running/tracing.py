@@ -15,7 +15,7 @@ from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations.promotion import FLOATS, described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Attributes, Operation, Spec
 from cowmlx.programs.running import flags as flagging
-from cowmlx.programs.running.computing import compute, laid_out, zeros
+from cowmlx.programs.running.computing import checks_of, compute, laid_out, zeros
 from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.gate import gated
 
@@ -37,6 +37,7 @@ class Tracer:
             each pair of elements is chosen.
         finite: whether numbers that are not finite are flagged.
         depth: how many nodes may wait for each other.
+        marker: an array that has rows while mlx's vmap traces; else None.
 
     Attributes:
         flags: what has to be looked at when values are there.
@@ -48,12 +49,14 @@ class Tracer:
         decisions: Decisions | None = None,
         finite: bool = False,
         depth: int = MAX_TRACED_DEPTH,
+        marker: mx.array | None = None,
     ) -> None:
         self.flags: Flags = {}
         self._library = library
         self._decisions = decisions
         self._finite = finite
         self._most = depth
+        self.marker = marker
         self._count = 0
 
     def results(
@@ -177,14 +180,14 @@ class Scope:
     ) -> list[mx.array]:
         arrays = [laid_out(each) for each in arrays]
         specs = [self._graph.specs[name] for name in node.outputs]
-        results = compute(row, arrays, node.attributes, specs)
+        marker = self._tracer.marker
+        results = compute(row, arrays, node.attributes, specs, marker)
         found = [_without_slope(each) for each in results]
         for name, array in zip(node.outputs, found, strict=True):
             _require_inferred(node, self._graph, self._graph.specs[name], array)
-        if row.checks is not None:
-            for number, check in enumerate(row.checks(arrays, node.attributes)):
-                note = flagging.of_check(node, self._graph.name, number, check)
-                flagging.add(self._tracer.flags, note, check.found, self._guard)
+        for number, check in enumerate(checks_of(row, arrays, node.attributes, marker)):
+            note = flagging.of_check(node, self._graph.name, number, check)
+            flagging.add(self._tracer.flags, note, check.found, self._guard)
         if self._tracer.finite:
             self._flag_finite(node, arrays, found)
         return found
@@ -274,7 +277,7 @@ class Scope:
         path = (*self._path, node.name)
         rounds = self._tracer.decision(path)
         if rounds is None:
-            error = Unsupported("while cannot be vectorised: rows may end in different rounds")
+            error = Unsupported("while cannot be vectorized: rows may end in different rounds")
             raise placed(error, node.name, node.op, self._graph.name)
         depths = [depth] * len(arrays)
         for number in range(rounds):
