@@ -77,7 +77,7 @@ def write(path: str, arrays: Mapping[str, Any]) -> None:
 
 
 def _read_npy(path: str) -> Any:
-    from cowmlx.programs.checking.numbers import array_of
+    from cowmlx.programs.checking.constants import array_of
 
     def bad(reason: str) -> CommandError:
         return CommandError(f"{path} is damaged or no .npy file: {reason}")

@@ -31,14 +31,14 @@ def check(arguments: argparse.Namespace) -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     """Print a program, with the dtype and shape of every value."""
-    from cowmlx.programs.picture import draw_text
+    from cowmlx.programs.information import draw_text
 
     write(draw_text(_read(arguments.file).form))
 
 
 def draw(arguments: argparse.Namespace) -> None:
     """Draw a program with Graphviz, or print what it would draw."""
-    from cowmlx.programs.picture import draw_dot
+    from cowmlx.programs.information import draw_dot
 
     pictures.require_ending(arguments.output)
     title = os.path.basename(arguments.file)

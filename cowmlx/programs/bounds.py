@@ -1,6 +1,10 @@
-"""Bounds of programs, which are untrusted: more is refused with ``limit_exceeded``."""
+"""Bounds of programs, which are untrusted: sizes (``limit_exceeded``), and turns of long work."""
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from time import perf_counter
+from typing import Any, TypeVar
 
 MAX_BYTES = 16 << 20
 """Of a program's text."""
@@ -30,3 +34,31 @@ MAX_CONSTANT = 1 << 18
 """Elements of a constant; larger arrays are inputs."""
 TURN = 0.004
 """Seconds after which long work makes way for others."""
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that yields where others may have a turn, and returns its result."""
+
+
+class Pace:
+    """Tells when a turn has been long enough."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+
+    def rest(self) -> Generator[None]:
+        """Yield if the turn has been long enough."""
+        if perf_counter() - self._began >= TURN:
+            yield
+            self._began = perf_counter()
+
+
+def finish(steps: Generator[Any, None, T]) -> T:
+    """Take all steps, for those who have nobody else to give a turn to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result

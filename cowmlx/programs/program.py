@@ -10,24 +10,21 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import CowMlxError, Unsupported
-from cowmlx.programs.bounds import MAX_TRACES
-from cowmlx.programs.checking.checker import check
+from cowmlx.programs.bounds import MAX_TRACES, finish
+from cowmlx.programs.bounds import Steps as Work
+from cowmlx.programs.checking.functions import check
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.derive import derive
-from cowmlx.programs.forms.form import Form, Output
-from cowmlx.programs.forms.written import Written
+from cowmlx.programs.forms.form import Form, Output, Written
 from cowmlx.programs.graph import Declared, Library
 from cowmlx.programs.information import information
 from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Spec
-from cowmlx.programs.pace import Steps as Work
-from cowmlx.programs.pace import finish
-from cowmlx.programs.rehearsal import rehearse
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.flags import Note
 from cowmlx.programs.running.rounds import Steps
 from cowmlx.programs.sizes import solve
-from cowmlx.programs.traced import Traced
+from cowmlx.programs.traced import Traced, rehearse
 
 Signature = tuple[tuple[tuple[int, ...], mx.Dtype], ...]
 

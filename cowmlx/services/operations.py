@@ -10,7 +10,7 @@ import mlx.core as mx
 from cowmlx.arrays.submitted import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.programs import single
-from cowmlx.programs.control_rows import control_table
+from cowmlx.programs.control import control_table
 from cowmlx.programs.operations import table
 from cowmlx.services.array_streams import ArrayWork
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cowmlx.arrays.table import Held
     from cowmlx.call import Call
-    from cowmlx.programs.pace import Steps
+    from cowmlx.programs.bounds import Steps
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.run_requests import Wanted
     from cowmlx.services.runtime import Runtime

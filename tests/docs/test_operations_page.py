@@ -6,7 +6,7 @@ import json
 
 from support.code_blocks import blocks_of
 
-from cowmlx.programs.control_rows import CONTROL
+from cowmlx.programs.control import CONTROL
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.program import Program
 from tools.docs.operations_page import page

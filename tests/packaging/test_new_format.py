@@ -11,7 +11,7 @@ from cowmlx.quantized_formats import FORMATS
 
 TABLES = ("cowmlx/quantized_formats.py", "csrc/kernels/formats.h")
 # Examples of operations choose some formats; a new one needs none.
-EXAMPLES = "cowmlx/programs/operations/quantised.py"
+EXAMPLES = "cowmlx/programs/operations/quantized.py"
 
 
 @pytest.mark.parametrize("mode", [mode for mode, known in FORMATS.items() if not known.affine])

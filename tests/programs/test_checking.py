@@ -11,7 +11,7 @@ from support.programs import graph, node, parse, value
 
 from cowmlx.programs import bounds
 from cowmlx.programs.failure import ProgramError
-from cowmlx.programs.picture import draw_dot, draw_text
+from cowmlx.programs.information import draw_dot, draw_text
 from cowmlx.programs.program import Program
 
 X = value("x", ["n", 3])

@@ -12,9 +12,8 @@ from support.operation_references import reference_of
 from support.operation_runs import BY_PROPERTY, expected, plain, run
 
 from cowmlx.programs.operations import ROWS, elementary, find, table
-from cowmlx.programs.operations.accuracy import float64_error
 from cowmlx.programs.operations.attributes import attributes_of
-from cowmlx.programs.operations.examples import array_of, spec_of
+from cowmlx.programs.operations.examples import array_of, float64_error, spec_of
 from cowmlx.programs.operations.row import FLOAT64_ERROR, OperationError
 
 # Near a jump, which the points may lie on both sides of.

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 from support.programs import graph, node, parse, value
 
-from cowmlx.programs.pace import finish
+from cowmlx.programs.bounds import finish
 
 OPERATIONS = {
     **{

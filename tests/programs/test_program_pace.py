@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 from support.programs import graph, node, value
 
-from cowmlx.programs import bounds, pace
+from cowmlx.programs import bounds
 from cowmlx.programs.failure import ProgramError
 from cowmlx.programs.program import Program
 
@@ -25,7 +25,7 @@ def chain(count: int) -> str:
 @pytest.fixture
 def hurried(monkeypatch):
     """Every turn is long enough at once."""
-    monkeypatch.setattr(pace, "TURN", 0)
+    monkeypatch.setattr(bounds, "TURN", 0)
 
 
 def turns(steps) -> tuple[object, int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlx.nn import init
 
-from cowmlx.programs.checking.initializers import INITIALIZERS
+from cowmlx.programs.checking.declarations import INITIALIZERS
 from cowmlx.training.initial import made
 
 KEY = mx.random.key(5)

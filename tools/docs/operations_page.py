@@ -14,11 +14,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs loads hooks by their path
 
-from cowmlx.programs.control_rows import CONTROL  # noqa: E402
+from cowmlx.programs.control import CONTROL  # noqa: E402
 from cowmlx.programs.operations import FAMILIES  # noqa: E402
-from cowmlx.programs.operations.accuracy import float64_error  # noqa: E402
 from cowmlx.programs.operations.attributes import attributes_of  # noqa: E402
-from cowmlx.programs.operations.examples import arrays_of  # noqa: E402
+from cowmlx.programs.operations.examples import arrays_of, float64_error  # noqa: E402
 from cowmlx.programs.operations.promotion import DTYPES, name_of, promoted  # noqa: E402
 from cowmlx.programs.operations.row import (  # noqa: E402
     FLOAT64_ERROR,

@@ -1,4 +1,4 @@
-"""Functions of a program: read, and put in an order in which each comes after those it uses."""
+"""A program's text, checked: its functions in the order in which they use each other."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cowmlx.programs.bounds import MAX_CALL_DEPTH, MAX_DECLARED, MAX_FUNCTIONS, MAX_NODES
-from cowmlx.programs.checking import declarations, nodes
-from cowmlx.programs.checking.declarations import Names
-from cowmlx.programs.checking.ordering import Cycle, ordered
+from cowmlx.programs.bounds import MAX_CALL_DEPTH, MAX_DECLARED, MAX_FUNCTIONS, MAX_NODES, Steps
+from cowmlx.programs.checking import declarations, nodes, text
+from cowmlx.programs.checking.declarations import Names, bound_names, require_bound
+from cowmlx.programs.checking.nodes import Cycle, ordered
 from cowmlx.programs.checking.text import listed, name, section
+from cowmlx.programs.dimensions import names_of
 from cowmlx.programs.failure import ProgramError, placed, shown
-from cowmlx.programs.graph import Constant, Declared, Graph, Node
+from cowmlx.programs.graph import Constant, Declared, Graph, Library, Node
 from cowmlx.programs.operations.row import OperationError, Spec
-from cowmlx.programs.pace import Steps
 
 KEYS = ("inputs", "constants", "nodes", "outputs")
 
@@ -171,3 +171,35 @@ def _in_order(found: Sequence[Draft]) -> list[Draft]:
 
 def _within(function: str) -> str:
     return f" in function {shown(function)}" if function else ""
+
+
+PROGRAM_KEYS = ("inputs", "parameters", "constants", "functions", "nodes", "outputs")
+
+
+def check(source: str | bytes) -> Steps[Library]:
+    """Return the program of a text, in steps.
+
+    Raises:
+        ProgramError: what is wrong with it, with the node, its operation and shapes.
+    """
+    read = yield from text.read_steps(source, "the program")
+    entry = text.section(read, "the program", PROGRAM_KEYS, ("outputs",))
+    used = yield from drafts(entry.get("functions", []))
+    main = yield from draft("", entry, "")
+    total = len(main.nodes) + sum(len(each.nodes) for each in used)
+    if total > MAX_NODES:
+        raise ProgramError(
+            "limit_exceeded",
+            f"the program has {total} nodes, must have at most {MAX_NODES}",
+            needed=total,
+            limit=MAX_NODES,
+        )
+    known = bound_names(main.declared)
+    for each in (main, *used):
+        for declared in each.declared:
+            require_bound(names_of(declared.spec.shape), known, f"input {shown(declared.name)}")
+    checked: dict[str, Graph] = {}
+    for each in used:
+        checked[each.name] = yield from each.checked(checked, known)
+    require_functions(main, checked)
+    return Library((yield from main.checked(checked, known)), checked)

@@ -7,9 +7,8 @@ from collections.abc import Collection
 from typing import Any
 
 from cowmlx import json_text
-from cowmlx.programs.bounds import MAX_BYTES, MAX_NAME
+from cowmlx.programs.bounds import MAX_BYTES, MAX_NAME, Pace, Steps, finish
 from cowmlx.programs.failure import ProgramError, shown
-from cowmlx.programs.pace import Pace, Steps, finish
 
 
 def read(text: str | bytes, what: str) -> dict[str, Any]:

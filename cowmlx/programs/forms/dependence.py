@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.failure import ProgramError
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations.promotion import FLOATS
 from cowmlx.programs.operations.row import Operation, Spec
-from cowmlx.programs.pace import Pace, Steps
 
 INEXACT = (*FLOATS, "complex64")
 FLAT = (

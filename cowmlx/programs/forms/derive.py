@@ -9,18 +9,15 @@ import mlx.core as mx
 
 from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs import dimensions
-from cowmlx.programs.bounds import MAX_DECLARED, MAX_DERIVATIONS
+from cowmlx.programs.bounds import MAX_DECLARED, MAX_DERIVATIONS, Steps
 from cowmlx.programs.checking import text
 from cowmlx.programs.dimensions import Dim, DimensionError, names_of
 from cowmlx.programs.failure import ProgramError, place_of, shown
-from cowmlx.programs.forms.bind import Bound
 from cowmlx.programs.forms.dependence import Dependence
+from cowmlx.programs.forms.derived import Bound, Gradient, Vectorized
 from cowmlx.programs.forms.form import Form, Output
-from cowmlx.programs.forms.gradient import Gradient
-from cowmlx.programs.forms.vectorize import Vectorized
 from cowmlx.programs.graph import Node
 from cowmlx.programs.operations.promotion import FLOATS
-from cowmlx.programs.pace import Steps
 
 KINDS = ("gradient", "vectorize", "bind")
 

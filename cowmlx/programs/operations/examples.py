@@ -1,4 +1,4 @@
-"""Arrays for the examples of rows, as their texts say.
+"""Arrays for the examples of rows, as their texts say; which examples take float64.
 
 A text is a dtype with a shape, then words: a range of values (``0..4``, else -2..2 and 0 to 4 for
 integers), ``sorted``, ``distinct``, ``bits`` (any bits), and of matrices ``regular``, ``definite``,
@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.promotion import INTEGERS, UNSIGNED, mlx_dtype
-from cowmlx.programs.operations.row import Example, Spec
+from cowmlx.programs.operations.row import Example, Operation, OperationError, Spec
 
 _TEXT = re.compile(r"(\w+)\[([\d,]*)\]((?: \w+)*)(?: (-?[\d.]+)\.\.(-?[\d.]+))?")
 
@@ -120,3 +122,32 @@ def _parts(
     lengths = tuple(int(each) for each in shape.split(",") if each)
     bounds = (None, None) if low is None else (float(low), float(high))
     return dtype, lengths, tuple(words.split()), *bounds
+
+
+def float64_error(row: Operation) -> float | None:
+    """Return the bound of errors with float64, or None for an operation that has no float64.
+
+    It holds for results and their gradients, relative to the largest absolute value of each.
+    """
+    takes = any(_takes(row, example) for example in row.examples)
+    return row.float64_error if takes else None
+
+
+def _takes(row: Operation, example: Example) -> bool:
+    wide = {each.name: "float64" for each in row.attributes if each.kind == "dtype"}
+    texts = [
+        None if given is None else replace(given, dtype="float64") if _is_float(given) else given
+        for given in specs_of(example)
+    ]
+    if not wide and texts == specs_of(example):
+        return False
+    given: dict[str, Any] = {**example.attributes, **wide}
+    try:
+        row.infer(row.arranged(texts), attributes_of(row, given))
+    except OperationError:
+        return False
+    return True
+
+
+def _is_float(given: Any) -> bool:
+    return bool(given.dtype == "float32")

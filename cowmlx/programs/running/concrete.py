@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.checking import nodes
 from cowmlx.programs.dimensions import evaluate_shape
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations.attributes import concrete_attributes
 from cowmlx.programs.operations.row import Operation, Spec
-from cowmlx.programs.pace import Pace, Steps
 
 
 def concrete(library: Library, values: Mapping[str, int]) -> Steps[Library]:
