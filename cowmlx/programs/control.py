@@ -268,10 +268,7 @@ def control_attributes(row: Control, given: Mapping[str, Any]) -> Attributes:
 
 
 def infer(
-    row: Control,
-    inputs: Sequence[Spec],
-    attributes: Attributes,
-    functions: Mapping[str, Graph],
+    row: Control, inputs: Sequence[Spec], attributes: Attributes, functions: Mapping[str, Graph]
 ) -> list[Spec]:
     """Return the specs of the results.
 

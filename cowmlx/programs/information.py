@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cowmlx.programs.bounds import Pace, Steps
-from cowmlx.programs.dimensions import (
-    MAX_DIMENSION,
-    Dim,
-    Shape,
-    evaluate_shape,
-    names_of,
-)
+from cowmlx.programs.dimensions import MAX_DIMENSION, Dim, Shape, evaluate_shape, names_of
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.form import Form
 from cowmlx.programs.graph import Control, Graph, Library, Node

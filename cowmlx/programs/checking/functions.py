@@ -114,9 +114,7 @@ def drafts(value: object) -> Steps[list[Draft]]:
         total += len(found[own].nodes)
         if total > MAX_NODES:
             raise ProgramError(
-                "limit_exceeded",
-                f"functions have more than {MAX_NODES} nodes",
-                limit=MAX_NODES,
+                "limit_exceeded", f"functions have more than {MAX_NODES} nodes", limit=MAX_NODES
             )
     return _in_order(list(found.values()))
 
@@ -151,9 +149,7 @@ def _in_order(found: Sequence[Draft]) -> list[Draft]:
         members = [found[index].name for index in cycle.members]
         path = " → ".join(shown(each) for each in [*members[:8], members[0]])
         raise ProgramError(
-            "conflict",
-            f"functions use themselves, which must not be: {path}",
-            function=members[0],
+            "conflict", f"functions use themselves, which must not be: {path}", function=members[0]
         ) from None
     depths = [1] * len(found)
     for index in order:

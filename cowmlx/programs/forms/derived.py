@@ -88,9 +88,7 @@ class Bound(Derived):
             return solve(shapes, given, self._inner.fixed)
         except DimensionError as error:
             raise ProgramError(
-                error.reason,
-                f"bind: {error}; bind the inputs that tell it too",
-                **error.details,
+                error.reason, f"bind: {error}; bind the inputs that tell it too", **error.details
             ) from None
 
     def _fixed_spec(self, spec: Spec) -> Spec:
@@ -155,12 +153,7 @@ class Gradient(Derived):
     """
 
     def __init__(
-        self,
-        inner: Form,
-        of: int,
-        inputs: Sequence[int],
-        value: bool,
-        beside: Sequence[int] = (),
+        self, inner: Form, of: int, inputs: Sequence[int], value: bool, beside: Sequence[int] = ()
     ) -> None:
         result = inner.outputs[of]
         chosen = [inner.inputs[index] for index in inputs]

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import divided
 from cowmlx.programs.operations import elementary
-from cowmlx.programs.operations.making import elementwise, example, row
-from cowmlx.programs.operations.promotion import FLOATS, promote
-from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    axis_of,
-    broadcast,
-    replaced,
-    require_dtype,
-    shapes_refused,
-    spec,
-)
+from cowmlx.programs.operations.making import elementwise, example, inexact, row
+from cowmlx.programs.operations.promotion import FLOATS, SIGNED, UNSIGNED
+from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import axis_of, replaced, require_dtype, shapes_refused, spec
 
 _ALPHA = Attribute("alpha", "float", 1.0, "The scale below 0.", low=1e-6)
 
 
-def _activation(
-    name: str,
-    function: Callable[..., mx.array],
-    summary: str,
-    formula: str,
-    attributes: Sequence[Attribute] = (),
-    **more: Any,
-) -> Operation:
-    more.setdefault("differentiable", True)
-    return elementwise(
-        name,
-        function,
-        summary,
-        formula,
-        accepted=FLOATS,
-        attributes=attributes,
-        places=("x",),
-        **more,
-    )
+_activation = partial(elementwise, accepted=FLOATS, places=("x",))
 
 
 def _log_sigmoid(x: mx.array) -> mx.array:
@@ -94,18 +69,6 @@ def _hard_swish(x: mx.array) -> mx.array:
     return x * mx.minimum(mx.maximum(x + 3, 0), 6) / 6
 
 
-def _prelu(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    for place, given in zip(("x", "alpha"), inputs, strict=True):
-        require_dtype("prelu", place, given, FLOATS)
-    dtype = promote("prelu", [given.dtype for given in inputs])
-    return [spec("prelu", broadcast("prelu", [given.shape for given in inputs]), dtype)]
-
-
-def _prelu_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, alpha = arrays
-    return [mx.maximum(x, 0) + alpha * mx.minimum(x, 0)]
-
-
 def _glu(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
     require_dtype("glu", "x", given, FLOATS)
@@ -130,21 +93,9 @@ ROWS = (
         "The logistic function; integers and bools become float32.",
         "1 / (1 + e^-x)",
         places=("x",),
-        accepted=(
-            *FLOATS,
-            "bool",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
-        ),
-        result=lambda dtype: dtype if dtype in FLOATS else "float32",
+        accepted=(*FLOATS, "bool", *SIGNED, *UNSIGNED),
+        result=inexact,
         aliases=("logistic",),
-        differentiable=True,
     ),
     _activation(
         "log_sigmoid", _log_sigmoid, "The logarithm of the logistic function.", "-ln(1 + e^-x)"
@@ -167,24 +118,22 @@ ROWS = (
         lambda x, negative_slope: mx.maximum(x, 0) + negative_slope * mx.minimum(x, 0),
         "What is above 0, and a part of what is below.",
         "max(x, 0) + negative_slope min(x, 0)",
-        (Attribute("negative_slope", "float", 0.01, "The slope below 0."),),
+        attributes=(Attribute("negative_slope", "float", 0.01, "The slope below 0."),),
     ),
-    row(
+    _activation(
         "prelu",
-        ("x", "alpha"),
-        _prelu,
-        _prelu_arrays,
+        lambda x, alpha: mx.maximum(x, 0) + alpha * mx.minimum(x, 0),
         "What is above 0, and learned parts of what is below.",
         "max(x, 0) + alpha min(x, 0)",
-        [example("float32[2,3]", "float32[3]"), example("float32[2,3]", "float32[]")],
-        differentiable=("x", "alpha"),
+        places=("x", "alpha"),
+        examples=[example("float32[2,3]", "float32[3]"), example("float32[2,3]", "float32[]")],
     ),
     _activation(
         "elu",
         _elu,
         "Exponential below 0.",
         "x if x > 0, else alpha (e^x - 1)",
-        (_ALPHA,),
+        attributes=(_ALPHA,),
         source="arXiv 1511.07289",
     ),
     _activation(
@@ -192,13 +141,13 @@ ROWS = (
         _celu,
         "Exponential below 0, with a smooth slope.",
         "max(x, 0) + min(0, alpha (e^(x / alpha) - 1))",
-        (_ALPHA,),
+        attributes=(_ALPHA,),
         source="arXiv 1704.07483",
     ),
     _activation(
         "selu",
         _selu,
-        "The self-normalising elu.",
+        "The self-normalizing elu.",
         "1.0507 elu(x, alpha = 1.6733)",
         source="arXiv 1706.02515",
     ),
@@ -252,7 +201,7 @@ ROWS = (
         _hard_tanh,
         "The tanh of straight lines.",
         "min(max(x, min_val), max_val)",
-        (
+        attributes=(
             Attribute("min_val", "float", -1.0, "The least value."),
             Attribute("max_val", "float", 1.0, "The greatest value."),
         ),
@@ -263,7 +212,7 @@ ROWS = (
         _hard_shrink,
         "0 near 0.",
         "x if |x| > lambd, else 0",
-        (_LAMBDA,),
+        attributes=(_LAMBDA,),
         aliases=("hardshrink",),
     ),
     _activation(
@@ -271,7 +220,7 @@ ROWS = (
         _soft_shrink,
         "Closer to 0 by lambd, and 0 near 0.",
         "sign(x) max(|x| - lambd, 0)",
-        (_LAMBDA,),
+        attributes=(_LAMBDA,),
     ),
     _activation("softplus", _softplus, "A smooth relu.", "ln(1 + e^x)"),
     _activation("softsign", lambda x: x / (1 + mx.abs(x)), "Between -1 and 1.", "x / (1 + |x|)"),
@@ -280,7 +229,7 @@ ROWS = (
         _step,
         "1 above a threshold, 0 elsewhere.",
         "1 if x > threshold, else 0",
-        (Attribute("threshold", "float", 0.0, "The threshold."),),
+        attributes=(Attribute("threshold", "float", 0.0, "The threshold."),),
         differentiable=False,
         aliases=("heaviside",),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -98,66 +99,53 @@ def _nan_to_num(a: mx.array, nan: float, posinf: float | None, neginf: float | N
     return mx.where(mx.isneginf(found), below, found)
 
 
+_pair = partial(elementwise, places=PAIR)
+
 ROWS = (
-    elementwise(
-        "add",
-        mx.add,
-        "The sum of two arrays; of bools it is their or.",
-        "a + b",
-        places=PAIR,
-        differentiable=True,
-    ),
-    elementwise(
+    _pair("add", mx.add, "The sum of two arrays; of bools it is their or.", "a + b"),
+    _pair(
         "subtract",
         mx.subtract,
         "The difference of two arrays.",
         "a - b",
-        places=PAIR,
         accepted=NUMBERS,
         aliases=("sub",),
-        differentiable=True,
     ),
-    elementwise(
+    _pair(
         "multiply",
         mx.multiply,
         "The product of two arrays; of bools it is their and.",
         "a b",
-        places=PAIR,
         aliases=("mul",),
-        differentiable=True,
     ),
-    elementwise(
+    _pair(
         "divide",
         mx.divide,
         "The quotient of two arrays; integers and bools become float32.",
         "a / b",
-        places=PAIR,
         result=inexact,
         values=" 0.5..2",
         aliases=("div", "true_divide"),
-        differentiable=True,
     ),
-    elementwise(
+    _pair(
         "floor_divide",
         floor_divide,
         "The quotient of two arrays, rounded down; of integers and 0 it is 0.",
         "floor(a / b)",
-        places=PAIR,
         accepted=REAL,
         values=" 0.5..2",
         aliases=("floordiv",),
+        differentiable=False,
     ),
-    elementwise(
+    _pair(
         "remainder",
         remainder,
         "What a division that is rounded down leaves, with the divisor's sign; integers with 0 "
         "stay.",
         "a - b floor(a / b)",
-        places=PAIR,
         accepted=REAL,
         values=" 0.5..2",
         aliases=("mod", "rem"),
-        differentiable=True,
     ),
     row(
         "divmod",
@@ -170,15 +158,13 @@ ROWS = (
         outputs=("quotient", "remainder"),
         differentiable=PAIR,
     ),
-    elementwise(
+    _pair(
         "power",
         mx.power,
         "An array to the power of another; of integers and a negative power it is 0.",
         "a^b",
-        places=PAIR,
         values=" 0.5..2",
         aliases=("pow",),
-        differentiable=True,
     ),
     elementwise(
         "negative",
@@ -187,11 +173,8 @@ ROWS = (
         "-a",
         accepted=NUMBERS,
         aliases=("negate", "neg"),
-        differentiable=True,
     ),
-    elementwise(
-        "positive", lambda a: a, "The array itself.", "a", aliases=("copy",), differentiable=True
-    ),
+    elementwise("positive", lambda a: a, "The array itself.", "a", aliases=("copy",)),
     elementwise(
         "abs",
         mx.abs,
@@ -199,32 +182,18 @@ ROWS = (
         "|a|",
         result=magnitude,
         aliases=("absolute", "fabs"),
-        differentiable=True,
     ),
     elementwise(
         "sign",
         mx.sign,
         "-1, 0 or 1; of a complex number the number over its absolute value.",
         "a / |a|, 0 of 0",
+        differentiable=False,
     ),
-    elementwise("square", mx.square, "The square.", "a^2", differentiable=True),
+    elementwise("square", mx.square, "The square.", "a^2"),
+    elementwise("sqrt", mx.sqrt, "The square root.", "a^(1/2)", result=inexact, values=" 0.5..2"),
     elementwise(
-        "sqrt",
-        mx.sqrt,
-        "The square root.",
-        "a^(1/2)",
-        result=inexact,
-        values=" 0.5..2",
-        differentiable=True,
-    ),
-    elementwise(
-        "rsqrt",
-        mx.rsqrt,
-        "One over the square root.",
-        "a^(-1/2)",
-        result=inexact,
-        values=" 0.5..2",
-        differentiable=True,
+        "rsqrt", mx.rsqrt, "One over the square root.", "a^(-1/2)", result=inexact, values=" 0.5..2"
     ),
     elementwise(
         "reciprocal",
@@ -234,28 +203,32 @@ ROWS = (
         result=inexact,
         values=" 0.5..2",
         aliases=("recip",),
-        differentiable=True,
     ),
-    elementwise(
+    _pair(
         "maximum",
         mx.maximum,
         "The larger of two elements; nan if one is nan.",
         "max(a, b)",
-        places=PAIR,
         aliases=("max_elementwise",),
-        differentiable=True,
     ),
-    elementwise(
+    _pair(
         "minimum",
         mx.minimum,
         "The smaller of two elements; nan if one is nan.",
         "min(a, b)",
-        places=PAIR,
         aliases=("min_elementwise",),
-        differentiable=True,
     ),
-    elementwise("floor", mx.floor, "The next integer below.", "floor(a)", accepted=REAL),
-    elementwise("ceil", mx.ceil, "The next integer above.", "ceil(a)", accepted=REAL),
+    elementwise(
+        "floor",
+        mx.floor,
+        "The next integer below.",
+        "floor(a)",
+        accepted=REAL,
+        differentiable=False,
+    ),
+    elementwise(
+        "ceil", mx.ceil, "The next integer above.", "ceil(a)", accepted=REAL, differentiable=False
+    ),
     elementwise(
         "trunc",
         mx.trunc,
@@ -263,6 +236,7 @@ ROWS = (
         "sign(a) floor(|a|)",
         accepted=REAL,
         aliases=("fix",),
+        differentiable=False,
     ),
     elementwise(
         "round",
@@ -274,6 +248,7 @@ ROWS = (
         attributes=(
             Attribute("decimals", "int", 0, "How many digits after the point.", low=-9, high=9),
         ),
+        differentiable=False,
     ),
     row(
         "clip",
@@ -305,7 +280,6 @@ ROWS = (
             Attribute("posinf", "float", None, "In place of inf; null is the greatest number."),
             Attribute("neginf", "float", None, "In place of -inf; null is the least number."),
         ),
-        differentiable=True,
     ),
     elementwise(
         "degrees",
@@ -314,7 +288,6 @@ ROWS = (
         "a 180 / pi",
         result=inexact,
         aliases=("rad2deg",),
-        differentiable=True,
     ),
     elementwise(
         "radians",
@@ -323,9 +296,8 @@ ROWS = (
         "a pi / 180",
         result=inexact,
         aliases=("deg2rad",),
-        differentiable=True,
     ),
-    elementwise("real", mx.real, "The real part.", "Re a", result=magnitude, differentiable=True),
+    elementwise("real", mx.real, "The real part.", "Re a", result=magnitude),
     elementwise(
         "imag",
         mx.imag,
@@ -334,6 +306,7 @@ ROWS = (
         result=magnitude,
         accepted=("complex64",),
         examples=[example("complex64[2,3]"), example("complex64[]")],
+        differentiable=False,
     ),
     elementwise(
         "conjugate",
@@ -341,6 +314,5 @@ ROWS = (
         "The complex conjugate; real numbers stay.",
         "Re a - i Im a",
         aliases=("conj",),
-        differentiable=True,
     ),
 )

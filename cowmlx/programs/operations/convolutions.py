@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,13 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
 from cowmlx.programs.operations.indices import taken
 from cowmlx.programs.operations.making import cast, example, row
-from cowmlx.programs.operations.promotion import promote
+from cowmlx.programs.operations.promotion import FLOATS, promote
 from cowmlx.programs.operations.row import (
     LIMIT,
     REQUIRED,
     Attribute,
     Attributes,
+    Example,
     Operation,
     OperationError,
     Spec,
@@ -29,11 +30,12 @@ from cowmlx.programs.operations.rules import (
     spec,
     value_refused,
 )
-from cowmlx.programs.operations.windows import by_windows, convolve
+from cowmlx.programs.operations.windows import Steps, by_windows, convolve
 
 MAX_STEP = 2**16
 """Of strides, padding and dilation."""
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+MAX_ELEMENTS = 2**31 - 1
+"""Of an input with its padding and dilation, and of all its windows: mlx counts in 32 bits."""
 
 
 def _option(name: str, default: Any, about: str, low: int = 1) -> Attribute:
@@ -46,20 +48,24 @@ _DILATION = _option("dilation", 1, "Between the elements of a window: a number, 
 _GROUPS = Attribute("groups", "int", 1, "How many groups of channels.", low=1)
 
 
-def each_axis(name: str, attribute: str, value: Any, axes: int) -> tuple[int, ...]:
-    """Return a number for each spatial axis.
+def _each_axis(name: str, attributes: Attributes, axes: int, *options: str) -> list[Any]:
+    """Return for each option a number for each spatial axis.
 
     Raises:
-        OperationError: as many as axes are not there.
+        OperationError: an option has another number of numbers.
     """
-    found = value if isinstance(value, tuple) else (value,) * axes
-    if len(found) != axes:
-        raise value_refused(name, attribute, list(found), f"a number, or {axes} of them")
+    found = []
+    for option in options:
+        value = attributes[option]
+        each = value if isinstance(value, tuple) else (value,) * axes
+        if len(each) != axes:
+            raise value_refused(name, option, list(each), f"a number, or {axes} of them")
+        found.append(each)
     return found
 
 
 def windows(
-    name: str, shape: Shape, length: Dim, window: Dim, stride: int, pads: int, dilation: int = 1
+    name: str, shape: Shape, length: Dim, window: Dim, stride: int, pads: Dim, dilation: int = 1
 ) -> Dim:
     """Return how many windows an axis has."""
     space = length + pads - ((window - 1) * dilation + 1)
@@ -71,60 +77,77 @@ def windows(
 
 
 def _channels(name: str, inputs: list[Any], axes: int, groups: int) -> str:
-    """Check what all convolutions want; return the dtype in which inputs meet."""
+    """Check dtypes, ranks and channels; return the dtype in which inputs meet."""
     given, weight = inputs
     for place, each in (("input", given), ("weight", weight)):
         require_dtype(name, place, each, FLOATS)
         require_rank(name, place, each, axes + 2, axes + 2)
-    outputs, taken = weight.shape[0], weight.shape[-1]
-    if not equal(given.shape[-1], taken * groups):
+    outputs, channels = weight.shape[0], weight.shape[-1]
+    shapes = [given.shape, weight.shape]
+    if not equal(given.shape[-1], channels * groups):
         raise shapes_refused(
             name,
-            [given.shape, weight.shape],
-            f"the input's channels ({given.shape[-1]}) must be the weight's ({taken}) times groups "
-            f"({groups})",
+            shapes,
+            f"the input's channels ({given.shape[-1]}) must be the weight's ({channels}) times "
+            f"groups ({groups})",
         )
     if groups > 1 and divided(outputs, groups) is None:
-        raise shapes_refused(
-            name, [given.shape, weight.shape], f"{outputs} outputs are no multiple of {groups}"
-        )
+        raise shapes_refused(name, shapes, f"{outputs} outputs are no multiple of {groups}")
     # mlx divides by it, and ends the process.
-    if taken == 0 or outputs == 0 or 0 in weight.shape[1:-1]:
+    if channels == 0 or outputs == 0 or 0 in weight.shape[1:-1]:
         raise shapes_refused(name, [weight.shape], "the weight must have elements")
     return promote(name, [each.dtype for each in inputs])
 
 
-MAX_ELEMENTS = 2**31 - 1
-"""Of an input with its padding and dilation, and of all its windows: mlx counts in 32 bits."""
-
-
-def _require_bounded(
-    name: str,
-    inputs: list[Any],
-    out: Shape,
-    steps: list[tuple[int, ...]],
-    pads: list[tuple[int, int]],
-) -> None:
-    """Check what a convolution makes on its way, which may be far more than it takes and gives.
+def steps_of(
+    name: str, attributes: Attributes, kernel: Sequence[Dim], is_cut: bool = True
+) -> Steps:
+    """Return the steps of a convolution for attributes.
 
     Args:
         name: the operation.
-        inputs: the specs of input and weight.
-        out: the result's shape.
-        steps: stride, kernel_dilation and input_dilation of each axis.
-        pads: of each axis.
+        attributes: its attributes.
+        kernel: the axes of the weight's windows.
+        is_cut: whether the padding of a transposed convolution cuts its result; it is computed in
+            whole first.
+    """
+    axes = len(kernel)
+    each = partial(_each_axis, name, attributes, axes)
+    ones, groups = (1,) * axes, attributes["groups"]
+    if name == "conv_general":
+        stride, dilation = each("stride", "kernel_dilation")
+        (spread,) = each("input_dilation")
+        pads = attributes["padding"]
+        pads = pads if isinstance(pads, tuple) else ((pads, pads),) * axes
+        if len(pads) != axes:
+            raise value_refused(name, "padding", [list(pair) for pair in pads], f"{axes} pairs")
+        return Steps(stride, list(pads), dilation, spread, groups, attributes["flip"])
+    stride, padding, dilation = each("stride", "padding", "dilation")
+    if not name.startswith("conv_transpose"):
+        return Steps(stride, [(pad, pad) for pad in padding], dilation, ones, groups)
+    (more,) = each("output_padding")
+    pads = []
+    for window, pad, reach, end in zip(kernel, padding, dilation, more, strict=True):
+        low: Any = reach * (window - 1) - (pad if is_cut else 0)
+        pads.append((low, low + end))
+    return Steps(ones, pads, dilation, stride, groups, flip=True)
+
+
+def _require_bounded(name: str, inputs: list[Any], out: Shape, steps: Steps) -> None:
+    """Check what a convolution makes on its way, which may be far more than it takes and gives.
 
     Raises:
         OperationError: it is more than mlx can count.
     """
     given, weight = inputs
-    stride, kernel, spread = steps
     lengths = [
         (length - 1) * gap + 1 + max_of(sum(pad), 0)
-        for length, gap, pad in zip(given.shape[1:-1], spread, pads, strict=True)
+        for length, gap, pad in zip(
+            given.shape[1:-1], steps.input_dilation, steps.pads, strict=True
+        )
     ]
     found = count((given.shape[0], *lengths, given.shape[-1]))
-    if by_windows(given.dtype, stride, kernel, spread):
+    if by_windows(given.dtype, steps):
         found = max_of(found, count((*out[:-1], *weight.shape[1:-1], given.shape[-1])))
     if isinstance(found, int) and found > MAX_ELEMENTS:
         raise OperationError(
@@ -143,38 +166,82 @@ def max_of(one: Dim, other: Dim) -> Dim:
     return max(one, other) if isinstance(one, int) and isinstance(other, int) else one
 
 
-def _convolution(axes: int) -> Operation:
-    name = f"conv{axes}d"
+def _axis_length(
+    name: str, inputs: list[Any], at: int, steps: Steps, attributes: Attributes
+) -> Dim:
+    """Return how long a spatial axis of the result is."""
+    given, weight = inputs
+    length, window = given.shape[1 + at], weight.shape[1 + at]
+    spread, pad, reach = steps.input_dilation[at], steps.pads[at], steps.kernel_dilation[at]
+    wide = 0 if length == 0 else (length - 1) * spread + 1
+    if not name.startswith("conv_transpose"):
+        return windows(name, given.shape, wide, window, steps.stride[at], sum(pad), reach)
+    more = pad[1] - pad[0]
+    if more >= max(spread, reach):
+        raise value_refused(name, "output_padding", more, "less than stride or dilation")
+    out = wide + sum(pad) - reach * (window - 1)
+    if length == 0 or at_least(out, 1) is False:
+        raise shapes_refused(name, [given.shape, weight.shape], "nothing is left of an axis")
+    return out
+
+
+def _convolution(
+    name: str,
+    axes: int | None,
+    summary: str,
+    formula: str,
+    examples: Sequence[Example],
+    attributes: Sequence[Attribute],
+    **more: Any,
+) -> Operation:
+    """Return the row of a convolution along some axes; None: 1 to 3."""
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         given, weight = inputs
-        dtype = _channels(name, inputs, axes, attributes["groups"])
-        options = [
-            each_axis(name, option, attributes[option], axes)
-            for option in ("stride", "padding", "dilation")
+        if axes is None:
+            require_rank(name, "input", given, 3, 5)
+        spatial = len(given.shape) - 2 if axes is None else axes
+        dtype = _channels(name, inputs, spatial, attributes["groups"])
+        steps = steps_of(name, attributes, weight.shape[1:-1])
+        lengths = [
+            _axis_length(name, inputs, at, steps, attributes) for at in range(len(steps.stride))
         ]
-        spatial = [
-            windows(name, given.shape, length, window, stride, 2 * padding, dilation)
-            for length, window, stride, padding, dilation in zip(
-                given.shape[1:-1], weight.shape[1:-1], *options, strict=True
-            )
-        ]
-        out = (given.shape[0], *spatial, weight.shape[0])
-        stride, padding, dilation = options
-        pads = [(each, each) for each in padding]
-        _require_bounded(name, inputs, out, [stride, dilation, (1,) * axes], pads)
+        out = (given.shape[0], *lengths, weight.shape[0])
+        whole = steps_of(name, attributes, weight.shape[1:-1], is_cut=False)
+        _require_bounded(name, inputs, out, whole)
         return [spec(name, out, dtype)]
+
+    def compute(arrays: list[Any], attributes: Attributes, gathers: bool = False) -> list[mx.array]:
+        given, weight = cast(arrays)
+        steps = steps_of(name, attributes, weight.shape[1:-1])
+        return [convolve(given, weight, steps, gathers)]
 
     def cost(inputs: list[Any], attributes: Attributes) -> Dim:
         return count(infer(inputs, attributes)[0].shape) * count(inputs[1].shape[1:])
 
-    sizes = ("[2,7,4]", "[2,6,5,4]", "[1,4,5,4,4]")[axes - 1]
-    kernel = ",".join("322"[:axes])
     return row(
         name,
         ("input", "weight"),
         infer,
-        lambda arrays, attributes: [_convolved(arrays, axes, attributes)],
+        compute,
+        summary,
+        formula,
+        examples,
+        attributes=attributes,
+        differentiable=("input", "weight"),
+        stacks=(0,),
+        of_many_rows=partial(compute, gathers=True),
+        multiplications=cost if _DILATION in attributes and len(attributes) == 4 else None,
+        **more,
+    )
+
+
+def _plain(axes: int) -> Operation:
+    sizes = ("[2,7,4]", "[2,6,5,4]", "[1,4,5,4,4]")[axes - 1]
+    kernel = ",".join("322"[:axes])
+    return _convolution(
+        f"conv{axes}d",
+        axes,
         f"The convolution along {axes} {'axis' if axes == 1 else 'axes'}: input (N, "
         f"{'DHW'[3 - axes :] if axes > 1 else 'L'}, C_in), weight (C_out, kernel, C_in / groups).",
         "out[n, i, o] = sum over k, c of input[n, i stride + k dilation - padding, c] weight[o, k, "
@@ -185,165 +252,35 @@ def _convolution(axes: int) -> Operation:
             example(f"float32{sizes}", f"float32[6,{kernel},2]", groups=2, padding=2, dilation=2),
             example(f"float32[0{sizes[2:]}", f"float32[6,{kernel},4]"),
         ],
-        attributes=(_STRIDE, _PADDING, _DILATION, _GROUPS),
-        differentiable=("input", "weight"),
-        stacks=(0,),
-        of_many_rows=lambda arrays, attributes: [
-            _convolved(arrays, axes, attributes, gathers=True)
-        ],
-        multiplications=cost,
-    )
-
-
-def _convolved(
-    arrays: list[mx.array], axes: int, attributes: Attributes, gathers: bool = False
-) -> mx.array:
-    given, weight = cast(arrays)
-    stride, padding, dilation = (
-        each_axis("conv", name, attributes[name], axes)
-        for name in ("stride", "padding", "dilation")
-    )
-    pads = [(each, each) for each in padding]
-    groups = attributes["groups"]
-    ones = (1,) * axes
-    return convolve(given, weight, stride, pads, dilation, ones, groups, gathers=gathers)
-
-
-def _transposed_arrays(
-    arrays: list[mx.array], axes: int, attributes: Attributes, gathers: bool = False
-) -> mx.array:
-    given, weight = cast(arrays)
-    stride, padding, dilation, more = (
-        each_axis("conv", name, attributes[name], axes)
-        for name in ("stride", "padding", "dilation", "output_padding")
-    )
-    pads = []
-    for at in range(axes):
-        low = dilation[at] * (weight.shape[1 + at] - 1) - padding[at]
-        pads.append((low, low + more[at]))
-    groups = attributes["groups"]
-    return convolve(
-        given, weight, (1,) * axes, pads, dilation, stride, groups, flip=True, gathers=gathers
+        (_STRIDE, _PADDING, _DILATION, _GROUPS),
     )
 
 
 def _transposed(axes: int) -> Operation:
-    name = f"conv_transpose{axes}d"
-
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        given, weight = inputs
-        dtype = _channels(name, inputs, axes, attributes["groups"])
-        options = [
-            each_axis(name, option, attributes[option], axes)
-            for option in ("stride", "padding", "dilation", "output_padding")
-        ]
-        spatial = []
-        for length, window, stride, padding, dilation, more in zip(
-            given.shape[1:-1], weight.shape[1:-1], *options, strict=True
-        ):
-            if more >= max(stride, dilation):
-                raise value_refused(name, "output_padding", more, "less than stride or dilation")
-            out = (length - 1) * stride - 2 * padding + dilation * (window - 1) + more + 1
-            if length == 0 or at_least(out, 1) is False:
-                raise shapes_refused(
-                    name, [given.shape, weight.shape], "nothing is left of an axis"
-                )
-            spatial.append(out)
-        out = (given.shape[0], *spatial, weight.shape[0])
-        stride, _, dilation, more = options
-        # The result before it is cut, and its room, count like an input with its padding.
-        pads = [
-            (reach * (window - 1), reach * (window - 1) + end)
-            for reach, window, end in zip(dilation, weight.shape[1:-1], more, strict=True)
-        ]
-        _require_bounded(name, inputs, out, [(1,) * axes, dilation, stride], pads)
-        return [spec(name, out, dtype)]
-
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [_transposed_arrays(arrays, axes, attributes)]
-
     sizes = ("[2,5,4]", "[2,4,3,4]", "[1,2,3,2,4]")[axes - 1]
     kernel = ",".join("322"[:axes])
-    return row(
-        name,
-        ("input", "weight"),
-        infer,
-        compute,
+    whole, half = f"float32[6,{kernel},4]", f"float32[6,{kernel},2]"
+    return _convolution(
+        f"conv_transpose{axes}d",
+        axes,
         f"The transposed convolution along {axes} {'axis' if axes == 1 else 'axes'}, the gradient "
         f"of conv{axes}d for its input.",
         "out[n, i stride + k dilation - padding, o] = sum over k, c of input[n, i, c] weight[o, k, "
         "c]",
         [
-            example(f"float32{sizes}", f"float32[6,{kernel},4]"),
-            example(
-                f"float32{sizes}", f"float32[6,{kernel},4]", stride=2, padding=1, output_padding=1
-            ),
-            example(f"float32{sizes}", f"float32[6,{kernel},4]", dilation=2),
-            example(f"float32{sizes}", f"float32[6,{kernel},2]", groups=2, stride=2),
+            example(f"float32{sizes}", whole),
+            example(f"float32{sizes}", whole, stride=2, padding=1, output_padding=1),
+            example(f"float32{sizes}", whole, dilation=2),
+            example(f"float32{sizes}", half, groups=2, stride=2),
         ],
-        attributes=(
+        (
             _STRIDE,
             _PADDING,
             _DILATION,
             _option("output_padding", 0, "More at the end of axes.", 0),
             _GROUPS,
         ),
-        differentiable=("input", "weight"),
-        stacks=(0,),
-        of_many_rows=lambda arrays, attributes: [
-            _transposed_arrays(arrays, axes, attributes, gathers=True)
-        ],
     )
-
-
-def _general(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "conv_general"
-    given, weight = inputs
-    require_rank(name, "input", given, 3, 5)
-    axes = len(given.shape) - 2
-    dtype = _channels(name, inputs, axes, attributes["groups"])
-    strides = each_axis(name, "stride", attributes["stride"], axes)
-    kernels = each_axis(name, "kernel_dilation", attributes["kernel_dilation"], axes)
-    dilations = each_axis(name, "input_dilation", attributes["input_dilation"], axes)
-    pads = _paddings(axes, attributes["padding"])
-    spatial = [
-        windows(name, given.shape, _spread(length, spread), window, stride, sum(pad), kernel)
-        for length, window, stride, kernel, spread, pad in zip(
-            given.shape[1:-1], weight.shape[1:-1], strides, kernels, dilations, pads, strict=True
-        )
-    ]
-    out = (given.shape[0], *spatial, weight.shape[0])
-    _require_bounded(name, inputs, out, [strides, kernels, dilations], pads)
-    return [spec(name, out, dtype)]
-
-
-def _spread(length: Dim, dilation: int) -> Dim:
-    """Return the length of an axis with zeros between its elements."""
-    return 0 if length == 0 else (length - 1) * dilation + 1
-
-
-def _paddings(axes: int, padding: Any) -> list[tuple[int, int]]:
-    if not isinstance(padding, tuple):
-        return [(padding, padding)] * axes
-    if len(padding) != axes:
-        raise value_refused(
-            "conv_general", "padding", [list(each) for each in padding], f"{axes} pairs"
-        )
-    return list(padding)
-
-
-def _general_arrays(
-    arrays: list[Any], attributes: Attributes, gathers: bool = False
-) -> list[mx.array]:
-    given, weight = cast(arrays)
-    axes = weight.ndim - 2
-    pads = _paddings(axes, attributes["padding"])
-    stride, kernel, spread = (
-        each_axis("conv_general", name, attributes[name], axes)
-        for name in ("stride", "kernel_dilation", "input_dilation")
-    )
-    groups, flip = attributes["groups"], attributes["flip"]
-    return [convolve(given, weight, stride, pads, kernel, spread, groups, flip, gathers)]
 
 
 def _convolve(inputs: list[Any], attributes: Attributes) -> list[Spec]:
@@ -373,18 +310,15 @@ def _convolve_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array
     }[attributes["mode"]]
     line = mx.pad(a, (before, behind)).reshape(1, -1, 1)
     window = v[::-1].reshape(1, -1, 1)
-    return [convolve(line, window, (1,), [(0, 0)], (1,), (1,)).reshape(-1)]
+    return [convolve(line, window, Steps((1,), [(0, 0)], (1,), (1,))).reshape(-1)]
 
 
 def _pool(name: str, axes: int, largest: bool) -> Operation:
     def sizes(attributes: Attributes) -> list[tuple[int, ...]]:
-        stride = attributes["stride"]
-        kernel = each_axis(name, "kernel_size", attributes["kernel_size"], axes)
-        return [
-            kernel,
-            kernel if stride is None else each_axis(name, "stride", stride, axes),
-            each_axis(name, "padding", attributes["padding"], axes),
-        ]
+        kernel, padding = _each_axis(name, attributes, axes, "kernel_size", "padding")
+        if attributes["stride"] is None:
+            return [kernel, kernel, padding]
+        return [kernel, *_each_axis(name, attributes, axes, "stride"), padding]
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
@@ -395,22 +329,17 @@ def _pool(name: str, axes: int, largest: bool) -> Operation:
             given.shape[1:-1], *sizes(attributes), strict=True
         ):
             if 2 * padding > kernel:
-                raise value_refused(
-                    name, "padding", padding, f"half of kernel_size {kernel} at most"
-                )
+                accepted = f"half of kernel_size {kernel} at most"
+                raise value_refused(name, "padding", padding, accepted)
             spatial.append(windows(name, given.shape, length, kernel, stride, 2 * padding))
         return [spec(name, (given.shape[0], *spatial, given.shape[-1]), given.dtype)]
-
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        (x,) = arrays
-        return [_pooled(x, sizes(attributes), largest)]
 
     shape = ("[2,7,3]", "[2,5,6,3]", "[1,4,5,4,2]")[axes - 1]
     return row(
         name,
         ("x",),
         infer,
-        compute,
+        lambda arrays, attributes: [_pooled(arrays[0], sizes(attributes), largest)],
         f"The {'largest' if largest else 'mean'} of each window along {axes} "
         f"{'axis' if axes == 1 else 'axes'}, channels last"
         + (" (padding counts as 0)." if not largest else "."),
@@ -448,13 +377,10 @@ _POOLS: tuple[Callable[[int], Operation], ...] = (
 )
 
 ROWS = (
-    *(_convolution(axes) for axes in (1, 2, 3)),
-    *(_transposed(axes) for axes in (1, 2, 3)),
-    row(
+    *(make(axes) for make in (_plain, _transposed) for axes in (1, 2, 3)),
+    _convolution(
         "conv_general",
-        ("input", "weight"),
-        _general,
-        _general_arrays,
+        None,
         "A convolution along 1 to 3 axes with padding for each end, and a dilated input.",
         "as conv1d, conv2d and conv3d, of the input with zeros between its elements",
         [
@@ -462,8 +388,7 @@ ROWS = (
             example("float32[2,6,4]", "float32[3,2,4]", input_dilation=2, stride=2),
             example("float32[2,6,4]", "float32[3,3,4]", kernel_dilation=2, flip=True),
         ],
-        aliases=("conv", "convolution", "conv_general_dilated"),
-        attributes=(
+        (
             _STRIDE,
             Attribute(
                 "padding",
@@ -478,9 +403,7 @@ ROWS = (
             _GROUPS,
             Attribute("flip", "bool", False, "Whether windows are reversed, as in mathematics."),
         ),
-        differentiable=("input", "weight"),
-        stacks=(0,),
-        of_many_rows=partial(_general_arrays, gathers=True),
+        aliases=("conv", "convolution", "conv_general_dilated"),
     ),
     row(
         "convolve",

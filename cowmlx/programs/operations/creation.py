@@ -11,21 +11,8 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import MAX_DIMENSION
 from cowmlx.programs.operations.making import example, mlx_dtype, row
 from cowmlx.programs.operations.promotion import FLOATS
-from cowmlx.programs.operations.row import (
-    REQUIRED,
-    Attribute,
-    Attributes,
-    Example,
-    Operation,
-    Spec,
-)
-from cowmlx.programs.operations.rules import (
-    REAL_NUMBERS,
-    axis_of,
-    fits,
-    spec,
-    value_refused,
-)
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.rules import REAL_NUMBERS, axis_of, fits, spec, value_refused
 
 SHAPE = Attribute("shape", "shape", REQUIRED, "The result's shape.")
 DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype.")
@@ -64,10 +51,7 @@ def _filled(
         compute,
         f"An array of {about}" + (" with another's shape." if like else "."),
         f"out = {about if not valued else 'vals'}",
-        [
-            example("float32[2,3]", **vals),
-            example("float32[]", dtype="int32", **vals),
-        ]
+        [example("float32[2,3]", **vals), example("float32[]", dtype="int32", **vals)]
         if like
         else [
             example(shape=[2, 3], **vals),

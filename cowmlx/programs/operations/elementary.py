@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import mlx.core as mx
 
 from cowmlx.programs.operations.making import PAIR, elementwise, inexact
-from cowmlx.programs.operations.row import Operation
 from cowmlx.programs.operations.rules import REAL
 
 Axis = int | tuple[int, ...] | None
@@ -22,9 +22,7 @@ Function = Callable[[mx.array], mx.array]
 
 
 def _unary(
-    plain: Function,
-    value: Function,
-    slope: Callable[[mx.array, mx.array], mx.array],
+    plain: Function, value: Function, slope: Callable[[mx.array, mx.array], mx.array]
 ) -> Function:
     """Return a function of elements: mlx's own, and ours for float64.
 
@@ -274,17 +272,7 @@ def logcumsumexp(
     return mx.moveaxis(found[::-1] if reverse else found, 0, axis)
 
 
-def _function(
-    name: str,
-    function: Callable[..., mx.array],
-    summary: str,
-    formula: str,
-    **more: Any,
-) -> Operation:
-    return elementwise(
-        name, function, summary, formula, result=inexact, differentiable=True, **more
-    )
-
+_function = partial(elementwise, result=inexact)
 
 EXPONENTIALS = (
     _function("exp", exp, "The exponential.", "e^a"),

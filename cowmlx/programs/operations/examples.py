@@ -112,9 +112,7 @@ def _matrices(values: list[float], size: int, words: tuple[str, ...]) -> list[fl
     return found
 
 
-def _parts(
-    text: str,
-) -> tuple[str, tuple[int, ...], tuple[str, ...], float | None, float | None]:
+def _parts(text: str) -> tuple[str, tuple[int, ...], tuple[str, ...], float | None, float | None]:
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no text of an example")

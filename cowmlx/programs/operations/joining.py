@@ -42,9 +42,7 @@ def _concatenate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         )
         if not fits:
             raise shapes_refused(
-                "concatenate",
-                [first.shape, each.shape],
-                f"all axes but axis {axis} must be equal",
+                "concatenate", [first.shape, each.shape], f"all axes but axis {axis} must be equal"
             )
         length = length + each.shape[axis]
     dtype = promote("concatenate", [each.dtype for each in inputs])

@@ -249,10 +249,7 @@ ROWS = (
 
 _SINGLE = 1e-6
 """Of results that are complex64, whatever the input."""
-_DEFINITE = [
-    example("float32[3,3] definite"),
-    example("float32[2,2,2] definite", upper=True),
-]
+_DEFINITE = [example("float32[3,3] definite"), example("float32[2,2,2] definite", upper=True)]
 _SYMMETRIC = [example("float32[3,3] definite"), example("float32[2,2,2] definite", UPLO="U")]
 _UPLO = Attribute("UPLO", "choice", "L", "The triangle that is read.", choices=("L", "U"))
 

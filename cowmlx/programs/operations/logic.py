@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.programs.operations.making import PAIR, elementwise, example, row, truth
 from cowmlx.programs.operations.promotion import INTEGERS, promote
-from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    BITS_OR_BOOL,
-    REAL,
-    broadcast,
-    spec,
-)
+from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import BITS_OR_BOOL, REAL, broadcast, spec
 
 _RTOL = Attribute("rtol", "float", 1e-5, "What may differ, relative to b.", low=0)
 _ATOL = Attribute("atol", "float", 1e-8, "What may differ besides.", low=0)
 _EQUAL_NAN = Attribute("equal_nan", "bool", False, "Whether nan equals nan.")
-
-
-def _compared(
-    name: str, function: Callable[..., mx.array], summary: str, formula: str, **more: Any
-) -> Operation:
-    return elementwise(name, function, summary, formula, places=PAIR, result=truth, **more)
-
-
-def _tested(name: str, function: Callable[..., mx.array], summary: str, **more: Any) -> Operation:
-    return elementwise(name, function, summary, f"{name}(a)", result=truth, **more)
 
 
 def _differ(a: mx.array, b: mx.array) -> mx.array:
@@ -94,6 +80,10 @@ def _allclose(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return [spec("allclose", (), "bool")]
 
 
+_tested = partial(elementwise, result=truth, differentiable=False)
+_compared = partial(_tested, places=PAIR)
+_bitwise = partial(elementwise, accepted=BITS_OR_BOOL, values=" 0..9", differentiable=False)
+
 ROWS = (
     _compared("equal", mx.equal, "Whether elements are equal.", "a = b", aliases=("eq",)),
     _compared("not_equal", _differ, "Whether elements differ.", "a != b", aliases=("ne",)),
@@ -157,51 +147,28 @@ ROWS = (
         "Whether one of both is true.",
         "a xor b",
     ),
-    _tested("logical_not", mx.logical_not, "Whether an element is false."),
-    _tested("isnan", mx.isnan, "Whether an element is nan."),
-    _tested("isinf", mx.isinf, "Whether an element is infinite."),
+    _tested("logical_not", mx.logical_not, "Whether an element is false.", "logical_not(a)"),
+    _tested("isnan", mx.isnan, "Whether an element is nan.", "isnan(a)"),
+    _tested("isinf", mx.isinf, "Whether an element is infinite.", "isinf(a)"),
     _tested(
         "isfinite",
         mx.isfinite,
         "Whether an element is neither infinite nor nan.",
+        "isfinite(a)",
         aliases=("is_finite",),
     ),
-    _tested("isposinf", mx.isposinf, "Whether an element is inf.", accepted=REAL),
-    _tested("isneginf", mx.isneginf, "Whether an element is -inf.", accepted=REAL),
-    elementwise(
-        "bitwise_and",
-        _bits(mx.bitwise_and),
-        "The and of bits.",
-        "a & b",
-        places=PAIR,
-        accepted=BITS_OR_BOOL,
-        values=" 0..9",
+    _tested("isposinf", mx.isposinf, "Whether an element is inf.", "isposinf(a)", accepted=REAL),
+    _tested("isneginf", mx.isneginf, "Whether an element is -inf.", "isneginf(a)", accepted=REAL),
+    _bitwise("bitwise_and", _bits(mx.bitwise_and), "The and of bits.", "a & b", places=PAIR),
+    _bitwise("bitwise_or", _bits(mx.bitwise_or), "The or of bits.", "a | b", places=PAIR),
+    _bitwise(
+        "bitwise_xor", _bits(mx.bitwise_xor), "The exclusive or of bits.", "a ^ b", places=PAIR
     ),
-    elementwise(
-        "bitwise_or",
-        _bits(mx.bitwise_or),
-        "The or of bits.",
-        "a | b",
-        places=PAIR,
-        accepted=BITS_OR_BOOL,
-        values=" 0..9",
-    ),
-    elementwise(
-        "bitwise_xor",
-        _bits(mx.bitwise_xor),
-        "The exclusive or of bits.",
-        "a ^ b",
-        places=PAIR,
-        accepted=BITS_OR_BOOL,
-        values=" 0..9",
-    ),
-    elementwise(
+    _bitwise(
         "bitwise_invert",
         mx.bitwise_invert,
         "All bits inverted.",
         "~a",
-        accepted=BITS_OR_BOOL,
-        values=" 0..9",
         aliases=("bitwise_not", "invert"),
     ),
     elementwise(
@@ -213,6 +180,7 @@ ROWS = (
         accepted=INTEGERS,
         values=" 0..5",
         aliases=("bitwise_left_shift", "shift_left"),
+        differentiable=False,
     ),
     elementwise(
         "right_shift",
@@ -224,6 +192,7 @@ ROWS = (
         accepted=INTEGERS,
         values=" 0..5",
         aliases=("bitwise_right_shift", "shift_right"),
+        differentiable=False,
     ),
     row(
         "where",

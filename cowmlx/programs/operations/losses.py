@@ -10,13 +10,7 @@ import mlx.core as mx
 
 from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.indexing import require_some
-from cowmlx.programs.operations.indices import (
-    INDICES,
-    Check,
-    checks_of,
-    require_indices,
-    safe,
-)
+from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
 from cowmlx.programs.operations.making import cast, constant, example, row
 from cowmlx.programs.operations.promotion import FLOATS, promote
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
@@ -234,11 +228,7 @@ def _nll_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 
 def _gaussian(
-    inputs: mx.array,
-    targets: mx.array,
-    vars: mx.array,
-    full: bool,
-    eps: float,
+    inputs: mx.array, targets: mx.array, vars: mx.array, full: bool, eps: float
 ) -> mx.array:
     spread = mx.maximum(vars, constant(eps, vars))
     losses = 0.5 * (mx.log(spread) + mx.square(targets - inputs) / spread)

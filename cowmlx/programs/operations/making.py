@@ -135,7 +135,7 @@ def elementwise(
     values: str = "",
     aliases: Sequence[str] = (),
     attributes: Sequence[Attribute] = (),
-    differentiable: bool | Sequence[str] = False,
+    differentiable: bool | Sequence[str] = True,
     source: str = "",
 ) -> Operation:
     """Return the row of a function of elements: inputs are broadcast, and meet in one dtype.

@@ -140,10 +140,7 @@ SQUARE = [
     example("float32[4,4] regular"),
     example("float32[2,3,3] regular"),
 ]
-TRIANGULAR = [
-    example("float32[3,3] lower"),
-    example("float32[2,2,2] upper", upper=True),
-]
+TRIANGULAR = [example("float32[3,3] lower"), example("float32[2,2,2] upper", upper=True)]
 ANY = [example("float32[3,3]"), example("float32[2,4,3]"), example("float32[2,3]")]
 
 Good = Callable[[mx.array, Attributes], mx.array]

@@ -8,13 +8,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count, divided
 from cowmlx.programs.operations.indexing import require_some
-from cowmlx.programs.operations.indices import (
-    INDICES,
-    Check,
-    checks_of,
-    require_indices,
-    safe,
-)
+from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
 from cowmlx.programs.operations.making import example, mlx_dtype, row
 from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import Attribute, Attributes, Compute, Infer, Spec

@@ -13,14 +13,7 @@ from cowmlx.programs.operations.creation import SHAPE
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, mlx_dtype, row
 from cowmlx.programs.operations.promotion import FLOATS, INTEGERS
-from cowmlx.programs.operations.row import (
-    REQUIRED,
-    Attribute,
-    Attributes,
-    Input,
-    Operation,
-    Spec,
-)
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Operation, Spec
 from cowmlx.programs.operations.rules import (
     axis_of,
     equal,

@@ -8,15 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations import elementary
-from cowmlx.programs.operations.making import (
-    Result,
-    example,
-    inexact,
-    mlx_dtype,
-    row,
-    same,
-    truth,
-)
+from cowmlx.programs.operations.making import Result, example, inexact, mlx_dtype, row, same, truth
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec

@@ -10,13 +10,7 @@ from cowmlx.programs import dimensions
 from cowmlx.programs.dimensions import Dim, DimensionError, Shape, compare, text_of
 from cowmlx.programs.operations.promotion import BITS, FLOATS, INTEGERS, SIGNED
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.row import (
-    DTYPES,
-    SHAPES,
-    VALUE,
-    OperationError,
-    Spec,
-)
+from cowmlx.programs.operations.row import DTYPES, SHAPES, VALUE, OperationError, Spec
 
 REAL = tuple(dtype for dtype in ALL_DTYPES if dtype != "complex64")
 NUMBERS = tuple(dtype for dtype in ALL_DTYPES if dtype != "bool")
@@ -46,11 +40,7 @@ def shapes_refused(operation: str, shapes: Sequence[Shape], why: str) -> Operati
     """Return the error of shapes that cannot meet."""
     shown = " and ".join(text_of(shape) for shape in shapes)
     return OperationError(
-        SHAPES,
-        f"{operation} cannot take {shown}: {why}",
-        op=operation,
-        shapes=shown,
-        accepted=why,
+        SHAPES, f"{operation} cannot take {shown}: {why}", op=operation, shapes=shown, accepted=why
     )
 
 
@@ -76,9 +66,7 @@ def broadcast(operation: str, shapes: Sequence[Shape]) -> Shape:
             if not same:
                 known = "differ" if same is False else "are not known to be equal"
                 raise shapes_refused(
-                    operation,
-                    shapes,
-                    f"dimensions {here} and {other} {known}, must be equal or 1",
+                    operation, shapes, f"dimensions {here} and {other} {known}, must be equal or 1"
                 )
         found.append(here)
     return tuple(found)

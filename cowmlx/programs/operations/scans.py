@@ -13,14 +13,7 @@ from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import Result, example, inexact, row, same
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    NUMBERS,
-    REAL,
-    axis_of,
-    replaced,
-    require_dtype,
-    spec,
-)
+from cowmlx.programs.operations.rules import NUMBERS, REAL, axis_of, replaced, require_dtype, spec
 
 _AXIS = Attribute("axis", "axis", None, "The axis; null is the flattened array.")
 _REVERSE = Attribute("reverse", "bool", False, "Whether it begins at the end.")

@@ -12,6 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.operations.convolutions import steps_of
 from cowmlx.programs.operations.promotion import BITS
 from cowmlx.programs.operations.row import Attributes, Spec
 
@@ -120,75 +121,34 @@ def _categorical(inputs: Specs, attributes: Attributes, results: Sequence[Spec])
     return (8 + _bytes(logits)) * _size(logits.shape) * (1 if many is None else many)
 
 
-def _each_axis(value: Any, axes: int) -> Any:
-    return value if isinstance(value, tuple) else (value,) * axes
+def _convolution(name: str) -> Scratch:
+    """Return the rule of a convolution that gathers its windows and multiplies them."""
 
+    def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
+        given, weight = inputs
+        assert given is not None
+        assert weight is not None
+        kernel = weight.shape[1:-1]
+        steps = steps_of(name, attributes, kernel, is_cut=False)
+        lengths, places = [], []
+        for at, (side, out) in enumerate(
+            zip(given.shape[1:-1], results[0].shape[1:-1], strict=True)
+        ):
+            gap = steps.input_dilation[at]
+            length: Any = (side - 1) * gap + 1 + sum(steps.pads[at])
+            lengths.append(length)
+            if name.startswith("conv_transpose"):
+                places.append(length - steps.kernel_dilation[at] * (kernel[at] - 1))
+            else:  # where the input has gaps, the result is computed for all places and cut
+                places.append(max(length, out) if gap > 1 else out)
+        batch, channels = given.shape[0], given.shape[-1]
+        padded = _size((batch, *lengths, channels))
+        gathered = _size((batch, *places, *kernel, channels))
+        uncut = _size((batch, *places, weight.shape[0]))
+        # float64 and mixed steps gather axis after axis, with indices, and order the windows.
+        return 4 * _bytes(results[0]) * (padded + gathered + uncut + 2 * _size(weight.shape))
 
-def _windows(inputs: Specs, result: Spec, lengths: Sequence[Any], places: Sequence[Any]) -> int:
-    """Return what a convolution takes that gathers its windows and multiplies them.
-
-    Args:
-        inputs: the input and the weight.
-        result: the result.
-        lengths: of the input's axes, padded and with zeros in between.
-        places: how many windows each axis has before the result is cut.
-    """
-    given, weight = inputs
-    assert given is not None
-    assert weight is not None
-    batch, channels = given.shape[0], given.shape[-1]
-    padded = _size((batch, *lengths, channels))
-    gathered = _size((batch, *places, *weight.shape[1:-1], channels))
-    uncut = _size((batch, *places, weight.shape[0]))
-    # float64 and mixed steps gather axis after axis, with indices, and put windows in order.
-    return 4 * _bytes(result) * (padded + gathered + uncut + 2 * _size(weight.shape))
-
-
-def _convolution(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
-    given = inputs[0]
-    assert given is not None
-    axes = len(given.shape) - 2
-    pads = _each_axis(attributes["padding"], axes)
-    lengths: list[Any] = [
-        length + 2 * pad for length, pad in zip(given.shape[1:-1], pads, strict=True)
-    ]
-    return _windows(inputs, results[0], lengths, results[0].shape[1:-1])
-
-
-def _transposed(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
-    given, weight = inputs
-    assert given is not None
-    assert weight is not None
-    axes = len(given.shape) - 2
-    lengths, places = [], []
-    for length, kernel, stride, dilation, more in zip(
-        given.shape[1:-1],
-        weight.shape[1:-1],
-        *(_each_axis(attributes[name], axes) for name in ("stride", "dilation", "output_padding")),
-        strict=True,
-    ):
-        places.append((length - 1) * stride + 1 + dilation * (kernel - 1) + more)
-        lengths.append(places[-1] + dilation * (kernel - 1))
-    return _windows(inputs, results[0], lengths, places)
-
-
-def _general(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
-    given = inputs[0]
-    assert given is not None
-    axes = len(given.shape) - 2
-    spread = _each_axis(attributes["input_dilation"], axes)
-    padding = attributes["padding"]
-    pads = padding if isinstance(padding, tuple) else ((padding, padding),) * axes
-    lengths = [
-        (length - 1) * gap + 1 + sum(pad)
-        for length, gap, pad in zip(given.shape[1:-1], spread, pads, strict=True)
-    ]
-    # Where the input has gaps more is computed than is asked for, and cut.
-    places: list[Any] = [
-        max(length, place) if gap > 1 else place
-        for length, place, gap in zip(lengths, results[0].shape[1:-1], spread, strict=True)
-    ]
-    return _windows(inputs, results[0], lengths, places)
+    return scratch
 
 
 def _line(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
@@ -203,8 +163,10 @@ def _pool(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int
     (given,) = inputs
     assert given is not None
     axes = len(given.shape) - 2
-    kernels = _each_axis(attributes["kernel_size"], axes)
-    pads = _each_axis(attributes["padding"], axes)
+    kernels, pads = (
+        value if isinstance(value, tuple) else (value,) * axes
+        for value in (attributes["kernel_size"], attributes["padding"])
+    )
     padded = [length + 2 * pad for length, pad in zip(given.shape[1:-1], pads, strict=True)]
     found = 0
     shape = [given.shape[0], *padded, given.shape[-1]]
@@ -305,9 +267,13 @@ SCRATCH: dict[str, Scratch] = {
     **dict.fromkeys(("inv", "tri_inv", "det", "slogdet", "cholesky", "cholesky_inv"), _matrices(5)),
     **dict.fromkeys(("lu", "lu_factor"), _matrices(5)),
     # Convolutions and pooling.
-    **{f"conv{axes}d": _convolution for axes in (1, 2, 3)},
-    **{f"conv_transpose{axes}d": _transposed for axes in (1, 2, 3)},
-    "conv_general": _general,
+    **{
+        name: _convolution(name)
+        for name in (
+            *(f"{kind}{axes}d" for kind in ("conv", "conv_transpose") for axes in (1, 2, 3)),
+            "conv_general",
+        )
+    },
     "convolve": _line,
     **{f"{kind}_pool{axes}d": _pool for kind in ("max", "avg") for axes in (1, 2, 3)},
 }

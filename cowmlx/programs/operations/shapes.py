@@ -223,11 +223,7 @@ ROWS = (
         mx.flatten,
         "Some axes that follow each other as one.",
         "out.flat = a.flat",
-        [
-            example("float32[2,3,4]"),
-            example("float32[2,3,4]", start_axis=1),
-            example("float32[]"),
-        ],
+        [example("float32[2,3,4]"), example("float32[2,3,4]", start_axis=1), example("float32[]")],
         aliases=("ravel",),
         attributes=(
             Attribute("start_axis", "axis", 0, "The first of them."),

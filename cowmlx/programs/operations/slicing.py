@@ -7,13 +7,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least
-from cowmlx.programs.operations.indices import (
-    INDICES,
-    Check,
-    check_range,
-    require_indices,
-    safe,
-)
+from cowmlx.programs.operations.indices import INDICES, Check, check_range, require_indices, safe
 from cowmlx.programs.operations.making import example, moving, row
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import (

@@ -10,14 +10,7 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Dim, at_least, count
 from cowmlx.programs.operations.making import cast, example, row
 from cowmlx.programs.operations.promotion import promote
-from cowmlx.programs.operations.row import (
-    REQUIRED,
-    Attribute,
-    Attributes,
-    Example,
-    Operation,
-    Spec,
-)
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import (
     REAL,
     axis_of,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -11,17 +12,28 @@ from cowmlx.programs.operations.indices import taken
 Numbers = tuple[int, ...]
 
 
-def convolve(
-    given: mx.array,
-    weight: mx.array,
-    stride: Numbers,
-    pads: list[tuple[int, int]],
-    kernel_dilation: Numbers,
-    input_dilation: Numbers,
-    groups: int = 1,
-    flip: bool = False,
-    gathers: bool = False,
-) -> mx.array:
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a convolution; each tuple has a number for each spatial axis.
+
+    Args:
+        stride: from one window to the next.
+        pads: zeros before and behind; below 0 elements are cut off.
+        kernel_dilation: between the elements of a window.
+        input_dilation: between the elements of the input.
+        groups: of channels.
+        flip: whether windows are reversed.
+    """
+
+    stride: Numbers
+    pads: list[tuple[int, int]]
+    kernel_dilation: Numbers
+    input_dilation: Numbers
+    groups: int = 1
+    flip: bool = False
+
+
+def convolve(given: mx.array, weight: mx.array, steps: Steps, gathers: bool = False) -> mx.array:
     """Return a convolution, which can be differentiated any number of times.
 
     mlx's own gradients have wrong shapes or values where the two ends of an axis are padded
@@ -31,46 +43,29 @@ def convolve(
     Args:
         given: (N, spatial axes, C_in), or (rows, N, spatial axes, C_in).
         weight: (C_out, kernel axes, C_in / groups), of the same dtype.
-        stride: for each spatial axis, as all that follow.
-        pads: zeros before and behind; below 0 elements are cut off.
-        kernel_dilation: between the elements of a window.
-        input_dilation: between the elements of the input.
-        groups: of channels.
-        flip: whether windows are reversed.
+        steps: its steps.
         gathers: whether windows are gathered in any case.
 
     Returns:
         (N, spatial axes, C_out), or (rows, N, spatial axes, C_out).
     """
-    axes = len(stride)
+    axes = len(steps.stride)
     if given.ndim > axes + 2:
-        rows = given.shape[:2]
-        found = convolve(
-            given.flatten(0, 1),
-            weight,
-            stride,
-            pads,
-            kernel_dilation,
-            input_dilation,
-            groups,
-            flip,
-            gathers,
-        )
-        return found.reshape(*rows, *found.shape[1:])
+        found = convolve(given.flatten(0, 1), weight, steps, gathers)
+        return found.reshape(*given.shape[:2], *found.shape[1:])
     kind = "float64" if given.dtype == mx.float64 else "float32"
     # mlx ends the process for the gradient of a convolution of nothing.
-    unknown = given.size == 0 or (axes == 3 and groups > 1)
-    if gathers or unknown or by_windows(kind, stride, kernel_dilation, input_dilation):
-        return _convolve_windows(
-            given, weight, stride, pads, kernel_dilation, input_dilation, groups, flip
-        )
+    unknown = given.size == 0 or (axes == 3 and steps.groups > 1)
+    if gathers or unknown or by_windows(kind, steps):
+        return _convolve_windows(given, weight, steps)
+    stride, spread, dilation = steps.stride, steps.input_dilation, steps.kernel_dilation
     padding = []
     ends = []
-    for at, (low, high) in enumerate(pads):
-        length = (given.shape[1 + at] - 1) * input_dilation[at] + 1
-        reach = (weight.shape[1 + at] - 1) * kernel_dilation[at]
+    for at, (low, high) in enumerate(steps.pads):
+        length = (given.shape[1 + at] - 1) * spread[at] + 1
+        reach = (weight.shape[1 + at] - 1) * dilation[at]
         high -= (length + low + high - reach - 1) % stride[at]
-        if input_dilation[at] > 1:
+        if spread[at] > 1:
             # More than is asked for, where an end or the weight's gradient needs it; cut below.
             both = min(max(low, high, reach + 1 - length, 0), reach)
         elif low == high and 0 <= low <= reach:
@@ -85,48 +80,39 @@ def convolve(
         weight,
         stride=stride,
         padding=padding,
-        kernel_dilation=kernel_dilation,
-        input_dilation=input_dilation,
-        groups=groups,
-        flip=flip,
+        kernel_dilation=dilation,
+        input_dilation=spread,
+        groups=steps.groups,
+        flip=steps.flip,
     )
     for at, end in enumerate(ends):
         found = _padded(found, 1 + at, end)
     return found
 
 
-def by_windows(dtype: str, stride: Numbers, kernel: Numbers, spread: Numbers) -> bool:
+def by_windows(dtype: str, steps: Steps) -> bool:
     """Whether windows are gathered: mlx has no float64, and wrong gradients of mixed steps."""
-    steps = zip(stride, kernel, spread, strict=True)
-    mixed = any(sum(each > 1 for each in of_axis) > 1 for of_axis in steps)
-    return mixed or dtype == "float64"
+    of_axes = zip(steps.stride, steps.kernel_dilation, steps.input_dilation, strict=True)
+    return dtype == "float64" or any(sum(each > 1 for each in axis) > 1 for axis in of_axes)
 
 
-def _convolve_windows(
-    given: mx.array,
-    weight: mx.array,
-    stride: Numbers,
-    pads: list[tuple[int, int]],
-    kernel_dilation: Numbers,
-    input_dilation: Numbers,
-    groups: int,
-    flip: bool,
-) -> mx.array:
+def _convolve_windows(given: mx.array, weight: mx.array, steps: Steps) -> mx.array:
     """Return a convolution as a product of matrices, for what :func:`convolve` takes."""
-    axes = len(stride)
+    axes, groups = len(steps.stride), steps.groups
     kernel = weight.shape[1:-1]
-    if flip:
+    if steps.flip:
         weight = weight[(slice(None), *[slice(None, None, -1)] * axes)]
     for at in range(axes):
-        given = _spread(given, 1 + at, input_dilation[at])
-        given = _padded(given, 1 + at, pads[at])
+        given = _spread(given, 1 + at, steps.input_dilation[at])
+        given = _padded(given, 1 + at, steps.pads[at])
     for at in range(axes):
         # Each axis done so far has become two: the window's place, and the place in it.
         axis = 1 + 2 * at
-        reach = (kernel[at] - 1) * kernel_dilation[at] + 1
-        many = (given.shape[axis] - reach) // stride[at] + 1
-        inside = mx.arange(kernel[at]) * kernel_dilation[at]
-        given = taken(given, mx.arange(many)[:, None] * stride[at] + inside, axis)
+        dilation, stride = steps.kernel_dilation[at], steps.stride[at]
+        reach = (kernel[at] - 1) * dilation + 1
+        many = (given.shape[axis] - reach) // stride + 1
+        inside = mx.arange(kernel[at]) * dilation
+        given = taken(given, mx.arange(many)[:, None] * stride + inside, axis)
     outs = tuple(given.shape[1 + 2 * at] for at in range(axes))
     order = [0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1]
     given = given.transpose(order)
