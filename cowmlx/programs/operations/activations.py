@@ -71,12 +71,12 @@ def _hard_swish(x: mx.array) -> mx.array:
 
 def _glu(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    require_dtype("glu", "x", given, FLOATS)
-    axis = axis_of("glu", attributes["axis"], len(given.shape))
+    require_dtype("x", given, FLOATS)
+    axis = axis_of(attributes["axis"], len(given.shape))
     half = divided(given.shape[axis], 2)
     if half is None:
-        raise shapes_refused("glu", [given.shape], f"axis {axis} must have an even length")
-    return [spec("glu", replaced(given.shape, axis, half), given.dtype)]
+        raise shapes_refused([given.shape], f"axis {axis} must have an even length")
+    return [spec(replaced(given.shape, axis, half), given.dtype)]
 
 
 def _glu_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:

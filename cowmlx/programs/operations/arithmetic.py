@@ -63,21 +63,21 @@ def remainder(a: mx.array, b: mx.array) -> mx.array:
 
 def _divmod(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     for place, given in zip(PAIR, inputs, strict=True):
-        require_dtype("divmod", place, given, REAL)
-    dtype = promote("divmod", [given.dtype for given in inputs])
-    found = spec("divmod", broadcast("divmod", [given.shape for given in inputs]), dtype)
+        require_dtype(place, given, REAL)
+    dtype = promote([given.dtype for given in inputs])
+    found = spec(broadcast([given.shape for given in inputs]), dtype)
     return [found, found]
 
 
 def _clip(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    require_dtype("clip", "a", given, REAL)
+    require_dtype("a", given, REAL)
     low, high = attributes["a_min"], attributes["a_max"]
     if low is None and high is None:
-        raise value_refused("clip", "a_min", "null, as is a_max", "a number, or a_max must be one")
+        raise value_refused("a_min", "null, as is a_max", "a number, or a_max must be one")
     for name in ("a_min", "a_max"):
-        fits("clip", name, attributes[name], given.dtype)
-    return [spec("clip", given.shape, given.dtype)]
+        fits(name, attributes[name], given.dtype)
+    return [spec(given.shape, given.dtype)]
 
 
 def _clip_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:

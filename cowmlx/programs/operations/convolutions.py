@@ -48,7 +48,7 @@ _DILATION = _option("dilation", 1, "Between the elements of a window: a number, 
 _GROUPS = Attribute("groups", "int", 1, "How many groups of channels.", low=1)
 
 
-def _each_axis(name: str, attributes: Attributes, axes: int, *options: str) -> list[Any]:
+def _each_axis(attributes: Attributes, axes: int, *options: str) -> list[Any]:
     """Return for each option a number for each spatial axis.
 
     Raises:
@@ -59,44 +59,43 @@ def _each_axis(name: str, attributes: Attributes, axes: int, *options: str) -> l
         value = attributes[option]
         each = value if isinstance(value, tuple) else (value,) * axes
         if len(each) != axes:
-            raise value_refused(name, option, list(each), f"a number, or {axes} of them")
+            raise value_refused(option, list(each), f"a number, or {axes} of them")
         found.append(each)
     return found
 
 
 def windows(
-    name: str, shape: Shape, length: Dim, window: Dim, stride: int, pads: Dim, dilation: int = 1
+    shape: Shape, length: Dim, window: Dim, stride: int, pads: Dim, dilation: int = 1
 ) -> Dim:
     """Return how many windows an axis has."""
     space = length + pads - ((window - 1) * dilation + 1)
     if at_least(space, 0) is False:
         raise shapes_refused(
-            name, [shape], f"an axis of {length} with {pads} of padding has no room for {window}"
+            [shape], f"an axis of {length} with {pads} of padding has no room for {window}"
         )
     return space // stride + 1
 
 
-def _channels(name: str, inputs: list[Any], axes: int, groups: int) -> str:
+def _channels(inputs: list[Any], axes: int, groups: int) -> str:
     """Check dtypes, ranks and channels; return the dtype in which inputs meet."""
     given, weight = inputs
     for place, each in (("input", given), ("weight", weight)):
-        require_dtype(name, place, each, FLOATS)
-        require_rank(name, place, each, axes + 2, axes + 2)
+        require_dtype(place, each, FLOATS)
+        require_rank(place, each, axes + 2, axes + 2)
     outputs, channels = weight.shape[0], weight.shape[-1]
     shapes = [given.shape, weight.shape]
     if not equal(given.shape[-1], channels * groups):
         raise shapes_refused(
-            name,
             shapes,
             f"the input's channels ({given.shape[-1]}) must be the weight's ({channels}) times "
             f"groups ({groups})",
         )
     if groups > 1 and divided(outputs, groups) is None:
-        raise shapes_refused(name, shapes, f"{outputs} outputs are no multiple of {groups}")
+        raise shapes_refused(shapes, f"{outputs} outputs are no multiple of {groups}")
     # mlx divides by it, and ends the process.
     if channels == 0 or outputs == 0 or 0 in weight.shape[1:-1]:
-        raise shapes_refused(name, [weight.shape], "the weight must have elements")
-    return promote(name, [each.dtype for each in inputs])
+        raise shapes_refused([weight.shape], "the weight must have elements")
+    return promote([each.dtype for each in inputs])
 
 
 def steps_of(
@@ -112,7 +111,7 @@ def steps_of(
             whole first.
     """
     axes = len(kernel)
-    each = partial(_each_axis, name, attributes, axes)
+    each = partial(_each_axis, attributes, axes)
     ones, groups = (1,) * axes, attributes["groups"]
     if name == "conv_general":
         stride, dilation = each("stride", "kernel_dilation")
@@ -120,7 +119,7 @@ def steps_of(
         pads = attributes["padding"]
         pads = pads if isinstance(pads, tuple) else ((pads, pads),) * axes
         if len(pads) != axes:
-            raise value_refused(name, "padding", [list(pair) for pair in pads], f"{axes} pairs")
+            raise value_refused("padding", [list(pair) for pair in pads], f"{axes} pairs")
         return Steps(stride, list(pads), dilation, spread, groups, attributes["flip"])
     stride, padding, dilation = each("stride", "padding", "dilation")
     if not name.startswith("conv_transpose"):
@@ -133,7 +132,7 @@ def steps_of(
     return Steps(ones, pads, dilation, stride, groups, flip=True)
 
 
-def _require_bounded(name: str, inputs: list[Any], out: Shape, steps: Steps) -> None:
+def _require_bounded(inputs: list[Any], out: Shape, steps: Steps) -> None:
     """Check what a convolution makes on its way, which may be far more than it takes and gives.
 
     Raises:
@@ -152,9 +151,8 @@ def _require_bounded(name: str, inputs: list[Any], out: Shape, steps: Steps) -> 
     if isinstance(found, int) and found > MAX_ELEMENTS:
         raise OperationError(
             LIMIT,
-            f"{name} makes {found} elements of padding, dilation and windows on its way, must be "
+            f"makes {found} elements of padding, dilation and windows on its way, must be "
             f"{MAX_ELEMENTS} at most: take less padding, dilation or stride",
-            op=name,
             limit=MAX_ELEMENTS,
             value=found,
             shapes=f"{given}, {weight}",
@@ -175,13 +173,13 @@ def _axis_length(
     spread, pad, reach = steps.input_dilation[at], steps.pads[at], steps.kernel_dilation[at]
     wide = 0 if length == 0 else (length - 1) * spread + 1
     if not name.startswith("conv_transpose"):
-        return windows(name, given.shape, wide, window, steps.stride[at], sum(pad), reach)
+        return windows(given.shape, wide, window, steps.stride[at], sum(pad), reach)
     more = pad[1] - pad[0]
     if more >= max(spread, reach):
-        raise value_refused(name, "output_padding", more, "less than stride or dilation")
+        raise value_refused("output_padding", more, "less than stride or dilation")
     out = wide + sum(pad) - reach * (window - 1)
     if length == 0 or at_least(out, 1) is False:
-        raise shapes_refused(name, [given.shape, weight.shape], "nothing is left of an axis")
+        raise shapes_refused([given.shape, weight.shape], "nothing is left of an axis")
     return out
 
 
@@ -199,17 +197,17 @@ def _convolution(
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         given, weight = inputs
         if axes is None:
-            require_rank(name, "input", given, 3, 5)
+            require_rank("input", given, 3, 5)
         spatial = len(given.shape) - 2 if axes is None else axes
-        dtype = _channels(name, inputs, spatial, attributes["groups"])
+        dtype = _channels(inputs, spatial, attributes["groups"])
         steps = steps_of(name, attributes, weight.shape[1:-1])
         lengths = [
             _axis_length(name, inputs, at, steps, attributes) for at in range(len(steps.stride))
         ]
         out = (given.shape[0], *lengths, weight.shape[0])
         whole = steps_of(name, attributes, weight.shape[1:-1], is_cut=False)
-        _require_bounded(name, inputs, out, whole)
-        return [spec(name, out, dtype)]
+        _require_bounded(inputs, out, whole)
+        return [spec(out, dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes, gathers: bool = False) -> list[mx.array]:
         given, weight = cast(arrays)
@@ -286,16 +284,16 @@ def _transposed(axes: int) -> Operation:
 def _convolve(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     a, v = inputs
     for place, each in (("a", a), ("v", v)):
-        require_dtype("convolve", place, each, FLOATS)
-        require_rank("convolve", place, each, 1, 1)
+        require_dtype(place, each, FLOATS)
+        require_rank(place, each, 1, 1)
     if 0 in (a.shape[0], v.shape[0]):
-        raise shapes_refused("convolve", [a.shape, v.shape], "both must have elements")
+        raise shapes_refused([a.shape, v.shape], "both must have elements")
     if not isinstance(a.shape[0], int) or not isinstance(v.shape[0], int):
-        raise shapes_refused("convolve", [a.shape, v.shape], "both lengths must be numbers")
+        raise shapes_refused([a.shape, v.shape], "both lengths must be numbers")
     long, short = max(a.shape[0], v.shape[0]), min(a.shape[0], v.shape[0])
     length = {"full": long + short - 1, "same": long, "valid": long - short + 1}
-    dtype = promote("convolve", [a.dtype, v.dtype])
-    return [spec("convolve", (length[attributes["mode"]],), dtype)]
+    dtype = promote([a.dtype, v.dtype])
+    return [spec((length[attributes["mode"]],), dtype)]
 
 
 def _convolve_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -315,24 +313,24 @@ def _convolve_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array
 
 def _pool(name: str, axes: int, largest: bool) -> Operation:
     def sizes(attributes: Attributes) -> list[tuple[int, ...]]:
-        kernel, padding = _each_axis(name, attributes, axes, "kernel_size", "padding")
+        kernel, padding = _each_axis(attributes, axes, "kernel_size", "padding")
         if attributes["stride"] is None:
             return [kernel, kernel, padding]
-        return [kernel, *_each_axis(name, attributes, axes, "stride"), padding]
+        return [kernel, *_each_axis(attributes, axes, "stride"), padding]
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        require_dtype(name, "x", given, FLOATS)
-        require_rank(name, "x", given, axes + 2, axes + 2)
+        require_dtype("x", given, FLOATS)
+        require_rank("x", given, axes + 2, axes + 2)
         spatial = []
         for length, kernel, stride, padding in zip(
             given.shape[1:-1], *sizes(attributes), strict=True
         ):
             if 2 * padding > kernel:
                 accepted = f"half of kernel_size {kernel} at most"
-                raise value_refused(name, "padding", padding, accepted)
-            spatial.append(windows(name, given.shape, length, kernel, stride, 2 * padding))
-        return [spec(name, (given.shape[0], *spatial, given.shape[-1]), given.dtype)]
+                raise value_refused("padding", padding, accepted)
+            spatial.append(windows(given.shape, length, kernel, stride, 2 * padding))
+        return [spec((given.shape[0], *spatial, given.shape[-1]), given.dtype)]
 
     shape = ("[2,7,3]", "[2,5,6,3]", "[1,4,5,4,2]")[axes - 1]
     return row(

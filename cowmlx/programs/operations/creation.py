@@ -34,9 +34,9 @@ def _filled(
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         dtype = dtype_of(inputs, attributes)
         if valued:
-            fits(name, "vals", attributes["vals"], dtype)
+            fits("vals", attributes["vals"], dtype)
         shape = inputs[0].shape if like else attributes["shape"]
-        return [spec(name, shape, dtype)]
+        return [spec(shape, dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         shape = arrays[0].shape if like else attributes["shape"]
@@ -79,7 +79,7 @@ def _made(
     """Return the row of an array made of attributes alone."""
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        return [spec(name, shape(attributes), attributes.get("dtype", "float32"))]
+        return [spec(shape(attributes), attributes.get("dtype", "float32"))]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         given = dict(attributes)
@@ -94,14 +94,14 @@ def _arange_shape(attributes: Attributes) -> tuple[int]:
     start, stop, step = (attributes[name] for name in ("start", "stop", "step"))
     dtype = attributes["dtype"]
     if dtype not in REAL_NUMBERS:
-        raise value_refused("arange", "dtype", dtype, ", ".join(REAL_NUMBERS))
+        raise value_refused("dtype", dtype, ", ".join(REAL_NUMBERS))
     if step == 0 or not all(math.isfinite(each) for each in (start, stop, step)):
-        raise value_refused("arange", "step", step, "a number that is not 0, as start and stop")
+        raise value_refused("step", step, "a number that is not 0, as start and stop")
     for name in ("start", "stop", "step"):
-        fits("arange", name, attributes[name], dtype if name == "start" else _signed(dtype))
+        fits(name, attributes[name], dtype if name == "start" else _signed(dtype))
     length = (stop - start) / step
     if length > MAX_DIMENSION:
-        raise value_refused("arange", "step", step, f"so that there are {MAX_DIMENSION} at most")
+        raise value_refused("step", step, f"so that there are {MAX_DIMENSION} at most")
     return (math.ceil(max(length, 0)),)
 
 
@@ -126,16 +126,16 @@ def _linspace(start: float, stop: float, num: int, endpoint: bool, dtype: mx.Dty
 
 def _linspace_shape(attributes: Attributes) -> tuple[int]:
     if attributes["dtype"] not in FLOATS:
-        raise value_refused("linspace", "dtype", attributes["dtype"], ", ".join(FLOATS))
+        raise value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
     return (attributes["num"],)
 
 
 def _iota(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     shape = attributes["shape"]
-    axis_of("iota", attributes["axis"], len(shape))
+    axis_of(attributes["axis"], len(shape))
     if attributes["dtype"] not in REAL_NUMBERS:
-        raise value_refused("iota", "dtype", attributes["dtype"], ", ".join(REAL_NUMBERS))
-    return [spec("iota", shape, attributes["dtype"])]
+        raise value_refused("dtype", attributes["dtype"], ", ".join(REAL_NUMBERS))
+    return [spec(shape, attributes["dtype"])]
 
 
 def _iota_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:

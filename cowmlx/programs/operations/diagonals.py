@@ -30,13 +30,13 @@ _PLANES = (
 )
 
 
-def _length(name: str, shape: Shape, rows: Dim, columns: Dim, offset: int) -> Dim:
+def _length(shape: Shape, rows: Dim, columns: Dim, offset: int) -> Dim:
     """Return how long a diagonal is."""
     if isinstance(rows, int) and isinstance(columns, int):
         return max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     if equal(rows, columns):
         return rows - abs(offset)
-    raise shapes_refused(name, [shape], f"{rows} and {columns} must be numbers, or equal")
+    raise shapes_refused([shape], f"{rows} and {columns} must be numbers, or equal")
 
 
 def _diag(shape: Shape, attributes: Attributes) -> Shape:
@@ -44,22 +44,22 @@ def _diag(shape: Shape, attributes: Attributes) -> Shape:
     if len(shape) == 1:
         return (shape[0] + abs(k), shape[0] + abs(k))
     if len(shape) == 2:
-        return (_length("diag", shape, shape[0], shape[1], k),)
-    raise shapes_refused("diag", [shape], "it must have 1 or 2 dimensions")
+        return (_length(shape, shape[0], shape[1], k),)
+    raise shapes_refused([shape], "it must have 1 or 2 dimensions")
 
 
-def _plane(name: str, shape: Shape, attributes: Attributes) -> tuple[Shape, Dim]:
+def _plane(shape: Shape, attributes: Attributes) -> tuple[Shape, Dim]:
     """Return the axes beside a plane, and the length of its diagonal."""
     if len(shape) < 2:
-        raise shapes_refused(name, [shape], "it must have 2 dimensions or more")
+        raise shapes_refused([shape], "it must have 2 dimensions or more")
     pair = (attributes["axis1"], attributes["axis2"])
-    rows, columns = axes_of(name, pair, len(shape), "axis1 and axis2")
+    rows, columns = axes_of(pair, len(shape), "axis1 and axis2")
     rest = tuple(each for at, each in enumerate(shape) if at not in (rows, columns))
-    return rest, _length(name, shape, shape[rows], shape[columns], attributes["offset"])
+    return rest, _length(shape, shape[rows], shape[columns], attributes["offset"])
 
 
 def _diagonal(shape: Shape, attributes: Attributes) -> Shape:
-    rest, length = _plane("diagonal", shape, attributes)
+    rest, length = _plane(shape, attributes)
     return (*rest, length)
 
 
@@ -94,7 +94,7 @@ def _diag_array(a: mx.array, k: int) -> mx.array:
 def _triangle(name: str, function: Callable[..., mx.array], where: str, kept: str) -> Operation:
     def rule(shape: Shape, attributes: Attributes) -> Shape:
         if len(shape) < 2:
-            raise shapes_refused(name, [shape], "it must have 2 dimensions or more")
+            raise shapes_refused([shape], "it must have 2 dimensions or more")
         return shape
 
     return moving(
@@ -110,8 +110,8 @@ def _triangle(name: str, function: Callable[..., mx.array], where: str, kept: st
 
 def _trace(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    rest, _ = _plane("trace", given.shape, attributes)
-    return [spec("trace", rest, summed(given.dtype))]
+    rest, _ = _plane(given.shape, attributes)
+    return [spec(rest, summed(given.dtype))]
 
 
 def _trace_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:

@@ -51,30 +51,30 @@ def _result(
     name: str, given: Spec, axes: tuple[int, ...], lengths: tuple[int, ...] | None
 ) -> list[Spec]:
     real_in, real_out = _kinds(name)
-    require_dtype(name, "a", given, ("float32",) if real_in else ACCEPTED)
+    require_dtype("a", given, ("float32",) if real_in else ACCEPTED)
     if not axes:
-        raise value_refused(name, "axes", "empty", "one axis or more")
+        raise value_refused("axes", "empty", "one axis or more")
     if lengths is not None and len(lengths) != len(axes):
-        raise value_refused(name, "s", list(lengths), f"{len(axes)} lengths, one per axis")
+        raise value_refused("s", list(lengths), f"{len(axes)} lengths, one per axis")
     shape: Shape = given.shape
     for at, axis in enumerate(axes):
         length: Dim = shape[axis] if lengths is None else lengths[at]
         if at == len(axes) - 1 and real_out and lengths is None:
             length = (length - 1) * 2
         if length == 0:
-            raise shapes_refused(name, [given.shape], f"axis {axis} must have elements")
+            raise shapes_refused([given.shape], f"axis {axis} must have elements")
         if at == len(axes) - 1 and real_in:
             length = length // 2 + 1
         shape = replaced(shape, axis, length)
     if lengths is not None and any(given.shape[axis] == 0 for axis in axes):
-        raise shapes_refused(name, [given.shape], "the axes must have elements")
-    return [spec(name, shape, "float32" if real_out else "complex64")]
+        raise shapes_refused([given.shape], "the axes must have elements")
+    return [spec(shape, "float32" if real_out else "complex64")]
 
 
 def _one(name: str, function: Callable[..., mx.array], summary: str, formula: str) -> Operation:
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        axis = axis_of(name, attributes["axis"], len(given.shape))
+        axis = axis_of(attributes["axis"], len(given.shape))
         n = attributes["n"]
         return _result(name, given, (axis,), None if n is None else (n,))
 
@@ -102,9 +102,9 @@ def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operati
         axes, lengths = attributes["axes"], attributes["s"]
         if axes is None and lengths is not None and not name.endswith("2"):
             if len(lengths) > rank:
-                raise value_refused(name, "s", list(lengths), f"{rank} lengths at most")
+                raise value_refused("s", list(lengths), f"{rank} lengths at most")
             axes = tuple(range(rank - len(lengths), rank))
-        return axes_of(name, axes, rank, "axes")
+        return axes_of(axes, rank, "axes")
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
@@ -144,8 +144,8 @@ def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Op
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         n = attributes["n"]
         if attributes["d"] == 0:
-            raise value_refused(name, "d", 0, "a number that is not 0")
-        return [spec(name, (n // 2 + 1 if real else n,), "float32")]
+            raise value_refused("d", 0, "a number that is not 0")
+        return [spec((n // 2 + 1 if real else n,), "float32")]
 
     return row(
         name,
@@ -164,7 +164,7 @@ def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Op
 
 def _shift(name: str, where: str) -> Operation:
     def rule(shape: Shape, attributes: Attributes) -> Shape:
-        axes_of(name, attributes["axes"], len(shape), "axes")
+        axes_of(attributes["axes"], len(shape), "axes")
         return shape
 
     def compute(a: mx.array, axes: Any) -> mx.array:

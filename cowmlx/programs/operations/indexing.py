@@ -33,7 +33,7 @@ from cowmlx.programs.operations.rules import (
 )
 
 
-def require_some(operation: str, shape: Shape, length: Dim, indices: Shape) -> None:
+def require_some(shape: Shape, length: Dim, indices: Shape) -> None:
     """Check that there is something to point at, where it is known.
 
     Raises:
@@ -41,21 +41,21 @@ def require_some(operation: str, shape: Shape, length: Dim, indices: Shape) -> N
     """
     if length == 0 and count(indices) != 0:
         raise shapes_refused(
-            operation, [shape, indices], "no index is within an empty axis, must have elements"
+            [shape, indices], "no index is within an empty axis, must have elements"
         )
 
 
 def _take(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     given, indices = inputs
-    require_indices("take", "indices", indices)
+    require_indices("indices", indices)
     axis = attributes["axis"]
     if axis is None:
-        require_some("take", given.shape, count(given.shape), indices.shape)
-        return [spec("take", indices.shape, given.dtype)]
-    axis = axis_of("take", axis, len(given.shape))
-    require_some("take", given.shape, given.shape[axis], indices.shape)
+        require_some(given.shape, count(given.shape), indices.shape)
+        return [spec(indices.shape, given.dtype)]
+    axis = axis_of(axis, len(given.shape))
+    require_some(given.shape, given.shape[axis], indices.shape)
     shape = given.shape[:axis] + indices.shape + given.shape[axis + 1 :]
-    return [spec("take", shape, given.dtype)]
+    return [spec(shape, given.dtype)]
 
 
 def _take_length(array: mx.array, attributes: Attributes) -> int:
@@ -73,30 +73,28 @@ def _take_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 def _take_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     array, indices = arrays
-    return checks_of("take", "indices", indices, _take_length(array, attributes), attributes)
+    return checks_of("indices", indices, _take_length(array, attributes), attributes)
 
 
-def _along(name: str, given: Spec, indices: Spec, axis: int | None) -> Shape:
+def _along(given: Spec, indices: Spec, axis: int | None) -> Shape:
     """Check indices that stand beside an array's elements; return their shape."""
-    require_indices(name, "indices", indices)
+    require_indices("indices", indices)
     if axis is None:
-        require_rank(name, "indices", indices, 1, 1)
-        require_some(name, given.shape, count(given.shape), indices.shape)
+        require_rank("indices", indices, 1, 1)
+        require_some(given.shape, count(given.shape), indices.shape)
         return indices.shape
-    axis = axis_of(name, axis, len(given.shape))
-    require_some(name, given.shape, given.shape[axis], indices.shape)
+    axis = axis_of(axis, len(given.shape))
+    require_some(given.shape, given.shape[axis], indices.shape)
     if len(indices.shape) != len(given.shape):
-        raise shapes_refused(
-            name, [given.shape, indices.shape], "both must have as many dimensions"
-        )
-    beside = broadcast(name, [replaced(each.shape, axis, 1) for each in (given, indices)])
+        raise shapes_refused([given.shape, indices.shape], "both must have as many dimensions")
+    beside = broadcast([replaced(each.shape, axis, 1) for each in (given, indices)])
     return replaced(beside, axis, indices.shape[axis])
 
 
 def _take_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     given, indices = inputs
-    shape = _along("take_along_axis", given, indices, attributes["axis"])
-    return [spec("take_along_axis", shape, given.dtype)]
+    shape = _along(given, indices, attributes["axis"])
+    return [spec(shape, given.dtype)]
 
 
 def _take_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -118,22 +116,21 @@ def _take_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
 
 
 def _put_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "put_along_axis"
     given, indices, values = inputs
     if values.dtype != given.dtype:
-        raise dtypes_refused(name, "values", values, f"{given.dtype}, as a is")
-    shape = _along(name, given, indices, attributes["axis"])
+        raise dtypes_refused("values", values, f"{given.dtype}, as a is")
+    shape = _along(given, indices, attributes["axis"])
     axis = attributes["axis"]
     if axis is not None:
-        axis = axis_of(name, axis, len(given.shape))
+        axis = axis_of(axis, len(given.shape))
         if not all(map(equal, replaced(shape, axis, 1), replaced(given.shape, axis, 1))):
             raise shapes_refused(
-                name, [given.shape, indices.shape], "indices must not be longer beside the axis"
+                [given.shape, indices.shape], "indices must not be longer beside the axis"
             )
-    if len(broadcast(name, [shape, values.shape])) != len(shape) or not all(
-        map(equal, broadcast(name, [shape, values.shape]), shape)
+    if len(broadcast([shape, values.shape])) != len(shape) or not all(
+        map(equal, broadcast([shape, values.shape]), shape)
     ):
-        raise shapes_refused(name, [shape, values.shape], "values must broadcast to indices")
+        raise shapes_refused([shape, values.shape], "values must broadcast to indices")
     return [given]
 
 
@@ -164,17 +161,17 @@ def _put_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
 def _length_checks(name: str) -> Any:
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
         array, indices = arrays[:2]
-        return checks_of(name, "indices", indices, _take_length(array, attributes), attributes)
+        return checks_of("indices", indices, _take_length(array, attributes), attributes)
 
     return checks
 
 
 def _embedding(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     weight, indices = inputs
-    require_rank("embedding", "weight", weight, 2, 2)
-    require_indices("embedding", "indices", indices)
-    require_some("embedding", weight.shape, weight.shape[0], indices.shape)
-    return [spec("embedding", (*indices.shape, weight.shape[1]), weight.dtype)]
+    require_rank("weight", weight, 2, 2)
+    require_indices("indices", indices)
+    require_some(weight.shape, weight.shape[0], indices.shape)
+    return [spec((*indices.shape, weight.shape[1]), weight.dtype)]
 
 
 def _embedding_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -185,14 +182,14 @@ def _embedding_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
 def _embedding_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     weight, indices = arrays
     size = weight.shape[0]
-    return checks_of("embedding", "indices", indices, size, attributes, negative=False)
+    return checks_of("indices", indices, size, attributes, negative=False)
 
 
 def _one_hot(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (indices,) = inputs
-    require_indices("one_hot", "indices", indices)
+    require_indices("indices", indices)
     shape = (*indices.shape, attributes["num_classes"])
-    return [spec("one_hot", shape, attributes["dtype"])]
+    return [spec(shape, attributes["dtype"])]
 
 
 def _one_hot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -211,7 +208,7 @@ def _one_hot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]
 
 def _one_hot_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     classes = attributes["num_classes"]
-    return checks_of("one_hot", "indices", arrays[0], classes, attributes, negative=False)
+    return checks_of("indices", arrays[0], classes, attributes, negative=False)
 
 
 ROWS = (
@@ -337,16 +334,14 @@ def _scatter(
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         given, indices, updates = inputs
-        require_dtype(name, "a", given, accepted)
-        require_indices(name, "indices", indices)
+        require_dtype("a", given, accepted)
+        require_indices("indices", indices)
         if updates.dtype != given.dtype:
-            raise dtypes_refused(name, "updates", updates, f"{given.dtype}, as a is")
-        axis = axis_of(name, attributes["axis"], len(given.shape))
-        require_some(name, given.shape, given.shape[axis], indices.shape)
+            raise dtypes_refused("updates", updates, f"{given.dtype}, as a is")
+        axis = axis_of(attributes["axis"], len(given.shape))
+        require_some(given.shape, given.shape[axis], indices.shape)
         wanted = given.shape[:axis] + indices.shape + given.shape[axis + 1 :]
-        require_same(
-            name, ("a with indices' shape at its axis", "updates"), [wanted, updates.shape]
-        )
+        require_same(("a with indices' shape at its axis", "updates"), [wanted, updates.shape])
         return [given]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -362,7 +357,7 @@ def _scatter(
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
         array, indices = arrays[:2]
-        return checks_of(name, "indices", indices, array.shape[attributes["axis"]], attributes)
+        return checks_of("indices", indices, array.shape[attributes["axis"]], attributes)
 
     return row(
         name,

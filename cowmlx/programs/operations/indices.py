@@ -39,19 +39,19 @@ class Check:
     Args:
         found: int64 of shape (3,), or (…, 3) once vectorised: how many are bad, where the first
             is in row-major order, and its value.
-        operation: whose.
         argument: the input that it is about.
         low: the least value that is accepted.
         high: the greatest.
         problem: what is wrong, where it is no index: then the place is that of a matrix.
+        operation: whose it is; the row sets it.
     """
 
     found: mx.array
-    operation: str
     argument: str
     low: int = 0
     high: int = 0
     problem: str = ""
+    operation: str = ""
 
     def look(self, found: mx.array | None = None) -> OperationError | None:
         """Return the error that a run has to report, or None.
@@ -64,28 +64,26 @@ class Check:
             if count and self.problem:
                 return OperationError(
                     VALUE,
-                    f"{self.operation}: {self.argument} {self.problem} (matrix {place})",
-                    op=self.operation,
+                    f"{self.argument} {self.problem} (matrix {place})",
                     argument=self.argument,
                     position=place,
                     accepted=self.problem.replace("is not", "is", 1),
-                )
+                ).of(self.operation)
             if count:
                 others = f" ({count} such values)" if count > 1 else ""
                 return OperationError(
                     VALUE,
-                    f"{self.operation}: {self.argument} has {value} at position {place}{others}, "
+                    f"{self.argument} has {value} at position {place}{others}, "
                     f"must be {self.low} to {self.high}",
-                    op=self.operation,
                     argument=self.argument,
                     value=value,
                     position=place,
                     accepted=f"{self.low} to {self.high}",
-                )
+                ).of(self.operation)
         return None
 
 
-def require_indices(operation: str, argument: str, spec: Spec) -> None:
+def require_indices(argument: str, spec: Spec) -> None:
     """Check that an input's dtype can index.
 
     Raises:
@@ -94,8 +92,7 @@ def require_indices(operation: str, argument: str, spec: Spec) -> None:
     if spec.dtype not in INTEGERS:
         raise OperationError(
             DTYPES,
-            f"{operation}: {argument} is {spec.dtype}, must be an integer dtype",
-            op=operation,
+            f"{argument} is {spec.dtype}, must be an integer dtype",
             argument=argument,
             dtypes=spec.dtype,
             accepted=", ".join(INTEGERS),
@@ -130,9 +127,7 @@ def taken(array: mx.array, indices: mx.array, axis: int) -> mx.array:
     return mx.take(array, indices, axis=axis)
 
 
-def check_range(
-    operation: str, argument: str, indices: mx.array, low: int, high: int
-) -> list[Check]:
+def check_range(argument: str, indices: mx.array, low: int, high: int) -> list[Check]:
     """Return the check that all indices are within low and high; none for no indices."""
     if indices.size == 0:
         return []
@@ -140,14 +135,13 @@ def check_range(
     bad = wide > _scalar(high, wide)
     if wide.dtype not in (mx.uint32, mx.uint64):
         bad = bad | (wide < _scalar(low, wide))
-    return [Check(_found(bad, wide), operation, argument, low, high)]
+    return [Check(_found(bad, wide), argument, low, high)]
 
 
-def check_that(operation: str, argument: str, good: mx.array, problem: str) -> list[Check]:
+def check_that(argument: str, good: mx.array, problem: str) -> list[Check]:
     """Return the check that all of some bools are true; none for none.
 
     Args:
-        operation: whose.
         argument: the input that it is about.
         good: a bool for each matrix.
         problem: what it is if not: ``"is not finite"``.
@@ -155,7 +149,7 @@ def check_that(operation: str, argument: str, good: mx.array, problem: str) -> l
     if good.size == 0:
         return []
     good = mx.stop_gradient(good)
-    return [Check(_found(~good, good.astype(mx.int32)), operation, argument, problem=problem)]
+    return [Check(_found(~good, good.astype(mx.int32)), argument, problem=problem)]
 
 
 def _found(bad: mx.array, values: mx.array) -> mx.array:
@@ -166,18 +160,12 @@ def _found(bad: mx.array, values: mx.array) -> mx.array:
 
 
 def checks_of(
-    operation: str,
-    argument: str,
-    indices: mx.array,
-    size: int,
-    attributes: Attributes,
-    *,
-    negative: bool = True,
+    argument: str, indices: mx.array, size: int, attributes: Attributes, *, negative: bool = True
 ) -> list[Check]:
     """Return the checks of indices into an axis; none if they are clamped."""
     if attributes["indices"] == "clamp":
         return []
-    return check_range(operation, argument, indices, -size if negative else 0, size - 1)
+    return check_range(argument, indices, -size if negative else 0, size - 1)
 
 
 def _wide(indices: mx.array) -> mx.array:

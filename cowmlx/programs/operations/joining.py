@@ -32,8 +32,8 @@ ARRAYS = Input("arrays", variadic=True)
 def _concatenate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     first = inputs[0]
     for at, each in enumerate(inputs):
-        require_rank("concatenate", f"arrays[{at}]", each, 1)
-    axis = axis_of("concatenate", attributes["axis"], len(first.shape))
+        require_rank(f"arrays[{at}]", each, 1)
+    axis = axis_of(attributes["axis"], len(first.shape))
     length: Dim = 0
     for each in inputs:
         fits = len(each.shape) == len(first.shape) and all(
@@ -42,11 +42,11 @@ def _concatenate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         )
         if not fits:
             raise shapes_refused(
-                "concatenate", [first.shape, each.shape], f"all axes but axis {axis} must be equal"
+                [first.shape, each.shape], f"all axes but axis {axis} must be equal"
             )
         length = length + each.shape[axis]
-    dtype = promote("concatenate", [each.dtype for each in inputs])
-    return [spec("concatenate", replaced(first.shape, axis, length), dtype)]
+    dtype = promote([each.dtype for each in inputs])
+    return [spec(replaced(first.shape, axis, length), dtype)]
 
 
 def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
@@ -55,9 +55,7 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
     if isinstance(cuts, int):
         part = divided(length, cuts) if cuts > 0 else None
         if part is None:
-            raise shapes_refused(
-                "split", [shape], f"an axis of {length} has no {cuts} parts of one length"
-            )
+            raise shapes_refused([shape], f"an axis of {length} has no {cuts} parts of one length")
         return [part] * cuts
     places: list[Dim] = [0, *cuts, length]
     found: list[Dim] = []
@@ -65,7 +63,6 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
         part = after - before
         if isinstance(part, int) and part < 0:
             raise value_refused(
-                "split",
                 "indices_or_sections",
                 list(cuts),
                 f"places in order, from 0 to the axis' length {length}",
@@ -76,9 +73,9 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
 
 def _split(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    axis = axis_of("split", attributes["axis"], len(given.shape))
+    axis = axis_of(attributes["axis"], len(given.shape))
     lengths = _parts(given.shape[axis], attributes, given.shape)
-    return [spec("split", replaced(given.shape, axis, each), given.dtype) for each in lengths]
+    return [spec(replaced(given.shape, axis, each), given.dtype) for each in lengths]
 
 
 def _split_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -89,21 +86,19 @@ def _split_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 def _stack(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     names = [f"arrays[{at}]" for at in range(len(inputs))]
-    require_same("stack", names[:2], [each.shape for each in inputs])
+    require_same(names[:2], [each.shape for each in inputs])
     shape = inputs[0].shape
-    axis = axis_of("stack", attributes["axis"], len(shape) + 1)
-    dtype = promote("stack", [each.dtype for each in inputs])
-    return [spec("stack", (*shape[:axis], len(inputs), *shape[axis:]), dtype)]
+    axis = axis_of(attributes["axis"], len(shape) + 1)
+    dtype = promote([each.dtype for each in inputs])
+    return [spec((*shape[:axis], len(inputs), *shape[axis:]), dtype)]
 
 
 def _unstack(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    axis = axis_of("unstack", attributes["axis"], len(given.shape))
+    axis = axis_of(attributes["axis"], len(given.shape))
     length = given.shape[axis]
     if not isinstance(length, int) or length > MAX_PARTS:
-        raise shapes_refused(
-            "unstack", [given.shape], f"axis {axis} must be a number of at most {MAX_PARTS}"
-        )
+        raise shapes_refused([given.shape], f"axis {axis} must be a number of at most {MAX_PARTS}")
     return [Spec(given.shape[:axis] + given.shape[axis + 1 :], given.dtype)] * length
 
 
@@ -120,7 +115,7 @@ def _repeat(shape: Shape, attributes: Attributes) -> Shape:
     axis, times = attributes["axis"], attributes["repeats"]
     if axis is None:
         return (count(shape) * times,)
-    axis = axis_of("repeat", axis, len(shape))
+    axis = axis_of(axis, len(shape))
     return replaced(shape, axis, shape[axis] * times)
 
 
@@ -135,9 +130,9 @@ def _tile(shape: Shape, attributes: Attributes) -> Shape:
 
 def _roll(shape: Shape, attributes: Attributes) -> Shape:
     axis, shift = attributes["axis"], attributes["shift"]
-    axes = axes_of("roll", axis, len(shape))
+    axes = axes_of(axis, len(shape))
     if isinstance(shift, tuple) and (axis is None or len(shift) != len(axes)):
-        raise value_refused("roll", "shift", list(shift), "a number, or one for each of axis")
+        raise value_refused("shift", list(shift), "a number, or one for each of axis")
     return shape
 
 
@@ -162,22 +157,21 @@ def _pad(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     pairs, mode = _pairs(len(given.shape), attributes["pad_width"]), attributes["mode"]
     if len(pairs) != len(given.shape):
         raise value_refused(
-            "pad",
             "pad_width",
             [list(pair) for pair in pairs],
             f"a number, or a pair for each of {len(given.shape)} axes",
         )
-    fits("pad", "constant_values", attributes["constant_values"], given.dtype)
+    fits("constant_values", attributes["constant_values"], given.dtype)
     spare = {"constant": None, "edge": 1, "reflect": 1, "symmetric": 0}[mode]
     shape: list[Dim] = []
     for axis, (length, pair) in enumerate(zip(given.shape, pairs, strict=True)):
         most = 0 if mode == "edge" else max(pair)
         if spare is not None and any(pair) and at_least(length, most + spare) is False:
             raise shapes_refused(
-                "pad", [given.shape], f"axis {axis} needs {most + spare} elements for {mode}"
+                [given.shape], f"axis {axis} needs {most + spare} elements for {mode}"
             )
         shape.append(length + pair[0] + pair[1])
-    return [spec("pad", shape, given.dtype)]
+    return [spec(shape, given.dtype)]
 
 
 def _pad_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -193,11 +187,11 @@ def _pad_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 def _meshgrid(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     for at, each in enumerate(inputs):
-        require_rank("meshgrid", f"arrays[{at}]", each, 1, 1)
+        require_rank(f"arrays[{at}]", each, 1, 1)
     lengths: list[Dim] = [each.shape[0] for each in inputs]
     if attributes["indexing"] == "xy" and len(inputs) > 1:
         lengths[:2] = lengths[1], lengths[0]
-    return [spec("meshgrid", lengths, each.dtype) for each in inputs]
+    return [spec(lengths, each.dtype) for each in inputs]
 
 
 def _meshgrid_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -205,8 +199,8 @@ def _meshgrid_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array
 
 
 def _broadcast_arrays(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    shape = broadcast("broadcast_arrays", [each.shape for each in inputs])
-    return [spec("broadcast_arrays", shape, each.dtype) for each in inputs]
+    shape = broadcast([each.shape for each in inputs])
+    return [spec(shape, each.dtype) for each in inputs]
 
 
 MAX_PARTS = 1024

@@ -44,22 +44,20 @@ from cowmlx.programs.operations.rules import (
 )
 
 
-def _solve_shape(name: str, inputs: list[Any]) -> Spec:
+def _solve_shape(inputs: list[Any]) -> Spec:
     a, b = inputs
-    require_square(name, a)
-    require_dtype(name, "b", b, DTYPES)
-    require_rank(name, "b", b, 1)
-    dtype = promote(name, [a.dtype, b.dtype])
+    require_square(a)
+    require_dtype("b", b, DTYPES)
+    require_rank("b", b, 1)
+    dtype = promote([a.dtype, b.dtype])
     rows = b.shape[-1] if len(b.shape) == 1 else b.shape[-2]
     if not equal(rows, a.shape[-1]):
-        raise shapes_refused(
-            name, [a.shape, b.shape], f"b must have a row for each of a's {a.shape[-1]}"
-        )
+        raise shapes_refused([a.shape, b.shape], f"b must have a row for each of a's {a.shape[-1]}")
     if len(b.shape) == 1:
-        return spec(name, a.shape[:-1], dtype)
+        return spec(a.shape[:-1], dtype)
     if len(a.shape) != len(b.shape) or not all(map(equal, a.shape[:-2], b.shape[:-2])):
-        raise shapes_refused(name, [a.shape, b.shape], "the axes before matrices must be equal")
-    return spec(name, b.shape, dtype)
+        raise shapes_refused([a.shape, b.shape], "the axes before matrices must be equal")
+    return spec(b.shape, dtype)
 
 
 def _solved(
@@ -81,12 +79,12 @@ def _solved(
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
         a = cast(arrays)[0]
-        return check_that(name, "a", good(a, attributes), "is not regular")
+        return check_that("a", good(a, attributes), "is not regular")
 
     return row(
         name,
         ("a", "b"),
-        lambda inputs, attributes: [_solve_shape(name, inputs)],
+        lambda inputs, attributes: [_solve_shape(inputs)],
         compute,
         summary,
         "a out = b",
@@ -109,11 +107,11 @@ def _solve_triangular(a: mx.array, b: mx.array, attributes: Attributes) -> mx.ar
 
 def _norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    require_dtype("norm", "a", given, ("float16", "bfloat16", *DTYPES))
-    axes = axes_of("norm", attributes["axis"], len(given.shape))
+    require_dtype("a", given, ("float16", "bfloat16", *DTYPES))
+    axes = axes_of(attributes["axis"], len(given.shape))
     if attributes["ord"] == float("inf"):
-        require_elements("norm", given, axes)
-    return [spec("norm", reduced(given.shape, axes, attributes["keepdims"]), given.dtype)]
+        require_elements(given, axes)
+    return [spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)]
 
 
 def norm(a: mx.array, ord: float | None, axis: Any, keepdims: bool) -> mx.array:
@@ -261,7 +259,7 @@ def _least(shape: Shape, name: str) -> Dim:
         return columns
     if at_least(columns, rows):
         return rows
-    raise shapes_refused(name, [shape], f"it must be known which of {rows} and {columns} is less")
+    raise shapes_refused([shape], f"it must be known which of {rows} and {columns} is less")
 
 
 def _definite(a: mx.array, attributes: Attributes) -> mx.array:

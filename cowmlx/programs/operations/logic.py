@@ -60,13 +60,13 @@ def _shifted(left: bool) -> Callable[[mx.array, mx.array], mx.array]:
 
 
 def _where(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    dtype = promote("where", [given.dtype for given in inputs[1:]])
-    return [spec("where", broadcast("where", [given.shape for given in inputs]), dtype)]
+    dtype = promote([given.dtype for given in inputs[1:]])
+    return [spec(broadcast([given.shape for given in inputs]), dtype)]
 
 
 def _array_equal(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    promote("array_equal", [given.dtype for given in inputs])
-    return [spec("array_equal", (), "bool")]
+    promote([given.dtype for given in inputs])
+    return [spec((), "bool")]
 
 
 def _array_equal_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -75,9 +75,9 @@ def _array_equal_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.ar
 
 
 def _allclose(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    promote("allclose", [given.dtype for given in inputs])
-    broadcast("allclose", [given.shape for given in inputs])
-    return [spec("allclose", (), "bool")]
+    promote([given.dtype for given in inputs])
+    broadcast([given.shape for given in inputs])
+    return [spec((), "bool")]
 
 
 _tested = partial(elementwise, result=truth, differentiable=False)

@@ -42,34 +42,33 @@ def reduce_losses(losses: mx.array, attributes: Attributes) -> list[mx.array]:
     return [mx.sum(losses) if attributes["reduction"] == "sum" else losses]
 
 
-def reduced_spec(name: str, losses: Spec, attributes: Attributes) -> list[Spec]:
+def reduced_spec(losses: Spec, attributes: Attributes) -> list[Spec]:
     """Return the spec of the losses, or of their mean or sum."""
     if attributes["reduction"] == "none":
-        return [spec(name, losses.shape, losses.dtype)]
-    return [spec(name, (), losses.dtype)]
+        return [spec(losses.shape, losses.dtype)]
+    return [spec((), losses.dtype)]
 
 
 def _cross_entropy(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "cross_entropy"
     logits, targets, weights = inputs
-    require_dtype(name, "logits", logits, FLOATS)
-    axis = axis_of(name, attributes["axis"], len(logits.shape))
-    require_elements(name, logits, [axis])
+    require_dtype("logits", logits, FLOATS)
+    axis = axis_of(attributes["axis"], len(logits.shape))
+    require_elements(logits, [axis])
     shape = without(logits.shape, axis)
     dtype = logits.dtype
     if len(targets.shape) == len(logits.shape):
-        require_dtype(name, "targets (probabilities)", targets, FLOATS)
-        require_same(name, ("logits", "targets"), [logits.shape, targets.shape])
-        dtype = promote(name, [dtype, targets.dtype])
+        require_dtype("targets (probabilities)", targets, FLOATS)
+        require_same(("logits", "targets"), [logits.shape, targets.shape])
+        dtype = promote([dtype, targets.dtype])
     else:
-        require_indices(name, "targets (class ids)", targets)
-        require_same(name, ("logits without its axis", "targets"), [shape, targets.shape])
-        require_some(name, logits.shape, logits.shape[axis], targets.shape)
+        require_indices("targets (class ids)", targets)
+        require_same(("logits without its axis", "targets"), [shape, targets.shape])
+        require_some(logits.shape, logits.shape[axis], targets.shape)
     if weights is not None:
-        require_dtype(name, "weights", weights, FLOATS)
-        require_same(name, ("losses", "weights"), [shape, weights.shape])
-        dtype = promote(name, [dtype, weights.dtype])
-    return reduced_spec(name, Spec(shape, dtype), attributes)
+        require_dtype("weights", weights, FLOATS)
+        require_same(("losses", "weights"), [shape, weights.shape])
+        dtype = promote([dtype, weights.dtype])
+    return reduced_spec(Spec(shape, dtype), attributes)
 
 
 def _common(arrays: list[Any]) -> mx.Dtype:
@@ -110,7 +109,7 @@ def _class_checks(name: str) -> Any:
         if targets.ndim == scores.ndim:
             return []
         size = scores.shape[attributes["axis"]]
-        return checks_of(name, "targets", targets, size, attributes, negative=False)
+        return checks_of("targets", targets, size, attributes, negative=False)
 
     return checks
 
@@ -118,9 +117,9 @@ def _class_checks(name: str) -> Any:
 def _met(inputs: list[Any], places: Sequence[str], name: str) -> Spec:
     """Check inputs of one shape; return the spec of a loss for each of their elements."""
     for place, given in zip(places, inputs, strict=True):
-        require_dtype(name, place, given, FLOATS)
-    require_same(name, places, [given.shape for given in inputs])
-    return Spec(inputs[0].shape, promote(name, [given.dtype for given in inputs]))
+        require_dtype(place, given, FLOATS)
+    require_same(places, [given.shape for given in inputs])
+    return Spec(inputs[0].shape, promote([given.dtype for given in inputs]))
 
 
 def _loss(
@@ -161,9 +160,9 @@ def _loss(
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         found = _met(inputs, places, name)
         if axis is not None:
-            at = axis_of(name, attributes["axis"], len(found.shape))
+            at = axis_of(attributes["axis"], len(found.shape))
             found = Spec(without(found.shape, at), found.dtype)
-        return reduced_spec(name, found, attributes)
+        return reduced_spec(found, attributes)
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         given = {key: value for key, value in attributes.items() if key != "reduction"}
@@ -191,7 +190,7 @@ def _binary(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     name = "binary_cross_entropy"
     given = [each for each in inputs if each is not None]
     return reduced_spec(
-        name, _met(given, ("inputs", "targets", "weights")[: len(given)], name), attributes
+        _met(given, ("inputs", "targets", "weights")[: len(given)], name), attributes
     )
 
 
@@ -207,15 +206,14 @@ def _binary_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 
 def _nll(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "nll_loss"
     scores, targets = inputs
-    require_dtype(name, "inputs", scores, FLOATS)
-    require_indices(name, "targets", targets)
-    axis = axis_of(name, attributes["axis"], len(scores.shape))
+    require_dtype("inputs", scores, FLOATS)
+    require_indices("targets", targets)
+    axis = axis_of(attributes["axis"], len(scores.shape))
     shape = without(scores.shape, axis)
-    require_same(name, ("inputs without its axis", "targets"), [shape, targets.shape])
-    require_some(name, scores.shape, scores.shape[axis], targets.shape)
-    return reduced_spec(name, Spec(shape, scores.dtype), attributes)
+    require_same(("inputs without its axis", "targets"), [shape, targets.shape])
+    require_some(scores.shape, scores.shape[axis], targets.shape)
+    return reduced_spec(Spec(shape, scores.dtype), attributes)
 
 
 def _nll_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:

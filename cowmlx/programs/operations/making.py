@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.dimensions import Shape
+from cowmlx.programs.dimensions import DimensionError, Shape, check_shape
+from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.promotion import inexact, mlx_dtype, promote
 from cowmlx.programs.operations.row import (
@@ -20,6 +22,7 @@ from cowmlx.programs.operations.row import (
     Infer,
     Input,
     Operation,
+    OperationError,
     Spec,
 )
 from cowmlx.programs.operations.rules import broadcast, require_dtype, spec
@@ -76,20 +79,38 @@ def row(
         else Input(each.removesuffix("?"), optional=each.endswith("?"))
         for each in inputs
     )
+
+    def named(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        """Return the specs of results, within the bounds of arrays; errors name the operation."""
+        try:
+            found = infer(inputs, attributes)
+        except OperationError as error:
+            raise error.of(name) from None
+        for each in found:
+            try:
+                check_shape(each.shape)
+            except DimensionError as error:
+                raise OperationError(error.reason, str(error), **error.details).of(name) from None
+        return found
+
+    def looked_at(arrays: list[Any], attributes: Attributes) -> list[Check]:
+        assert checks is not None
+        return [replace(check, operation=name) for check in checks(arrays, attributes)]
+
     return Operation(
         name=name,
         aliases=tuple(aliases),
         inputs=places,
         attributes=tuple(attributes),
         outputs=tuple(outputs),
-        infer=infer,
+        infer=named,
         compute=compute,
         differentiable=tuple(differentiable),
         summary=summary,
         formula=formula,
         source=source,
         examples=tuple(examples),
-        checks=checks,
+        checks=None if checks is None else looked_at,
         outputs_vary=outputs_vary,
         cpu_only=cpu_only,
         stacks=None if stacks is None else tuple(stacks),
@@ -158,9 +179,9 @@ def elementwise(
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         for place, given in zip(places, inputs, strict=True):
-            require_dtype(name, place, given, accepted)
-        dtype = result(promote(name, [given.dtype for given in inputs]))
-        return [spec(name, broadcast(name, [given.shape for given in inputs]), dtype)]
+            require_dtype(place, given, accepted)
+        dtype = result(promote([given.dtype for given in inputs]))
+        return [spec(broadcast([given.shape for given in inputs]), dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         return [function(*arrays, **attributes)]
@@ -214,7 +235,7 @@ def moving(
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        return [spec(name, rule(given.shape, attributes), given.dtype)]
+        return [spec(rule(given.shape, attributes), given.dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         return [function(*arrays, **attributes)]

@@ -146,22 +146,22 @@ ANY = [example("float32[3,3]"), example("float32[2,4,3]"), example("float32[2,3]
 Good = Callable[[mx.array, Attributes], mx.array]
 
 
-def require_square(name: str, given: Spec, place: str = "a") -> None:
+def require_square(given: Spec, place: str = "a") -> None:
     """Check that an input is a matrix, or a stack of them, of as many rows as columns."""
-    require_dtype(name, place, given, DTYPES)
-    require_rank(name, place, given, 2)
+    require_dtype(place, given, DTYPES)
+    require_rank(place, given, 2)
     if not equal(given.shape[-1], given.shape[-2]):
-        raise shapes_refused(name, [given.shape], "the last two axes must be as long")
+        raise shapes_refused([given.shape], "the last two axes must be as long")
     if given.shape[-1] == 0:
-        raise shapes_refused(name, [given.shape], "the matrices must have a row or more")
+        raise shapes_refused([given.shape], "the matrices must have a row or more")
 
 
-def require_matrices(name: str, given: Spec) -> None:
+def require_matrices(given: Spec) -> None:
     """Check that an input is a matrix with elements, or a stack of them."""
-    require_dtype(name, "a", given, DTYPES)
-    require_rank(name, "a", given, 2)
+    require_dtype("a", given, DTYPES)
+    require_rank("a", given, 2)
     if 0 in given.shape[-2:]:
-        raise shapes_refused(name, [given.shape], "the matrices must have elements")
+        raise shapes_refused([given.shape], "the matrices must have elements")
 
 
 def _eye_less(a: mx.array, attributes: Attributes) -> mx.array:
@@ -200,10 +200,9 @@ def of_matrices(
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        (require_square if square else require_matrices)(name, given)
+        (require_square if square else require_matrices)(given)
         return [
-            spec(name, shape, dtype or given.dtype)
-            for shape, dtype in shapes(given.shape, attributes)
+            spec(shape, dtype or given.dtype) for shape, dtype in shapes(given.shape, attributes)
         ]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -212,7 +211,7 @@ def of_matrices(
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
         (a,) = arrays
-        return check_that(name, "a", good(a, attributes), problem)
+        return check_that("a", good(a, attributes), problem)
 
     return row(
         name,

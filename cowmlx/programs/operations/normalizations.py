@@ -26,28 +26,28 @@ from cowmlx.programs.operations.rules import (
 EPS = Attribute("eps", "float", 1e-5, "What is added to the variance.", low=0)
 
 
-def _scaled(name: str, x: Spec, parts: list[tuple[str, Spec | None]]) -> list[Spec]:
+def _scaled(x: Spec, parts: list[tuple[str, Spec | None]]) -> list[Spec]:
     """Check vectors of the last axis' length; return the result's spec, in the input's dtype."""
-    require_dtype(name, "x", x, FLOATS)
-    require_rank(name, "x", x, 1)
+    require_dtype("x", x, FLOATS)
+    require_rank("x", x, 1)
     for place, given in parts:
         if given is None:
             continue
-        require_dtype(name, place, given, FLOATS)
+        require_dtype(place, given, FLOATS)
         if len(given.shape) != 1 or not equal(given.shape[0], x.shape[-1]):
             raise shapes_refused(
-                name, [x.shape, given.shape], f"{place} must have the shape ({x.shape[-1]})"
+                [x.shape, given.shape], f"{place} must have the shape ({x.shape[-1]})"
             )
-    dtype = promote(name, [x.dtype, *(given.dtype for _, given in parts if given is not None)])
-    return [spec(name, x.shape, dtype)]
+    dtype = promote([x.dtype, *(given.dtype for _, given in parts if given is not None)])
+    return [spec(x.shape, dtype)]
 
 
 def _rms_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    return _scaled("rms_norm", inputs[0], [("weight", inputs[1])])
+    return _scaled(inputs[0], [("weight", inputs[1])])
 
 
 def _layer_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    return _scaled("layer_norm", inputs[0], [("weight", inputs[1]), ("bias", inputs[2])])
+    return _scaled(inputs[0], [("weight", inputs[1]), ("bias", inputs[2])])
 
 
 def _met(arrays: list[Any]) -> list[Any]:
@@ -72,14 +72,13 @@ def _layer_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
 
 
 def _group_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "group_norm"
     x, weight, bias = inputs
-    require_rank(name, "x", x, 2)
+    require_rank("x", x, 2)
     if divided(x.shape[-1], attributes["num_groups"]) is None:
         raise shapes_refused(
-            name, [x.shape], f"its last axis is no multiple of {attributes['num_groups']} groups"
+            [x.shape], f"its last axis is no multiple of {attributes['num_groups']} groups"
         )
-    return _scaled(name, x, [("weight", weight), ("bias", bias)])
+    return _scaled(x, [("weight", weight), ("bias", bias)])
 
 
 def _normalised(x: mx.array, axes: tuple[int, ...], eps: float) -> mx.array:
@@ -106,8 +105,8 @@ def _group_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
 
 def _instance_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     x, weight, bias = inputs
-    require_rank("instance_norm", "x", x, 3)
-    return _scaled("instance_norm", x, [("weight", weight), ("bias", bias)])
+    require_rank("x", x, 3)
+    return _scaled(x, [("weight", weight), ("bias", bias)])
 
 
 def _instance_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -118,11 +117,11 @@ def _instance_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.
 
 def _batch_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     x, mean, var, weight, bias = inputs
-    require_rank("batch_norm", "x", x, 2)
+    require_rank("x", x, 2)
     if (mean is None) != (var is None):
-        raise value_refused("batch_norm", "mean", "given alone", "given with var, or neither")
+        raise value_refused("mean", "given alone", "given with var, or neither")
     parts = [("mean", mean), ("var", var), ("weight", weight), ("bias", bias)]
-    return _scaled("batch_norm", x, parts)
+    return _scaled(x, parts)
 
 
 def _batch_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -134,21 +133,18 @@ def _batch_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
 
 
 def _rope(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "rope"
     a, freqs = inputs
-    require_dtype(name, "a", a, ("float16", "bfloat16", "float32"))
-    require_rank(name, "a", a, 3)
+    require_dtype("a", a, ("float16", "bfloat16", "float32"))
+    require_rank("a", a, 3)
     dims = attributes["dims"]
     if dims % 2 or at_least(a.shape[-1], dims) is False:
-        raise value_refused(name, "dims", dims, f"an even number up to {a.shape[-1]}")
+        raise value_refused("dims", dims, f"an even number up to {a.shape[-1]}")
     if (attributes["base"] is None) == (freqs is None):
-        raise value_refused(
-            name, "base", attributes["base"], "a number without freqs, or null with them"
-        )
+        raise value_refused("base", attributes["base"], "a number without freqs, or null with them")
     if freqs is not None:
-        require_dtype(name, "freqs", freqs, ("float32",))
+        require_dtype("freqs", freqs, ("float32",))
         if freqs.shape != (dims // 2,):
-            raise shapes_refused(name, [freqs.shape], f"freqs must have the shape ({dims // 2},)")
+            raise shapes_refused([freqs.shape], f"freqs must have the shape ({dims // 2},)")
     return [a]
 
 
@@ -158,31 +154,30 @@ def _rope_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 
 def _attention(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "scaled_dot_product_attention"
     q, k, v, mask = inputs
     for place, given in zip("qkv", (q, k, v), strict=True):
-        require_dtype(name, place, given, FLOATS)
-        require_rank(name, place, given, 4, 4)
+        require_dtype(place, given, FLOATS)
+        require_rank(place, given, 4, 4)
     shapes = [q.shape, k.shape, v.shape]
     if not (equal(q.shape[0], k.shape[0]) and equal(q.shape[0], v.shape[0])):
-        raise shapes_refused(name, shapes, "the batches must be as long")
+        raise shapes_refused(shapes, "the batches must be as long")
     if not (equal(k.shape[1], v.shape[1]) and equal(k.shape[2], v.shape[2])):
-        raise shapes_refused(name, shapes, "keys and values must have as many heads and positions")
+        raise shapes_refused(shapes, "keys and values must have as many heads and positions")
     if not equal(q.shape[3], k.shape[3]):
-        raise shapes_refused(name, shapes, "queries and keys must have as many features")
+        raise shapes_refused(shapes, "queries and keys must have as many features")
     if k.shape[1] == 0 or divided(q.shape[1], k.shape[1]) is None:
-        raise shapes_refused(name, shapes, "the heads of queries must be a multiple of the keys'")
-    dtype = promote(name, [q.dtype, k.dtype, v.dtype])
+        raise shapes_refused(shapes, "the heads of queries must be a multiple of the keys'")
+    dtype = promote([q.dtype, k.dtype, v.dtype])
     if mask is not None:
         if attributes["causal"]:
-            raise value_refused(name, "causal", "true with a mask", "one of them")
+            raise value_refused("causal", "true with a mask", "one of them")
         if mask.dtype not in ("bool", dtype):
-            raise dtypes_refused(name, "mask", mask, f"bool or {dtype}")
+            raise dtypes_refused("mask", mask, f"bool or {dtype}")
         scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        both = broadcast(name, [mask.shape, scores])
+        both = broadcast([mask.shape, scores])
         if len(both) != 4 or not all(map(equal, both, scores)):
-            raise shapes_refused(name, [mask.shape, scores], "the mask must broadcast to scores")
-    return [spec(name, (*q.shape[:3], v.shape[3]), dtype)]
+            raise shapes_refused([mask.shape, scores], "the mask must broadcast to scores")
+    return [spec((*q.shape[:3], v.shape[3]), dtype)]
 
 
 def _attention_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -223,8 +218,8 @@ def _attention_float64(
 
 def _dropout(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     x, key = inputs
-    require_dtype("dropout", "x", x, FLOATS)
-    require_key("dropout", key)
+    require_dtype("x", x, FLOATS)
+    require_key(key)
     return [x]
 
 
@@ -238,25 +233,24 @@ def _dropout_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]
 
 
 def _linear(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "linear"
     x, weight, bias = inputs
     for place, given in (("x", x), ("weight", weight)):
-        require_dtype(name, place, given, FLOATS)
-    require_rank(name, "x", x, 1)
-    require_rank(name, "weight", weight, 2, 2)
+        require_dtype(place, given, FLOATS)
+    require_rank("x", x, 1)
+    require_rank("weight", weight, 2, 2)
     if not equal(x.shape[-1], weight.shape[1]):
         raise shapes_refused(
-            name, [x.shape, weight.shape], "the last axes must be as long: weight is (out, in)"
+            [x.shape, weight.shape], "the last axes must be as long: weight is (out, in)"
         )
     dtypes = [x.dtype, weight.dtype]
     if bias is not None:
-        require_dtype(name, "bias", bias, FLOATS)
+        require_dtype("bias", bias, FLOATS)
         if len(bias.shape) != 1 or not equal(bias.shape[0], weight.shape[0]):
             raise shapes_refused(
-                name, [weight.shape, bias.shape], f"bias must have the shape ({weight.shape[0]})"
+                [weight.shape, bias.shape], f"bias must have the shape ({weight.shape[0]})"
             )
         dtypes.append(bias.dtype)
-    return [spec(name, (*x.shape[:-1], weight.shape[0]), promote(name, dtypes))]
+    return [spec((*x.shape[:-1], weight.shape[0]), promote(dtypes))]
 
 
 def _linear_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:

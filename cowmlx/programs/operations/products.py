@@ -39,18 +39,17 @@ from cowmlx.programs.operations.rules import (
 )
 
 
-def product_shape(operation: str, left: Shape, right: Shape) -> Shape:
+def product_shape(left: Shape, right: Shape) -> Shape:
     """Return the shape of a matrix product; vectors lose their axis, as in numpy."""
     rows, inner = ((1, *left) if len(left) == 1 else left)[-2:]
     other, columns = ((*right, 1) if len(right) == 1 else right)[-2:]
     if not equal(inner, other):
         raise shapes_refused(
-            operation,
             [left, right],
             f"the last axis of the first ({inner}) must be as long as the last but one of the "
             f"second ({other})",
         )
-    batch = broadcast(operation, [left[:-2], right[:-2]])
+    batch = broadcast([left[:-2], right[:-2]])
     found: tuple[Dim, ...] = batch
     if len(left) > 1:
         found += (rows,)
@@ -62,50 +61,50 @@ def product_shape(operation: str, left: Shape, right: Shape) -> Shape:
 def _matmul(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     left, right = inputs
     for name, given in zip(("a", "b"), inputs, strict=True):
-        require_dtype("matmul", name, given, INEXACT)
-        require_rank("matmul", name, given, 1)
-    dtype = promote("matmul", [left.dtype, right.dtype])
-    return [spec("matmul", product_shape("matmul", left.shape, right.shape), dtype)]
+        require_dtype(name, given, INEXACT)
+        require_rank(name, given, 1)
+    dtype = promote([left.dtype, right.dtype])
+    return [spec(product_shape(left.shape, right.shape), dtype)]
 
 
 def _matmul_cost(inputs: list[Any], attributes: Attributes) -> Dim:
     return count(_matmul(inputs, attributes)[0].shape) * inputs[0].shape[-1]
 
 
-def _products(name: str, inputs: list[Any], accepted: Any = NUMBERS) -> str:
+def _products(inputs: list[Any], accepted: Any = NUMBERS) -> str:
     """Check the inputs of a product; return the dtype in which they meet."""
     for place, given in zip(PAIR, inputs, strict=True):
-        require_dtype(name, place, given, accepted)
-    return promote(name, [given.dtype for given in inputs])
+        require_dtype(place, given, accepted)
+    return promote([given.dtype for given in inputs])
 
 
 def _inner(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     left, right = inputs
-    dtype = _products("inner", inputs, INEXACT)
+    dtype = _products(inputs, INEXACT)
     if not left.shape or not right.shape:
-        return [spec("inner", left.shape + right.shape, dtype)]
+        return [spec(left.shape + right.shape, dtype)]
     if not equal(left.shape[-1], right.shape[-1]):
-        raise shapes_refused("inner", [left.shape, right.shape], "the last axes must be as long")
-    return [spec("inner", left.shape[:-1] + right.shape[:-1], dtype)]
+        raise shapes_refused([left.shape, right.shape], "the last axes must be as long")
+    return [spec(left.shape[:-1] + right.shape[:-1], dtype)]
 
 
 def _outer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     left, right = inputs
-    dtype = _products("outer", inputs, ALL_DTYPES)
-    return [spec("outer", (count(left.shape), count(right.shape)), dtype)]
+    dtype = _products(inputs, ALL_DTYPES)
+    return [spec((count(left.shape), count(right.shape)), dtype)]
 
 
 def _vecdot(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     left, right = inputs
-    dtype = _products("vecdot", inputs, INEXACT)
-    shape = broadcast("vecdot", [left.shape, right.shape])
+    dtype = _products(inputs, INEXACT)
+    shape = broadcast([left.shape, right.shape])
     least = min(len(left.shape), len(right.shape))
     axis = attributes["axis"]
     if not -least <= axis < 0:
-        raise value_refused("vecdot", "axis", axis, f"{-least} to -1")
+        raise value_refused("axis", axis, f"{-least} to -1")
     if not equal(left.shape[axis], right.shape[axis]):
-        raise shapes_refused("vecdot", [left.shape, right.shape], f"axis {axis} must be as long")
-    return [spec("vecdot", without(shape, len(shape) + axis), dtype)]
+        raise shapes_refused([left.shape, right.shape], f"axis {axis} must be as long")
+    return [spec(without(shape, len(shape) + axis), dtype)]
 
 
 def _vecdot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -116,15 +115,15 @@ def _vecdot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 def _addmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     c, a, b = inputs
     for place, given in zip(("c", "a", "b"), inputs, strict=True):
-        require_dtype("addmm", place, given, INEXACT)
+        require_dtype(place, given, INEXACT)
     for place, given in (("a", a), ("b", b)):
-        require_rank("addmm", place, given, 1)
-    shape = product_shape("addmm", a.shape, b.shape)
-    both = broadcast("addmm", [c.shape, shape])
+        require_rank(place, given, 1)
+    shape = product_shape(a.shape, b.shape)
+    both = broadcast([c.shape, shape])
     if len(both) != len(shape) or not all(map(equal, both, shape)):
-        raise shapes_refused("addmm", [c.shape, shape], "c must broadcast to the product's shape")
-    dtype = promote("addmm", [given.dtype for given in inputs])
-    return [spec("addmm", shape, dtype)]
+        raise shapes_refused([c.shape, shape], "c must broadcast to the product's shape")
+    dtype = promote([given.dtype for given in inputs])
+    return [spec(shape, dtype)]
 
 
 def _addmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -134,12 +133,12 @@ def _addmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     return [alpha * product + beta * c]
 
 
-def _pair_axes(name: str, axes: Any, rank: int, side: int) -> tuple[int, ...]:
+def _pair_axes(axes: Any, rank: int, side: int) -> tuple[int, ...]:
     if isinstance(axes, int):
         if not 0 <= axes <= rank:
-            raise value_refused(name, "axes", axes, f"0 to {rank}")
+            raise value_refused("axes", axes, f"0 to {rank}")
         return tuple(range(rank - axes, rank)) if side == 0 else tuple(range(axes))
-    return axes_of(name, axes, rank, f"axes_{'ab'[side]}")
+    return axes_of(axes, rank, f"axes_{'ab'[side]}")
 
 
 def _tensordot_axes(
@@ -147,27 +146,25 @@ def _tensordot_axes(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     given = attributes["axes_a"], attributes["axes_b"]
     if (given[0] is None) != (given[1] is None):
-        raise value_refused("tensordot", "axes_a", "given without axes_b", "given with it")
+        raise value_refused("axes_a", "given without axes_b", "given with it")
     sides = [
-        _pair_axes("tensordot", attributes["axes"] if each is None else each, rank, side)
+        _pair_axes(attributes["axes"] if each is None else each, rank, side)
         for side, (each, rank) in enumerate(zip(given, ranks, strict=True))
     ]
     if len(sides[0]) != len(sides[1]):
-        raise value_refused("tensordot", "axes_b", list(sides[1]), f"{len(sides[0])} axes")
+        raise value_refused("axes_b", list(sides[1]), f"{len(sides[0])} axes")
     return sides[0], sides[1]
 
 
 def _tensordot(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     a, b = inputs
-    dtype = _products("tensordot", inputs, INEXACT)
+    dtype = _products(inputs, INEXACT)
     left, right = _tensordot_axes((len(a.shape), len(b.shape)), attributes)
     for one, other in zip(left, right, strict=True):
         if not equal(a.shape[one], b.shape[other]):
-            raise shapes_refused(
-                "tensordot", [a.shape, b.shape], f"axes {one} and {other} must be as long"
-            )
+            raise shapes_refused([a.shape, b.shape], f"axes {one} and {other} must be as long")
     shape = reduced(a.shape, left, False) + reduced(b.shape, right, False)
-    return [spec("tensordot", shape, dtype)]
+    return [spec(shape, dtype)]
 
 
 def _tensordot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -178,10 +175,10 @@ def _tensordot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
 
 def _kron(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     a, b = inputs
-    dtype = _products("kron", inputs, ALL_DTYPES)
+    dtype = _products(inputs, ALL_DTYPES)
     rank = max(len(a.shape), len(b.shape))
     full = [(*(1,) * (rank - len(each.shape)), *each.shape) for each in inputs]
-    return [spec("kron", (one * other for one, other in zip(*full, strict=True)), dtype)]
+    return [spec((one * other for one, other in zip(*full, strict=True)), dtype)]
 
 
 def _kron_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -197,14 +194,14 @@ def _kron_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 def _cross(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     a, b = inputs
-    dtype = _products("cross", inputs)
-    shape = broadcast("cross", [a.shape, b.shape])
-    axis = axis_of("cross", attributes["axis"], len(shape))
+    dtype = _products(inputs)
+    shape = broadcast([a.shape, b.shape])
+    axis = axis_of(attributes["axis"], len(shape))
     for given in inputs:
         place = axis - len(shape) + len(given.shape)
         if place < 0 or given.shape[place] != 3:
-            raise shapes_refused("cross", [a.shape, b.shape], f"axis {axis} must be 3 long")
-    return [spec("cross", shape, dtype)]
+            raise shapes_refused([a.shape, b.shape], f"axis {axis} must be 3 long")
+    return [spec(shape, dtype)]
 
 
 def _cross_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -222,7 +219,6 @@ def _einsum_letters(inputs: list[Any], subscripts: str) -> tuple[list[str], str]
     plain = all(re.fullmatch("[A-Za-z]*", term) for term in (*terms, right))
     if not plain or len(terms) != len(inputs):
         raise value_refused(
-            "einsum",
             "subscripts",
             subscripts,
             f'letters for each of {len(inputs)} inputs, such as "ij,jk->ik"',
@@ -236,25 +232,21 @@ def _einsum(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     terms, right = _einsum_letters(inputs, attributes["subscripts"])
     lengths: dict[str, Dim] = {}
     for at, (given, term) in enumerate(zip(inputs, terms, strict=True)):
-        require_dtype("einsum", f"operands[{at}]", given, INEXACT)
+        require_dtype(f"operands[{at}]", given, INEXACT)
         if len(term) != len(given.shape):
-            raise shapes_refused("einsum", [given.shape], f"{term!r} has {len(term)} axes")
+            raise shapes_refused([given.shape], f"{term!r} has {len(term)} axes")
         for letter, length in zip(term, given.shape, strict=True):
             if not equal(lengths.setdefault(letter, length), length):
                 raise shapes_refused(
-                    "einsum",
                     [each.shape for each in inputs],
                     f"{letter!r} is {lengths[letter]} and {length}, must be equal",
                 )
     if len(set(right)) < len(right) or not set(right) <= set(lengths):
         raise value_refused(
-            "einsum",
-            "subscripts",
-            attributes["subscripts"],
-            "different letters of the inputs behind ->",
+            "subscripts", attributes["subscripts"], "different letters of the inputs behind ->"
         )
-    dtype = promote("einsum", [given.dtype for given in inputs])
-    return [spec("einsum", (lengths[letter] for letter in right), dtype)]
+    dtype = promote([given.dtype for given in inputs])
+    return [spec((lengths[letter] for letter in right), dtype)]
 
 
 def _einsum_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -281,22 +273,21 @@ def _einsum_cost(inputs: list[Any], attributes: Attributes) -> Dim:
 
 
 def _gather_mm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "gather_mm"
     a, b, left, right = inputs
-    dtype = _products(name, [a, b], ("float16", "bfloat16", "float32"))
+    dtype = _products([a, b], ("float16", "bfloat16", "float32"))
     for place, given in zip(PAIR, (a, b), strict=True):
-        require_rank(name, place, given, 2)
+        require_rank(place, given, 2)
     picked = []
     for place, given, indices in (("lhs_indices", a, left), ("rhs_indices", b, right)):
         if indices is None:
             picked.append(given.shape[:-2])
             continue
-        require_indices(name, place, indices)
-        require_some(name, given.shape, count(given.shape[:-2]), indices.shape)
+        require_indices(place, indices)
+        require_some(given.shape, count(given.shape[:-2]), indices.shape)
         picked.append(indices.shape)
-    batch = broadcast(name, picked)
-    product = product_shape(name, a.shape[-2:], b.shape[-2:])
-    return [spec(name, batch + product, dtype)]
+    batch = broadcast(picked)
+    product = product_shape(a.shape[-2:], b.shape[-2:])
+    return [spec(batch + product, dtype)]
 
 
 def _gather_mm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -324,15 +315,14 @@ def _gather_mm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     ):
         if indices is not None:
             size = math.prod(array.shape[:-2])
-            found += checks_of("gather_mm", place, indices, size, attributes, negative=False)
+            found += checks_of(place, indices, size, attributes, negative=False)
     return found
 
 
 def _hadamard(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    name = "hadamard_transform"
-    require_dtype(name, "a", given, ("float16", "bfloat16", "float32"))
-    require_rank(name, "a", given, 1)
+    require_dtype("a", given, ("float16", "bfloat16", "float32"))
+    require_rank("a", given, 1)
     length = given.shape[-1]
     rest = length if isinstance(length, int) else 0
     while rest and rest % 2 == 0 and rest not in (12, 20, 28):
@@ -340,10 +330,10 @@ def _hadamard(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     most = 8192 if given.dtype == "float32" else 16384
     if rest not in (1, 12, 20, 28) or int(str(length)) // rest > most:
         raise shapes_refused(
-            name, [given.shape], f"its last axis must be m 2^k, m 1, 12, 20 or 28, 2^k to {most}"
+            [given.shape], f"its last axis must be m 2^k, m 1, 12, 20 or 28, 2^k to {most}"
         )
     if count(given.shape) == 0:
-        raise shapes_refused(name, [given.shape], "it must have elements")
+        raise shapes_refused([given.shape], "it must have elements")
     return [given]
 
 

@@ -65,7 +65,7 @@ def promoted(left: str, right: str) -> str | None:
     return f"int{bits}"
 
 
-def promote(operation: str, dtypes: Sequence[str]) -> str:
+def promote(dtypes: Sequence[str]) -> str:
     """Return the dtype that all meet in.
 
     Raises:
@@ -78,9 +78,8 @@ def promote(operation: str, dtypes: Sequence[str]) -> str:
             wider = "uint64 and signed integers" if "int" in found else "float64 and complex64"
             raise OperationError(
                 WRONG_DTYPE,
-                f"{operation} would lose values of {found} and {other}, which have no common "
+                f"would lose values of {found} and {other}, which have no common "
                 f"dtype: cast one of them ({wider} meet in nothing that holds both)",
-                op=operation,
                 dtypes=", ".join(dtypes),
                 accepted="dtypes that meet without loss",
             )

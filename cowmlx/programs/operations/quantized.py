@@ -33,21 +33,21 @@ _ATTRIBUTES = (
 _TRANSPOSE = Attribute("transpose", "bool", True, "Whether rows of w are outputs.")
 
 
-def _format(name: str, attributes: Attributes) -> tuple[int, int]:
+def _format(attributes: Attributes) -> tuple[int, int]:
     """Return group size and bits."""
     known = FORMATS[attributes["mode"]]
     size = known.groups[0] if attributes["group_size"] is None else attributes["group_size"]
     bits = known.bits[0] if attributes["bits"] is None else attributes["bits"]
     if size not in known.groups:
         accepted = " or ".join(map(str, sorted(known.groups)))
-        raise value_refused(name, "group_size", size, accepted)
+        raise value_refused("group_size", size, accepted)
     if bits not in known.bits:
-        raise value_refused(name, "bits", bits, " or ".join(map(str, sorted(known.bits))))
+        raise value_refused("bits", bits, " or ".join(map(str, sorted(known.bits))))
     return size, bits
 
 
-def _given(name: str, attributes: Attributes) -> Any:
-    size, bits = _format(name, attributes)
+def _given(attributes: Attributes) -> Any:
+    size, bits = _format(attributes)
     return {"group_size": size, "bits": bits, "mode": attributes["mode"]}
 
 
@@ -68,19 +68,18 @@ def _with_elements(infer: Infer, compute: Compute) -> Compute:
 
 
 def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "quantize"
     (w,) = inputs
-    require_dtype(name, "w", w, FLOATS)
-    require_rank(name, "w", w, 2)
-    size, bits = _format(name, attributes)
+    require_dtype("w", w, FLOATS)
+    require_rank("w", w, 2)
+    size, bits = _format(attributes)
     groups = divided(w.shape[-1], size)
     if groups is None or count(w.shape) == 0:
         raise shapes_refused(
-            name, [w.shape], f"its last axis must be a multiple of {size}, with elements"
+            [w.shape], f"its last axis must be a multiple of {size}, with elements"
         )
     words = divided(w.shape[-1] * bits, 32)
     assert words is not None, "a group has whole words"
-    packed = spec(name, (*w.shape[:-1], words), "uint32")
+    packed = spec((*w.shape[:-1], words), "uint32")
     scales = (*w.shape[:-1], groups)
     if not FORMATS[attributes["mode"]].affine:
         return [packed, Spec(scales, "uint8")]
@@ -89,7 +88,7 @@ def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
 
 def _quantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     (w,) = arrays
-    options = _given("quantize", attributes)
+    options = _given(attributes)
     if w.size % 32 == 0:
         return list(mx.quantize(w, **options))
     # mlx takes a whole number of 32 elements, which an odd number of groups of 16 is not.
@@ -98,18 +97,16 @@ def _quantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array
     return [each[:-1].reshape(*w.shape[:-1], -1) for each in mx.quantize(rows, **options)]
 
 
-def _unpacked(
-    name: str, w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes
-) -> Shape:
+def _unpacked(w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes) -> Shape:
     """Check a quantised matrix; return the shape of what it stands for."""
-    size, bits = _format(name, attributes)
+    size, bits = _format(attributes)
     affine = FORMATS[attributes["mode"]].affine
-    require_dtype(name, "w", w, ("uint32",))
-    require_rank(name, "w", w, 2)
-    require_dtype(name, "scales", scales, FLOATS if affine else ("uint8",))
+    require_dtype("w", w, ("uint32",))
+    require_rank("w", w, 2)
+    require_dtype("scales", scales, FLOATS if affine else ("uint8",))
     if affine != (biases is not None):
         raise value_refused(
-            name, "biases", "missing" if affine else "given", "given with affine, and else missing"
+            "biases", "missing" if affine else "given", "given with affine, and else missing"
         )
     columns = divided(w.shape[-1] * 32, bits)
     groups = None if columns is None else divided(columns, size)
@@ -120,58 +117,57 @@ def _unpacked(
         fits = wanted is not None and len(given.shape) == len(wanted)
         if not fits or not all(map(equal, given.shape, wanted or ())):
             raise shapes_refused(
-                name, [w.shape, given.shape], f"{place} must have one for {size} elements of w"
+                [w.shape, given.shape], f"{place} must have one for {size} elements of w"
             )
     if biases is not None and biases.dtype != scales.dtype:
-        raise value_refused(name, "biases", biases.dtype, f"{scales.dtype}, as scales are")
+        raise value_refused("biases", biases.dtype, f"{scales.dtype}, as scales are")
     assert columns is not None
     return (*w.shape[:-1], columns)
 
 
 def _dequantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "dequantize"
     w, scales, biases = inputs
-    shape = _unpacked(name, w, scales, biases, attributes)
+    shape = _unpacked(w, scales, biases, attributes)
     wanted = attributes["dtype"]
     if wanted is not None and wanted not in FLOATS:
-        raise value_refused(name, "dtype", wanted, ", ".join(FLOATS))
+        raise value_refused("dtype", wanted, ", ".join(FLOATS))
     own = scales.dtype if scales.dtype in FLOATS else "bfloat16"
-    return [spec(name, shape, wanted or own)]
+    return [spec(shape, wanted or own)]
 
 
 def _dequantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     wanted = attributes["dtype"]
     dtype = None if wanted is None else mlx_dtype(wanted)
     w, scales, biases = arrays
-    options = _given("dequantize", attributes)
+    options = _given(attributes)
     return [mx.dequantize(w, scales, biases, **options, dtype=dtype)]
 
 
 def _product(name: str, x: Spec, shape: Shape, scales: Spec, attributes: Attributes) -> Dim:
     """Check a product's dtypes and inner axes; return its columns."""
-    require_dtype(name, "x", x, FLOATS)
-    require_rank(name, "x", x, 1 if name == "quantized_matmul" else 2)
+    require_dtype("x", x, FLOATS)
+    require_rank("x", x, 1 if name == "quantized_matmul" else 2)
     if scales.dtype in FLOATS and scales.dtype != x.dtype:
-        raise value_refused(name, "scales", scales.dtype, f"{x.dtype}, as x is")
+        raise value_refused("scales", scales.dtype, f"{x.dtype}, as x is")
     inner, columns = (shape[-1], shape[-2]) if attributes["transpose"] else shape[-2:]
     if not equal(x.shape[-1], inner):
-        raise shapes_refused(name, [x.shape, shape], f"the last axis of x must be {inner}")
+        raise shapes_refused([x.shape, shape], f"the last axis of x must be {inner}")
     return columns
 
 
 def _quantized_matmul(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     name = "quantized_matmul"
     x, w, scales, biases = inputs
-    shape = _unpacked(name, w, scales, biases, attributes)
+    shape = _unpacked(w, scales, biases, attributes)
     if len(shape) != 2:
-        raise shapes_refused(name, [shape], "w must have 2 dimensions; see gather_qmm for more")
+        raise shapes_refused([shape], "w must have 2 dimensions; see gather_qmm for more")
     columns = _product(name, x, shape, scales, attributes)
-    return [spec(name, (*x.shape[:-1], columns), x.dtype)]
+    return [spec((*x.shape[:-1], columns), x.dtype)]
 
 
 def _quantized_matmul_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     x, w, scales, biases = arrays
-    options = _given("quantized_matmul", attributes)
+    options = _given(attributes)
     transpose = attributes["transpose"]
     return [mx.quantized_matmul(x, w, scales, biases, transpose=transpose, **options)]
 
@@ -179,7 +175,7 @@ def _quantized_matmul_arrays(arrays: list[Any], attributes: Attributes) -> list[
 def _gather_qmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     name = "gather_qmm"
     x, w, scales, biases, left, right = inputs
-    shape = _unpacked(name, w, scales, biases, attributes)
+    shape = _unpacked(w, scales, biases, attributes)
     columns = _product(name, x, shape, scales, attributes)
     picked = []
     for place, batch, indices in (
@@ -187,16 +183,16 @@ def _gather_qmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         ("rhs_indices", shape[:-2], right),
     ):
         if indices is not None:
-            require_indices(name, place, indices)
-            require_some(name, batch, count(batch), indices.shape)
+            require_indices(place, indices)
+            require_some(batch, count(batch), indices.shape)
         picked.append(batch if indices is None else indices.shape)
-    both = broadcast(name, picked)
-    return [spec(name, (*both, x.shape[-2], columns), x.dtype)]
+    both = broadcast(picked)
+    return [spec((*both, x.shape[-2], columns), x.dtype)]
 
 
 def _gather_qmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     x, w, scales, biases, left, right = arrays
-    options = _given("gather_qmm", attributes)
+    options = _given(attributes)
     where: list[Any] = [
         None if indices is None else safe(indices, max(_matrices(array), 1), negative=False)
         for array, indices in ((x, left), (w, right))
@@ -236,19 +232,19 @@ def _gather_qmm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]
     for place, array, indices in (("lhs_indices", x, left), ("rhs_indices", w, right)):
         if indices is not None:
             size = _matrices(array)
-            found += checks_of("gather_qmm", place, indices, size, attributes, negative=False)
+            found += checks_of(place, indices, size, attributes, negative=False)
     return found
 
 
 def _to_fp8(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    require_dtype("to_fp8", "x", inputs[0], FLOATS)
+    require_dtype("x", inputs[0], FLOATS)
     return [Spec(inputs[0].shape, "uint8")]
 
 
 def _from_fp8(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    require_dtype("from_fp8", "x", inputs[0], ("uint8",))
+    require_dtype("x", inputs[0], ("uint8",))
     if attributes["dtype"] not in FLOATS:
-        raise value_refused("from_fp8", "dtype", attributes["dtype"], ", ".join(FLOATS))
+        raise value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
     return [Spec(inputs[0].shape, attributes["dtype"])]
 
 

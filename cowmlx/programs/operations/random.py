@@ -31,21 +31,21 @@ KEY = Input("key", about="A random key: uint32 of shape (2,), from random_key or
 DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype, a float.")
 
 
-def require_key(operation: str, given: Spec) -> None:
+def require_key(given: Spec) -> None:
     """Check that an input is a random key.
 
     Raises:
         OperationError: it is not uint32 of shape (2,).
     """
-    require_dtype(operation, "key", given, ("uint32",))
+    require_dtype("key", given, ("uint32",))
     if given.shape != (2,):
-        raise shapes_refused(operation, [given.shape], "a key has the shape (2,)")
+        raise shapes_refused([given.shape], "a key has the shape (2,)")
 
 
-def require_float(operation: str, attributes: Attributes) -> None:
+def require_float(attributes: Attributes) -> None:
     """Check that the wanted dtype is a float."""
     if attributes["dtype"] not in FLOATS:
-        raise value_refused(operation, "dtype", attributes["dtype"], ", ".join(FLOATS))
+        raise value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
 
 
 def _drawn(
@@ -73,11 +73,11 @@ def _drawn(
     """
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        require_key(name, inputs[0])
-        require_float(name, attributes)
+        require_key(inputs[0])
+        require_float(attributes)
         if limits is not None:
             limits(attributes)
-        return [spec(name, attributes["shape"], attributes["dtype"])]
+        return [spec(attributes["shape"], attributes["dtype"])]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         return [function(**{**attributes, "dtype": mlx_dtype(attributes["dtype"])}, key=arrays[0])]
@@ -157,11 +157,11 @@ def _laplace(
     return loc - scale * mx.sign(place) * mx.log1p(-mx.abs(place))
 
 
-def _in_order(name: str, low: str, high: str, *, equal: bool = False) -> Any:
+def _in_order(low: str, high: str, *, equal: bool = False) -> Any:
     def limits(attributes: Attributes) -> None:
         least, most = attributes[low], attributes[high]
         if not (least <= most if equal else least < most):
-            raise value_refused(name, low, least, f"below {high} ({most})")
+            raise value_refused(low, least, f"below {high} ({most})")
 
     return limits
 
@@ -171,8 +171,8 @@ def _random_key(inputs: list[Any], attributes: Attributes) -> list[Spec]:
 
 
 def _random_split(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    require_key("random_split", inputs[0])
-    return [spec("random_split", (attributes["num"], 2), "uint32")]
+    require_key(inputs[0])
+    return [spec((attributes["num"], 2), "uint32")]
 
 
 def _bits(key: mx.array, count: int) -> mx.array:
@@ -187,14 +187,13 @@ def _wide(value: int) -> mx.array:
 
 
 def _integers(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "random_randint"
-    require_key(name, inputs[0])
+    require_key(inputs[0])
     if attributes["dtype"] not in INTEGERS:
-        raise value_refused(name, "dtype", attributes["dtype"], ", ".join(INTEGERS))
-    _in_order(name, "low", "high")(attributes)
-    fits(name, "low", attributes["low"], attributes["dtype"])
-    fits(name, "high", attributes["high"] - 1, attributes["dtype"])
-    return [spec(name, attributes["shape"], attributes["dtype"])]
+        raise value_refused("dtype", attributes["dtype"], ", ".join(INTEGERS))
+    _in_order("low", "high")(attributes)
+    fits("low", attributes["low"], attributes["dtype"])
+    fits("high", attributes["high"] - 1, attributes["dtype"])
+    return [spec(attributes["shape"], attributes["dtype"])]
 
 
 def _integers_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -209,8 +208,8 @@ def _integers_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]
 
 
 def _bernoulli(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    require_key("random_bernoulli", inputs[0])
-    return [spec("random_bernoulli", attributes["shape"], "bool")]
+    require_key(inputs[0])
+    return [spec(attributes["shape"], "bool")]
 
 
 def _bernoulli_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -218,15 +217,14 @@ def _bernoulli_array(arrays: list[Any], attributes: Attributes) -> list[mx.array
 
 
 def _categorical(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "random_categorical"
     logits, key = inputs
-    require_key(name, key)
-    require_dtype(name, "logits", logits, FLOATS)
-    axis = axis_of(name, attributes["axis"], len(logits.shape))
-    require_elements(name, logits, range(len(logits.shape)))
+    require_key(key)
+    require_dtype("logits", logits, FLOATS)
+    axis = axis_of(attributes["axis"], len(logits.shape))
+    require_elements(logits, range(len(logits.shape)))
     shape = without(logits.shape, axis)
     many = attributes["num_samples"]
-    return [spec(name, shape if many is None else (*shape, many), "uint32")]
+    return [spec(shape if many is None else (*shape, many), "uint32")]
 
 
 def _categorical_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -243,10 +241,9 @@ def _categorical_array(arrays: list[Any], attributes: Attributes) -> list[mx.arr
 
 
 def _permutation(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "random_permutation"
     given, key = inputs
-    require_key(name, key)
-    axis_of(name, attributes["axis"], len(given.shape))
+    require_key(key)
+    axis_of(attributes["axis"], len(given.shape))
     return [given]
 
 
@@ -260,19 +257,18 @@ def _permutation_array(arrays: list[Any], attributes: Attributes) -> list[mx.arr
 
 
 def _multivariate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "random_multivariate_normal"
     mean, cov, key = inputs
-    require_key(name, key)
+    require_key(key)
     for place, given in (("mean", mean), ("cov", cov)):
-        require_dtype(name, place, given, ("float32",))
-    require_rank(name, "mean", mean, 1, 1)
-    require_rank(name, "cov", cov, 2, 2)
+        require_dtype(place, given, ("float32",))
+    require_rank("mean", mean, 1, 1)
+    require_rank("cov", cov, 2, 2)
     size = mean.shape[0]
     if not (equal(cov.shape[0], size) and equal(cov.shape[1], size)) or size == 0:
         raise shapes_refused(
-            name, [mean.shape, cov.shape], f"cov must be ({size}, {size}), with elements"
+            [mean.shape, cov.shape], f"cov must be ({size}, {size}), with elements"
         )
-    return [spec(name, (*attributes["shape"], size), "float32")]
+    return [spec((*attributes["shape"], size), "float32")]
 
 
 def _factor(cov: mx.array) -> mx.array:
@@ -290,7 +286,7 @@ def _multivariate_array(arrays: list[Any], attributes: Attributes) -> list[mx.ar
 
 def _multivariate_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     good = mx.all(mx.isfinite(mx.stop_gradient(arrays[1])))
-    return check_that("random_multivariate_normal", "cov", good, "is not finite")
+    return check_that("cov", good, "is not finite")
 
 
 def _key(seed: int) -> list[mx.array]:
@@ -333,7 +329,7 @@ ROWS = (
             Attribute("high", "float", 1.0, "The greatest, which is not there."),
         ),
         options=({"low": -1.0, "high": 3.0},),
-        limits=_in_order("random_uniform", "low", "high"),
+        limits=_in_order("low", "high"),
         aliases=("uniform", "rand"),
     ),
     _drawn(
@@ -354,7 +350,7 @@ ROWS = (
             Attribute("lower", "float", -2.0, "The lower bound."),
             Attribute("upper", "float", 2.0, "The upper bound."),
         ),
-        limits=_in_order("random_truncated_normal", "lower", "upper"),
+        limits=_in_order("lower", "upper"),
         aliases=("truncated_normal",),
     ),
     _drawn(

@@ -64,12 +64,12 @@ def reduction(
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        require_dtype(name, "a", given, accepted)
-        axes = axes_of(name, attributes["axis"], len(given.shape))
+        require_dtype("a", given, accepted)
+        axes = axes_of(attributes["axis"], len(given.shape))
         if not of_nothing:
-            require_elements(name, given, axes)
+            require_elements(given, axes)
         shape = reduced(given.shape, axes, attributes["keepdims"])
-        return [spec(name, shape, result(given.dtype))]
+        return [spec(shape, result(given.dtype))]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         (array,) = arrays
@@ -105,9 +105,9 @@ def reduction(
 
 def _minmax(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    axes = axes_of("minmax", attributes["axis"], len(given.shape))
-    require_elements("minmax", given, axes)
-    found = spec("minmax", reduced(given.shape, axes, attributes["keepdims"]), given.dtype)
+    axes = axes_of(attributes["axis"], len(given.shape))
+    require_elements(given, axes)
+    found = spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)
     return [found, found]
 
 
@@ -120,13 +120,13 @@ def _arg(name: str, function: Callable[..., mx.array], summary: str, formula: st
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        require_dtype(name, "a", given, REAL)
+        require_dtype("a", given, REAL)
         axis = attributes["axis"]
-        axes = axes_of(name, axis, len(given.shape))
+        axes = axes_of(axis, len(given.shape))
         # mlx has none of an array without elements, even along an axis that has some.
-        require_elements(name, given, range(len(given.shape)))
+        require_elements(given, range(len(given.shape)))
         shape = reduced(given.shape, axes, attributes["keepdims"])
-        return [spec(name, shape, "uint32")]
+        return [spec(shape, "uint32")]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         (array,) = arrays
@@ -157,10 +157,9 @@ def _arg(name: str, function: Callable[..., mx.array], summary: str, formula: st
 
 def _logsumexp(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    name = "logsumexp"
-    require_elements(name, given, range(len(given.shape)))
-    axes = axes_of(name, attributes["axis"], len(given.shape))
-    return [spec(name, reduced(given.shape, axes, attributes["keepdims"]), inexact(given.dtype))]
+    require_elements(given, range(len(given.shape)))
+    axes = axes_of(attributes["axis"], len(given.shape))
+    return [spec(reduced(given.shape, axes, attributes["keepdims"]), inexact(given.dtype))]
 
 
 def _normalised(
@@ -170,9 +169,9 @@ def _normalised(
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        require_dtype(name, "a", given, REAL)
-        axes_of(name, attributes["axis"], len(given.shape))
-        return [spec(name, given.shape, inexact(given.dtype))]
+        require_dtype("a", given, REAL)
+        axes_of(attributes["axis"], len(given.shape))
+        return [spec(given.shape, inexact(given.dtype))]
 
     return row(
         name,

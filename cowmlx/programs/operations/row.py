@@ -45,6 +45,12 @@ class OperationError(InvalidArgument):
     def __init__(self, reason: Reason, sentence: str, **details: Any) -> None:
         super().__init__(sentence, reason=reason, **details)
 
+    def of(self, operation: str) -> OperationError:
+        """Return the error with the name of its operation, which rules do not know."""
+        separator = " " if str(self).startswith(("cannot ", "would ", "makes ")) else ": "
+        details = {**self.details, "op": operation}
+        return OperationError(self.reason, f"{operation}{separator}{self}", **details)
+
 
 @dataclass(frozen=True)
 class Spec:

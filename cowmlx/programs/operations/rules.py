@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cowmlx.programs import dimensions
-from cowmlx.programs.dimensions import Dim, DimensionError, Shape, compare, text_of
+from cowmlx.programs.dimensions import Dim, Shape, compare, text_of
 from cowmlx.programs.operations.promotion import BITS, FLOATS, INTEGERS, SIGNED
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.row import DTYPES, SHAPES, VALUE, OperationError, Spec
@@ -20,31 +19,18 @@ BITS_OR_BOOL = ("bool", *INTEGERS)
 SIGNED_NUMBERS = (*SIGNED, *INEXACT)
 
 
-def spec(operation: str, shape: Iterable[Dim], dtype: str) -> Spec:
-    """Return a result's spec, within the bounds of arrays.
-
-    Raises:
-        OperationError: too many dimensions or elements.
-    """
-    found = Spec(tuple(shape), dtype)
-    try:
-        dimensions.check_shape(found.shape)
-    except DimensionError as error:
-        raise OperationError(
-            error.reason, f"{operation}: {error}", op=operation, **error.details
-        ) from None
-    return found
+def spec(shape: Iterable[Dim], dtype: str) -> Spec:
+    """Return a result's spec."""
+    return Spec(tuple(shape), dtype)
 
 
-def shapes_refused(operation: str, shapes: Sequence[Shape], why: str) -> OperationError:
+def shapes_refused(shapes: Sequence[Shape], why: str) -> OperationError:
     """Return the error of shapes that cannot meet."""
     shown = " and ".join(text_of(shape) for shape in shapes)
-    return OperationError(
-        SHAPES, f"{operation} cannot take {shown}: {why}", op=operation, shapes=shown, accepted=why
-    )
+    return OperationError(SHAPES, f"cannot take {shown}: {why}", shapes=shown, accepted=why)
 
 
-def broadcast(operation: str, shapes: Sequence[Shape]) -> Shape:
+def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Return the shape that all meet in: dimensions are equal, or one of them is 1.
 
     Raises:
@@ -66,13 +52,13 @@ def broadcast(operation: str, shapes: Sequence[Shape]) -> Shape:
             if not same:
                 known = "differ" if same is False else "are not known to be equal"
                 raise shapes_refused(
-                    operation, shapes, f"dimensions {here} and {other} {known}, must be equal or 1"
+                    shapes, f"dimensions {here} and {other} {known}, must be equal or 1"
                 )
         found.append(here)
     return tuple(found)
 
 
-def require_same(operation: str, names: Sequence[str], shapes: Sequence[Shape]) -> None:
+def require_same(names: Sequence[str], shapes: Sequence[Shape]) -> None:
     """Check that shapes are equal, without broadcasting.
 
     Raises:
@@ -81,9 +67,7 @@ def require_same(operation: str, names: Sequence[str], shapes: Sequence[Shape]) 
     first = shapes[0]
     for shape in shapes[1:]:
         if len(shape) != len(first) or not all(map(equal, first, shape)):
-            raise shapes_refused(
-                operation, shapes, f"the shapes of {' and '.join(names)} must be equal"
-            )
+            raise shapes_refused(shapes, f"the shapes of {' and '.join(names)} must be equal")
 
 
 def equal(left: Dim, right: Dim) -> bool:
@@ -91,7 +75,7 @@ def equal(left: Dim, right: Dim) -> bool:
     return compare(left, right) is True
 
 
-def axis_of(operation: str, axis: int, rank: int, name: str = "axis") -> int:
+def axis_of(axis: int, rank: int, name: str = "axis") -> int:
     """Return an axis counted from 0.
 
     Raises:
@@ -101,8 +85,7 @@ def axis_of(operation: str, axis: int, rank: int, name: str = "axis") -> int:
         accepted = f"{-rank} to {rank - 1}" if rank else "nothing: a 0-d array has no axes"
         raise OperationError(
             VALUE,
-            f"{operation}: {name} is {axis}, must be {accepted}",
-            op=operation,
+            f"{name} is {axis}, must be {accepted}",
             argument=name,
             value=axis,
             accepted=accepted,
@@ -110,9 +93,7 @@ def axis_of(operation: str, axis: int, rank: int, name: str = "axis") -> int:
     return axis % rank
 
 
-def axes_of(
-    operation: str, axes: int | tuple[int, ...] | None, rank: int, name: str = "axis"
-) -> tuple[int, ...]:
+def axes_of(axes: int | tuple[int, ...] | None, rank: int, name: str = "axis") -> tuple[int, ...]:
     """Return axes counted from 0, all for None.
 
     Raises:
@@ -121,12 +102,11 @@ def axes_of(
     if axes is None:
         return tuple(range(rank))
     listed = axes if isinstance(axes, tuple) else (axes,)
-    found = tuple(axis_of(operation, axis, rank, name) for axis in listed)
+    found = tuple(axis_of(axis, rank, name) for axis in listed)
     if len(set(found)) < len(found):
         raise OperationError(
             VALUE,
-            f"{operation}: {name} is {list(listed)}, which has an axis twice",
-            op=operation,
+            f"{name} is {list(listed)}, which has an axis twice",
             argument=name,
             value=str(list(listed)),
             accepted="axes that differ",
@@ -141,7 +121,7 @@ def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
     return tuple(each for at, each in enumerate(shape) if at not in axes)
 
 
-def require_dtype(operation: str, name: str, given: Spec, accepted: Sequence[str]) -> None:
+def require_dtype(name: str, given: Spec, accepted: Sequence[str]) -> None:
     """Check an input's dtype.
 
     Raises:
@@ -150,15 +130,14 @@ def require_dtype(operation: str, name: str, given: Spec, accepted: Sequence[str
     if given.dtype not in accepted:
         raise OperationError(
             DTYPES,
-            f"{operation}: {name} is {given.dtype}, must be {', '.join(accepted)}",
-            op=operation,
+            f"{name} is {given.dtype}, must be {', '.join(accepted)}",
             argument=name,
             dtypes=given.dtype,
             accepted=", ".join(accepted),
         )
 
 
-def require_rank(operation: str, name: str, given: Spec, low: int, high: int | None = None) -> None:
+def require_rank(name: str, given: Spec, low: int, high: int | None = None) -> None:
     """Check how many dimensions an input has.
 
     Raises:
@@ -171,16 +150,14 @@ def require_rank(operation: str, name: str, given: Spec, low: int, high: int | N
         )
         raise OperationError(
             SHAPES,
-            f"{operation}: {name} has {rank} dimensions {text_of(given.shape)}, "
-            f"must have {accepted}",
-            op=operation,
+            f"{name} has {rank} dimensions {text_of(given.shape)}, must have {accepted}",
             argument=name,
             shapes=text_of(given.shape),
             accepted=f"{accepted} dimensions",
         )
 
 
-def require_elements(operation: str, given: Spec, axes: Sequence[int]) -> None:
+def require_elements(given: Spec, axes: Sequence[int]) -> None:
     """Check that there is something along axes, where it is known: nothing has no maximum.
 
     Raises:
@@ -189,16 +166,15 @@ def require_elements(operation: str, given: Spec, axes: Sequence[int]) -> None:
     for axis in axes:
         if given.shape[axis] == 0:
             raise shapes_refused(
-                operation, [given.shape], f"axis {axis} is empty, must have an element or more"
+                [given.shape], f"axis {axis} is empty, must have an element or more"
             )
 
 
-def value_refused(operation: str, name: str, value: Any, accepted: str) -> OperationError:
+def value_refused(name: str, value: Any, accepted: str) -> OperationError:
     """Return the error of an attribute that does not fit its inputs."""
     return OperationError(
         VALUE,
-        f"{operation}: {name} is {value}, must be {accepted}",
-        op=operation,
+        f"{name} is {value}, must be {accepted}",
         argument=name,
         value=value if isinstance(value, int | float | str) else str(value),
         accepted=accepted,
@@ -215,7 +191,7 @@ def replaced(shape: Shape, axis: int, dimension: Dim) -> Shape:
     return (*shape[:axis], dimension, *shape[axis + 1 :])
 
 
-def fits(operation: str, name: str, value: float | None, dtype: str) -> None:
+def fits(name: str, value: float | None, dtype: str) -> None:
     """Check that a number is one of a dtype.
 
     Raises:
@@ -230,15 +206,14 @@ def fits(operation: str, name: str, value: float | None, dtype: str) -> None:
     else:
         low, high = 0, 2 ** BITS[dtype] - 1
     if not (math.isfinite(value) and value == int(value) and low <= value <= high):
-        raise value_refused(operation, name, value, f"a whole number of {low} to {high} ({dtype})")
+        raise value_refused(name, value, f"a whole number of {low} to {high} ({dtype})")
 
 
-def dtypes_refused(operation: str, name: str, given: Spec, accepted: str) -> OperationError:
+def dtypes_refused(name: str, given: Spec, accepted: str) -> OperationError:
     """Return the error of an input whose dtype does not fit the others."""
     return OperationError(
         DTYPES,
-        f"{operation}: {name} is {given.dtype}, must be {accepted}",
-        op=operation,
+        f"{name} is {given.dtype}, must be {accepted}",
         argument=name,
         dtypes=given.dtype,
         accepted=accepted,

@@ -32,13 +32,13 @@ def _scan(
 ) -> Operation:
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        require_dtype(name, "a", given, accepted)
+        require_dtype("a", given, accepted)
         shape = given.shape
         if attributes["axis"] is None:
             shape = (count(shape),)
         else:
-            axis_of(name, attributes["axis"], len(shape))
-        return [spec(name, shape, result(given.dtype))]
+            axis_of(attributes["axis"], len(shape))
+        return [spec(shape, result(given.dtype))]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         (array,) = arrays
@@ -82,11 +82,11 @@ def _extreme(function: Callable[..., mx.array], lowest: float) -> Callable[..., 
 
 def _diff(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    require_dtype("diff", "a", given, NUMBERS)
-    axis = axis_of("diff", attributes["axis"], len(given.shape))
+    require_dtype("a", given, NUMBERS)
+    axis = axis_of(attributes["axis"], len(given.shape))
     length, times = given.shape[axis], attributes["n"]
     left = max(length - times, 0) if isinstance(length, int) else length - times
-    return [spec("diff", replaced(given.shape, axis, left), given.dtype)]
+    return [spec(replaced(given.shape, axis, left), given.dtype)]
 
 
 def _diff_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:

@@ -24,7 +24,7 @@ from cowmlx.programs.operations.rules import (
 )
 
 
-def filled(operation: str, shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
+def filled(shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
     """Return the wanted shape with its -1 found out.
 
     Raises:
@@ -33,13 +33,12 @@ def filled(operation: str, shape: Shape, wanted: Shape, name: str = "shape") -> 
     elements = count(shape)
     unknown = [at for at, each in enumerate(wanted) if each == -1]
     if len(unknown) > 1:
-        raise value_refused(operation, name, text_of(wanted), "a shape with one -1 at most")
+        raise value_refused(name, text_of(wanted), "a shape with one -1 at most")
     known = count(each for each in wanted if each != -1)
     if unknown:
         rest = divided(elements, known)
         if rest is None:
             raise shapes_refused(
-                operation,
                 [shape],
                 f"{elements} elements cannot be parted into {text_of(wanted)}: "
                 f"they must be a multiple of {known}",
@@ -49,7 +48,6 @@ def filled(operation: str, shape: Shape, wanted: Shape, name: str = "shape") -> 
     if not same:
         have = "have" if same is False else "are not known to have"
         raise shapes_refused(
-            operation,
             [shape, wanted],
             f"they {have} as many elements ({elements} and {known}), must be equal"
             if same is None
@@ -61,20 +59,18 @@ def filled(operation: str, shape: Shape, wanted: Shape, name: str = "shape") -> 
 def _flatten(shape: Shape, attributes: Attributes) -> Shape:
     if not shape:
         return (1,)
-    first = axis_of("flatten", attributes["start_axis"], len(shape), "start_axis")
-    last = axis_of("flatten", attributes["end_axis"], len(shape), "end_axis")
+    first = axis_of(attributes["start_axis"], len(shape), "start_axis")
+    last = axis_of(attributes["end_axis"], len(shape), "end_axis")
     if first > last:
-        raise value_refused(
-            "flatten", "start_axis", attributes["start_axis"], "an axis up to end_axis"
-        )
+        raise value_refused("start_axis", attributes["start_axis"], "an axis up to end_axis")
     return (*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :])
 
 
 def _unflatten(shape: Shape, attributes: Attributes) -> Shape:
-    axis = axis_of("unflatten", attributes["axis"], len(shape))
+    axis = axis_of(attributes["axis"], len(shape))
     if not attributes["shape"]:
-        raise value_refused("unflatten", "shape", "empty", "a shape of one dimension or more")
-    parts = filled("unflatten", shape[axis : axis + 1], attributes["shape"])
+        raise value_refused("shape", "empty", "a shape of one dimension or more")
+    parts = filled(shape[axis : axis + 1], attributes["shape"])
     return (*shape[:axis], *parts, *shape[axis + 1 :])
 
 
@@ -83,10 +79,10 @@ def _squeeze(shape: Shape, attributes: Attributes) -> Shape:
     if axis is None:
         # A name may be 1 in one run and not in another, so it stays: _settled_axes.
         return tuple(each for each in shape if each != 1)
-    axes = axes_of("squeeze", axis, len(shape))
+    axes = axes_of(axis, len(shape))
     for each in axes:
         if shape[each] != 1:
-            raise shapes_refused("squeeze", [shape], f"axis {each} is {shape[each]}, must be 1")
+            raise shapes_refused([shape], f"axis {each} is {shape[each]}, must be 1")
     return reduced(shape, axes, keepdims=False)
 
 
@@ -106,16 +102,16 @@ def _squeeze_array(a: mx.array, axis: Any) -> mx.array:
 def _expand(shape: Shape, attributes: Attributes) -> Shape:
     axis = attributes["axis"]
     new = len(axis) if isinstance(axis, tuple) else 1
-    axes = axes_of("expand_dims", axis, len(shape) + new)
+    axes = axes_of(axis, len(shape) + new)
     rest = iter(shape)
     return tuple(1 if at in axes else next(rest) for at in range(len(shape) + new))
 
 
 def _broadcast_to(shape: Shape, attributes: Attributes) -> Shape:
     wanted: Shape = attributes["shape"]
-    found = broadcast("broadcast_to", [shape, wanted])
+    found = broadcast([shape, wanted])
     if len(found) != len(wanted) or not all(map(equal, found, wanted)):
-        raise shapes_refused("broadcast_to", [shape], f"it does not broadcast to {text_of(wanted)}")
+        raise shapes_refused([shape], f"it does not broadcast to {text_of(wanted)}")
     return wanted
 
 
@@ -123,23 +119,23 @@ def _transpose(shape: Shape, attributes: Attributes) -> Shape:
     axes = attributes["axes"]
     if axes is None:
         return shape[::-1]
-    order = axes_of("transpose", axes, len(shape), "axes")
+    order = axes_of(axes, len(shape), "axes")
     if len(order) != len(shape):
-        raise value_refused("transpose", "axes", list(axes), f"all of the {len(shape)} axes")
+        raise value_refused("axes", list(axes), f"all of the {len(shape)} axes")
     return tuple(shape[axis] for axis in order)
 
 
 def _swapped(shape: Shape, attributes: Attributes) -> Shape:
-    one = axis_of("swapaxes", attributes["axis1"], len(shape), "axis1")
-    other = axis_of("swapaxes", attributes["axis2"], len(shape), "axis2")
+    one = axis_of(attributes["axis1"], len(shape), "axis1")
+    other = axis_of(attributes["axis2"], len(shape), "axis2")
     found = list(shape)
     found[one], found[other] = found[other], found[one]
     return tuple(found)
 
 
 def _moved(shape: Shape, attributes: Attributes) -> Shape:
-    source = axis_of("moveaxis", attributes["source"], len(shape), "source")
-    destination = axis_of("moveaxis", attributes["destination"], len(shape), "destination")
+    source = axis_of(attributes["source"], len(shape), "source")
+    destination = axis_of(attributes["destination"], len(shape), "destination")
     found = [*shape[:source], *shape[source + 1 :]]
     found.insert(destination, shape[source])
     return tuple(found)
@@ -147,12 +143,12 @@ def _moved(shape: Shape, attributes: Attributes) -> Shape:
 
 def _matrix_transposed(shape: Shape, attributes: Attributes) -> Shape:
     if len(shape) < 2:
-        raise shapes_refused("matrix_transpose", [shape], "it must have 2 dimensions or more")
+        raise shapes_refused([shape], "it must have 2 dimensions or more")
     return (*shape[:-2], shape[-1], shape[-2])
 
 
 def _flipped(shape: Shape, attributes: Attributes) -> Shape:
-    axes_of("flip", attributes["axis"], len(shape))
+    axes_of(attributes["axis"], len(shape))
     return shape
 
 
@@ -185,17 +181,17 @@ def _view(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
     dtype = attributes["dtype"]
     if "bool" in (dtype, given.dtype) and dtype != given.dtype:
-        raise value_refused("view", "dtype", dtype, f"a dtype whose bits are all values ({given})")
+        raise value_refused("dtype", dtype, f"a dtype whose bits are all values ({given})")
     before, after = BITS[given.dtype], BITS[dtype]
     if before == after:
         return [Spec(given.shape, dtype)]
-    require_rank("view", "a", given, 1)
+    require_rank("a", given, 1)
     length = divided(given.shape[-1] * before, after)
     if length is None:
         raise shapes_refused(
-            "view", [given.shape], f"its last axis must be a multiple of {after // before}"
+            [given.shape], f"its last axis must be a multiple of {after // before}"
         )
-    return [spec("view", (*given.shape[:-1], length), dtype)]
+    return [spec((*given.shape[:-1], length), dtype)]
 
 
 _PLAIN = [example("float32[2,3,4]"), example("float32[3]"), example("float32[]")]
@@ -203,7 +199,7 @@ _PLAIN = [example("float32[2,3,4]"), example("float32[3]"), example("float32[]")
 ROWS = (
     moving(
         "reshape",
-        lambda shape, attributes: filled("reshape", shape, attributes["shape"]),
+        lambda shape, attributes: filled(shape, attributes["shape"]),
         mx.reshape,
         "The same elements, in row-major order, in another shape.",
         "out.flat = a.flat",

@@ -28,13 +28,13 @@ def _limits(shape: Shape, attributes: Attributes) -> list[tuple[int, int, int, i
     """Return axis, start, stop and stride of each axis that is sliced."""
     start, stop = attributes["start"], attributes["stop"]
     axes = attributes["axes"]
-    found = axes_of("slice", range_of(len(start)) if axes is None else axes, len(shape), "axes")
+    found = axes_of(range_of(len(start)) if axes is None else axes, len(shape), "axes")
     strides = attributes["strides"] or (1,) * len(found)
     for name, given in (("start", start), ("stop", stop), ("strides", strides)):
         if len(given) != len(found):
-            raise value_refused("slice", name, list(given), f"{len(found)} numbers, one per axis")
+            raise value_refused(name, list(given), f"{len(found)} numbers, one per axis")
     if 0 in strides:
-        raise value_refused("slice", "strides", list(strides), "numbers that are not 0")
+        raise value_refused("strides", list(strides), "numbers that are not 0")
     return list(zip(found, start, stop, strides, strict=True))
 
 
@@ -53,9 +53,7 @@ def _slice_length(shape: Shape, axis: int, start: int, stop: int, stride: int) -
     known = isinstance(end, int) and at_least(length, end) is not True
     if stride < 0 or known or (isinstance(begin, int) and isinstance(end, int) and begin > end):
         raise shapes_refused(
-            "slice",
-            [shape],
-            f"the elements {start} to {stop} by {stride} of {length} are not known",
+            [shape], f"the elements {start} to {stop} by {stride} of {length} are not known"
         )
     many = end - begin + (stride - 1)
     return many // stride
@@ -84,38 +82,35 @@ def _slice_array(a: mx.array, **attributes: Any) -> mx.array:
     return a[tuple(parts)] if parts else a
 
 
-def _window_axes(name: str, shape: Shape, starts: Spec, attributes: Attributes) -> tuple[int, ...]:
+def _window_axes(shape: Shape, starts: Spec, attributes: Attributes) -> tuple[int, ...]:
     """Check starts and return the axes that they are about."""
-    require_indices(name, "start_indices", starts)
-    require_rank(name, "start_indices", starts, 0, 1)
+    require_indices("start_indices", starts)
+    require_rank("start_indices", starts, 0, 1)
     many = starts.shape[0] if starts.shape else 1
     given = attributes["axes"]
     if given is None:
         given = range_of(many) if isinstance(many, int) and many <= len(shape) else ()
-    axes = axes_of(name, given, len(shape), "axes")
+    axes = axes_of(given, len(shape), "axes")
     if not equal(many, len(axes)):
         raise shapes_refused(
-            name, [starts.shape], f"start_indices must have a number for each of {len(axes)} axes"
+            [starts.shape], f"start_indices must have a number for each of {len(axes)} axes"
         )
     return axes
 
 
 def _dynamic_slice(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "dynamic_slice"
     given, starts = inputs
-    axes = _window_axes(name, given.shape, starts, attributes)
+    axes = _window_axes(given.shape, starts, attributes)
     size: Shape = attributes["slice_size"]
     if len(size) != len(given.shape):
         raise value_refused(
-            name, "slice_size", [str(each) for each in size], f"{len(given.shape)} dimensions"
+            "slice_size", [str(each) for each in size], f"{len(given.shape)} dimensions"
         )
     for axis, (length, part) in enumerate(zip(given.shape, size, strict=True)):
         fits = equal(length, part) or at_least(length, part) is not False
         if not fits or (axis not in axes and at_least(length, part) is False):
-            raise shapes_refused(
-                name, [given.shape], f"axis {axis} has {length} elements, needs {part}"
-            )
-    return [spec(name, size, given.dtype)]
+            raise shapes_refused([given.shape], f"axis {axis} has {length} elements, needs {part}")
+    return [spec(size, given.dtype)]
 
 
 def _starts(
@@ -131,11 +126,7 @@ def _starts(
 
 
 def _start_checks(
-    name: str,
-    starts: mx.array,
-    shape: tuple[int, ...],
-    size: tuple[int, ...],
-    attributes: Attributes,
+    starts: mx.array, shape: tuple[int, ...], size: tuple[int, ...], attributes: Attributes
 ) -> list[Check]:
     if attributes["indices"] == "clamp":
         return []
@@ -144,9 +135,7 @@ def _start_checks(
     return [
         check
         for at, axis in enumerate(axes)
-        for check in check_range(
-            name, f"start_indices[{at}]", line[at], 0, shape[axis] - size[axis]
-        )
+        for check in check_range(f"start_indices[{at}]", line[at], 0, shape[axis] - size[axis])
     ]
 
 
@@ -172,22 +161,21 @@ def _dynamic_slice_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.
 def _dynamic_slice_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     array, starts = arrays
     size = tuple(attributes["slice_size"])
-    return _start_checks("dynamic_slice", starts, array.shape, size, attributes)
+    return _start_checks(starts, array.shape, size, attributes)
 
 
 def _slice_update(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "slice_update"
     given, update, starts = inputs
-    _window_axes(name, given.shape, starts, attributes)
+    _window_axes(given.shape, starts, attributes)
     if update.dtype != given.dtype:
-        raise value_refused(name, "update", update.dtype, f"{given.dtype}, as a is")
+        raise value_refused("update", update.dtype, f"{given.dtype}, as a is")
     fits = len(update.shape) == len(given.shape) and all(
         at_least(length, part) is not False
         for length, part in zip(given.shape, update.shape, strict=True)
     )
     if not fits:
         raise shapes_refused(
-            name, [given.shape, update.shape], "the update must not be longer along any axis"
+            [given.shape, update.shape], "the update must not be longer along any axis"
         )
     return [given]
 
@@ -206,7 +194,7 @@ def _slice_update_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.a
 
 def _slice_update_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     array, update, starts = arrays
-    return _start_checks("slice_update", starts, array.shape, update.shape, attributes)
+    return _start_checks(starts, array.shape, update.shape, attributes)
 
 
 ROWS = (

@@ -32,12 +32,12 @@ _SIDE = Attribute(
 )
 
 
-def _line(name: str, given: Spec, attributes: Attributes) -> tuple[tuple[Dim, ...], int]:
+def _line(given: Spec, attributes: Attributes) -> tuple[tuple[Dim, ...], int]:
     """Return the shape and axis of what is sorted."""
-    require_dtype(name, "a", given, REAL)
+    require_dtype("a", given, REAL)
     if attributes["axis"] is None:
         return (count(given.shape),), 0
-    return given.shape, axis_of(name, attributes["axis"], len(given.shape))
+    return given.shape, axis_of(attributes["axis"], len(given.shape))
 
 
 def _ordered(
@@ -53,13 +53,13 @@ def _ordered(
 ) -> Operation:
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         (given,) = inputs
-        shape, axis = _line(name, given, attributes)
+        shape, axis = _line(given, attributes)
         if kth:
             place, length = attributes["kth"], shape[axis]
             least = place + 1 if place >= 0 else -place
             if at_least(length, least) is False:
-                raise value_refused(name, "kth", place, f"a place of an axis of {length}")
-        return [spec(name, shape, "uint32" if indices else given.dtype)]
+                raise value_refused("kth", place, f"a place of an axis of {length}")
+        return [spec(shape, "uint32" if indices else given.dtype)]
 
     def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
         return [function(*arrays, **attributes)]
@@ -86,10 +86,10 @@ def _ordered(
 
 def _topk(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    shape, axis = _line("topk", given, attributes)
+    shape, axis = _line(given, attributes)
     if at_least(shape[axis], attributes["k"]) is False:
-        raise value_refused("topk", "k", attributes["k"], f"at most the axis' length {shape[axis]}")
-    return [spec("topk", replaced(shape, axis, attributes["k"]), given.dtype)]
+        raise value_refused("k", attributes["k"], f"at most the axis' length {shape[axis]}")
+    return [spec(replaced(shape, axis, attributes["k"]), given.dtype)]
 
 
 def _topk_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -104,13 +104,12 @@ def _topk_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 
 def _searchsorted(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "searchsorted"
     line, values = inputs
     for place, given in zip(("sorted_sequence", "values"), inputs, strict=True):
-        require_dtype(name, place, given, REAL)
-    require_rank(name, "sorted_sequence", line, 1, 1)
-    promote(name, [line.dtype, values.dtype])
-    return [spec(name, values.shape, "uint32")]
+        require_dtype(place, given, REAL)
+    require_rank("sorted_sequence", line, 1, 1)
+    promote([line.dtype, values.dtype])
+    return [spec(values.shape, "uint32")]
 
 
 def _searchsorted_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -120,11 +119,11 @@ def _searchsorted_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.a
 
 def _unique(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    require_dtype("unique", "a", given, REAL)
+    require_dtype("a", given, REAL)
     size = attributes["size"]
     if count(given.shape) == 0:
-        raise shapes_refused("unique", [given.shape], "nothing has no elements to fill up with")
-    found = spec("unique", (size,), given.dtype)
+        raise shapes_refused([given.shape], "nothing has no elements to fill up with")
+    found = spec((size,), given.dtype)
     return [found, Spec((size,), "int32"), Spec((), "int32")]
 
 
