@@ -25,7 +25,7 @@ from support import in_process
 
 from cowmlx.generated.defaults import CONTEXT, GENERATION
 from cowmlx.machines.opening import Workers
-from cowmlx.models import remote
+from cowmlx.models import split_models
 from cowmlx.services.loading import Loading
 
 BLOCKS, WARM = 8, 8
@@ -36,7 +36,7 @@ def on_a_rank(engine: Any, folder: Path) -> int:
     call: Any = in_process.Call()
     models = engine.models
     steps = models._load_remote(
-        remote.load(str(folder), Workers([], "", 60.0, 30.0), activations=1)
+        split_models.load_on_machines(str(folder), Workers([], "", 60.0, 30.0), activations=1)
     )
     stream = engine.runtime.streams.take()
 

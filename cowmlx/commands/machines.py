@@ -43,7 +43,7 @@ def _looked_at(workers: list[str], secret: bytes, seconds: float) -> dict[str, d
 
 def _split(folder: Path, size: int) -> dict[str, Any]:
     """How a model would be split, and what a machine needs for its part."""
-    from cowmlx.models import registry, shards
+    from cowmlx.models import registry, split_models
 
     steps = registry.read_folder(str(folder), trust=False)
     try:
@@ -51,7 +51,7 @@ def _split(folder: Path, size: int) -> dict[str, Any]:
             next(steps)
     except StopIteration as stop:
         read = stop.value
-    kind = shards.choose(read.network, read.config, "auto", size)
+    kind = split_models.choose(read.network, read.config, "auto", size)
     weights = sum(Path(file).stat().st_size for file in read.files)
     return {"split": kind, "bytes": weights, "needed": int(weights / size * ROOM)}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.thinking import ThinkingFirst
     from cowmlx.models.chat_format import ChatFormat
     from cowmlx.models.model import Model
-    from cowmlx.text.conversation import Conversation
+    from cowmlx.text.chat_options import Conversation
 
 
 MAX_CALL = 1 << 20  # characters; parsers take quadratic time on some texts

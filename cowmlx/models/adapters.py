@@ -1,4 +1,4 @@
-"""LoRA and DoRA adapters as mlx-lm's trainer writes them."""
+"""LoRA and DoRA adapters as mlx-lm's trainer writes them, and their layers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from cowmlx.accelerate.device import put_into
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, safetensors, weights
-from cowmlx.models import adapter_layers, config_values, network
+from cowmlx.models import network
+from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
     import mlx.core as mx
@@ -53,14 +55,14 @@ def adapted(model: Model, path: str, scale: float) -> Model:
             argument="scale",
             value=scale,
         )
-    if adapter_layers.find(model.network):
+    if layers_of(model.network):
         raise Unsupported(
             "the model was loaded with an adapter_path; load it without one to give contexts "
             "adapters of their own",
             argument="adapter_path",
         )
     other = _sharing(model, settings, _load(path), path)
-    for name, layer in adapter_layers.find(other.network).items():
+    for name, layer in layers_of(other.network).items():
         if not isinstance(layer.scale, int | float):
             raise Unsupported(
                 f"{name} of type {type(layer).__name__} cannot be scaled", argument="scale"
@@ -186,10 +188,10 @@ def check(path: str) -> dict[str, Any]:
 def _check_parameters(options: dict[str, Any]) -> None:
     for name in ("scale", "dropout"):
         value = options[name]
-        if not config_values.is_number(value):
+        if not network.is_number(value):
             raise BadFormat(
                 f"adapter_config.json: lora_parameters.{name} is {repr(value)[:60]}; it must be a "
-                f"number within {config_values.LARGEST:g} of 0",
+                f"number within {network.LARGEST:g} of 0",
                 reason="invalid_config",
                 file="adapter_config.json",
                 key=f"lora_parameters.{name}",
@@ -243,14 +245,14 @@ def _put(
         if full:
             _restore(net, arrays)
         else:
-            adapter_layers.insert(net, settings, package)
+            insert_layers(net, settings, package)
     except CowMlxError:
         raise
     except Exception as exc:
         raise weights.failure(exc, where) from exc
     own: dict[str, mx.array] = weights.flatten(net.parameters())
     if not full:
-        own = {name: array for name, array in own.items() if adapter_layers.is_own(name)}
+        own = {name: array for name, array in own.items() if is_adapter_parameter(name)}
     problems = []
     for name, array in sorted(arrays.items()):
         if name not in own:
@@ -285,3 +287,116 @@ def _require(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> Non
             raise BadFormat(
                 f"the adapter's {where} lacks {key!r}", reason="invalid_config", file=where, key=key
             )
+
+
+_LEAVES = frozenset(("lora_a", "lora_b", "m"))
+
+
+def is_adapter_parameter(name: str) -> bool:
+    """Whether a parameter, by its full name, is an adapter's and not the network's."""
+    path, _, leaf = name.rpartition(".")
+    if leaf.isdigit():  # of a layer that has several matrices
+        leaf = path.rpartition(".")[2]
+    return leaf in _LEAVES
+
+
+def layers_of(net: Module) -> dict[str, Any]:
+    """Return a network's adapter layers by their names."""
+    return {name: module for name, module in net.named_modules() if "lora_a" in module}
+
+
+def insert_layers(net: Any, settings: dict[str, Any], package: str) -> set[str]:
+    """Replace layers by their LoRA or DoRA forms: in the last blocks, and by full name.
+
+    Args:
+        net: changed in place.
+        settings: as in an ``adapter_config.json`` that is no full one.
+        package: the package of the network's mlx-lm, for its own layer classes.
+
+    Returns:
+        the keys that name no layer.
+
+    Raises:
+        BadFormat, Unsupported: there is no such form of a layer.
+    """
+    from mlx.utils import tree_unflatten
+
+    options = settings["lora_parameters"]
+    kinds = _Kinds(package, options, dora=settings.get("fine_tune_type") == "dora")
+    keys = options.get("keys")
+    if keys is None:
+        keys = {
+            name
+            for block in net.layers
+            for name, module in block.named_modules()
+            if kinds.accepts(module)
+        }
+    unknown = set(keys)
+    count = max(settings["num_layers"], 0)
+    # As mlx-lm slices it: 0 layers means all of them.
+    for block in net.layers[-count:]:
+        changed = [(name, kinds.make(m)) for name, m in block.named_modules() if name in keys]
+        unknown.difference_update(name for name, _ in changed)
+        if changed:
+            block.update_modules(tree_unflatten(changed))
+    changed = [(name, kinds.make(m)) for name, m in net.named_modules() if name in keys]
+    unknown.difference_update(name for name, _ in changed)
+    if changed:
+        net.update_modules(tree_unflatten(changed))
+    return unknown
+
+
+class _Kinds:
+    """Finds the adapter layer that goes around a layer."""
+
+    def __init__(self, package: str, options: dict[str, Any], *, dora: bool) -> None:
+        from mlx.nn.layers.embedding import Embedding
+        from mlx.nn.layers.linear import Linear
+        from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
+
+        lora = _import(package, "tuner.lora")
+        switch = _import(package, "models.switch_layers")
+        self._options = {
+            "r": options["rank"],
+            "scale": options["scale"],
+            "dropout": options["dropout"],
+        }
+        self._dora = dora
+        linear: Any = lora.LoRALinear
+        embedding: Any = lora.LoRAEmbedding
+        experts: Any = lora.LoRASwitchLinear
+        if dora:
+            module = _import(package, "tuner.dora")
+            linear, embedding, experts = module.DoRALinear, module.DoRAEmbedding, None
+        self._pairs: list[tuple[tuple[type, ...], Any]] = [
+            ((Linear, QuantizedLinear), linear),
+            ((switch.SwitchLinear, switch.QuantizedSwitchLinear), experts),
+            ((Embedding, QuantizedEmbedding), embedding),
+        ]
+
+    def accepts(self, module: Module) -> bool:
+        """Whether an adapter that names no layers applies to this one."""
+        return hasattr(module, "to_lora") or any(isinstance(module, ts) for ts, _ in self._pairs)
+
+    def make(self, module: Any) -> Module:
+        """Return the adapter layer around a layer."""
+        if not self._dora and hasattr(module, "to_lora"):
+            own: Module = module.to_lora(**self._options)
+            return own
+        for types, kind in self._pairs:
+            if isinstance(module, types):
+                if kind is None:
+                    raise Unsupported("mlx-lm has no DoRA for expert layers")
+                made: Module = kind.from_base(module, **self._options)
+                return made
+        raise BadFormat(
+            f"the adapter names a layer of type {type(module).__name__}", reason="invalid_config"
+        )
+
+
+def _import(package: str, name: str) -> ModuleType:
+    if package == light_route.ALIAS:
+        return light_route.import_module(name)
+    import importlib
+
+    return importlib.import_module(f"{package}.{name}")

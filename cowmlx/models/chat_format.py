@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cowmlx.errors import Unsupported
-from cowmlx.models import chat_markers
 from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container
     from typing import Any
 
     from cowmlx.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ class _Vocabulary:
 
 def thinking(tokenizer: Tokenizer) -> dict[str, Any] | None:
     """Return the markers around a model's thinking: start and end, as texts and tokens."""
-    found = chat_markers.thinking(_Vocabulary(tokenizer))
+    found = thinking_texts(_Vocabulary(tokenizer))
     if found is None:
         return None
     tokens = [tokenizer.encode(text, add_special=False, parse_special=True) for text in found]
@@ -45,7 +45,7 @@ def tool_parser(
     named = settings.get("tool_parser_type")
     if named is not None:
         return str(named)
-    return chat_markers.tool_parser(_Vocabulary(tokenizer), chat_template)
+    return parser_for(_Vocabulary(tokenizer), chat_template)
 
 
 def tool_markers(parser: str | None) -> dict[str, str] | None:
@@ -83,7 +83,7 @@ class ChatFormat:
         self.tool_start = around["start"] if around is not None else ""
         self.tool_end = around["end"] if around is not None else ""
         self.parser = parser
-        structural = chat_markers.structural(_Vocabulary(tokenizer))
+        structural = structural_texts(_Vocabulary(tokenizer))
         markers = (self.think_start, self.think_end, self.tool_start, *structural)
         self._markers = [marker for marker in markers if marker]
 
@@ -194,3 +194,70 @@ def _call(call: dict[str, Any]) -> tuple[str, str]:
     except UnicodeEncodeError:  # a lone surrogate, which JSON can spell
         text = json.dumps(arguments, allow_nan=False)
     return name, text
+
+
+# Around thinking, where each is one token; the first pair that the vocabulary has.
+_THINKING = (
+    ("<think>", "</think>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<|think:start|>", "<|think:end|>"),
+)
+# Parsers of tool calls, and the texts by which a template shows that it writes for one: all of one
+# group. The first that fits decides.
+_PARSERS: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
+    ("minimax_m2", (("<minimax:tool_call>",),)),
+    ("gemma4", (("<|tool_call>", "<tool_call|>"),)),
+    ("function_gemma", (("<start_function_call>",),)),
+    ("longcat", (("<longcat_tool_call>",),)),
+    ("glm47", (("<arg_key>",),)),
+    ("pythonic", (("<|tool_list_start|>",), ("<|tool_call_start|>",))),
+    ("qwen3_coder", (("<tool_call>\\n<function=",), ("<tool_call>\n<function=",))),
+    ("kimi_k2", (("<|tool_calls_section_begin|>",),)),
+    ("minicpm5", (('<function name="', '<param name="'),)),
+    ("mistral", (("[TOOL_CALLS]",),)),
+    ("muse_spark", (("<atem:function_calls>",),)),
+    ("json_tools", (("<tool_call>", "tool_call.name"),)),
+)
+# The tokens of messages made of tags: <|open|>NAME<|sep|>, text, <|close|>NAME<|sep|>.
+_TAGS = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
+
+
+def thinking_texts(vocabulary: Container[str]) -> tuple[str, str] | None:
+    """Return the texts before and behind a model's thinking, if its vocabulary has some."""
+    for start, end in _THINKING:
+        if start in vocabulary and end in vocabulary:
+            return start, end
+    if "<|channel>" in vocabulary and "<channel|>" in vocabulary:
+        return "<|channel>thought", "<channel|>"
+    if _has_tags(vocabulary):
+        return "<|open|>think<|sep|>", "<|close|>think<|sep|>"
+    return None
+
+
+def parser_for(vocabulary: Container[str], template: str | None) -> str | None:
+    """Return the name of mlx-lm's parser of a model's tool calls, or None.
+
+    Args:
+        vocabulary: the texts of its tokens.
+        template: the source of its only chat template; None if it has several or none.
+    """
+    if template is not None:
+        for parser, groups in _PARSERS:
+            if any(all(text in template for text in group) for group in groups):
+                return parser
+    if _has_tags(vocabulary):
+        return "kimi_k3"
+    if "<|tool_call_start|>" in vocabulary and "<|tool_call_end|>" in vocabulary:
+        return "pythonic"
+    return None
+
+
+def structural_texts(vocabulary: Container[str]) -> tuple[str, ...]:
+    """Return texts that stand around an answer and are no part of it."""
+    if _has_tags(vocabulary):
+        return "<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"
+    return ()
+
+
+def _has_tags(vocabulary: Container[str]) -> bool:
+    return all(tag in vocabulary for tag in _TAGS)

@@ -1,6 +1,11 @@
-"""What tells one model from another: hashes of what is in memory, wherever it was loaded from."""
+"""Hashes that tell models apart: of what is in memory, and of a folder."""
 
 from __future__ import annotations
+
+import hashlib
+import os
+
+from cowmlx.errors import BadFormat, InputOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,3 +141,49 @@ def _tokenizer_text(tokenizer: Tokenizer) -> str:
     if hasattr(backend, "to_str"):
         return str(backend.to_str())
     return repr([backend.id_to_token(token) for token in range(tokenizer.vocabulary_size)])
+
+
+SAMPLES = 32  # of each file
+SAMPLE = 4096  # bytes
+_MAX_HEADER = 1 << 20  # bytes of a file's beginning, where its tensors are listed
+
+
+def of_folder(path: str) -> str:
+    """Return the fingerprint of a model's folder.
+
+    Raises:
+        InputOutput: it cannot be read.
+    """
+    found = hashlib.sha256()
+    names = sorted(
+        name
+        for name in os.listdir(path)
+        if name == "config.json" or (name.startswith("model") and name.endswith(".safetensors"))
+    )
+    for name in names:
+        try:
+            with open(os.path.join(path, name), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                found.update(f"{name} {size}\n".encode())
+                found.update(file.read(_MAX_HEADER))
+                for sample in range(SAMPLES):
+                    # The last one is the file's end, where a copy that broke off differs.
+                    file.seek(max(0, size - SAMPLE) * sample // (SAMPLES - 1))
+                    found.update(file.read(SAMPLE))
+        except OSError as exc:
+            raise InputOutput(f"cannot read {name} in {path}: {exc}", file=name) from exc
+    return found.hexdigest()
+
+
+def require_folder(path: str, expected: str) -> None:
+    """Make sure that a folder is that of a certain model.
+
+    Raises:
+        BadFormat: it is another one.
+    """
+    if of_folder(path) != expected:
+        raise BadFormat(
+            f"{path} is another model than the host's: their files differ; copy the host's folder",
+            reason="weights_mismatch",
+            file=path,
+        )

@@ -13,7 +13,7 @@ from cowmlx.cache import trimming
 from cowmlx.cache.batch import Batch
 from cowmlx.errors import Lost
 from cowmlx.generation import batched
-from cowmlx.models import shards
+from cowmlx.models import split_models
 from cowmlx.ranks import ring
 from cowmlx.ranks.together import Together
 from cowmlx.ranks.watch import Watch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-    from cowmlx.models.shards import Shard
+    from cowmlx.models.split_models import Shard
     from cowmlx.ranks.voice import Voice
 
 _SENT = {2: mx.uint16, 4: mx.uint32}
@@ -102,7 +102,7 @@ class Log:
         self._voice.say({"done": head["number"]})
 
     def _load(self, head: dict[str, Any], body: bytes) -> None:
-        steps = shards.load(self._config, self._group)
+        steps = split_models.load(self._config, self._group)
         shard = self._shard = self._told(steps)
         told: dict[str, Any] = {
             "bytes": shard.nbytes,

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.models.model import Model
-    from cowmlx.text.conversation import Conversation
+    from cowmlx.text.chat_options import Conversation
 
 
 def read_conversation(model: Model, messages: str, options: str | None) -> Conversation:
     """Read a conversation (JSON texts), and render it."""
-    from cowmlx.text.conversation import Conversation  # late: not every host chats
+    from cowmlx.text.chat_options import Conversation  # late: not every host chats
 
     if model.chat_template is None:
         raise Unsupported(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.errors import ContextFull, CowMlxError, InvalidArgument, OutOfRange
-from cowmlx.models.embedding import Pooling
-from cowmlx.models.pooled import MAX_BATCH_TOKENS, rows_of
+from cowmlx.models.embedding import MAX_BATCH_TOKENS, Pooling, rows_of
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.text.tokenizer import PART
 

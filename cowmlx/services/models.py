@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cowmlx.call import Call
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
-    from cowmlx.models.remote import Loaded
+    from cowmlx.models.split_models import Loaded
     from cowmlx.services.runtime import Runtime
 
 ACTIVATIONS = {
@@ -126,14 +126,16 @@ class Models:
         """Return what loads a model on several machines; None if it is on this one alone."""
         if all(params[name] == MODEL[name] for name in _OF_MACHINES):
             return None
-        from cowmlx.models import remote  # late: few hosts need it
+        from cowmlx.models import split_models  # late: few hosts need it
 
-        workers = remote.check(params)
+        workers = split_models.check_workers(params)
         if workers is None:
             return None
         threads = self._runtime.threads
         return self._load_remote(
-            remote.load(path, workers, params["split"], params["activations"], threads)
+            split_models.load_on_machines(
+                path, workers, params["split"], params["activations"], threads
+            )
         )
 
     def _load_remote(self, steps: Generator[Any, None, Loaded]) -> Generator[Any, None, Model]:
@@ -158,11 +160,11 @@ class Models:
     def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
         """Start looking at a model's folder; the call ends with what ``model_inspect`` tells."""
         from cowmlx.cache.layers import bytes_of_tokens
-        from cowmlx.models import inspection  # late: a start needs none of it
+        from cowmlx.models import registry  # late: a start needs none of it
 
         if kv_bits not in (0, *BITS):
             raise OutOfRange("kv_bits", kv_bits, "0, 4 or 8")
-        steps = inspection.inspect(path, lambda model: bytes_of_tokens(model, 1000, kv_bits))
+        steps = registry.inspect(path, lambda model: bytes_of_tokens(model, 1000, kv_bits))
         self._runtime.scheduler.add(Inspecting(call, steps))
 
     def model_info(self, handle: int) -> dict[str, Any]:
@@ -176,11 +178,11 @@ class Models:
             "quantise": "in_place" if can_quantize(model) else "no",
             "draft": "in_place" if trims else "no",
         }
-        from cowmlx.folders import recommended  # late: a start needs none of it
+        from cowmlx.folders import config  # late: a start needs none of it
 
         told = {
-            "license": recommended.licence(model.path, model.config),
-            "sampling": recommended.sampling(model.path),
+            "license": config.licence(model.path, model.config),
+            "sampling": config.sampling(model.path),
         }
         return {**model.info(), **told, "cache": cache}
 

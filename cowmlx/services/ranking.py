@@ -7,7 +7,7 @@ import mlx.core as mx
 from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
 from cowmlx.generated import constants
 from cowmlx.models import classifier
-from cowmlx.models.pooled import MAX_BATCH_TOKENS, rows_of
+from cowmlx.models.embedding import MAX_BATCH_TOKENS, rows_of
 from cowmlx.models.rank_prompts import rank_prompt
 from cowmlx.text.tokenizer import PART
 

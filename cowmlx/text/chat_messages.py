@@ -1,4 +1,9 @@
-"""Checking chat messages, and marking the one that is to be continued."""
+"""Checks chat messages, marks the one to continue, and lists parts that a template may not read.
+
+A template looks into messages as it goes, so only a render shows whether it reads a key. A part
+whose name stands in the template counts as read; every other part is in doubt until a render
+without it gives another text.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,10 @@ from cowmlx.errors import InvalidArgument, Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
+
+    Label = tuple[str, str]
 
 # Behind the text to be continued; the space tells whether the template trims. Private use
 # characters, so that no message holds it by chance.
@@ -178,3 +186,85 @@ def cut_continuation(text: str, final: str) -> str:
     kept = text[:at]
     # A template that trims the message has trimmed the mark's own space.
     return kept if text.startswith(_CONTINUE, at) else kept.rstrip()
+
+
+KEY, ROLE, PART, PART_KEY = "key", "role", "part", "part key"
+
+# Keys and roles of the usual form of a conversation, which models of all kinds are given: templates
+# may leave out names, ids, earlier reasoning and calls.
+KEYS = (
+    "role",
+    "content",
+    "name",
+    "tool_call_id",
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+    "tool_calls",
+)
+_ROLES = ("system", "user", "assistant", "tool")
+_PART_KEYS = ("type", "text")
+_EMPTY: tuple[object, ...] = (None, "", [], {}, False)
+
+
+def doubts(messages: list[dict[str, Any]], names: frozenset[str]) -> dict[Label, str]:
+    """Return the parts in doubt, and where the first of each kind is.
+
+    Args:
+        messages: checked ones.
+        names: all names under which the template can find a key.
+    """
+    found: dict[Label, str] = {}
+    for index, message in enumerate(messages):
+        for label, where in _labels(message):
+            if label[1] not in names:
+                found.setdefault(label, f"messages[{index}]{where}")
+    return found
+
+
+def without(messages: list[dict[str, Any]], labels: frozenset[Label]) -> list[dict[str, Any]]:
+    """Return messages without some of their parts."""
+    return [
+        _without(message, labels) for message in messages if (ROLE, message["role"]) not in labels
+    ]
+
+
+def _labels(message: dict[str, Any]) -> Iterator[tuple[Label, str]]:
+    """The parts of a message that are not of the usual form."""
+    if message["role"] not in _ROLES:
+        yield (ROLE, message["role"]), ".role"
+    for key, value in message.items():
+        if key not in KEYS and value not in _EMPTY:
+            yield (KEY, key), f".{key}"
+    for number, part in _parts(message):
+        if _kind(part) != "text":
+            yield (PART, _kind(part)), f".content[{number}]"
+        for key in part if isinstance(part, dict) else ():
+            if key not in _PART_KEYS and part[key] not in _EMPTY:
+                yield (PART_KEY, key), f".content[{number}].{key}"
+
+
+def _without(message: dict[str, Any], labels: frozenset[Label]) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if (KEY, key) not in labels}
+    if parts := _parts(message):
+        kept["content"] = [
+            {key: part[key] for key in part if (PART_KEY, key) not in labels}
+            if isinstance(part, dict)
+            else part
+            for _, part in parts
+            if (PART, _kind(part)) not in labels
+        ]
+    return kept
+
+
+def _parts(message: dict[str, Any]) -> list[tuple[int, Any]]:
+    """Return the parts of a message's content; a tool may give lists of its own."""
+    content = message.get("content")
+    if not isinstance(content, list) or message["role"] == "tool":
+        return []
+    return list(enumerate(content))
+
+
+def _kind(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else "a string"
+    return kind if isinstance(kind, str) else "no type"

@@ -7,7 +7,7 @@ import re
 
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.folders import config as config_files
-from cowmlx.text import chat_messages, chat_options, unread
+from cowmlx.text import chat_messages, chat_options
 from cowmlx.text.marks import encode_marked, holds, marked, pattern_of
 from cowmlx.text.tokenizer import finished
 
@@ -100,7 +100,7 @@ class ChatTemplate:
         self._renderer = renderer
         self._compiled: dict[str, Program | BadFormat] = {}
         self._patterns: dict[str, re.Pattern[str] | None] = {}
-        self._read: set[tuple[str, unread.Label]] = set()
+        self._read: set[tuple[str, chat_messages.Label]] = set()
 
     @property
     def takes_tools(self) -> bool:
@@ -186,7 +186,7 @@ class ChatTemplate:
         """
         source = "" if self._renderer is not None else self._source(options.get("tools"))
         names = self._program(source).names if source else frozenset()
-        found = unread.doubts(messages, names)
+        found = chat_messages.doubts(messages, names)
         labels = [label for label in found if (source, label) not in self._read]
         if not labels:
             return
@@ -201,7 +201,7 @@ class ChatTemplate:
                     self._read.update((source, label) for label in group)
                 continue
             where, (kind, name) = found[group[0]], group[0]
-            known = unread.KEYS if kind == unread.KEY else ()
+            known = chat_messages.KEYS if kind == chat_messages.KEY else ()
             raise InvalidArgument(
                 f"{where}{_said(kind, name)}: this model's chat template does not read it"
                 f"{chat_options.meant(name, known)}",
@@ -212,12 +212,12 @@ class ChatTemplate:
     def _reads(
         self,
         messages: list[dict[str, Any]],
-        labels: frozenset[unread.Label],
+        labels: frozenset[chat_messages.Label],
         options: dict[str, Any],
         whole: str,
     ) -> bool:
         """Whether the prompt would differ without some parts of the messages."""
-        rest = unread.without(messages, labels)
+        rest = chat_messages.without(messages, labels)
         if not rest:
             return True
         try:
@@ -331,6 +331,6 @@ class ChatTemplate:
 
 def _said(kind: str, name: str) -> str:
     """Return what a part is, where its place does not say it."""
-    if kind == unread.ROLE:
+    if kind == chat_messages.ROLE:
         return f" {name!r}"
-    return f" ({name})" if kind == unread.PART else ""
+    return f" ({name})" if kind == chat_messages.PART else ""

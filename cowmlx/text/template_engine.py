@@ -65,15 +65,15 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     import jinja2
 
     from cowmlx.text.templates import budget as budgets
-    from cowmlx.text.templates import compiler, lookups, tokens
+    from cowmlx.text.templates import compiler
 
     environment.budget = budget = budget or budgets.Budget()
     try:
-        tokens.check_source(source)
+        compiler.check_source(source)
         tree = environment.parse(source)
         compiler.check_tree(budget, tree)
         literals = _literals(tree)
-        variables, names = lookups.variables_of(tree), lookups.names_of(tree)
+        variables, names = compiler.variables_of(tree), compiler.names_of(tree)
         text = environment.compile(tree, filename=_FILE, raw=True)
         if len(text) > compiler.MAX_CODE:
             raise budgets.OverBudget(

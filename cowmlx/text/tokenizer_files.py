@@ -1,4 +1,10 @@
-"""From a folder's tokenizer files to a :class:`Tokenizer`, as AutoTokenizer reads them."""
+"""From a folder's tokenizer files to a :class:`Tokenizer`, as AutoTokenizer reads them.
+
+transformers 5 takes only vocabulary, merges and post-processor from ``tokenizer.json`` for some
+values of ``tokenizer_class`` and builds normalizer, pre-tokenizer and decoder anew. Models were
+trained and templates written with what AutoTokenizer does, so the same is done here for the
+classes that language models name; every other class uses the file as it stands.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +13,12 @@ import os
 from cowmlx import resources
 from cowmlx.errors import BadFormat, NotFound, Unsupported
 from cowmlx.folders import config as config_files
-from cowmlx.text import tokenizer_bounds, tokenizer_classes
+from cowmlx.text import tokenizer_bounds
 from cowmlx.text.tokenizer import Tokenizer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 _NAMED = (
@@ -147,12 +154,12 @@ def _assemble(
         tokens.update(extra)
         extra = []
     declared = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    name = tokenizer_classes.class_name(
+    name = class_name(
         declared if isinstance(declared, str) else None,
         str(config.get("model_type", "")),
-        byte_level=tokenizer_classes.is_byte_level(backend),
+        byte_level=is_byte_level(backend),
     )
-    special = tokenizer_classes.defaults(name)
+    special = defaults(name)
     for key, value in tokens.items():
         text = _text(value)
         if text is not None:
@@ -163,7 +170,7 @@ def _assemble(
     order = {key: place for place, key in enumerate(_NAMED)}
     special = dict(sorted(special.items(), key=lambda item: order.get(item[0], len(order))))
     if name is not None:
-        tokenizer_classes.rebuild(backend, name, {**settings, **special})
+        rebuild(backend, name, {**settings, **special})
     backend.no_truncation()
     backend.no_padding()
     _add_tokens(backend, added or {}, special, extra)
@@ -215,3 +222,257 @@ def _own_code(settings: dict[str, Any]) -> bool:
     if isinstance(mapping, dict):
         mapping = mapping.get("AutoTokenizer")
     return bool(mapping)
+
+
+_GPT2_END = "<|endoftext|>"
+
+# Named special tokens that a class has when the files name none.
+_DEFAULTS: dict[str, dict[str, str]] = {
+    "LlamaTokenizer": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
+    "GemmaTokenizer": {
+        "unk_token": "<unk>",
+        "bos_token": "<bos>",
+        "eos_token": "<eos>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    },
+    "Qwen2Tokenizer": dict.fromkeys(("unk_token", "eos_token", "pad_token"), _GPT2_END),
+    "Qwen3_5Tokenizer": dict.fromkeys(("unk_token", "eos_token", "pad_token"), _GPT2_END),
+    "GPT2Tokenizer": dict.fromkeys(("unk_token", "bos_token", "eos_token"), _GPT2_END),
+    "GPTNeoXTokenizer": {
+        **dict.fromkeys(("unk_token", "bos_token", "eos_token"), _GPT2_END),
+        "pad_token": "<|padding|>",
+    },
+    "CohereTokenizer": {
+        "unk_token": "<UNK>",
+        "bos_token": "<BOS_TOKEN>",
+        "eos_token": "<|END_OF_TURN_TOKEN|>",
+        "pad_token": "<PAD>",
+        "cls_token": "<CLS>",
+        "sep_token": "<SEP>",
+        "mask_token": "<MASK_TOKEN>",
+    },
+}
+
+# The class that transformers registers for a model type of mlx-lm.
+_REGISTERED: dict[str, str] = {
+    **dict.fromkeys(("cohere", "cohere2"), "CohereTokenizer"),
+    **dict.fromkeys(
+        ("gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n", "recurrent_gemma"),
+        "GemmaTokenizer",
+    ),
+    **dict.fromkeys(
+        ("falcon_mamba", "gpt_neox", "mamba", "mamba2", "olmo", "olmoe"), "GPTNeoXTokenizer"
+    ),
+    **dict.fromkeys(("dbrx", "gpt2", "gptj", "phi", "starcoder2"), "GPT2Tokenizer"),
+    **dict.fromkeys(
+        (
+            "qwen2",
+            "qwen2_5_vl",
+            "qwen2_moe",
+            "qwen2_vl",
+            "qwen3",
+            "qwen3_moe",
+            "qwen3_next",
+            "qwen3_vl",
+            "qwen3_vl_moe",
+        ),
+        "Qwen2Tokenizer",
+    ),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), "Qwen3_5Tokenizer"),
+}
+# Model types whose registered class overrides the one that their folders name.
+_OVERRIDING = frozenset(("qwen2", "qwen3_5", "qwen3_5_moe"))
+
+# Model types for which transformers uses the file as it stands, whatever class is named.
+_AS_STORED = frozenset(
+    (
+        "ernie4_5",
+        "ernie4_5_moe",
+        "glm",
+        "glm4",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "gpt_bigcode",
+        "granite",
+        "granitemoe",
+        "granitemoehybrid",
+        "internlm2",
+        "internlm3",
+        "iquestcoder",
+        "jamba",
+        "kimi_k25",
+        "kimi_linear",
+        "llava",
+        "mimo_v2_flash",
+        "minicpm3",
+        "minimax_m2",
+        "ministral3",
+        "mistral",
+        "mistral3",
+        "mixtral",
+        "nemotron",
+        "olmo2",
+        "olmo3",
+        "olmo_hybrid",
+        "phi3",
+        "phimoe",
+        "pixtral",
+        "stablelm",
+    )
+)
+
+_QWEN2_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    r"|[^\r\n\p{L}\p{N}]?\p{L}+"
+    r"|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+"
+    r"|\s+(?!\S)"
+    r"|\s+"
+)
+# The same with combining marks counted as letters.
+_QWEN3_5_WORDS = _QWEN2_WORDS.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(
+    r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]"
+)
+
+
+def class_name(declared: str | None, model_type: str, *, byte_level: bool) -> str | None:
+    """Return the class that AutoTokenizer would build anew; None if it uses the file as stored.
+
+    Args:
+        declared: ``tokenizer_class`` of the tokenizer's or the model's config.
+        model_type: the model's.
+        byte_level: whether the file's pre-tokenizer or decoder is byte-level.
+    """
+    declared = (declared or "").removesuffix("Fast")
+    registered = _REGISTERED.get(model_type)
+    byte_level_llama = declared == "LlamaTokenizer" and byte_level
+    if model_type in _AS_STORED or (byte_level_llama and model_type not in _OVERRIDING):
+        chosen = None
+    elif not declared or (model_type in _OVERRIDING and declared != registered):
+        chosen = registered
+    else:
+        chosen = declared
+    return chosen if chosen in _DEFAULTS else None
+
+
+def defaults(name: str | None) -> dict[str, str]:
+    """Return the special tokens that a class has when the files name none."""
+    return dict(_DEFAULTS.get(name or "", {}))
+
+
+def rebuild(backend: Any, name: str, options: dict[str, Any]) -> None:
+    """Give a tokenizer the parts that its class builds anew.
+
+    A tokenizer whose model is not BPE is left alone: transformers gives it a vocabulary
+    without merges, which no model was trained with.
+
+    Args:
+        backend: a tokenizer of the library, just loaded from its file.
+        name: one of the names :func:`class_name` returns.
+        options: ``tokenizer_config.json`` and the named special tokens.
+    """
+    if type(backend.model).__name__ == "BPE":
+        _BUILDERS[name](backend, options)
+
+
+def is_byte_level(backend: Any) -> bool:
+    """Tell whether a tokenizer's pre-tokenizer or decoder is byte-level."""
+    return any(
+        part is not None and b'"ByteLevel"' in part.__getstate__()
+        for part in (backend.pre_tokenizer, backend.decoder)
+    )
+
+
+def _set_model(backend: Any, *, fuse: bool, fallback: bool, unknown: str | None) -> None:
+    model = backend.model
+    model.fuse_unk = fuse
+    model.byte_fallback = fallback
+    model.unk_token = unknown
+    model.ignore_merges = False
+    model.dropout = None
+
+
+def _llama(backend: Any, options: dict[str, Any]) -> None:
+    from tokenizers import decoders, pre_tokenizers
+
+    prefix = options.get("add_prefix_space")
+    prefix = True if prefix is None else bool(prefix)
+    scheme = ("always" if options.get("legacy", False) else "first") if prefix else "never"
+    steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if prefix:
+        steps.append(decoders.Strip(content=" ", left=1))
+    _set_model(backend, fuse=True, fallback=True, unknown=None)
+    backend.normalizer = None
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement="▁", prepend_scheme=scheme, split=False
+    )
+    backend.decoder = decoders.Sequence(steps)
+
+
+def _gemma(backend: Any, options: dict[str, Any]) -> None:
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
+    _set_model(backend, fuse=True, fallback=True, unknown=options.get("unk_token"))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.pre_tokenizer = pre_tokenizers.Split(
+        pattern=" ", behavior="merged_with_previous", invert=False
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+
+
+def _qwen(words: str) -> Callable[[Any, dict[str, Any]], None]:
+    def build(backend: Any, options: dict[str, Any]) -> None:
+        from tokenizers import Regex, normalizers, pre_tokenizers
+
+        prefix = bool(options.get("add_prefix_space"))
+        split = pre_tokenizers.Split(Regex(words), behavior="isolated", invert=False)
+        by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False)
+        _byte_level(backend, normalizers.NFC(), pre_tokenizers.Sequence([split, by_bytes]))
+
+    return build
+
+
+def _gpt2(backend: Any, options: dict[str, Any]) -> None:
+    from tokenizers import pre_tokenizers
+
+    prefix = bool(options.get("add_prefix_space"))
+    _byte_level(backend, None, pre_tokenizers.ByteLevel(add_prefix_space=prefix))
+
+
+def _neox(backend: Any, options: dict[str, Any]) -> None:
+    from tokenizers import normalizers, pre_tokenizers
+
+    prefix = bool(options.get("add_prefix_space"))
+    _byte_level(backend, normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=prefix))
+
+
+def _cohere(backend: Any, options: dict[str, Any]) -> None:
+    from tokenizers import normalizers, pre_tokenizers
+
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=bool(options.get("add_prefix_space")))
+    _byte_level(backend, normalizers.NFC(), pre_tokenizers.Sequence([digits, by_bytes]))
+
+
+def _byte_level(backend: Any, normalizer: Any, pre_tokenizer: Any) -> None:
+    from tokenizers import decoders
+
+    _set_model(backend, fuse=False, fallback=False, unknown=None)
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizer
+    backend.decoder = decoders.ByteLevel()
+
+
+_BUILDERS: dict[str, Callable[[Any, dict[str, Any]], None]] = {
+    "LlamaTokenizer": _llama,
+    "GemmaTokenizer": _gemma,
+    "Qwen2Tokenizer": _qwen(_QWEN2_WORDS),
+    "Qwen3_5Tokenizer": _qwen(_QWEN3_5_WORDS),
+    "GPT2Tokenizer": _gpt2,
+    "GPTNeoXTokenizer": _neox,
+    "CohereTokenizer": _cohere,
+}

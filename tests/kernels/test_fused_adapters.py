@@ -15,7 +15,7 @@ from cowmlx.accelerate import kernels
 from cowmlx.accelerate.fused import network as fused
 from cowmlx.folders import weights
 from cowmlx.generated.constants import ACTIVATIONS_INT8
-from cowmlx.models import adapter_layers
+from cowmlx.models import adapters
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
 
@@ -46,7 +46,7 @@ def made(
     settings = {"fine_tune_type": kind, "num_layers": 2, "lora_parameters": lora}
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     model = load(path)
-    adapter_layers.insert(model.network, settings, model.package)
+    adapters.insert_layers(model.network, settings, model.package)
     parts = weights.flatten(model.network.parameters()).items()
     own = {name: each for name, each in parts if name.rsplit(".", 1)[-1] in ("lora_a", "lora_b")}
     random = {

@@ -45,14 +45,14 @@ CANCELLING = 6.0
 def make(place: pathlib.Path, model: pathlib.Path, settings: dict[str, Any]) -> pathlib.Path:
     """Write an adapter that fits a model, of the same random weights every time."""
     from cowmlx.folders import weights
-    from cowmlx.models import adapter_layers
+    from cowmlx.models import adapters
     from cowmlx.networks import light_route
 
     settings = {"lora_parameters": LORA, **settings}
     place.mkdir(parents=True, exist_ok=True)
     (place / "adapter_config.json").write_text(json.dumps(settings))
     network = load(model, lazy=True).network
-    adapter_layers.insert(network, settings, light_route.ALIAS)
+    adapters.insert_layers(network, settings, light_route.ALIAS)
     arrays = {}
     for index, (name, array) in enumerate(sorted(weights.flatten(network.parameters()).items())):
         leaf = name.rsplit(".", 1)[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cowmlx.text.templates import checks, filters, methods
+from cowmlx.text.templates import filters, functions, methods
 
 GIVEN = {
     "messages": [{"role": "user", "content": "Hello, größe 🙂"}] * 3,
@@ -32,7 +32,7 @@ def longer(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("({}).{}({})".format, inner, st.sampled_from(NAMES), arguments),
         st.builds("({})[{}]".format, inner, inner),
         st.builds("({})[{}:]".format, inner, inner),
-        st.builds("({} is {})".format, inner, st.sampled_from(sorted(set(checks.table())))),
+        st.builds("({} is {})".format, inner, st.sampled_from(sorted(set(functions.tests())))),
         st.builds("[{}, {}]".format, inner, inner),
         st.builds("({}, {})".format, inner, inner),
         st.builds("{{{}: {}}}".format, inner, inner),

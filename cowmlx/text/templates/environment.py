@@ -9,17 +9,7 @@ from jinja2.runtime import BlockReference, LoopContext, Macro, TemplateReference
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Joiner, Namespace, pass_context
 
-from cowmlx.text.templates import (
-    checks,
-    compiler,
-    filters,
-    functions,
-    methods,
-    operators,
-    printf,
-    tokens,
-    values,
-)
+from cowmlx.text.templates import compiler, filters, functions, methods, operators, values
 from cowmlx.text.templates.budget import Budget
 from cowmlx.text.templates.values import Operation, is_plain_key
 
@@ -54,7 +44,7 @@ class TokenCounter(ext.Extension):
     def filter_stream(self, stream: TokenStream) -> Iterable[Token]:
         """Hand the tokens on."""
         environment: Any = self.environment
-        return tokens.checked(environment.budget, stream)
+        return compiler.checked(environment.budget, stream)
 
 
 @pass_context
@@ -90,7 +80,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             extensions=[TokenCounter, Generation, ext.loopcontrols],
         )
         self.filters = filters.table()
-        self.tests: Any = checks.table()
+        self.tests: Any = functions.tests()
         self.globals = dict(functions.FUNCTIONS)
 
     # What the compiled code calls for each operation.
@@ -235,10 +225,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return self._unsafe(obj, name) if hasattr(kind, name) else self._missing(obj, name)
 
     def _format(self, budget: Budget, pattern: str, *args: Any, **kwargs: Any) -> str:
-        return printf.str_format(self, budget, pattern, args, kwargs)
+        return operators.str_format(self, budget, pattern, args, kwargs)
 
     def _format_map(self, budget: Budget, pattern: str, mapping: Any) -> str:
-        return printf.str_format(self, budget, pattern, (), mapping)
+        return operators.str_format(self, budget, pattern, (), mapping)
 
     def _missing(self, obj: Any, name: Any) -> Any:
         self.budget.make(values.OBJECT_BYTES)

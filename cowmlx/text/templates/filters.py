@@ -15,7 +15,7 @@ from jinja2.runtime import Undefined
 from jinja2.utils import pass_environment, url_quote
 from markupsafe import Markup, escape
 
-from cowmlx.text.templates import listing, methods, operators, printf
+from cowmlx.text.templates import listing, methods, operators
 from cowmlx.text.templates.budget import MAX_DIGITS
 from cowmlx.text.templates.values import (
     ITEM_BYTES,
@@ -150,7 +150,7 @@ def _urlencode(budget: Budget, value: Any) -> str:
 def _format(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> str:
     if args and kwargs:
         raise FilterArgumentError("can't handle positional and keyword arguments together")
-    return printf.printf(budget, soft_text(budget, value), kwargs or args)
+    return operators.printf(budget, soft_text(budget, value), kwargs or args)
 
 
 def _tojson(

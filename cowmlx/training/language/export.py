@@ -12,8 +12,8 @@ from mlx.utils import tree_unflatten
 from cowmlx.accelerate.device import take_out
 from cowmlx.errors import InputOutput
 from cowmlx.folders import config as config_files
-from cowmlx.folders import new_folder, safetensors, weights
-from cowmlx.models import adapter_layers
+from cowmlx.folders import places, safetensors, weights
+from cowmlx.models import adapters
 from cowmlx.models import network as networks
 from cowmlx.training.language import publishing
 from cowmlx.training.language.options import FULL
@@ -55,7 +55,7 @@ def export(
         return
     arrays = publishing.stored(objective)
     settings = publishing.settings(objective)
-    with new_folder.whole(folder, _ADAPTER_CONFIG) as fresh:
+    with places.whole(folder, _ADAPTER_CONFIG) as fresh:
         yield
         safetensors.save(os.path.join(fresh, _ADAPTER), arrays)
         _write_json(os.path.join(fresh, _ADAPTER_CONFIG), settings)
@@ -73,7 +73,7 @@ def _export_model(
     config = config_files.read_json(os.path.join(model.path, _CONFIG))
     if unpacked:
         _tell_unpacked(config, unpacked, net)
-    with new_folder.whole(folder, _CONFIG) as fresh:
+    with places.whole(folder, _CONFIG) as fresh:
         yield
         _copy_beside(model.path, fresh)
         yield
@@ -85,7 +85,7 @@ def _export_model(
 def _fuse(net: Any, dequantize: bool) -> list[str]:
     """Put adapters into the weights; return the layers that are packed no more."""
     fused, unpacked = [], []
-    for name, layer in adapter_layers.find(net).items():
+    for name, layer in adapters.layers_of(net).items():
         base = layer.get("linear", layer.get("embedding"))
         made = layer.fuse(dequantize=dequantize) if "scales" in base else layer.fuse()
         if "scales" in base and "scales" not in made:

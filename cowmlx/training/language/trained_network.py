@@ -11,7 +11,7 @@ from cowmlx.accelerate.device import take_out
 from cowmlx.accelerate.form import is_packed
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.folders import weights
-from cowmlx.models import adapter_layers
+from cowmlx.models import adapters
 from cowmlx.models import network as networks
 from cowmlx.training.language import unpacked
 from cowmlx.training.language.options import DORA, FULL
@@ -42,7 +42,7 @@ def make(model: Model, options: LanguageOptions) -> Any:
         Unsupported: the network has no blocks, has an adapter already, or cannot be trained so.
         InvalidArgument: more layers than there are, or keys that name none.
     """
-    if adapter_layers.find(model.network):
+    if adapters.layers_of(model.network):
         raise Unsupported(
             "the model was loaded with an adapter_path; load it without one to train another",
             argument="adapter_path",
@@ -129,7 +129,7 @@ def _insert(net: Any, model: Model, options: LanguageOptions) -> None:
     if options.kind == DORA:
         _check_dora(net)
     try:
-        unknown = sorted(adapter_layers.insert(net, settings, model.package))
+        unknown = sorted(adapters.insert_layers(net, settings, model.package))
     except CowMlxError as exc:
         raise _unfit(exc) from exc
     # What the layers begin with has split mlx's key; it is replaced by what the seed says.
@@ -143,7 +143,7 @@ def _insert(net: Any, model: Model, options: LanguageOptions) -> None:
             argument="keys",
             value=unknown[0],
         )
-    layers = adapter_layers.find(net)
+    layers = adapters.layers_of(net)
     if not layers:
         raise Unsupported(
             f"no layer of this {model.architecture} network can have an adapter",
