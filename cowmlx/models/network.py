@@ -29,6 +29,10 @@ _LAYER_KEYS = (
 )
 
 
+# Gemma 3n's networks have an attribute of this name, with which they mask tokens.
+_MASKED = "vocab_size_per_layer_input"
+
+
 def build(
     config: dict[str, Any], architecture: str, arrays: dict[str, mx.array], path: str
 ) -> Module:
@@ -58,6 +62,7 @@ def build(
         arguments = module.ModelArgs.from_dict(made_of)
         network: Module = module.Model(arguments)
         _check_vocabulary(network, config)
+        _check_layer_tables(network)
         # Initial values, never computed, have split mlx's key again and again.
         mx.eval(mx.random.state)
     except CowMlxError:
@@ -108,6 +113,31 @@ def _check_vocabulary(network: Any, config: dict[str, Any]) -> None:
             value=size,
             accepted=f"at least {needed}",
         )
+
+
+def _check_layer_tables(network: Module) -> None:
+    """Refuse a table of embeddings per layer that has fewer rows than the vocabulary.
+
+    Gemma 4 looks up every token in it, and mlx would read beyond its end; Gemma 3n masks tokens.
+
+    Raises:
+        BadFormat: the table is too small.
+    """
+    modules: dict[str, Any] = dict(network.named_modules())
+    for path, table in modules.items():
+        own = modules.get(path.removesuffix("_per_layer"))
+        if not path.endswith("embed_tokens_per_layer") or own is None:
+            continue
+        rows, needed = table.weight.shape[0], own.weight.shape[0]
+        if rows < needed and not hasattr(modules[path.rpartition(".")[0]], _MASKED):
+            raise BadFormat(
+                f"config.json: {_MASKED} is {rows}, less than the {needed} tokens of vocab_size",
+                reason="invalid_config",
+                file="config.json",
+                key=_MASKED,
+                value=rows,
+                accepted=f"at least {needed}",
+            )
 
 
 class _Signature:

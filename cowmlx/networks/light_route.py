@@ -71,20 +71,48 @@ def import_module(name: str) -> ModuleType:
     Raises:
         Unsupported: the import failed, whatever it raised; a module may even call ``sys.exit``.
     """
-    import importlib
-
     _make_alias()
+    printed: list[str] = []
     try:
-        return importlib.import_module(f"{ALIAS}.{name}")
+        return _import_silently(f"{ALIAS}.{name}", printed)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as exc:
-        reason = f"{type(exc).__name__}: {exc}"
+        reason = "; ".join([f"{type(exc).__name__}: {exc}", *printed])
         raise Unsupported(
             f"mlx_lm.{name} cannot be imported here ({reason})",
             reason="package_unusable",
             package=f"mlx_lm.{name}",
         ) from exc
+
+
+def _import_silently(name: str, printed: list[str]) -> ModuleType:
+    """Import a module that may print; the host's terminal gets none of it.
+
+    Args:
+        name: the full name.
+        printed: receives the lines.
+    """
+    import importlib.util
+
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        return importlib.import_module(name)  # which says why not
+    module = importlib.util.module_from_spec(spec)
+    # A name of the module goes before the built-in function, later, too.
+    vars(module)["print"] = lambda *values, **_: printed.append(" ".join(map(str, values)))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    vars(module)["print"] = lambda *_, **__: None
+    parent, _, own = name.rpartition(".")
+    setattr(sys.modules[parent], own, module)
+    return module
 
 
 def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> str:

@@ -286,3 +286,19 @@ def test_a_vocabulary_without_tokens_that_the_network_forbids(tmp_path: pathlib.
     path = tiny_models.make(tmp_path, "phi3small", config={"vocab_size": 100351})
     with pytest.raises(BadFormat, match="vocab_size is 100351, less than the 100352 tokens"):
         load(path)
+
+
+def test_a_table_of_layers_with_fewer_rows_than_the_vocabulary(tmp_path: pathlib.Path) -> None:
+    """Gemma 4 looks up every token in it; mlx would read beyond its end."""
+    path = tiny_models.make(tmp_path, "gemma4_text", config={"vocab_size_per_layer_input": 7})
+    with pytest.raises(BadFormat, match="vocab_size_per_layer_input is 7, less than the"):
+        load(path)
+
+
+def test_a_module_of_mlx_lm_that_prints_does_not_reach_the_terminal(
+    llama: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    change(llama, model_type="olmo")
+    with pytest.raises(Unsupported, match="install ai2-olmo"):
+        load(llama)
+    assert capfd.readouterr() == ("", "")
