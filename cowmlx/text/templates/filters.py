@@ -1,4 +1,4 @@
-"""The filters of templates that work on texts and numbers: ``value | trim``.
+"""The filters of templates: ``value | trim``.
 
 Those that only make sense for web pages (``urlize``, ``striptags``, ``xmlattr``), and ``pprint``,
 ``wordwrap`` and ``filesizeformat``, are left out.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 
 from jinja2 import filters
 from jinja2.exceptions import FilterArgumentError
@@ -37,50 +38,66 @@ if TYPE_CHECKING:
 
     from cowmlx.text.templates.budget import Budget
 
+    Filter = Callable[..., Any]
+
 _ESCAPED = 6
 _MAX_PLACES = 400
 # What a value takes while JSON is put together: a piece of text in a list.
 _JSON_PIECES = 160
 
+# --------------------------------------------------------------------- Strings
 
-def _by_method(name: str) -> Callable[..., Any]:
-    """Make a filter of a method of texts."""
-    run = methods.METHODS[str][name]
 
-    def apply(budget: Budget, value: Any, *args: Any) -> Any:
-        return run(budget, soft_text(budget, value), *args)
+def _method(name: str, environment: Any, value: Any, *args: Any) -> Any:
+    """Apply a method of strings."""
+    budget = environment.budget
+    return methods.METHODS[str][name](budget, soft_text(budget, value), *args)
+
+
+def _by_filter(run: Filter, shift: int, size: int) -> Filter:
+    """Make a filter of jinja2's own for strings.
+
+    Args:
+        run: jinja2's.
+        shift: a step pays for ``1 << shift`` characters.
+        size: bytes that it makes of a character.
+    """
+
+    def apply(environment: Any, value: Any) -> Any:
+        budget = environment.budget
+        given = soft_text(budget, value)
+        budget.step(len(given) >> shift)
+        budget.reserve(len(given) * size)
+        result = run(given)
+        return budget.made(result) if isinstance(result, str) else result
 
     return apply
 
 
-def _trim(budget: Budget, value: Any, chars: Any = None) -> Any:
-    return methods.METHODS[str]["strip"](budget, soft_text(budget, value), chars)
+_escape = _by_filter(escape, 6, 4 * _ESCAPED)
 
 
-def _center(budget: Budget, value: Any, width: int = 80) -> Any:
-    return methods.METHODS[str]["center"](budget, soft_text(budget, value), width)
+def _force_escape(environment: Any, value: Any) -> Any:
+    return _escape(environment, text(environment.budget, value))
 
 
-def _replace(budget: Budget, value: Any, old: Any, new: Any, count: int | None = None) -> str:
-    return methods.replace(
-        budget,
-        text(budget, value),
-        text(budget, old),
-        text(budget, new),
-        -1 if count is None else count,
+def _safe(environment: Any, value: Any) -> Markup:
+    given = soft_text(environment.budget, value)
+    environment.budget.make(ITEM_BYTES + len(given) * unit(given))
+    return Markup(given)
+
+
+def _replace(environment: Any, value: Any, old: Any, new: Any, count: int | None = None) -> Any:
+    texts = [text(environment.budget, part) for part in (value, old, new)]
+    return methods.METHODS[str]["replace"](
+        environment.budget, *texts, -1 if count is None else count
     )
 
 
-def _title(budget: Budget, value: Any) -> str:
-    given = soft_text(budget, value)
-    budget.step(len(given) >> 2)
-    budget.reserve(len(given) * methods.PIECE_BYTES)
-    return budget.made(filters.do_title(given))
-
-
 def _indent(
-    budget: Budget, value: Any, width: Any = 4, first: bool = False, blank: bool = False
+    environment: Any, value: Any, width: Any = 4, first: bool = False, blank: bool = False
 ) -> Any:
+    budget = environment.budget
     given = soft_text(budget, value)
     added = len(width) * 4 if isinstance(width, str) else width
     if not isinstance(added, int):
@@ -98,41 +115,17 @@ def _truncate(
     killwords: bool = False,
     end: str = "...",
     leeway: int | None = None,
-) -> str:
-    given, behind = soft_text(environment.budget, value), soft_text(environment.budget, end)
-    environment.budget.reserve(len(given) * unit(given) + len(behind) * 4)
-    made = filters.do_truncate(environment, given, length, killwords, behind, leeway)
-    return environment.budget.made(made)
+) -> Any:
+    budget = environment.budget
+    given, behind = soft_text(budget, value), soft_text(budget, end)
+    budget.reserve(len(given) * unit(given) + len(behind) * 4)
+    return budget.made(filters.do_truncate(environment, given, length, killwords, behind, leeway))
 
 
-def _wordcount(budget: Budget, value: Any) -> int:
-    given = soft_text(budget, value)
-    budget.step(len(given) >> 3)
-    budget.reserve(len(given) * methods.PIECE_BYTES // 2)
-    return filters.do_wordcount(given)
+def _urlencode(environment: Any, value: Any) -> Any:
+    budget = environment.budget
 
-
-def _escape(budget: Budget, value: Any) -> Markup:
-    given = soft_text(budget, value)
-    budget.reserve(len(given) * unit(given) * _ESCAPED)
-    budget.step(len(given) >> 6)
-    result = escape(given)
-    budget.made(result)
-    return result
-
-
-def _force_escape(budget: Budget, value: Any) -> Markup:
-    return _escape(budget, text(budget, value))
-
-
-def _safe(budget: Budget, value: Any) -> Markup:
-    given = soft_text(budget, value)
-    budget.make(ITEM_BYTES + len(given) * unit(given))
-    return Markup(given)
-
-
-def _urlencode(budget: Budget, value: Any) -> str:
-    def quote(part: Any, for_qs: bool = False) -> str:
+    def quote(part: Any, for_qs: bool = False) -> Any:
         given = text(budget, part)
         budget.step(1 + (len(given) >> 2))
         budget.reserve(len(given) * unit(given) * 16)
@@ -140,27 +133,31 @@ def _urlencode(budget: Budget, value: Any) -> str:
 
     if isinstance(value, str) or not isinstance(value, SIZED):
         return quote(value)
-    pairs = value.items() if isinstance(value, dict) else value
-    texts = []
-    for key, entry in iterate(budget, pairs):
-        texts.append(f"{quote(key, True)}={quote(entry, True)}")
-    return operators.join(budget, "&", texts)
+    pairs = iterate(budget, value.items() if isinstance(value, dict) else value)
+    return operators.join(
+        budget, "&", [f"{quote(key, True)}={quote(entry, True)}" for key, entry in pairs]
+    )
 
 
-def _format(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> str:
+def _format(environment: Any, value: Any, *args: Any, **kwargs: Any) -> str:
     if args and kwargs:
         raise FilterArgumentError("can't handle positional and keyword arguments together")
+    budget = environment.budget
     return operators.printf(budget, soft_text(budget, value), kwargs or args)
 
 
+# ---------------------------------------------------------------- Other values
+
+
 def _tojson(
-    budget: Budget,
+    environment: Any,
     value: Any,
     ensure_ascii: bool = False,
     indent: Any = None,
     separators: Any = None,
     sort_keys: bool = False,
-) -> str:
+) -> Any:
+    budget = environment.budget
     tree = measure(budget, value)
     level = len(indent) if isinstance(indent, str) else indent or 0
     between = 4
@@ -183,58 +180,53 @@ def _tojson(
     )
 
 
-def _default(budget: Budget, value: Any, default: Any = "", boolean: bool = False) -> Any:
-    if isinstance(value, Undefined) or (boolean and not value):
-        return default
-    return value
+def _default(environment: Any, value: Any, default: Any = "", boolean: bool = False) -> Any:
+    return default if isinstance(value, Undefined) or (boolean and not value) else value
 
 
-def _check_digits(budget: Budget, value: Any) -> None:
+def _number(run: Filter, environment: Any, value: Any, default: Any, *base: int) -> Any:
+    budget: Budget = environment.budget
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         budget.integer(4 * len(value))
     check_integer(budget, value)
+    is_scalar = isinstance(value, (str, Undefined, *NUMBERS))
+    return run(value, default, *base) if is_scalar else default
 
 
-def _int(budget: Budget, value: Any, default: Any = 0, base: int = 10) -> Any:
-    _check_digits(budget, value)
-    return filters.do_int(value, default, base) if _is_scalar(value) else default
+def _int(environment: Any, value: Any, default: Any = 0, base: int = 10) -> Any:
+    return _number(filters.do_int, environment, value, default, base)
 
 
-def _float(budget: Budget, value: Any, default: Any = 0.0) -> Any:
-    _check_digits(budget, value)
-    return filters.do_float(value, default) if _is_scalar(value) else default
+def _float(environment: Any, value: Any, default: Any = 0.0) -> Any:
+    return _number(filters.do_float, environment, value, default)
 
 
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, (str, Undefined, *NUMBERS))
-
-
-def _abs(budget: Budget, value: Any) -> Any:
-    check_integer(budget, value)
+def _abs(environment: Any, value: Any) -> Any:
+    check_integer(environment.budget, value)
     if not isinstance(value, (Undefined, *NUMBERS)):
         raise TypeError(f"bad operand type for abs(): {type_name(value)!r}")
     return abs(value)
 
 
-def _round(budget: Budget, value: Any, precision: int = 0, method: Any = "common") -> Any:
-    check_integer(budget, value)
+def _round(environment: Any, value: Any, precision: int = 0, method: Any = "common") -> Any:
+    check_integer(environment.budget, value)
     if not isinstance(value, (Undefined, int, float)):
         raise TypeError(f"type {type_name(value)} doesn't define __round__ method")
     if isinstance(precision, int) and abs(precision) > _MAX_PLACES:
-        budget.integer(4 * abs(precision) + MAX_DIGITS * 4)
+        environment.budget.integer(4 * abs(precision) + MAX_DIGITS * 4)
     number: Any = value
     return filters.do_round(number, precision, method)
 
 
-def _length(budget: Budget, value: Any) -> int:
+def _length(environment: Any, value: Any) -> int:
     if not isinstance(value, SIZED):
         raise TypeError(f"object of type {type_name(value)!r} has no len()")
     return len(value)
 
 
-def _random(budget: Budget, value: Any) -> Any:
+def _random(environment: Any, value: Any) -> Any:
     if not isinstance(value, (str, list, tuple, range)):
-        raise TypeError(f"{type_name(value)!r} object has no items to draw from")
+        raise TypeError(f"{type_name(value)!r} object has no items to choose from")
     return random.Random().choice(value) if value else Undefined("No random item, it was empty.")
 
 
@@ -242,10 +234,11 @@ def _attr(environment: Any, value: Any, name: Any) -> Any:
     return environment.attribute(value, text(environment.budget, name))
 
 
-_OF_BUDGET: dict[str, Callable[..., Any]] = {
+_FILTERS: dict[str, Filter] = {
     "abs": _abs,
-    "capitalize": _by_method("capitalize"),
-    "center": _center,
+    "attr": _attr,
+    "capitalize": partial(_method, "capitalize"),
+    "center": lambda environment, value, width=80: _method("center", environment, value, width),
     "count": _length,
     "d": _default,
     "default": _default,
@@ -257,41 +250,29 @@ _OF_BUDGET: dict[str, Callable[..., Any]] = {
     "indent": _indent,
     "int": _int,
     "length": _length,
-    "lower": _by_method("lower"),
+    "lower": partial(_method, "lower"),
     "random": _random,
     "replace": _replace,
     "round": _round,
     "safe": _safe,
-    "string": soft_text,
-    "title": _title,
+    "string": lambda environment, value: soft_text(environment.budget, value),
+    "title": _by_filter(filters.do_title, 2, methods.PIECE_BYTES),
     "tojson": _tojson,
-    "trim": _trim,
-    "upper": _by_method("upper"),
+    "trim": lambda environment, value, chars=None: _method("strip", environment, value, chars),
+    "truncate": _truncate,
+    "upper": partial(_method, "upper"),
     "urlencode": _urlencode,
-    "wordcount": _wordcount,
+    "wordcount": _by_filter(filters.do_wordcount, 3, methods.PIECE_BYTES // 2),
+    **listing.FILTERS,
 }
-_OF_ENVIRONMENT: dict[str, Callable[..., Any]] = {"attr": _attr, "truncate": _truncate}
 
 
-def _with_budget(run: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        environment.budget.step()
-        return run(environment.budget, value, *args, **kwargs)
-
-    return pass_environment(apply)
+def _paid(run: Filter, environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    environment.budget.step()
+    return run(environment, value, *args, **kwargs)
 
 
-def _with_environment(run: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        environment.budget.step()
-        return run(environment, value, *args, **kwargs)
-
-    return pass_environment(apply)
-
-
-def table() -> dict[str, Callable[..., Any]]:
+def table() -> dict[str, Filter]:
     """Return the filters by name, as jinja2 calls them."""
-    found = {name: _with_budget(run) for name, run in _OF_BUDGET.items()}
-    for name, run in (*_OF_ENVIRONMENT.items(), *listing.OF_ENVIRONMENT.items()):
-        found[name] = _with_environment(run)
-    return {**found, **listing.OF_CONTEXT}
+    made = {name: pass_environment(partial(_paid, run)) for name, run in _FILTERS.items()}
+    return {**made, **listing.OF_CONTEXT}

@@ -188,10 +188,6 @@ def _join(environment: Any, value: Any, d: Any = "", attribute: Any = None) -> s
     return operators.join(budget, separator, texts)
 
 
-def _list(environment: Any, value: Any) -> list[Any]:
-    return listed(environment.budget, value)
-
-
 def _items(environment: Any, value: Any) -> Stream:
     if not isinstance(value, (dict, Undefined)):
         raise TypeError("Can only get item pairs from a mapping.")
@@ -296,7 +292,7 @@ def _choice(wanted: bool, by_attribute: bool) -> Callable[..., Any]:
     return run
 
 
-OF_ENVIRONMENT: dict[str, Callable[..., Any]] = {
+FILTERS: dict[str, Callable[..., Any]] = {
     "batch": _batch,
     "dictsort": _dictsort,
     "first": _first,
@@ -304,7 +300,7 @@ OF_ENVIRONMENT: dict[str, Callable[..., Any]] = {
     "items": _items,
     "join": _join,
     "last": _last,
-    "list": _list,
+    "list": lambda environment, value: listed(environment.budget, value),
     "max": _extreme(max),
     "min": _extreme(min),
     "reverse": _reverse,

@@ -25,23 +25,10 @@ if TYPE_CHECKING:
 
     from cowmlx.text.templates.budget import Budget
 
-# What a piece of a text takes that is a string of its own in a list.
+    Method = Callable[..., Any]
+
+# A part of a string that is a separate string in a list.
 PIECE_BYTES = 88
-_CASES = ("upper", "lower", "title", "capitalize", "swapcase", "casefold")
-_PREDICATES = (
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdecimal",
-    "isdigit",
-    "isidentifier",
-    "islower",
-    "isnumeric",
-    "isprintable",
-    "isspace",
-    "istitle",
-    "isupper",
-)
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _WORD = re.compile(r"\S+")
 
@@ -50,100 +37,88 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, str) else 0
 
 
-def _case(name: str) -> Callable[..., str]:
-    def run(budget: Budget, owner: str) -> str:
-        # A letter may become three, and Python converts in four bytes each.
-        is_direct = owner.isascii() and name in ("upper", "lower", "casefold")
-        budget.reserve(len(owner) * (1 if is_direct else 12))
-        budget.step(len(owner) >> 6)
-        return budget.made(getattr(str, name)(owner))
+def _string_methods(pay: Callable[..., None], names: str) -> dict[str, Method]:
+    """Make operations of methods of strings.
 
-    return run
+    Args:
+        pay: takes the budget and the method's arguments before the method runs.
+        names: of the methods.
+    """
 
+    def method(name: str) -> Method:
+        run = getattr(str, name)
 
-def _predicate(name: str) -> Callable[..., bool]:
-    def run(budget: Budget, owner: str) -> bool:
-        budget.step(len(owner) >> 8)
-        return getattr(str, name)(owner)
+        def paid(budget: Budget, owner: str, *args: Any, **kwargs: Any) -> Any:
+            pay(budget, owner, *args, **kwargs)
+            result = run(owner, *args, **kwargs)
+            if isinstance(result, list):
+                budget.make(len(result) * PIECE_BYTES + len(owner) * unit(owner))
+            return budget.made(result) if type(result) is str and result is not owner else result
 
-    return run
+        return paid
 
-
-def _strip(name: str) -> Callable[..., str]:
-    def run(budget: Budget, owner: str, chars: Any = None) -> str:
-        budget.step(1 + (len(owner) * max(_size(chars), 4) >> 10))
-        budget.reserve(len(owner) * unit(owner))
-        result: str = getattr(str, name)(owner, chars)
-        return result if result is owner else budget.made(result)
-
-    return run
+    return {name: method(name) for name in names.split()}
 
 
-def _affix(name: str) -> Callable[..., bool]:
-    def run(budget: Budget, owner: str, affix: Any, *bounds: Any) -> bool:
-        for part in affix if isinstance(affix, tuple) else (affix,):
-            budget.step(1 + (_size(part) >> 10))
-        return getattr(str, name)(owner, affix, *bounds)
-
-    return run
+def _pay_for_case(budget: Budget, owner: str) -> None:
+    # A letter may become three, and Python converts in four bytes each.
+    budget.reserve(len(owner) * 12)
+    budget.step(len(owner) >> 6)
 
 
-def _remove(name: str) -> Callable[..., str]:
-    def run(budget: Budget, owner: str, affix: Any) -> str:
-        budget.reserve(len(owner) * unit(owner))
-        return budget.made(getattr(str, name)(owner, affix))
-
-    return run
+def _pay_for_simple_case(budget: Budget, owner: str) -> None:
+    budget.reserve(len(owner) * (1 if owner.isascii() else 12))
+    budget.step(len(owner) >> 6)
 
 
-def _search(name: str) -> Callable[..., int]:
-    def run(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> int:
-        if isinstance(wanted, str):
-            operators.pay_for_search(budget, owner, wanted)
-        return getattr(str, name)(owner, wanted, *bounds)
-
-    return run
+def _pay_for_check(budget: Budget, owner: str) -> None:
+    budget.step(len(owner) >> 8)
 
 
-def _pay_from_behind(budget: Budget, owner: str, wanted: Any) -> None:
+def _pay_for_strip(budget: Budget, owner: str, chars: Any = None) -> None:
+    budget.step(1 + (len(owner) * max(_size(chars), 4) >> 10))
+    budget.reserve(len(owner) * unit(owner))
+
+
+def _pay_for_affix(budget: Budget, owner: str, affix: Any, *bounds: Any) -> None:
+    for part in affix if isinstance(affix, tuple) else (affix,):
+        budget.step(1 + (_size(part) >> 10))
+
+
+def _pay_for_removal(budget: Budget, owner: str, affix: Any) -> None:
+    budget.reserve(len(owner) * unit(owner))
+
+
+def _pay_for_search(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> None:
+    operators.pay_for_search(budget, owner, wanted)
+
+
+def _pay_from_behind(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> None:
     """Pay for a search from behind, which takes Python the product of both lengths."""
     budget.step(1 + (len(owner) * min(max(_size(wanted), 1), len(owner)) >> 9))
 
 
-def _search_from_behind(name: str) -> Callable[..., int]:
-    def run(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> int:
-        _pay_from_behind(budget, owner, wanted)
-        return getattr(str, name)(owner, wanted, *bounds)
-
-    return run
-
-
-def _pieces(budget: Budget, owner: str, count: int) -> None:
+def _pay_for_pieces(budget: Budget, owner: str, count: int) -> None:
     budget.reserve(count * PIECE_BYTES + len(owner) * unit(owner))
     budget.step(1 + (count >> 3) + (len(owner) >> 8))
 
 
-def _made_pieces(budget: Budget, owner: str, pieces: list[str]) -> list[str]:
-    budget.make(len(pieces) * PIECE_BYTES + len(owner) * unit(owner))
-    return pieces
+def _pay_for_split(budget: Budget, owner: str, sep: Any = None, maxsplit: Any = -1) -> None:
+    if isinstance(sep, str) and sep:
+        operators.pay_for_search(budget, owner, sep)
+        count = owner.count(sep) + 1
+    else:
+        budget.step(len(owner) >> 3)
+        count = sum(1 for _ in _WORD.finditer(owner)) + 1
+    if isinstance(maxsplit, int) and maxsplit >= 0:
+        count = min(count, maxsplit + 1)
+    _pay_for_pieces(budget, owner, count)
 
 
-def _split(name: str) -> Callable[..., list[str]]:
-    def run(budget: Budget, owner: str, sep: Any = None, maxsplit: int = -1) -> list[str]:
-        if isinstance(sep, str) and sep:
-            if name == "rsplit":
-                _pay_from_behind(budget, owner, sep)
-            operators.pay_for_search(budget, owner, sep)
-            count = owner.count(sep) + 1
-        else:
-            budget.step(len(owner) >> 3)
-            count = sum(1 for _ in _WORD.finditer(owner)) + 1
-        if isinstance(maxsplit, int) and maxsplit >= 0:
-            count = min(count, maxsplit + 1)
-        _pieces(budget, owner, count)
-        return _made_pieces(budget, owner, getattr(str, name)(owner, sep, maxsplit))
-
-    return run
+def _pay_for_rsplit(budget: Budget, owner: str, sep: Any = None, maxsplit: Any = -1) -> None:
+    if sep is not None:
+        _pay_from_behind(budget, owner, sep)
+    _pay_for_split(budget, owner, sep, maxsplit)
 
 
 def lines_of(budget: Budget, text: str) -> int:
@@ -152,52 +127,40 @@ def lines_of(budget: Budget, text: str) -> int:
     return 1 + sum(text.count(end) for end in _LINE_ENDS)
 
 
-def _splitlines(budget: Budget, owner: str, keepends: Any = False) -> list[str]:
-    _pieces(budget, owner, lines_of(budget, owner))
-    return _made_pieces(budget, owner, owner.splitlines(keepends))
+def _pay_for_lines(budget: Budget, owner: str, keepends: Any = False) -> None:
+    _pay_for_pieces(budget, owner, lines_of(budget, owner))
 
 
-def _partition(name: str) -> Callable[..., tuple[str, str, str]]:
-    def run(budget: Budget, owner: str, sep: Any) -> tuple[str, str, str]:
-        if name == "rpartition":
-            _pay_from_behind(budget, owner, sep)
-        elif isinstance(sep, str):
-            operators.pay_for_search(budget, owner, sep)
-        budget.make(3 * PIECE_BYTES + (len(owner) + _size(sep)) * unit(owner))
-        return getattr(str, name)(owner, sep)
-
-    return run
+def _pay_for_partition(budget: Budget, owner: str, sep: Any) -> None:
+    operators.pay_for_search(budget, owner, sep)
+    budget.make(3 * PIECE_BYTES + (len(owner) + _size(sep)) * unit(owner))
 
 
-def replace(budget: Budget, owner: str, old: Any, new: Any, count: int = -1) -> str:
-    """Replace a text in another."""
+def _pay_for_rpartition(budget: Budget, owner: str, sep: Any) -> None:
+    _pay_from_behind(budget, owner, sep)
+    _pay_for_partition(budget, owner, sep)
+
+
+def _pay_for_replace(budget: Budget, owner: str, old: Any, new: Any, count: Any = -1) -> None:
     if isinstance(old, str) and isinstance(new, str):
         operators.pay_for_search(budget, owner, old)
-        found = owner.count(old)
+        places = owner.count(old)
         if isinstance(count, int) and count >= 0:
-            found = min(found, count)
-        budget.step(found >> 4)
-        longer = max(len(new) - len(old), 0) * found
+            places = min(places, count)
+        budget.step(places >> 4)
+        longer = max(len(new) - len(old), 0) * places
         budget.reserve((len(owner) + longer) * max(unit(owner), unit(new)))
-    result = str.replace(owner, old, new, count)
-    return result if result is owner else budget.made(result)
 
 
-def _expandtabs(budget: Budget, owner: str, tabsize: int = 8) -> str:
+def _pay_for_tabs(budget: Budget, owner: str, tabsize: Any = 8) -> None:
     if isinstance(tabsize, int):
-        count = owner.count("\t") * max(tabsize, 0)
-        budget.reserve((len(owner) + count) * unit(owner))
-    return budget.made(str(owner).expandtabs(tabsize))
+        budget.reserve((len(owner) + owner.count("\t") * max(tabsize, 0)) * unit(owner))
 
 
-def _pad(name: str) -> Callable[..., str]:
-    def run(budget: Budget, owner: str, width: Any, *fill: Any) -> str:
-        if isinstance(width, int):
-            wide = 4 if any(_size(part) and not part.isascii() for part in fill) else unit(owner)
-            budget.reserve(max(len(owner), width) * wide)
-        return budget.made(getattr(str, name)(owner, width, *fill))
-
-    return run
+def _pay_for_width(budget: Budget, owner: str, width: Any, *fill: Any) -> None:
+    if isinstance(width, int):
+        wide = 4 if any(_size(part) and not part.isascii() for part in fill) else unit(owner)
+        budget.reserve(max(len(owner), width) * wide)
 
 
 def _join(budget: Budget, owner: str, parts: Any) -> str:
@@ -208,7 +171,7 @@ def _join(budget: Budget, owner: str, parts: Any) -> str:
     return operators.join(budget, str(owner), texts)
 
 
-def _find_item(name: str) -> Callable[..., int]:
+def _find_item(name: str) -> Method:
     def run(budget: Budget, owner: Any, item: Any, *bounds: Any) -> int:
         operators.pay_for_comparisons(budget, len(owner), item)
         return getattr(type(owner), name)(owner, item, *bounds)
@@ -216,8 +179,15 @@ def _find_item(name: str) -> Callable[..., int]:
     return run
 
 
-def _copy_list(budget: Budget, owner: list[Any]) -> list[Any]:
-    return listed(budget, owner)
+def _of_fixed_size(kind: type, name: str) -> Method:
+    """Make an operation of a method that gives a small object."""
+    run = getattr(kind, name)
+
+    def paid(budget: Budget, owner: Any, *args: Any) -> Any:
+        budget.make(64)
+        return run(owner, *args)
+
+    return paid
 
 
 def _copy_dict(budget: Budget, owner: dict[Any, Any]) -> dict[Any, Any]:
@@ -230,22 +200,6 @@ def _get(budget: Budget, owner: dict[Any, Any], key: Any, default: Any = None) -
     return owner.get(key, default)
 
 
-def _view(name: str) -> Callable[..., Any]:
-    def run(budget: Budget, owner: dict[Any, Any]) -> Any:
-        budget.make(64)
-        return getattr(dict, name)(owner)
-
-    return run
-
-
-def _is_integer(budget: Budget, owner: float) -> bool:
-    return owner.is_integer()
-
-
-def _cycle(budget: Budget, owner: LoopContext, *items: Any) -> Any:
-    return owner.cycle(*items)
-
-
 def _changed(budget: Budget, owner: LoopContext, *values: Any) -> bool:
     known: Any = owner._last_changed_value
     if isinstance(known, tuple) and operators.compare(budget, "eq", known, values):
@@ -254,60 +208,59 @@ def _changed(budget: Budget, owner: LoopContext, *values: Any) -> bool:
     return True
 
 
-def _next(budget: Budget, owner: Cycler) -> Any:
-    return owner.next()
-
-
-def _reset(budget: Budget, owner: Cycler) -> None:
-    owner.reset()
-
-
-_STR: dict[str, Callable[..., Any]] = {
-    **{name: _case(name) for name in _CASES},
-    **{name: _predicate(name) for name in _PREDICATES},
-    **{name: _strip(name) for name in ("strip", "lstrip", "rstrip")},
-    **{name: _affix(name) for name in ("startswith", "endswith")},
-    **{name: _remove(name) for name in ("removeprefix", "removesuffix")},
-    **{name: _search(name) for name in ("find", "index", "count")},
-    **{name: _search_from_behind(name) for name in ("rfind", "rindex")},
-    **{name: _split(name) for name in ("split", "rsplit")},
-    **{name: _partition(name) for name in ("partition", "rpartition")},
-    **{name: _pad(name) for name in ("center", "ljust", "rjust", "zfill")},
-    "expandtabs": _expandtabs,
+_STR: dict[str, Method] = {
+    **_string_methods(_pay_for_case, "title capitalize swapcase"),
+    **_string_methods(_pay_for_simple_case, "upper lower casefold"),
+    **_string_methods(
+        _pay_for_check,
+        "isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable"
+        " isspace istitle isupper",
+    ),
+    **_string_methods(_pay_for_strip, "strip lstrip rstrip"),
+    **_string_methods(_pay_for_affix, "startswith endswith"),
+    **_string_methods(_pay_for_removal, "removeprefix removesuffix"),
+    **_string_methods(_pay_for_search, "find index count"),
+    **_string_methods(_pay_from_behind, "rfind rindex"),
+    **_string_methods(_pay_for_split, "split"),
+    **_string_methods(_pay_for_rsplit, "rsplit"),
+    **_string_methods(_pay_for_lines, "splitlines"),
+    **_string_methods(_pay_for_partition, "partition"),
+    **_string_methods(_pay_for_rpartition, "rpartition"),
+    **_string_methods(_pay_for_replace, "replace"),
+    **_string_methods(_pay_for_tabs, "expandtabs"),
+    **_string_methods(_pay_for_width, "center ljust rjust zfill"),
     "join": _join,
-    "replace": replace,
-    "splitlines": _splitlines,
 }
 _SEQUENCE = {name: _find_item(name) for name in ("index", "count")}
-METHODS: dict[type, dict[str, Callable[..., Any]]] = {
+METHODS: dict[type, dict[str, Method]] = {
     str: _STR,
     Markup: _STR,
-    list: {**_SEQUENCE, "copy": _copy_list},
+    list: {**_SEQUENCE, "copy": listed},
     tuple: _SEQUENCE,
     dict: {
         "get": _get,
         "copy": _copy_dict,
-        **{name: _view(name) for name in ("items", "keys", "values")},
+        **{name: _of_fixed_size(dict, name) for name in ("items", "keys", "values")},
     },
-    float: {"is_integer": _is_integer},
-    LoopContext: {"cycle": _cycle, "changed": _changed},
-    Cycler: {"next": _next, "reset": _reset},
+    float: {"is_integer": _of_fixed_size(float, "is_integer")},
+    LoopContext: {"cycle": _of_fixed_size(LoopContext, "cycle"), "changed": _changed},
+    Cycler: {name: _of_fixed_size(Cycler, name) for name in ("next", "reset")},
 }
+_PARTS = frozenset(("real", "imag"))
+_FRACTION = _PARTS | {"numerator", "denominator"}
+_LOOP = (
+    "index index0 revindex revindex0 first last length previtem nextitem depth depth0"  # of a loop
+)
 # Attributes that are read as they are.
 FIELDS: dict[type, frozenset[str]] = {
-    LoopContext: frozenset(
-        (
-            *("index", "index0", "revindex", "revindex0", "first", "last", "length"),
-            *("previtem", "nextitem", "depth", "depth0"),
-        )
-    ),
+    LoopContext: frozenset(_LOOP.split()),
     Macro: frozenset(("name", "arguments", "catch_kwargs", "catch_varargs", "caller")),
     Cycler: frozenset(("current",)),
     range: frozenset(("start", "stop", "step")),
-    int: frozenset(("real", "imag", "numerator", "denominator")),
-    bool: frozenset(("real", "imag", "numerator", "denominator")),
-    float: frozenset(("real", "imag")),
-    complex: frozenset(("real", "imag")),
+    int: _FRACTION,
+    bool: _FRACTION,
+    float: _PARTS,
+    complex: _PARTS,
 }
 
 
