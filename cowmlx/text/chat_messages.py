@@ -38,81 +38,62 @@ def json_type(value: object) -> str:
     return "a number"
 
 
+def wrong_type(where: str, accepted: str, value: object = ...) -> InvalidArgument:
+    """Return the error of a member that has another type; with a value, its type is named."""
+    given = "" if value is ... else f", not {json_type(value)}"
+    return InvalidArgument(
+        f"{where} must be {accepted}{given}",
+        reason="wrong_type",
+        argument=where,
+        accepted=accepted.partition(";")[0],
+    )
+
+
+def _text_only(where: str, stated: str, value: str | None = None) -> Unsupported:
+    return Unsupported(f"{where}{stated} this model takes text only", argument=where, value=value)
+
+
 def check(messages: object) -> list[dict[str, Any]]:
     """Check messages and drop what is null in them.
 
     Raises:
         InvalidArgument: malformed; the message names index and key.
+        Unsupported: a message holds pictures, sound or video.
     """
     if not isinstance(messages, list):
-        raise InvalidArgument(
-            f"messages must be an array, not {json_type(messages)}",
-            reason="wrong_type",
-            argument="messages",
-            accepted="an array",
-        )
+        raise wrong_type("messages", "an array", messages)
     if not messages:
         raise InvalidArgument(
             "messages is empty; give at least one", reason="missing", argument="messages"
         )
-    checked = []
     for index, message in enumerate(messages):
+        where = f"messages[{index}]"
         if not isinstance(message, dict):
-            raise InvalidArgument(
-                f"messages[{index}] must be an object, not {json_type(message)}",
-                reason="wrong_type",
-                argument=f"messages[{index}]",
-                accepted="an object",
-            )
-        role = message.get("role")
+            raise wrong_type(where, "an object", message)
+        role, content = message.get("role"), message.get("content")
         if not isinstance(role, str) or not role:
-            raise InvalidArgument(
-                f"messages[{index}].role must be a non-empty string",
-                reason="wrong_type",
-                argument=f"messages[{index}].role",
-                accepted="a non-empty string",
-            )
-        content = message.get("content")
+            raise wrong_type(f"{where}.role", "a non-empty string")
         if content is None and role in ("user", "system"):
             raise InvalidArgument(
-                f"messages[{index}].content is missing",
-                reason="missing",
-                argument=f"messages[{index}].content",
+                f"{where}.content is missing", reason="missing", argument=f"{where}.content"
             )
         if content is not None and not isinstance(content, (str, list, dict)):
-            raise InvalidArgument(
-                f"messages[{index}].content must be a string or an array of "
-                f"parts, not {json_type(content)}",
-                reason="wrong_type",
-                argument=f"messages[{index}].content",
-                accepted="a string or an array of parts",
-            )
+            raise wrong_type(f"{where}.content", "a string or an array of parts", content)
         if isinstance(content, list) and role != "tool":
-            for number, part in enumerate(content):
-                if not isinstance(part, (dict, str)):
-                    raise InvalidArgument(
-                        f"messages[{index}].content[{number}] must be an "
-                        f"object, not {json_type(part)}",
-                        reason="wrong_type",
-                        argument=f"messages[{index}].content[{number}]",
-                        accepted="an object",
-                    )
-                kind = part.get("type") if isinstance(part, dict) else None
-                if isinstance(kind, str) and any(medium in kind for medium in _MEDIA):
-                    raise Unsupported(
-                        f"messages[{index}].content[{number}].type is {kind!r}, but this model "
-                        "takes text only",
-                        argument=f"messages[{index}].content[{number}].type",
-                        value=kind,
-                    )
+            _check_parts(f"{where}.content", content)
         for key in message:
             if key.removesuffix("s") in _MEDIA and message[key]:
-                raise Unsupported(
-                    f"messages[{index}].{key}: this model takes text only",
-                    argument=f"messages[{index}].{key}",
-                )
-        checked.append({key: value for key, value in message.items() if value is not None})
-    return checked
+                raise _text_only(f"{where}.{key}", ":")
+    return [{key: value for key, value in m.items() if value is not None} for m in messages]
+
+
+def _check_parts(where: str, content: list[Any]) -> None:
+    for number, part in enumerate(content):
+        if not isinstance(part, (dict, str)):
+            raise wrong_type(f"{where}[{number}]", "an object", part)
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and any(medium in kind for medium in _MEDIA):
+            raise _text_only(f"{where}[{number}].type", f" is {kind!r}, but", kind)
 
 
 def check_objects(name: str, value: object) -> list[Any] | None:
@@ -120,20 +101,10 @@ def check_objects(name: str, value: object) -> list[Any] | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        raise InvalidArgument(
-            f"{name} must be an array, not {json_type(value)}",
-            reason="wrong_type",
-            argument=name,
-            accepted="an array",
-        )
+        raise wrong_type(name, "an array", value)
     for index, entry in enumerate(value):
         if not isinstance(entry, dict):
-            raise InvalidArgument(
-                f"{name}[{index}] must be an object, not {json_type(entry)}",
-                reason="wrong_type",
-                argument=f"{name}[{index}]",
-                accepted="an object",
-            )
+            raise wrong_type(f"{name}[{index}]", "an object", entry)
     return value
 
 
@@ -192,16 +163,7 @@ KEY, ROLE, PART, PART_KEY = "key", "role", "part", "part key"
 
 # Keys and roles of the usual form of a conversation, which models of all kinds are given: templates
 # may leave out names, ids, earlier reasoning and calls.
-KEYS = (
-    "role",
-    "content",
-    "name",
-    "tool_call_id",
-    "reasoning_content",
-    "reasoning",
-    "thinking",
-    "tool_calls",
-)
+KEYS = ("role", "content", "name", "tool_call_id", "tool_calls", *_REASONING)
 _ROLES = ("system", "user", "assistant", "tool")
 _PART_KEYS = ("type", "text")
 _EMPTY: tuple[object, ...] = (None, "", [], {}, False)

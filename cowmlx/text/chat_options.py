@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.text.chat_messages import check_objects, json_type
+from cowmlx.text.chat_messages import check_objects, json_type, wrong_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,19 +117,11 @@ class ChatOptions:
             InvalidArgument: an option is neither one of this library's nor of the template's.
         """
         if "messages" in self._given:
-            raise InvalidArgument(
-                "messages is no option: the conversation is given apart from them",
-                reason="unknown_option",
-                argument="messages",
-            )
+            raise _unknown("messages", " is no option: the conversation is given apart from them")
         if variables is None:
             return
         if self._given.get("documents") is not None and "documents" not in variables:
-            raise InvalidArgument(
-                "documents: this model's chat template does not read them",
-                reason="unknown_option",
-                argument="documents",
-            )
+            raise _unknown("documents", _UNREAD)
         own = sorted(variables - _RESERVED)
         # Special tokens can be replaced, too, but nobody looks for them here.
         others = [name for name in own if name not in OPTIONS and not name.endswith("_token")]
@@ -142,6 +134,13 @@ class ChatOptions:
                     reason="unknown_option",
                     argument=name,
                 )
+
+
+_UNREAD = ": this model's chat template does not read them"
+
+
+def _unknown(name: str, stated: str) -> InvalidArgument:
+    return InvalidArgument(f"{name}{stated}", reason="unknown_option", argument=name)
 
 
 # Variables that a template is always given, or finds in itself.
@@ -184,36 +183,21 @@ def check_tools(value: object) -> list[Any] | None:
                 argument=f"{where}.type",
                 accepted="function",
             )
-        if not isinstance(tool.get("function"), dict) and "parameters" not in tool:
+        inside = f"{where}.function" if isinstance(tool.get("function"), dict) else where
+        if inside == where and "parameters" not in tool:
             raise InvalidArgument(
                 f"{where} is no function; {_TOOL_FORM}", reason="missing", argument=where
             )
-        inside = f"{where}.function" if isinstance(tool.get("function"), dict) else where
         function = _function(tool)
         name, schema = function.get("name"), function.get("parameters")
         if not isinstance(name, str) or not name:
-            raise InvalidArgument(
-                f"{inside}.name must be a non-empty string; {_TOOL_FORM}",
-                reason="wrong_type",
-                argument=f"{inside}.name",
-                accepted="a non-empty string",
-            )
+            raise wrong_type(f"{inside}.name", f"a non-empty string; {_TOOL_FORM}")
         if not isinstance(function.get("description"), str | None):
-            raise InvalidArgument(
-                f"{inside}.description must be a string, not {json_type(function['description'])}",
-                reason="wrong_type",
-                argument=f"{inside}.description",
-                accepted="a string",
-            )
+            raise wrong_type(f"{inside}.description", "a string", function["description"])
         if schema is not None and (
             not isinstance(schema, dict) or schema.get("type", "object") != "object"
         ):
-            raise InvalidArgument(
-                f"{inside}.parameters must be the JSON schema of an object",
-                reason="wrong_type",
-                argument=f"{inside}.parameters",
-                accepted="the JSON schema of an object",
-            )
+            raise wrong_type(f"{inside}.parameters", "the JSON schema of an object")
     return tools
 
 
@@ -274,11 +258,7 @@ class Conversation:
         self.options.check_names(variables)
         unread = variables is not None and "tools" not in variables
         if unread and self.options.offers_tools and model.chat_format.parser is None:
-            raise InvalidArgument(
-                "tools: this model's chat template does not read them",
-                reason="unknown_option",
-                argument="tools",
-            )
+            raise _unknown("tools", _UNREAD)
         self._switched = variables is None or "enable_thinking" in variables
         thinks = bool(model.chat_format.think_start)
         if self.options.enable_thinking and not self._switched and not thinks:

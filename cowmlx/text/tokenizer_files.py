@@ -225,24 +225,18 @@ def _own_code(settings: dict[str, Any]) -> bool:
 
 
 _GPT2_END = "<|endoftext|>"
+_GPT2_NAMES = ("unk_token", "bos_token", "eos_token")
 
 # Named special tokens that a class has when the files name none.
 _DEFAULTS: dict[str, dict[str, str]] = {
     "LlamaTokenizer": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
     "GemmaTokenizer": {
-        "unk_token": "<unk>",
-        "bos_token": "<bos>",
-        "eos_token": "<eos>",
-        "pad_token": "<pad>",
-        "mask_token": "<mask>",
+        f"{name}_token": f"<{name}>" for name in ("unk", "bos", "eos", "pad", "mask")
     },
     "Qwen2Tokenizer": dict.fromkeys(("unk_token", "eos_token", "pad_token"), _GPT2_END),
     "Qwen3_5Tokenizer": dict.fromkeys(("unk_token", "eos_token", "pad_token"), _GPT2_END),
-    "GPT2Tokenizer": dict.fromkeys(("unk_token", "bos_token", "eos_token"), _GPT2_END),
-    "GPTNeoXTokenizer": {
-        **dict.fromkeys(("unk_token", "bos_token", "eos_token"), _GPT2_END),
-        "pad_token": "<|padding|>",
-    },
+    "GPT2Tokenizer": dict.fromkeys(_GPT2_NAMES, _GPT2_END),
+    "GPTNeoXTokenizer": {**dict.fromkeys(_GPT2_NAMES, _GPT2_END), "pad_token": "<|padding|>"},
     "CohereTokenizer": {
         "unk_token": "<UNK>",
         "bos_token": "<BOS_TOKEN>",
@@ -256,71 +250,29 @@ _DEFAULTS: dict[str, dict[str, str]] = {
 
 # The class that transformers registers for a model type of mlx-lm.
 _REGISTERED: dict[str, str] = {
-    **dict.fromkeys(("cohere", "cohere2"), "CohereTokenizer"),
-    **dict.fromkeys(
-        ("gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n", "recurrent_gemma"),
-        "GemmaTokenizer",
-    ),
-    **dict.fromkeys(
-        ("falcon_mamba", "gpt_neox", "mamba", "mamba2", "olmo", "olmoe"), "GPTNeoXTokenizer"
-    ),
-    **dict.fromkeys(("dbrx", "gpt2", "gptj", "phi", "starcoder2"), "GPT2Tokenizer"),
-    **dict.fromkeys(
-        (
-            "qwen2",
-            "qwen2_5_vl",
-            "qwen2_moe",
-            "qwen2_vl",
-            "qwen3",
-            "qwen3_moe",
-            "qwen3_next",
-            "qwen3_vl",
-            "qwen3_vl_moe",
-        ),
-        "Qwen2Tokenizer",
-    ),
-    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), "Qwen3_5Tokenizer"),
+    model_type: name
+    for name, model_types in {
+        "CohereTokenizer": "cohere cohere2",
+        "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text gemma3n recurrent_gemma",
+        "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 olmo olmoe",
+        "GPT2Tokenizer": "dbrx gpt2 gptj phi starcoder2",
+        "Qwen2Tokenizer": "qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next qwen3_vl"
+        " qwen3_vl_moe",
+        "Qwen3_5Tokenizer": "qwen3_5 qwen3_5_moe",
+    }.items()
+    for model_type in model_types.split()
 }
 # Model types whose registered class overrides the one that their folders name.
 _OVERRIDING = frozenset(("qwen2", "qwen3_5", "qwen3_5_moe"))
 
 # Model types for which transformers uses the file as it stands, whatever class is named.
-_AS_STORED = frozenset(
-    (
-        "ernie4_5",
-        "ernie4_5_moe",
-        "glm",
-        "glm4",
-        "glm4_moe",
-        "glm4_moe_lite",
-        "gpt_bigcode",
-        "granite",
-        "granitemoe",
-        "granitemoehybrid",
-        "internlm2",
-        "internlm3",
-        "iquestcoder",
-        "jamba",
-        "kimi_k25",
-        "kimi_linear",
-        "llava",
-        "mimo_v2_flash",
-        "minicpm3",
-        "minimax_m2",
-        "ministral3",
-        "mistral",
-        "mistral3",
-        "mixtral",
-        "nemotron",
-        "olmo2",
-        "olmo3",
-        "olmo_hybrid",
-        "phi3",
-        "phimoe",
-        "pixtral",
-        "stablelm",
-    )
+_STORED = (
+    "ernie4_5 ernie4_5_moe glm glm4 glm4_moe glm4_moe_lite gpt_bigcode granite granitemoe "
+    "granitemoehybrid internlm2 internlm3 iquestcoder jamba kimi_k25 kimi_linear llava "
+    "mimo_v2_flash minicpm3 minimax_m2 ministral3 mistral mistral3 mixtral nemotron olmo2 "
+    "olmo3 olmo_hybrid phi3 phimoe pixtral stablelm"
 )
+_AS_STORED = frozenset(_STORED.split())
 
 _QWEN2_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
