@@ -10,7 +10,7 @@ from itertools import count
 from cowmlx.accelerate.device import fuse_layers
 from cowmlx.errors import Unsupported
 from cowmlx.folders import weights
-from cowmlx.models import chat_format, classifier
+from cowmlx.models import chat_format, ranking
 from cowmlx.networks import light_route
 from cowmlx.remembered import Remembered
 
@@ -95,7 +95,7 @@ class Model:
         self.path = path
         self.name = name
         self.form = form
-        self.labels = classifier.names_of(network, config)
+        self.labels = ranking.names_of(network, config)
         self.weights_version = next(_versions)
         self.remembered = Remembered()
         self.split: str | None = None

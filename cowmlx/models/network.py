@@ -7,7 +7,7 @@ import typing
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
-from cowmlx.models import classifier, quantization
+from cowmlx.models import quantization, ranking
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
@@ -55,9 +55,9 @@ def build(
         check_sizes(part)
     if architecture not in architectures.OWN:  # ours tell themselves, and name the block
         check_numbers(config, module.ModelArgs)
-    labelled = classifier.is_classifier(config)
+    labelled = ranking.is_classifier(config)
     try:
-        made_of = classifier.without_token_head(config, arrays) if labelled else config
+        made_of = ranking.without_token_head(config, arrays) if labelled else config
         _sign(module.ModelArgs)
         arguments = module.ModelArgs.from_dict(made_of)
         network: Module = module.Model(arguments)
@@ -84,7 +84,7 @@ def build(
             file=path,
         ) from exc
     if labelled:
-        classifier.add_head(network, config, stored, path)
+        ranking.add_head(network, config, stored, path)
     quantization.apply(network, config, stored)
     weights.assign(network, stored, path)
     network.eval()

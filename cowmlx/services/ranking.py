@@ -6,9 +6,9 @@ import mlx.core as mx
 
 from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
 from cowmlx.generated import constants
-from cowmlx.models import classifier
+from cowmlx.models import ranking
 from cowmlx.models.embedding import MAX_BATCH_TOKENS, rows_of
-from cowmlx.models.rank_prompts import rank_prompt
+from cowmlx.models.ranking import rank_prompt
 from cowmlx.text.tokenizer import PART
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cowmlx.models.embedding import HiddenStates, Pooling
     from cowmlx.models.model import Model
-    from cowmlx.models.rank_prompts import RankPrompt
+    from cowmlx.models.ranking import RankPrompt
 
 
 class RankParams:
@@ -98,7 +98,7 @@ def rank_steps(
     def finish(pooling: Pooling) -> mx.array:
         last = pooling.result(False)
         if params.answers is None:
-            found = classifier.scores(model.network, last)
+            found = ranking.scores(model.network, last)
         else:
             chosen = hidden.logits(last)[:, mx.array(params.answers)].astype(mx.float32)
             found = chosen[:, :1] - chosen[:, 1:]
