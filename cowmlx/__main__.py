@@ -6,16 +6,21 @@ import argparse
 import signal
 import sys
 
-from cowmlx.commands import info, installation, machines, models, program, uninstall, wiring
-from cowmlx.commands.bundle import command as bundle
-from cowmlx.commands.chat import command as chat
-from cowmlx.commands.doctor import command as doctor
-from cowmlx.commands.train import command as train
-from cowmlx.commands.worker import command as worker
+from cowmlx.commands import (
+    bundle,
+    chat,
+    doctor,
+    installation,
+    machines,
+    models,
+    program,
+    train,
+    wiring,
+    worker,
+)
 
 COMMANDS = (
     installation,
-    info,
     models,
     chat,
     wiring,
@@ -25,7 +30,6 @@ COMMANDS = (
     machines,
     doctor,
     bundle,
-    uninstall,
 )
 
 

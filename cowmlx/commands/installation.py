@@ -1,20 +1,24 @@
-"""Where the library and its headers are, for a host's build."""
+"""The installation: where its parts are for a host's build, what it reports, how it is removed."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import json
+import os
+import shutil
 import sys
+from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 from cowmlx.commands import origin
+from cowmlx.commands.origin import LIBRARY, PACKAGE
+from cowmlx.commands.terminal import CommandError, running, write
 from cowmlx.generated import constants
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-PACKAGE = Path(__file__).resolve().parent.parent
-LIBRARY = "libcowmlx.1.dylib" if sys.platform == "darwin" else "libcowmlx.so.1"
+ENGINE = "cowmlx"
+MANIFEST = "installed-files.txt"
 
 
 def library() -> str:
@@ -27,10 +31,10 @@ def library() -> str:
 
 def include() -> str:
     """Return the folder of the headers."""
-    for folder in (PACKAGE / "include", PACKAGE.parent / "include"):
-        if (folder / "cow_mlx.h").exists():
-            return str(folder)
-    sys.exit(f"no cow_mlx.h beside {PACKAGE}: {origin.again()}")
+    folder = origin.headers()
+    if folder is None:
+        sys.exit(f"no cow_mlx.h beside {PACKAGE}: {origin.again()}")
+    return str(folder)
 
 
 def cflags() -> str:
@@ -52,8 +56,8 @@ def version() -> str:
 def pkgconfig_file(prefix: str, libdir: str, includedir: str, link: str) -> str:
     """Return the text of a pkg-config file, that of ``make install`` too.
 
-    The path for run time is in it, since a program's loader looks in few folders by itself, and
-    on macOS in none for a library named with @rpath.
+    It has the path for run time, since a program's loader searches few folders by itself, and
+    on macOS none for a library named with @rpath.
     """
     return f"""\
 prefix={prefix}
@@ -76,17 +80,96 @@ def pkgconfig() -> str:
     return pkgconfig_file(str(PACKAGE), str(path.parent), include(), link).rstrip("\n")
 
 
+def info(arguments: argparse.Namespace) -> None:
+    """Start the library and print its versions, device, architectures and memory as JSON."""
+    origin.require_python()
+    from cowmlx.host.library import HostError, Library
+
+    try:
+        with Library(library()) as opened:
+            described = opened.described("runtime_info")
+    except HostError as error:
+        raise CommandError(str(error)) from None
+    write(json.dumps(described, ensure_ascii=False) + "\n")
+
+
+def listed(engine: Path) -> list[Path]:
+    """Return the files that the installation with this environment has outside of it.
+
+    The paths are kept relative to the environment, so they hold in a DESTDIR and a moved prefix.
+    """
+    manifest = engine / MANIFEST
+    lines = manifest.read_text().splitlines() if manifest.exists() else []
+    return [Path(os.path.normpath(engine / line)) for line in lines]
+
+
+def remove(path: Path) -> None:
+    """Remove a file, and its folder if that was ours alone; or a folder that is empty."""
+    if path.is_dir() and not path.is_symlink():
+        if not any(path.iterdir()):
+            path.rmdir()
+        return
+    path.unlink(missing_ok=True)
+    if path.parent.name == ENGINE and path.parent.exists() and not any(path.parent.iterdir()):
+        path.parent.rmdir()
+
+
+def uninstall(engine: Path) -> None:
+    """Remove an installation: its listed files, and its environment."""
+    paths = listed(engine)
+    going = engine.with_name(f".{engine.name}.{os.getpid()}")
+    try:
+        engine.rename(going)  # all or nothing, where this user may not remove it
+    except OSError as error:
+        sys.exit(f"uninstall: {error}; nothing was removed")
+    left = []
+    for path in paths:
+        try:
+            remove(path)
+        except OSError as error:
+            left.append(str(error))
+    shutil.rmtree(going)
+    if left:
+        sys.exit(f"uninstall: all but these was removed: {'; '.join(left)}")
+    print(f"uninstalled {engine.parent / LIBRARY}")
+
+
+def _other_way() -> str:
+    """Return how to remove a package that ``make install`` did not put here."""
+    if (origin.TREE / "pyproject.toml").is_file():
+        return (
+            f"{origin.TREE} is a source tree: make clean removes what was built in it. What make "
+            "install has put elsewhere is uninstalled by its own Python, LIBDIR/cowmlx/bin/python"
+        )
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        if metadata.distribution("cowmlx").read_text("INSTALLER"):
+            return f"pip installed this package: run {sys.executable} -m pip uninstall cowmlx"
+    return f"make install did not put this package here: remove {PACKAGE} as it came"
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    engine = Path(sys.prefix)
+    if not (engine / MANIFEST).exists():
+        sys.exit(f"uninstall: {_other_way()}")
+    uninstall(engine)
+    return 0
+
+
+def _printing(value: Callable[[], str]) -> Callable[[argparse.Namespace], int]:
+    def run(arguments: argparse.Namespace) -> int:
+        print(value())
+        return 0
+
+    return run
+
+
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add a command for each of them."""
-
-    def add_printer(value: Callable[[], str]) -> None:
-        def run(arguments: argparse.Namespace) -> int:
-            print(value())
-            return 0
-
+    """Add the commands that print a fact, ``info`` and ``uninstall``."""
+    for value in (library, include, cflags, libs, pkgconfig, version):
         text = (value.__doc__ or "").replace("Return", "Print", 1)
         parser = commands.add_parser(value.__name__, help=text, description=text)
-        parser.set_defaults(run=run)
-
-    for value in (library, include, cflags, libs, pkgconfig, version):
-        add_printer(value)
+        parser.set_defaults(run=_printing(value))
+    parser = commands.add_parser("info", help=info.__doc__, description=info.__doc__)
+    parser.set_defaults(run=running(info))
+    text = "Remove what make install has put where this Python is."
+    commands.add_parser("uninstall", help=text, description=text).set_defaults(run=_uninstall)

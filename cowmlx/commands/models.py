@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from typing import Any
 
-from cowmlx.commands import installation, pythons
+from cowmlx.commands import installation, origin
 from cowmlx.commands.terminal import CommandError, running, show_progress, write
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _COMFORTABLE = 0.75  # of the machine's memory: the rest is the system's and other programs'
 _BESIDE = 40 << 20  # bytes of the process besides the weights
@@ -21,8 +18,7 @@ _MAX_NAME = 48
 
 def models(arguments: argparse.Namespace) -> None:
     """List the models in Hugging Face's cache and in folders: size, and whether they load."""
-    if lack := pythons.wrong():
-        raise CommandError(f"{lack}; {pythons.right()}")
+    origin.require_python()
     from cowmlx.host.library import HostError, Library
 
     found: list[dict[str, Any]] = []
@@ -129,17 +125,10 @@ def _short(count: int) -> str:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``models``."""
     parser = commands.add_parser("models", help=models.__doc__, description=models.__doc__)
-    parser.add_argument(
-        "folder", metavar="FOLDER", nargs="*", help="a model's folder, or a folder of models"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all that is known as JSON; default: a table"
-    )
-    parser.add_argument(
-        "--kv-bits",
-        type=int,
-        choices=(0, 4, 8),
-        default=0,
-        help="compute memory for keys and values of so many bits; default: 0, the model's own type",
-    )
+    option = parser.add_argument
+    option("folder", metavar="FOLDER", nargs="*", help="a model's folder, or a folder of models")
+    text = "print all that is known as JSON; default: a table"
+    option("--json", action="store_true", help=text)
+    text = "compute memory for keys and values of so many bits; default: 0, the model's own type"
+    option("--kv-bits", type=int, choices=(0, 4, 8), default=0, help=text)
     parser.set_defaults(run=running(models, "", "folder"))

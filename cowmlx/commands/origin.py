@@ -1,11 +1,13 @@
-"""How the package came where it is, and so what puts it and its packages right.
+"""How the package came where it is, which Python it needs, and what puts both right.
 
-No registry has cowmlx: nothing here may send anyone there for it.
+No registry has cowmlx: nothing here may send anyone there for it. In a source tree every Python
+imports this package, since it lies in the working folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import sys
@@ -13,10 +15,20 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+from cowmlx.commands.terminal import CommandError
+
 PACKAGE = Path(__file__).resolve().parent.parent
 TREE = PACKAGE.parent
+MAC = sys.platform == "darwin"
+LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
+
+
+def headers() -> Path | None:
+    """Return the folder of the public headers."""
+    folders = (PACKAGE / "include", TREE / "include")
+    return next((folder for folder in folders if (folder / "cow_mlx.h").is_file()), None)
 
 
 def in_tree() -> bool:
@@ -44,8 +56,8 @@ def install(versions: dict[str, str], python: str = "", *options: str) -> str:
     """Return how to install packages.
 
     Args:
-        versions: the version of each.
-        python: the one that they are for; this one if empty.
+        versions: by package.
+        python: for which; "" for this one.
         options: of pip.
     """
     if by_make() and not python:
@@ -61,7 +73,7 @@ def chosen_python() -> str:
 
 
 def pins() -> dict[str, str]:
-    """Return the versions that the package was made with, as far as they hold here."""
+    """Return the versions that the package was made with; {} for a copied package."""
     try:
         if in_tree():
             text = (TREE / "pyproject.toml").read_text()
@@ -80,5 +92,51 @@ def pins() -> dict[str, str]:
 
 
 def normal(name: str) -> str:
-    """Return a distribution's name as it is compared."""
+    """Return a distribution's name in the form for comparisons."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def require_python() -> None:
+    """Check that the Python that runs a command has mlx.
+
+    Raises:
+        CommandError: it has not; the message names the right one.
+    """
+    if lack := python_lack():
+        raise CommandError(f"{lack}; {right_python()}")
+
+
+def python_lack() -> str:
+    """Return which Python this is and what it lacks; "" if nothing."""
+    try:
+        found = importlib.util.find_spec("mlx.core")  # any folder of the name mlx is a package
+    except ModuleNotFoundError:
+        found = None
+    return "" if found else f"this is {sys.executable or 'a Python'}, which has no mlx"
+
+
+def own_python() -> Path | None:
+    """Return the Python of the environment that the package was built or installed into."""
+    for folder in (TREE / ".venv", *PACKAGE.parents):
+        python = folder / "bin" / "python"
+        if (folder / "pyvenv.cfg").is_file() and python.exists():
+            return python
+    return None
+
+
+def is_own_python() -> bool:
+    """Whether this Python is that one."""
+    python = own_python()
+    return python is not None and python.parent.parent.samefile(sys.prefix)
+
+
+def right_python() -> str:
+    """Return which Python to use in place of this one."""
+    if is_own_python():
+        return f"{own_python()} -m cowmlx doctor says what to install"
+    if python := own_python():
+        return f"use {python}"
+    return (
+        "use .venv/bin/python of the source tree after make, LIBDIR/cowmlx/bin/python after make "
+        "install, or the Python that pip install . was run with"
+    )

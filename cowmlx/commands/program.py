@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING, Any
 
-from cowmlx.commands import array_files, pictures
-from cowmlx.commands.pictures import DOT, PICTURES
+from cowmlx.commands import array_files, terminal
 from cowmlx.commands.terminal import CommandError, running, write
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from cowmlx.programs.program import Program
 
 _MAX_SHOWN = 16
@@ -40,9 +37,9 @@ def draw(arguments: argparse.Namespace) -> None:
     """Draw a program with Graphviz, or print what it would draw."""
     from cowmlx.programs.information import draw_dot
 
-    pictures.require_ending(arguments.output)
+    terminal.require_ending(arguments.output)
     title = os.path.basename(arguments.file)
-    pictures.save(draw_dot(_read(arguments.file).form, title), arguments.output)
+    terminal.save_drawing(draw_dot(_read(arguments.file).form, title), arguments.output)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -64,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
         [given[name] for name in known], check_finite=arguments.check_finite
     ).finish()
     names = [each.name for each in program.outputs]
-    _tell(dict(zip(names, results, strict=True)), arguments.output)
+    _give(dict(zip(names, results, strict=True)), arguments.output)
 
 
 def _arrays(name: str | None, path: str) -> dict[str, Any]:
@@ -81,7 +78,7 @@ def _arrays(name: str | None, path: str) -> dict[str, Any]:
     return {name: found[name]}
 
 
-def _tell(results: dict[str, Any], outputs: list[str]) -> None:
+def _give(results: dict[str, Any], outputs: list[str]) -> None:
     for entry in outputs:
         name, path = _named(entry)
         if name is not None and name not in results:
@@ -104,7 +101,7 @@ def _read(path: str) -> Program:
 
 
 def _named(entry: str) -> tuple[str | None, str]:
-    """Part ``NAME=FILE``; a file alone has no name."""
+    """Split ``NAME=FILE``; a file alone has no name."""
     name, found, path = entry.partition("=")
     return (name, path) if found else (None, entry)
 
@@ -120,31 +117,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action.add_argument("file", metavar="FILE", help="the program, as JSON")
         action.set_defaults(run=running(command, "program", "file"))
         if command is draw:
-            action.add_argument(
-                "-o",
-                "--output",
-                metavar="FILE",
-                help=f"{', '.join((*DOT, *PICTURES))}; default: DOT on the standard output",
-            )
+            text = f"{terminal.ENDINGS}; default: DOT on the standard output"
+            action.add_argument("-o", "--output", metavar="FILE", help=text)
         if command is run:
-            action.add_argument(
-                "-i",
-                "--input",
-                metavar="[NAME=]FILE",
-                action="append",
-                default=[],
-                help="inputs: NAME=FILE.npy, or FILE.safetensors with several; default: none",
-            )
-            action.add_argument(
-                "-o",
-                "--output",
-                metavar="[NAME=]FILE",
-                action="append",
-                default=[],
-                help="files for results, in the same form; default: the standard output",
-            )
-            action.add_argument(
-                "--check-finite",
-                action="store_true",
-                help="fail at the first operation that makes a NaN or infinity; default: go on",
-            )
+            files: dict[str, Any] = {"metavar": "[NAME=]FILE", "action": "append", "default": []}
+            text = "inputs: NAME=FILE.npy, or FILE.safetensors with several; default: none"
+            action.add_argument("-i", "--input", **files, help=text)
+            text = "files for results, in the same form; default: the standard output"
+            action.add_argument("-o", "--output", **files, help=text)
+            text = "fail at the first operation that makes a NaN or infinity; default: continue"
+            action.add_argument("--check-finite", action="store_true", help=text)

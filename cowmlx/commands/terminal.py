@@ -1,4 +1,4 @@
-"""What commands print: harmless text, and problems in one form with exit status 1."""
+"""Output of commands: harmless text, pictures of graphs, and problems with an exit status."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import argparse
 import os
 import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Callable, Generator
+from typing import Any
 
 from cowmlx.errors import CowMlxError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 # For terminals that cannot show the others.
 _ASCII = str.maketrans({"→": "->", "←": "<-", "…": "...", "·": "-"})
+# Endings of files and what Graphviz calls their formats; DOT itself needs no Graphviz.
+_PICTURES = {".svg": "svg", ".png": "png", ".pdf": "pdf"}
+_DOT = (".dot", ".gv")
+ENDINGS = ", ".join((*_DOT, *_PICTURES))
+MAX_SECONDS = 86400
 
 
 class CommandError(Exception):
-    """What a command tells before it ends.
+    """A problem that ends a command.
 
     Attributes:
-        status: with which the process ends.
+        status: the process's exit status.
     """
 
     def __init__(self, message: str, status: int = 1) -> None:
@@ -74,25 +78,24 @@ def clear_progress() -> None:
 
 
 def running(
-    command: Callable[[argparse.Namespace], None], group: str = "", subject: str = ""
+    command: Callable[[argparse.Namespace], int | None], group: str = "", subject: str = ""
 ) -> Callable[[argparse.Namespace], int]:
-    """Return what runs a command and gives its exit status, whatever it is given.
+    """Return a function that runs a command, reports its problem and returns its exit status.
 
     Args:
-        command: does it.
-        group: the command that it belongs to, such as "wiring"; "" for one of its own.
-        subject: the argument that names what it is about; "" if none does.
+        command: returns the status, None for 0.
+        group: the command that it belongs to, such as "wiring", or "".
+        subject: the argument that names the file or folder of the command, or "".
     """
 
     def run(arguments: argparse.Namespace) -> int:
         status = 1
         try:
-            command(arguments)
+            return command(arguments) or 0
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except KeyboardInterrupt:
-            clear_progress()
             return 128 + signal.SIGINT
         except CommandError as exc:
             problem, status = str(exc), exc.status
@@ -103,12 +106,78 @@ def running(
         except (MemoryError, RecursionError) as exc:
             what = getattr(arguments, subject) if subject else "it"
             problem = f"{what} is too large ({type(exc).__name__})"
-        else:
-            return 0
-        clear_progress()
+        finally:
+            clear_progress()
         name = " ".join(part for part in ("cowmlx", group, command.__name__) if part)
         lines = (f"{name}: {line}\n" for line in problem.split("\n"))
         sys.stderr.write(harmless("".join(lines)))
         return status
 
     return run
+
+
+def finished(steps: Generator[Any, None, Any]) -> Any:
+    """Take all steps at once, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+
+
+def seconds(text: str) -> float:
+    """Return the number of seconds that an option gives."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0 and up to {MAX_SECONDS}")
+    return number
+
+
+# ----------------------------------------------------------------------- Pictures
+
+
+def require_ending(output: str | None) -> None:
+    """Check the ending of a picture's name, before anything is drawn.
+
+    Raises:
+        CommandError: no picture has it.
+    """
+    if output is not None and _ending(output) not in (*_DOT, *_PICTURES):
+        raise CommandError(f"cannot draw {output}: a name ends with {ENDINGS}")
+
+
+def save_drawing(drawing: str, output: str | None) -> None:
+    """Write a drawing in DOT to a file, in the format of its ending; print it without one.
+
+    Raises:
+        CommandError: Graphviz is missing, or cannot draw it.
+    """
+    if output is None:
+        write(drawing)
+        return
+    data = drawing.encode("utf-8", "replace")
+    if _ending(output) in _PICTURES:
+        data = _rendered(data, _PICTURES[_ending(output)])
+    with open(output, "wb") as file:
+        file.write(data)
+
+
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _rendered(drawing: bytes, kind: str) -> bytes:
+    program = shutil.which("dot")
+    if program is None:
+        raise CommandError(
+            f"Graphviz makes {kind} pictures, and its program dot is not installed; "
+            "a .dot file needs none"
+        )
+    done = subprocess.run([program, f"-T{kind}"], input=drawing, capture_output=True)
+    if done.returncode or not done.stdout:
+        why = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
+        raise CommandError(f"{program} cannot draw this: {why}")
+    return done.stdout

@@ -6,8 +6,7 @@ import argparse
 import os
 import shutil
 
-from cowmlx.commands import pictures
-from cowmlx.commands.pictures import DOT, PICTURES
+from cowmlx.commands import terminal
 from cowmlx.commands.terminal import CommandError, running, write
 
 _MAX_PROBLEMS = 100
@@ -18,9 +17,8 @@ def show(arguments: argparse.Namespace) -> None:
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.drawing import draw_text
 
-    _resolve(arguments)
     width = arguments.width or shutil.get_terminal_size().columns
-    write(draw_text(wired_folder.read(arguments.folder), width))
+    write(draw_text(wired_folder.read(_folder(arguments)), width))
 
 
 def validate(arguments: argparse.Namespace) -> None:
@@ -28,15 +26,15 @@ def validate(arguments: argparse.Namespace) -> None:
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.outline import Outline
 
-    _resolve(arguments)
-    found = wired_folder.problems(arguments.folder)
+    folder = _folder(arguments)
+    found = wired_folder.problems(folder)
     if found:
         rest = len(found) - _MAX_PROBLEMS
         more = [f"and {rest} more problems"] if rest > 0 else []
         raise CommandError("\n".join(found[:_MAX_PROBLEMS] + more))
-    outline = Outline(wired_folder.read(arguments.folder))
+    outline = Outline(wired_folder.read(folder))
     write(
-        f"{arguments.folder}: {outline.blocks:,} blocks and {outline.parameters:,} parameters, "
+        f"{folder}: {outline.blocks:,} blocks and {outline.parameters:,} parameters, "
         "wired and stored as they should be\n"
     )
 
@@ -46,17 +44,17 @@ def draw(arguments: argparse.Namespace) -> None:
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.drawing import draw_dot
 
-    pictures.require_ending(arguments.output)
-    _resolve(arguments)
-    title = os.path.basename(os.path.abspath(arguments.folder))
-    pictures.save(draw_dot(wired_folder.read(arguments.folder), title), arguments.output)
+    terminal.require_ending(arguments.output)
+    folder = _folder(arguments)
+    title = os.path.basename(os.path.abspath(folder))
+    terminal.save_drawing(draw_dot(wired_folder.read(folder), title), arguments.output)
 
 
-def _resolve(arguments: argparse.Namespace) -> None:
-    """Let a name in Hugging Face's cache stand for its folder."""
+def _folder(arguments: argparse.Namespace) -> str:
+    """Return the folder that was named by its path, or by its name in Hugging Face's cache."""
     from cowmlx.folders import places
 
-    arguments.folder = places.resolved(arguments.folder)
+    return places.resolved(arguments.folder)
 
 
 def _columns(text: str) -> int:
@@ -77,13 +75,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action.add_argument("folder", metavar="FOLDER", help="a model's folder")
         action.set_defaults(run=running(command, "wiring", "folder"))
         if command is show:
-            action.add_argument(
-                "--width", type=_columns, metavar="N", help="columns; default: the terminal's"
-            )
+            text = "columns; default: the terminal's"
+            action.add_argument("--width", type=_columns, metavar="N", help=text)
         if command is draw:
-            action.add_argument(
-                "-o",
-                "--output",
-                metavar="FILE",
-                help=f"{', '.join((*DOT, *PICTURES))}; default: DOT on the standard output",
-            )
+            text = f"{terminal.ENDINGS}; default: DOT on the standard output"
+            action.add_argument("-o", "--output", metavar="FILE", help=text)

@@ -1,17 +1,14 @@
-"""The start of a rank's process: its connection, what it is to be, and then mlx."""
+"""The start of a rank's process: its connection, its config, and then mlx."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import sys
+from typing import Any
 
-from cowmlx import json_text
-from cowmlx.ranks.voice import HOST_IS_GONE, Voice, end
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from cowmlx import blas, json_text
 
 CONNECTION = 3  # the descriptor of its connection
 _MAX_CONFIG = 1 << 16
@@ -32,13 +29,14 @@ def main() -> None:
     sys.path[1:] = [*paths, *(path for path in sys.path[1:] if path not in paths)]
     os.closerange(CONNECTION + 1, _MAX_DESCRIPTOR)  # what the host has open is not ours
     _end_with(config["parent"])
+    from cowmlx.ranks.voice import Voice
+
     voice = Voice(socket.socket(fileno=CONNECTION), config["parent"])
     voice.start()
     try:
-        from cowmlx.ranks import device
+        start_mlx(config["threads"])
         from cowmlx.ranks.log import Log
 
-        device.start(config["threads"])
         log = Log(voice, config)
         while True:
             log.carry_out(*voice.next())
@@ -59,11 +57,46 @@ def _read_config() -> dict[str, Any]:
 def _end_with(parent: int) -> None:
     """End when the process that started this one does, also where no thread of ours can run."""
     if parent and sys.platform.startswith("linux"):
-        import ctypes
-
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     if parent and os.getppid() != parent:
+        from cowmlx.ranks.voice import HOST_IS_GONE, end
+
         end(HOST_IS_GONE)
+
+
+def start_mlx(threads: int) -> None:
+    """Start mlx with the BLAS, threads and kernels of a host's runtime.
+
+    Args:
+        threads: of the kernels; 0: as many as there are processors.
+    """
+    lend_blas()
+    import mlx.core as mx
+
+    from cowmlx import resources
+    from cowmlx.accelerate import kernels
+
+    if not mx.is_available(mx.gpu):
+        mx.set_default_device(mx.Device(mx.cpu))
+        mx.disable_compile()  # it would run a compiler, in a folder that others can guess
+    resources.start_default_stream()
+    resources.start_readers()
+    kernels.set_threads(threads)
+
+
+def lend_blas() -> None:
+    """Lend libmlx the optimized BLAS, where there is one, before mlx is loaded."""
+    wanted = blas.wanted()
+    if wanted is None:
+        return
+    shim = os.path.join(os.path.dirname(blas.__file__), "lib", blas.SHIM)
+    try:
+        library = ctypes.CDLL(shim)
+        library.cow_blas_open.restype = ctypes.c_char_p
+        if library.cow_blas_open(os.fsencode(wanted), blas.threads()) is None:
+            ctypes.CDLL(shim, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return  # mlx's own computes, too
 
 
 if __name__ == "__main__":

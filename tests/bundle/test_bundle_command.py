@@ -248,7 +248,7 @@ def test_a_terminal_sees_what_is_done_and_errors_stand_alone(tmp_path):
     terminal = Terminal([sys.executable, "-m", "cowmlx", *arguments], dict(os.environ))
     for step in ("copying library", "copying python", "copying model", "starting the bundle"):
         terminal.wait_for(step)
-    terminal.wait_for("bundle: ")
+    terminal.wait_for("cowmlx bundle: ")
     assert terminal.end() == 1
-    assert terminal.raw.split("bundle: ")[0].endswith("\r\x1b[K")
-    assert terminal.raw.split("bundle: ")[0].count("\n") == 0
+    assert terminal.raw.split("cowmlx bundle: ")[0].endswith("\r\x1b[K")
+    assert terminal.raw.split("cowmlx bundle: ")[0].count("\n") == 0

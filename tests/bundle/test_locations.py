@@ -11,7 +11,7 @@ from types import CodeType
 import pytest
 
 import cowmlx
-from cowmlx.commands.bundle.locations import without_columns
+from cowmlx.commands.bundle.bytecode import without_columns
 
 MODULES = sorted(Path(cowmlx.__file__).parent.rglob("*.py"))
 

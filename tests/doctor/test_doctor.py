@@ -80,7 +80,7 @@ def test_report_for_people_ends_with_a_sentence():
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines()[-1] in (
         "nothing is wrong",
-        "it works; the notes tell what could be better",
+        "it works; the notes say what could be better",
     )
 
 

@@ -1,4 +1,4 @@
-"""``python -m cowmlx train``: what it writes, goes on with, shows, and refuses."""
+"""``python -m cowmlx train``: what it writes, resumes, shows, and refuses."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_what_is_interrupted_goes_on(
         run.send_signal(signal.SIGINT)
         stdout, stderr = run.communicate(timeout=60)
     assert run.returncode == 130, stderr
-    assert "go on with --resume" in stdout
+    assert "continue with --resume" in stdout
     assert "Traceback" not in stderr
     assert not out.exists()
     step = rows(out)[-1]["step"]

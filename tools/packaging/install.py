@@ -32,8 +32,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cowmlx.commands.installation import LIBRARY, pkgconfig_file  # noqa: E402
-from cowmlx.commands.uninstall import ENGINE, MANIFEST, listed, remove, uninstall  # noqa: E402
+from cowmlx.commands.installation import (  # noqa: E402  # noqa: E402
+    ENGINE,
+    LIBRARY,
+    MANIFEST,
+    listed,
+    pkgconfig_file,
+    remove,
+    uninstall,
+)
 from cowmlx.generated.constants import VERSION  # noqa: E402
 from tools.packaging.headers import copy_headers, headers  # noqa: E402
 

@@ -11,35 +11,30 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.metadata import Distribution
 from pathlib import Path
+from typing import Any
 
 from cowmlx.commands import origin
 from cowmlx.commands.bundle import (
     BundleError,
     binaries,
     bytecode,
-    interpreter,
-    licences,
+    distributions,
     manifest,
+    python,
     staging,
-    standard_library,
 )
 from cowmlx.commands.bundle.elf import Elf
 from cowmlx.commands.bundle.parts import FULL, NEVER, PARTS, Part, optional
+from cowmlx.commands.origin import LIBRARY, MAC, PACKAGE
 from cowmlx.generated import constants
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-MAC = sys.platform == "darwin"
-PACKAGE = Path(__file__).resolve().parent.parent.parent
 PRUNINGS = ("standard", "none")
 
-LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 PROBE = PACKAGE / "lib" / "cowmlx-probe"
 # Parts of the package that no host runs, and parts that are added separately.
@@ -48,11 +43,11 @@ _NO_ENGINE = frozenset(["__main__.py", "commands", "host", "ranks", "lib", "incl
 
 @dataclass(frozen=True)
 class Options:
-    """What goes into a bundle.
+    """Contents of a bundle.
 
     Attributes:
         without: names of parts to leave out.
-        full: with what the fallback route of models needs.
+        full: with the packages of the fallback route of models.
         prune: "standard", or "none" for whole packages and the whole standard library.
         model: a model folder to put in, or None.
         replace: whether a bundle that is there already is replaced.
@@ -80,12 +75,12 @@ class Options:
 def assemble(
     target: Path, options: Options, tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Write a bundle and return its manifest. Whatever fails or is raised leaves nothing behind.
+    """Write a bundle and return its manifest. A failure leaves nothing behind.
 
     Args:
         target: the folder to write.
         options: what goes into it.
-        tell: receives what is done next.
+        tell: receives the name of each step.
 
     Raises:
         BundleError: the place or the installation does not allow it, or the bundle does not start.
@@ -97,22 +92,10 @@ def assemble(
             folder = place / target.name
             folder.mkdir()
             written = Bundle(folder, options, tell).write()
-            _put_in_place(folder, target, place / staging.OLD)
+            staging.put_in_place(folder, target, place / staging.OLD)
     except OSError as error:
         raise BundleError(f"cannot write {target}: {error}") from error
     return written
-
-
-def _put_in_place(folder: Path, target: Path, aside: Path) -> None:
-    """Rename a finished bundle; what was there before comes back if that fails."""
-    try:
-        if target.exists():
-            target.rename(aside)
-        folder.rename(target)
-    except BaseException:  # a signal's too
-        if aside.exists() and not target.exists():
-            aside.rename(target)
-        raise
 
 
 def _check_place(target: Path, options: Options) -> None:
@@ -134,15 +117,15 @@ class Bundle:
     """One bundle while it is written.
 
     Attributes:
-        parts: what it holds so far: versions, licences and purposes by part.
+        parts: versions, licences and purposes by part, so far.
     """
 
     def __init__(self, folder: Path, options: Options, tell: Callable[[str], None]) -> None:
         self._folder = folder
         self._say = tell
         self._options = options
-        self._python = interpreter.find()
-        self._modules = folder / "python/lib" / interpreter.NAME
+        self._python = python.find()
+        self._modules = folder / "python/lib" / python.NAME
         self._packages = self._modules / "site-packages"
         self._pruned = options.prune == "standard"
         self._part_of: dict[str, str] = {}
@@ -157,7 +140,7 @@ class Bundle:
         with self._in_part("python", "the interpreter and its standard library"):
             self._add_python()
         for part in PARTS:
-            if part.name not in self._options.without and self._applies(part):
+            if part.name not in self._options.without and not (part.name == "openblas" and MAC):
                 self._add_part(FULL if part.name == FULL.name and self._options.full else part)
         if self._options.model is not None:
             with self._in_part("model", f"the model {self._options.model.resolve().name}"):
@@ -209,23 +192,13 @@ class Bundle:
         target.write_bytes(bytecode.outline(source))
         self._own(target)
 
-    def _add_licences(self, component: str, texts: list[Path]) -> list[str]:
-        added = []
-        for text in texts:
-            target = self._folder / "licences" / component / text.name
-            self._add(text, target)
-            added.append(target.relative_to(self._folder).as_posix())
-        return added
-
-    def _tell(self, name: str, version: str, licence: str, texts: list[Path]) -> None:
-        self.parts[self._part]["components"].append(
-            {
-                "name": name,
-                "version": version,
-                "licence": licence,
-                "licence_files": self._add_licences(name, texts),
-            }
-        )
+    def _note(self, name: str, version: str, licence: str, texts: list[Path]) -> None:
+        """Note a component of the current part, and add its licence texts."""
+        names = [f"licences/{name}/{text.name}" for text in texts]
+        for text, target in zip(texts, names, strict=True):
+            self._add(text, self._folder / target)
+        component = {"name": name, "version": version, "licence": licence, "licence_files": names}
+        self.parts[self._part]["components"].append(component)
 
     # ---------------------------------------------------------------- Parts
 
@@ -240,14 +213,7 @@ class Bundle:
         library.write_bytes(library.read_bytes().replace(prefix, b"\0" * len(prefix)))
         (self._folder / "lib" / LINK).symlink_to(LIBRARY)
         self._own(self._folder / "lib" / LINK)
-        include = next(
-            (
-                path
-                for path in (PACKAGE / "include", PACKAGE.parent / "include")
-                if (path / "cow_mlx.h").exists()
-            ),
-            None,
-        )
+        include = origin.headers()
         if include is None:
             raise BundleError(f"no cow_mlx.h beside {PACKAGE}: {origin.again()}")
         for header in sorted(include.rglob("*.h*")):
@@ -264,49 +230,45 @@ class Bundle:
         kernels = PACKAGE / "accelerate" / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
         if kernels.exists():  # where the library was built without them, mlx's own do
             self._add(kernels, self._packages / "cowmlx/accelerate" / kernels.name)
-            texts = [licences.TEXTS / "nanobind.txt"]
-            self._tell("nanobind", _compiled_in(kernels), "BSD-3-Clause AND MIT", texts)
+            texts = [distributions.TEXTS / "nanobind.txt"]
+            self._note("nanobind", _compiled_in(kernels), "BSD-3-Clause AND MIT", texts)
         texts = [PACKAGE.parent / "LICENSE", PACKAGE / "LICENSE"]  # a source tree, make install
         with contextlib.suppress(metadata.PackageNotFoundError):
-            texts += licences.texts(metadata.distribution("cowmlx"))
+            texts += distributions.licence_texts(metadata.distribution("cowmlx"))
         found = [text for text in texts if text.is_file()]
-        self._tell("cowmlx", constants.VERSION, "MIT", found[:1])
+        self._note("cowmlx", constants.VERSION, "MIT", found[:1])
 
     def _add_python(self) -> None:
-        python = self._python
-        self._add(python.library, self._folder / "python/lib" / python.library_name)
+        source = self._python
+        self._add(source.library, self._folder / "python/lib" / source.library_name)
         whole = self._options.full or not self._pruned
-        kept = standard_library.kept()
-        for source in _tree(python.modules, standard_library.NEVER):
-            if source.suffix != ".py":
+        kept = python.kept()
+        for module in _tree(source.modules, python.NEVER):
+            if module.suffix != ".py":
                 continue
-            path = source.relative_to(python.modules)
-            if whole or standard_library.is_kept(".".join(path.with_suffix("").parts), kept):
-                self._add_module(source, self._modules / path, keep_source=not self._pruned)
-        for source in sorted(python.extensions.iterdir()):
-            name = source.name.partition(".")[0]
-            never = any(fnmatch.fnmatch(name, pattern) for pattern in standard_library.NEVER)
-            if not binaries.is_binary(source) or never:
+            path = module.relative_to(source.modules)
+            if whole or python.is_kept(".".join(path.with_suffix("").parts), kept):
+                self._add_module(module, self._modules / path, keep_source=not self._pruned)
+        for extension in sorted(source.extensions.iterdir()):
+            name = extension.name.partition(".")[0]
+            if not binaries.is_binary(extension) or _matches(name, tuple(python.NEVER)):
                 continue
-            if whole or name in standard_library.EXTENSIONS:
-                self._add(source, self._modules / "lib-dynload" / source.name)
-        self._tell("Python", platform.python_version(), "PSF-2.0", list(python.licences))
-
-    def _applies(self, part: Part) -> bool:
-        return not (part.name == "openblas" and MAC)
+            if whole or name in python.EXTENSIONS:
+                self._add(extension, self._modules / "lib-dynload" / extension.name)
+        self._note("Python", platform.python_version(), "PSF-2.0", list(source.licences))
 
     def _add_part(self, part: Part) -> None:
-        found = [_installed(part, names) for names in part.distributions]
+        found = [distributions.installed(part, names) for names in part.distributions]
         if part is FULL:
-            known = {name for other in PARTS for names in other.distributions for name in (names,)}
-            found = _closure(found, known - {"mlx-lm"})
+            known = {names for other in PARTS for names in other.distributions}
+            found = distributions.closure(found, known - {"mlx-lm"})
         with self._in_part(part.name, part.purpose):
             for distribution in found:
                 self._add_distribution(part, distribution)
             if part.name == "openblas":
                 self._add_openblas()
 
-    def _add_distribution(self, part: Part, distribution: metadata.Distribution) -> None:
+    def _add_distribution(self, part: Part, distribution: Distribution) -> None:
         name = distribution.metadata["Name"]
         if distribution.files is None:
             raise BundleError(
@@ -322,14 +284,15 @@ class Bundle:
                 self._add_metadata(distribution, self._packages / path)
             elif self._is_wanted(part, path):
                 self._add_package_file(part, source, path)
-        licence, texts = licences.name(distribution), licences.texts(distribution)
-        self._tell(name, distribution.version, licence, texts)
+        licence = distributions.licence(distribution)
+        texts = distributions.licence_texts(distribution)
+        self._note(name, distribution.version, licence, texts)
 
-    def _add_metadata(self, distribution: metadata.Distribution, target: Path) -> None:
-        """Write what packages ask of themselves; licences are elsewhere, descriptions nowhere."""
-        told = distribution.metadata
-        lines = [f"{key}: {told[key]}" for key in ("Metadata-Version", "Name", "Version")]
-        lines += [f"Requires-Dist: {needed}" for needed in told.get_all("Requires-Dist") or []]
+    def _add_metadata(self, distribution: Distribution, target: Path) -> None:
+        """Write the fields that packages ask for; licences are elsewhere, descriptions nowhere."""
+        fields = distribution.metadata
+        lines = [f"{key}: {fields[key]}" for key in ("Metadata-Version", "Name", "Version")]
+        lines += [f"Requires-Dist: {needed}" for needed in fields.get_all("Requires-Dist") or []]
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("\n".join(lines) + "\n")
         self._own(target)
@@ -355,7 +318,7 @@ class Bundle:
             self._add_module(source, target, keep_source=False)
 
     def _add_openblas(self) -> None:
-        """Bring what lends OpenBLAS to libmlx, and what takes the place of the reference."""
+        """Add the library that lends OpenBLAS to libmlx, and replacements of the reference BLAS."""
         shim = PACKAGE / "lib" / "libcowmlx_blas.so"
         self._add(shim, self._packages / "cowmlx/lib" / shim.name)
         if not self._pruned:
@@ -368,7 +331,7 @@ class Bundle:
             self._replace("libblas*", "libcowmlx_plain.so")
 
     def _replace(self, pattern: str, name: str) -> bool:
-        """Put a library of ours in the place of mlx's, if it has all that libmlx asks of that."""
+        """Put a library of ours in the place of mlx's, if it has all symbols that libmlx needs."""
         ours = PACKAGE / "lib" / name
         theirs = next(self._packages.glob(f"mlx_cpu.libs/{pattern}"), None)
         if theirs is None:
@@ -471,35 +434,3 @@ def _modules(package: Path, never: frozenset[str]) -> Iterator[Path]:
             yield from _modules(path, never)
         elif path.suffix == ".py" and path.is_file():
             yield path
-
-
-def _installed(part: Part, names: str) -> metadata.Distribution:
-    for name in names.split("|"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return metadata.distribution(name)
-    leave = f", or leave it out with --without {part.name}" if part.refused else ""
-    raise BundleError(f"{names.replace('|', ' or ')} is not installed; install it{leave}")
-
-
-def _closure(found: list[metadata.Distribution], known: set[str]) -> list[metadata.Distribution]:
-    """Add what distributions ask for, as far as it is installed and in no part of its own."""
-    named = {name for names in known for name in names.split("|")}
-    result = {_normal(distribution.metadata["Name"]): distribution for distribution in found}
-    waiting = list(found)
-    while waiting:
-        for line in waiting.pop().requires or ():
-            name = _normal(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0])
-            if _ELSEWHERE.search(line) or name in result or name in named:
-                continue
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                result[name] = metadata.distribution(name)
-                waiting.append(result[name])
-    return list(result.values())
-
-
-# Requirements of options that nobody asked for, and of Windows.
-_ELSEWHERE = re.compile(r"extra\s*==|==\s*[\"'](?:win32|Windows)[\"']")
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 from cowmlx.commands.bundle import BundleError
 from cowmlx.commands.bundle.elf import Elf
-
-MAC = sys.platform == "darwin"
+from cowmlx.commands.origin import MAC
 
 # Libraries that a Linux desktop has anyway, and that a process must not hold twice.
 SYSTEM = frozenset(
@@ -90,8 +88,8 @@ def _mended(smaller: Path, path: Path) -> bool:
 def detach(paths: list[Path], libraries: Path) -> None:
     """Let shared objects look for others in the bundle and in the system only.
 
-    Libraries that not every system has are brought in. A shared object without a search path that
-    could be written over keeps needing them of the system, which ``requirements`` tells.
+    Libraries that not every system has are added. A shared object without a search path that could
+    be overwritten needs them of the system, and ``requirements`` lists them.
 
     Args:
         paths: all shared objects of the bundle; receives those that are brought in.
@@ -120,7 +118,7 @@ def detach(paths: list[Path], libraries: Path) -> None:
                 )
             path.write_bytes(elf.data)
         if here not in elf.runpaths and path.parent != libraries:
-            continue  # it can be told of no other place: the system has to have them
+            continue  # it has no other search path: the system has to have them
         for name in foreign:
             found = next((folder / name for folder in _FOLDERS if (folder / name).exists()), None)
             if found is None:

@@ -1,14 +1,11 @@
-"""What a shared object of Linux says about itself: names, dependencies, symbols, versions."""
+"""Facts in a shared object of Linux: names, dependencies, symbols, versions."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import cached_property
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
 
 # ELF-64, little endian: https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

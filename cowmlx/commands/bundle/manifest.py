@@ -1,19 +1,16 @@
-"""The list of what is in a bundle, and the check that it still is."""
+"""The list of a bundle's files, and the check that they are unchanged."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from cowmlx import json_text
 from cowmlx.commands.bundle import BundleError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 NAME = "MANIFEST.json"
 FORMAT = 1
@@ -53,11 +50,11 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _lack(manifest: Any) -> str:
-    """Say what is wrong with what a manifest holds; "" if nothing."""
+    """Return what is wrong with a manifest's contents; "" if nothing."""
     if not isinstance(manifest, dict):
         return "it is no JSON object"
     if "format" not in manifest:
-        return "it tells no format"
+        return "it names no format"
     if manifest["format"] != FORMAT:
         return f"its format is {manifest['format']!r}, and this version knows {FORMAT} alone"
     files = manifest.get("files")
@@ -67,7 +64,7 @@ def _lack(manifest: Any) -> str:
         if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             return f"it names {name!r}, which is outside of the bundle"
         if not isinstance(expected, dict):
-            return f"what it says of {name} is no object"
+            return f"the entry of {name} is no object"
     return ""
 
 
@@ -116,7 +113,7 @@ def _empty(folder: Path, names: set[str]) -> list[str]:
         for name in sorted(folders):
             path = (Path(here) / name).relative_to(folder).as_posix()
             if path not in used:
-                folders.remove(name)  # nothing below it is told again
+                folders.remove(name)  # nothing below it is reported
                 if path not in names:  # a link
                     found.append(path)
     return sorted(found)

@@ -1,4 +1,4 @@
-"""The folder beside its place in which a bundle is written, and what is left of earlier ones."""
+"""The folder in which a bundle is written, beside its place, and rests of earlier ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OLD = "replaced"  # holds a bundle that is being replaced, until the new one is in its place
 _LOCK = "lock"  # held by the process that writes, so the system lets go of it if that dies
@@ -20,9 +17,9 @@ _LOCK = "lock"  # held by the process that writes, so the system lets go of it i
 
 @contextlib.contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """Give an empty folder on the file system of ``target``, which goes at the end.
+    """Yield an empty folder on the file system of ``target``, and remove it at the end.
 
-    What killed processes left of the same target goes first.
+    Folders that killed processes left of the same target are removed first.
 
     Raises:
         OSError: the folder of ``target`` cannot be written into.
@@ -37,6 +34,18 @@ def beside(target: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+def put_in_place(folder: Path, target: Path, aside: Path) -> None:
+    """Rename a finished bundle; the previous one comes back if that fails."""
+    try:
+        if target.exists():
+            target.rename(aside)
+        folder.rename(target)
+    except BaseException:  # a signal's too
+        if aside.exists() and not target.exists():
+            aside.rename(target)
+        raise
 
 
 def _locked(staging: Path) -> int | None:

@@ -1,1 +1,217 @@
-"""``python -m cowmlx chat``: a conversation in the terminal."""
+"""Talk with a model in the terminal, or answer one message or the lines of a pipe."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from ctypes import byref, c_size_t
+from typing import TYPE_CHECKING, Any
+
+from cowmlx import json_text
+from cowmlx.commands import installation, origin
+from cowmlx.commands.terminal import CommandError, clear_progress, running, show_progress
+from cowmlx.generated import status
+
+if TYPE_CHECKING:
+    from cowmlx.commands.chat.screen import PlainScreen
+    from cowmlx.host.library import Library
+
+_TEMPERATURE = 0.7  # where neither the user nor the model's folder says
+_RECOMMENDED = "default: what the model's folder recommends, or else"
+_SAMPLING: dict[str, tuple[type, str]] = {
+    "temperature": (float, f"0 takes the likeliest token; {_RECOMMENDED} {_TEMPERATURE}"),
+    "top_p": (float, f"sample from the likeliest tokens of this probability; {_RECOMMENDED} 1"),
+    "min_p": (float, f"drop tokens below this part of the likeliest; {_RECOMMENDED} 0"),
+    "top_k": (int, f"sample from this many tokens, 0 for all; {_RECOMMENDED} 0"),
+    "top_n_sigma": (float, "keep logits within so many standard deviations; default: off"),
+    "dry_multiplier": (float, "penalize repeated sequences (DRY); default: 0, off"),
+    "dynatemp_range": (float, "vary the temperature by this much; default: 0"),
+    "mirostat": (int, "control the surprise of tokens: 0 off, 2 on; default: 0"),
+}
+_FILTERS = ("top_p", "min_p", "typical_p", "top_k")  # that a model's folder may recommend
+_MAX_BYTES = 1 << 20
+
+# Exit statuses, besides 0 and that of Ctrl-C.
+FAILED, USAGE, CONTEXT_FULL, UNSUPPORTED = 1, 2, 3, 4
+_STATUSES = {
+    status.EINVAL: USAGE,
+    status.ECONTEXT: CONTEXT_FULL,
+    status.EUNSUPPORTED: UNSUPPORTED,
+}
+
+
+def chat(arguments: argparse.Namespace) -> None:
+    """Talk with a model in the terminal, or answer a prompt in a script."""
+    origin.require_python()
+    from cowmlx.commands.chat.conversation import ChatError
+    from cowmlx.commands.chat.screen import JsonScreen, screen
+    from cowmlx.host.library import HostError, Library
+
+    message = _message(arguments)
+    options = {"tools": _read(arguments.tools)} if arguments.tools else {}
+    shown = JsonScreen() if arguments.json else screen()
+    try:
+        show_progress(f"loading {arguments.model}")
+        with Library(installation.library()) as library:
+            _talk(library, arguments, shown, options, message)
+    except (HostError, ChatError) as error:
+        status = error.status if isinstance(error, HostError) else 0
+        raise _ended(shown, _STATUSES.get(status, FAILED), str(error)) from None
+
+
+def _ended(shown: PlainScreen, status: int, text: str) -> CommandError:
+    """Return the error that ends the command, after adding it to the event stream."""
+    from cowmlx.commands.chat.screen import JsonScreen
+
+    if isinstance(shown, JsonScreen):
+        name, _, message = text.partition(": ")
+        shown.error(name, message)
+    return CommandError(text, status)
+
+
+def _talk(
+    library: Library,
+    arguments: argparse.Namespace,
+    shown: PlainScreen,
+    options: dict[str, Any],
+    message: str | None,
+) -> None:
+    from cowmlx.commands.chat import input as reading
+    from cowmlx.commands.chat.conversation import Conversation
+    from cowmlx.commands.chat.session import Session
+    from cowmlx.host.generated import declarations as abi
+
+    model = _load(library, arguments)
+    info = library.described("model_info", model)
+    _check(library, model, options)
+    params = {"kv_bits": arguments.kv_bits} if arguments.kv_bits else {}
+    filled = library.params("context", **params)
+    context = library.opened("context_create", model, filled)
+    sampling = _sampling(arguments, info["sampling"])
+    conversation = Conversation(library, context, sampling, options, [])
+    conversation.set_system(arguments.system)
+    clear_progress()
+    interactive = message is None and sys.stdin.isatty()
+    if interactive:
+        shown.note(f"{info['name']}: /help helps{reading.advice()}")
+    session = Session(
+        conversation,
+        shown,
+        reading.reader() if message is None else None,
+        interactive=interactive,
+        commands=interactive or arguments.commands,
+    )
+    if message is None:
+        session.run()
+    else:
+        session.ask(message)
+    last = conversation.last
+    if not interactive and last is not None and last.finish == abi.FINISH_CONTEXT:
+        raise CommandError("the context is full, and the answer is cut off", CONTEXT_FULL)
+
+
+def _check(library: Library, model: int, options: dict[str, Any]) -> None:
+    """Check that the model has a chat template which takes these options."""
+    from cowmlx.host.generated import declarations as abi
+    from cowmlx.host.library import HostError
+
+    probe, given = b'[{"role": "user", "content": "Hello"}]', json.dumps(options).encode()
+    count = c_size_t()
+    try:
+        library.call("model_chat_prompt", model, probe, len(probe), given, None, 0, byref(count))
+    except HostError as error:
+        if error.status != abi.EBUFFER:
+            raise
+
+
+def _message(arguments: argparse.Namespace) -> str | None:
+    """Return the only message; None to talk."""
+    from cowmlx.commands.chat import input as reading
+
+    parts = [] if arguments.prompt is None else [arguments.prompt]
+    if arguments.whole:
+        parts.append(reading.whole())
+    if not parts:
+        return None
+    if not any(part.strip() for part in parts):
+        raise CommandError("the message is empty", USAGE)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _load(library: Library, arguments: argparse.Namespace) -> int:
+    from cowmlx.host.generated import declarations as abi
+
+    kinds = {"exact": abi.ACTIVATIONS_EXACT, "int8": abi.ACTIVATIONS_INT8}
+    given: dict[str, Any] = {}
+    if arguments.activations:
+        given["activations"] = kinds[arguments.activations]
+    if arguments.adapter:
+        given["adapter_path"] = arguments.adapter
+    if arguments.trust_remote_code:
+        given["trust_remote_code"] = True
+    params = library.params("model", **given)
+    return library.opened("model_load", os.fsencode(arguments.model), params)
+
+
+def _sampling(arguments: argparse.Namespace, recommended: dict[str, Any]) -> dict[str, Any]:
+    """Return the user's options, and for others what the model's folder recommends."""
+    given = {name: getattr(arguments, name) for name in _SAMPLING}
+    said = {name: value for name, value in given.items() if value is not None}
+    if said.get("mirostat"):  # which goes with no filter
+        recommended = {name: recommended[name] for name in recommended if name not in _FILTERS}
+    seed = secrets.randbits(64) if arguments.seed is None else arguments.seed % 2**64
+    return {"temperature": _TEMPERATURE, **recommended, **said, "seed": seed}
+
+
+def _read(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+        if len(text) > _MAX_BYTES:
+            raise CommandError(f"--tools {path} is larger than {_MAX_BYTES:,} bytes", USAGE)
+        return json_text.parse(text)
+    except OSError as error:
+        raise CommandError(f"--tools {path}: {error.strerror}", USAGE) from None
+    except json_text.Malformed as error:
+        raise CommandError(f"--tools {path}: {error}", USAGE) from None
+
+
+_EPILOG = """\
+exit status: 0 all messages are answered; 1 the model or a file cannot be used; 2 a wrong option or
+value; 3 the conversation does not fit into the model's context; 4 the model cannot do what is
+asked, such as a chat without a template; 130 ended by Ctrl-C
+"""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``chat``."""
+    parser = commands.add_parser("chat", help=chat.__doc__, description=__doc__, epilog=_EPILOG)
+    option = parser.add_argument
+    option("model", metavar="MODEL", help="a model's folder, or its name in the cache")
+    text = "read one message from the standard input to its end; default: each line is a message"
+    option("-", dest="whole", action="store_true", help=text)
+    text = "answer this message and end; with - it comes first; default: read messages"
+    option("-p", "--prompt", metavar="TEXT", help=text)
+    text = "print events, one JSON object a line; default: text"
+    option("--json", action="store_true", help=text)
+    text = "obey lines such as /save FILE from a pipe, too; default: only in a terminal"
+    option("--commands", action="store_true", help=text)
+    option("--system", default="", metavar="TEXT", help="the system message; default: none")
+    text = "offer tools: a JSON array of functions; the chat asks you for their results"
+    option("--tools", metavar="FILE", help=f"{text}; default: none")
+    text = "a LoRA or DoRA adapter for the model; default: none"
+    option("--adapter", metavar="FOLDER", help=text)
+    text = "precision of products with quantized weights on a CPU; default: int8 where it pays"
+    option("--activations", choices=("exact", "int8"), help=text)
+    text = "quantize the cache of keys and values; default: the model's own type"
+    option("--kv-bits", type=int, choices=(4, 8), help=text)
+    for name, (kind, text) in _SAMPLING.items():
+        option(f"--{name.replace('_', '-')}", type=kind, metavar="X", dest=name, help=text)
+    text = "same seed, same answers; default: another each time"
+    option("--seed", type=int, metavar="N", help=text)
+    text = "run Python code from the model's folder; default: refuse"
+    option("--trust-remote-code", action="store_true", help=text)
+    parser.set_defaults(run=running(chat, "", "model"))

@@ -1,34 +1,37 @@
-"""A conversation with a model: its messages, and the context that holds them."""
+"""A conversation with a model: its messages, the context that holds them, and both on disk."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from ctypes import byref, c_size_t, sizeof
+from typing import Any
 
 from cowmlx import json_text
 from cowmlx.host.generated import declarations as abi
 from cowmlx.host.library import Callbacks, HostError, Library
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+# Receives the kind of an event, its text and the tool's name; false cancels the answer.
+OnEvent = Callable[[int, str, str], bool]
 
-    # Receives the kind of an event, its text and the tool's name; false cancels the answer.
-    OnEvent = Callable[[int, str, str], bool]
-    # Receives how many tokens of the prompt are processed, and of how many; false cancels.
-    OnPrompt = Callable[[int, int], bool]
+# Receives how many tokens of the prompt are processed, and of how many; false cancels.
+OnPrompt = Callable[[int, int], bool]
 
 WHOLE_WINDOW = c_size_t(-1).value
 
 
+class ChatError(Exception):
+    """A command of the chat that cannot be carried out; the message says why."""
+
+
 class Answer:
-    """What came of one prompt.
+    """The answer to one prompt.
 
     Attributes:
-        text: what was said.
-        reasoning: what was thought before.
-        calls: names and arguments of the tools that are to be called.
+        text: without the reasoning.
+        reasoning: the text of the model's thinking.
+        calls: names and arguments of the tools to call.
         cancelled: whether the user has ended it.
         finish: why it ended: one of FINISH_; 0 where it was cancelled.
         stats: sizes and times.
@@ -58,10 +61,10 @@ class Conversation:
 
     Args:
         library: makes the calls.
-        context: its handle, which belongs to the conversation.
-        sampling: members of ``cow_mlx_generation_params``; the seed is that of the first answer.
+        context: a handle, which belongs to the conversation.
+        sampling: options of ``cow_mlx_generation_params``; the seed is that of the first answer.
         options: of the chat, such as tools.
-        messages: those so far.
+        messages: as in a chat template.
     """
 
     def __init__(
@@ -81,26 +84,26 @@ class Conversation:
         self._answers = 0
 
     def say(self, text: str) -> None:
-        """Add what the user says."""
+        """Add a message of the user."""
         self.messages.append({"role": "user", "content": text})
 
-    def tell(self, name: str, result: str, number: int) -> None:
-        """Add what a tool has given."""
+    def add_result(self, name: str, result: str, number: int) -> None:
+        """Add the result of a tool."""
         self.messages.append(
             {"role": "tool", "name": name, "tool_call_id": str(number), "content": result}
         )
 
     def set_system(self, text: str) -> None:
-        """Replace the system's message; "" takes it away."""
+        """Replace the system message; "" removes it."""
         rest = self.messages[1:] if self.has_system() else self.messages
         self.messages = [*([{"role": "system", "content": text}] if text else []), *rest]
 
     def has_system(self) -> bool:
-        """Whether the first message is the system's."""
+        """Whether the first message is the system message."""
         return bool(self.messages) and self.messages[0]["role"] == "system"
 
     def take_back(self) -> bool:
-        """Drop all behind the user's last message; false if there is none."""
+        """Drop all messages after the user's last one; false if there is none."""
         for at in reversed(range(len(self.messages))):
             if self.messages[at]["role"] == "user":
                 del self.messages[at + 1 :]
@@ -108,11 +111,11 @@ class Conversation:
         return False
 
     def answer(self, on_event: OnEvent, on_prompt: OnPrompt) -> Answer:
-        """Answer the messages so far, and keep what came, also of an answer that was cancelled.
+        """Answer the messages; the answer joins them, even if it was cancelled.
 
         Raises:
-            HostError: the model cannot answer; the messages are as before.
-            Exception: what a callback has raised; the messages are as before.
+            HostError: the model cannot answer; the messages stay as they are.
+            Exception: of a callback; the messages stay as they are.
         """
         answer = Answer()
         callbacks = Callbacks()
@@ -164,13 +167,71 @@ class Conversation:
         return answer
 
     def fork(self) -> Conversation:
-        """Return another conversation that goes on from here; both share what was processed."""
+        """Return another conversation that continues from here; both share the processed tokens."""
         context = self.library.opened("context_fork", self.context)
         return Conversation(
             self.library, context, self.sampling, self.options, [*map(dict, self.messages)]
         )
 
     def info(self) -> dict[str, Any]:
-        """Return what the library tells of the context."""
-        told: dict[str, Any] = self.library.described("context_info", self.context)
-        return told
+        """Return the facts of ``context_info``."""
+        info: dict[str, Any] = self.library.described("context_info", self.context)
+        return info
+
+
+MAX_BYTES = 64 << 20
+ROLES = ("system", "user", "assistant", "tool")
+CACHE = ".cache"  # behind a file's name: the saved context
+
+
+def save(conversation: Conversation, path: str) -> None:
+    """Write a conversation, whole or not at all.
+
+    Raises:
+        ChatError: the file cannot be written.
+    """
+    text = json.dumps({"messages": conversation.messages}, ensure_ascii=False, indent=1)
+    try:
+        conversation.library.call("context_save", conversation.context, os.fsencode(path + CACHE))
+        with open(path + ".partial", "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        os.replace(path + ".partial", path)
+    except (OSError, ValueError, HostError) as error:
+        raise ChatError(f"{path} cannot be written: {error}") from None
+
+
+def load(conversation: Conversation, path: str) -> bool:
+    """Load a saved conversation; returns whether its context could be loaded, too.
+
+    Without the context, the next answer processes the messages again.
+
+    Raises:
+        ChatError: the file holds none; the conversation stays as it is.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        messages = _messages(json_text.parse(text)) if len(text) <= MAX_BYTES else None
+    except (OSError, ValueError) as error:
+        raise ChatError(f"{path} cannot be read: {error}") from None
+    if messages is None:
+        raise ChatError(f"{path} holds no conversation that /save has written")
+    cached = True
+    try:
+        conversation.library.call("context_load", conversation.context, os.fsencode(path + CACHE))
+    except HostError:
+        cached = False
+    conversation.messages = messages
+    return cached
+
+
+def _messages(value: Any) -> list[dict[str, Any]] | None:
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if not isinstance(messages, list):
+        return None
+    for each in messages:
+        if not isinstance(each, dict) or each.get("role") not in ROLES:
+            return None
+        if not isinstance(each.get("content"), str):
+            return None
+    return messages

@@ -1,31 +1,28 @@
-"""What the user writes: edited with prompt_toolkit or readline, or the lines of a pipe."""
+"""Input of a chat: lines edited with prompt_toolkit or readline, or the lines of a pipe."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from typing import Any
 
-from cowmlx.commands.chat import slash
+from cowmlx.commands.chat import session as sessions
 from cowmlx.commands.terminal import CommandError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
 
 _MAX_HISTORY = 1000  # lines
 _MAX_MESSAGE = 64 << 20  # bytes
 
 
 def is_terminal() -> bool:
-    """Whether somebody writes and reads here."""
+    """Whether a user writes and reads here."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def reader() -> Callable[[str], str]:
-    """Return what reads one message; it raises EOFError at the end, KeyboardInterrupt on Ctrl-C."""
+    """Return a function that reads a message; it raises EOFError or KeyboardInterrupt."""
     if is_terminal():
         try:
             return _editing()
@@ -61,7 +58,7 @@ def whole() -> str:
 
 
 def _plain(prompt: str) -> str:
-    """Read a message; a line that ends with a backslash goes on with the next."""
+    """Read a message; a line that ends with a backslash continues in the next."""
     lines = [_line(prompt)]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]
@@ -98,7 +95,7 @@ def _use_readline() -> None:
 
     def complete(_: str, state: int) -> str | None:
         if state == 0:
-            found[:] = slash.completions(readline.get_line_buffer()[: readline.get_endidx()])
+            found[:] = sessions.completions(readline.get_line_buffer()[: readline.get_endidx()])
         return found[state] if state < len(found) else None
 
     readline.set_completer(complete)
@@ -148,7 +145,7 @@ def _editing() -> Callable[[str], str]:
         def get_completions(self, document: Any, _: Any) -> Iterable[Completion]:
             line = document.text_before_cursor
             length = len(line.partition(" ")[2]) if " " in line else len(line)
-            for text in slash.completions(line):
+            for text in sessions.completions(line):
                 yield Completion(text, -length)
 
     path = _history("chat_history")
@@ -167,7 +164,7 @@ def _editing() -> Callable[[str], str]:
 
 
 def _history(name: str) -> str:
-    """Return the file of what was written before, readable by the user alone; "" if none can be."""
+    """Return the history's file, readable by the user alone; "" if it cannot be written."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     path = os.path.join(state, "cowmlx", name)
     try:

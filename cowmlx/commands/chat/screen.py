@@ -1,20 +1,16 @@
-"""What a chat shows: Markdown as it streams where rich is installed, plain text elsewhere."""
+"""Output of a chat: Markdown as it streams where rich is installed, plain text elsewhere."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+from typing import Any
 
 from cowmlx import json_text
-from cowmlx.commands.chat.blocks import parted
+from cowmlx.commands.chat.conversation import Answer
 from cowmlx.host.generated import declarations as abi
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cowmlx.commands.chat.conversation import Answer
 
 FINISHES = {
     abi.FINISH_STOP: "stop",
@@ -28,7 +24,7 @@ _JOINERS = "\n\u200d\ufe0f"  # besides what is printable
 
 
 def shown(text: str) -> str:
-    """Leave out what a terminal would act on: a model may say anything."""
+    """Leave out control characters of terminals: a model may say anything."""
     text = text.replace("\t", "    ")
     return "".join(char for char in text if char.isprintable() or char in _JOINERS)
 
@@ -40,7 +36,7 @@ class PlainScreen:
         self._thinking = False
 
     def note(self, text: str) -> None:
-        """Tell what the user asked about the chat itself."""
+        """Show a text about the chat itself."""
         print(shown(text), flush=True)
 
     def prompt(self, processed: int, total: int) -> None:
@@ -51,7 +47,7 @@ class PlainScreen:
         self._thinking = False
 
     def reasoning(self, text: str, *, folded: bool) -> None:
-        """A part of what the model thinks."""
+        """Show a part of the reasoning."""
         if not self._thinking:
             self._write("(thinking)\n")
         self._thinking = True
@@ -85,11 +81,11 @@ class JsonScreen(PlainScreen):
     """Events as they come, one JSON object a line."""
 
     def note(self, text: str) -> None:
-        """What a command of the chat tells."""
+        """Report a text about the chat itself."""
         self._event("note", text=text)
 
     def reasoning(self, text: str, *, folded: bool) -> None:
-        """A part of what the model thinks."""
+        """Report a part of the reasoning."""
         self._event("reasoning", text=text)
 
     def text(self, text: str) -> None:
@@ -101,10 +97,10 @@ class JsonScreen(PlainScreen):
         self._event("tool_call", name=name, arguments=json_text.parse(arguments))
 
     def end(self) -> None:
-        """The answer has ended; :meth:`finished` tells how."""
+        """Do nothing: :meth:`finished` reports the end."""
 
     def finished(self, answer: Answer) -> None:
-        """Tell why the answer ended, and what it took."""
+        """Report why the answer ended, its tokens and its times."""
         stats = answer.stats
         self._event(
             "end",
@@ -117,7 +113,7 @@ class JsonScreen(PlainScreen):
         )
 
     def error(self, status: str, message: str) -> None:
-        """Nothing more is answered."""
+        """Report an error that ends the chat."""
         self._event("error", status=status, message=message)
 
     def _event(self, event: str, **members: Any) -> None:
@@ -143,7 +139,7 @@ class RichScreen(PlainScreen):
         self._since = 0.0
 
     def note(self, text: str) -> None:
-        """Tell it dimly."""
+        """Show it dimly."""
         from rich.text import Text
 
         self.console.print(Text(shown(text), style="dim"))
@@ -154,7 +150,7 @@ class RichScreen(PlainScreen):
             self._draw(self._dim(f"reading {processed:,} of {total:,} tokens"))
 
     def begin(self) -> None:
-        """Make room for what moves."""
+        """Make room for the part that changes."""
         from rich.live import Live
 
         self._pending, self._thought, self._since = "", 0, time.monotonic()
@@ -163,7 +159,7 @@ class RichScreen(PlainScreen):
         self._live.start()
 
     def reasoning(self, text: str, *, folded: bool) -> None:
-        """Count words while folded."""
+        """Count characters while folded."""
         if not folded:
             self._live.console.print(self._dim(shown(text)), end="")
             return
@@ -174,8 +170,8 @@ class RichScreen(PlainScreen):
         """Draw the last block again, and print those before it for good."""
         from rich.markdown import Markdown
 
-        self._tell_thought()
-        done, self._pending = parted(self._pending + shown(text))
+        self._print_thought()
+        done, self._pending = split_blocks(self._pending + shown(text))
         if done:
             self._live.update("")
             self._live.console.print(Markdown(done))
@@ -184,7 +180,7 @@ class RichScreen(PlainScreen):
             self._draw(Markdown(self._pending), now=True)
 
     def tool_call(self, name: str, arguments: str) -> None:
-        """A line of its own."""
+        """Show the call on a separate line."""
         from rich.text import Text
 
         self._settle()
@@ -192,12 +188,12 @@ class RichScreen(PlainScreen):
         self._live.console.print(line + Text(f"({shown(arguments)})"))
 
     def end(self) -> None:
-        """Print what is left for good."""
+        """Print the rest for good."""
         self._settle()
         self.close()
 
     def close(self) -> None:
-        """Take away what moves."""
+        """Remove the part that changes."""
         if self._live is not None:
             self._live.update("")
             self._live.stop()
@@ -206,13 +202,13 @@ class RichScreen(PlainScreen):
     def _settle(self) -> None:
         from rich.markdown import Markdown
 
-        self._tell_thought()
+        self._print_thought()
         self._live.update("", refresh=True)
         if self._pending.strip():
             self._live.console.print(Markdown(self._pending))
         self._pending = ""
 
-    def _tell_thought(self) -> None:
+    def _print_thought(self) -> None:
         if self._thought:
             seconds = time.monotonic() - self._since
             self._live.update("")
@@ -238,3 +234,29 @@ def screen() -> PlainScreen:
         except ModuleNotFoundError:
             pass
     return PlainScreen()
+
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_LISTED = re.compile(r"(?: {2,}|\t|[-*+] |\d{1,9}[.)] )")
+
+
+def split_blocks(text: str) -> tuple[str, str]:
+    """Split a Markdown text that grows: blocks that are complete, and the rest.
+
+    A block ends at an empty line outside of fenced code, unless the next line continues a list:
+    items stay numbered so.
+    """
+    lines = text.split("\n")
+    fence = ""
+    cut = 0
+    for at, line in enumerate(lines[:-1]):
+        if found := _FENCE.fullmatch(line):
+            marks, rest = found.groups()
+            if not fence:
+                fence = marks
+            elif marks.startswith(fence) and not rest.strip():
+                fence = ""
+        following = lines[at + 1]
+        if not line.strip() and not fence and following.strip() and not _LISTED.match(following):
+            cut = at + 1
+    return "\n".join(lines[:cut]).strip("\n"), "\n".join(lines[cut:])

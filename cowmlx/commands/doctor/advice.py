@@ -7,7 +7,7 @@ import re
 from cowmlx.commands import origin
 
 REPORT = "report this with the whole output of the doctor"
-# What is known only when it is told.
+# Filled in when advice is given.
 _AGAIN, _INSTALL, _REINSTALL = "{again}", "{install}", "{reinstall}"
 _COPY = "copy the bundle again from where it was made, or make it again"
 
@@ -84,7 +84,7 @@ def for_message(message: str, *, bundled: bool) -> str:
     """Return what to do about a message of the library or of the dynamic linker.
 
     Args:
-        message: as it was told.
+        message: of the library.
         bundled: whether it is about a bundle, into which nothing can be installed.
     """
     found = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), REPORT)
@@ -103,16 +103,16 @@ def _packages(*, anew: bool = False) -> str:
         versions = {name: version for name, version in versions.items() if "mlx" in name}
         options = ["--no-deps", "--force-reinstall"]
     if versions:
-        told = f"run {origin.install(versions, python, *options)}"
+        text = f"run {origin.install(versions, python, *options)}"
     else:
-        told = f"install the packages that pyproject.toml names{f' for {python}' if python else ''}"
-    return f"unset COWMLX_PYTHON_HOME, or {told}" if python else told
+        text = f"install the packages that pyproject.toml names{f' for {python}' if python else ''}"
+    return f"unset COWMLX_PYTHON_HOME, or {text}" if python else text
 
 
 def for_model(message: str, *, bundled: bool) -> str:
     """Return what to do about the refusal of a model, whose message may name any path."""
     if "cannot be imported" in message:
-        return _COPY if bundled else "the check 'packages' tells how to install it"
+        return _COPY if bundled else "the check 'packages' says how to install it"
     if "no such directory" in message or "is not a directory" in message:
         return "name a model's folder, or a model that `python -m cowmlx models` lists"
     return "the message says what is wrong with the model"

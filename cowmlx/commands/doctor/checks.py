@@ -1,7 +1,8 @@
-"""The checks, one after the other; later ones use what earlier ones found."""
+"""The checks of an installation, in order; later ones use what earlier ones found."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -11,26 +12,81 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from cowmlx.commands import origin
-from cowmlx.commands.bundle import BundleError, binaries, interpreter, manifest
+from cowmlx.commands.bundle import BundleError, binaries, manifest, python
 from cowmlx.commands.doctor import NOTE, OK, PROBLEM, Finding, advice
-from cowmlx.commands.doctor.probe import Probe
+from cowmlx.commands.origin import MAC, PACKAGE
 from cowmlx.errors import NotFound
 from cowmlx.generated import constants
 from cowmlx.machines import child
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+PROGRAM = PACKAGE / "lib" / "cowmlx-probe"
 
-PACKAGE = Path(__file__).resolve().parent.parent.parent
-MAC = sys.platform == "darwin"
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the probe: the name of its status, and its result or failure."""
+
+    status: str
+    text: str
+
+
+class Probe:
+    """One run of ``cowmlx-probe``, a host in C, in a separate process.
+
+    Args:
+        library: to open.
+        model: a model folder to load, or None.
+        seconds: after which it is ended.
+
+    Attributes:
+        steps: by name: ``open``, ``start``, ``load``, ``generate``.
+        failure: why it ended without a report, or "".
+        errors: text of its standard error stream.
+    """
+
+    def __init__(self, library: Path, model: str | None, seconds: float) -> None:
+        command = [str(PROGRAM), str(library), *([model] if model else [])]
+        self.steps: dict[str, Step] = {}
+        self.failure = self.errors = output = ""
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=seconds)
+        except OSError as error:
+            self.failure = f"cannot run {PROGRAM}: {error.strerror or error}"
+            return
+        except subprocess.TimeoutExpired as error:
+            self.failure = f"did not end within {seconds:g} s"
+            output = (error.stdout or b"").decode(errors="replace")
+        else:
+            output = done.stdout.decode(errors="replace")
+            self.errors = done.stderr.decode(errors="replace").strip()
+            if done.returncode < 0:
+                name = signal.Signals(-done.returncode).name
+                self.failure = f"the process was ended by {name}"
+            elif done.returncode > 1:
+                self.failure = f"the process ended with {done.returncode}"
+        for line in output.splitlines():
+            name, _, rest = line.partition("\t")
+            status, _, text = rest.partition("\t")
+            self.steps[name] = Step(status, text)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The result of ``runtime_info``; {} where the start failed."""
+        step = self.steps.get("start")
+        if step is None or step.status != "OK":
+            return {}
+        found: dict[str, Any] = json.loads(step.text)
+        return found
+
+
 SETTING = "COWMLX_KERNELS"  # cowmlx.accelerate.kernels names it too, and needs mlx
-LIBRARY = PACKAGE / "lib" / ("libcowmlx.1.dylib" if MAC else "libcowmlx.so.1")
 DESCRIPTORS = 256  # what macOS gives; a weights file, a pipe or a socket takes one each
 
 
@@ -40,12 +96,12 @@ class Doctor:
     Args:
         library: the shared library; that of this package, or of a bundle.
         model: a model folder to load, or None.
-        seconds: how long what may hang is waited for.
-        tell: is given what takes a while, before it does.
+        seconds: limit for each step that may hang.
+        tell: receives the name of a step that takes a while, before it begins.
 
     Attributes:
-        bundle: the folder of the bundle that the library is of, or None.
-        probe: what a start came to, once it has been tried.
+        bundle: the folder of the library's bundle, or None.
+        probe: a start, once it has been tried.
     """
 
     def __init__(
@@ -81,8 +137,8 @@ class Doctor:
     # ---------------------------------------------------------------- Files
 
     def _machine(self) -> Iterator[Finding]:
-        python = f"Python {platform.python_version()} at {sys.executable}"
-        yield Finding("machine", OK, f"{sysconfig.get_platform()}; this is {python}")
+        this = f"Python {platform.python_version()} at {sys.executable}"
+        yield Finding("machine", OK, f"{sysconfig.get_platform()}; this is {this}")
         if MAC and platform.machine() != "arm64":
             yield Finding(
                 "machine",
@@ -141,11 +197,11 @@ class Doctor:
             yield Finding("build", NOTE, text, "run make")
 
     def _header(self) -> Iterator[Finding]:
-        folders = (PACKAGE / "include", PACKAGE.parent / "include")
-        header = next((f / "cow_mlx.h" for f in folders if (f / "cow_mlx.h").is_file()), None)
-        if header is None:
+        folder = origin.headers()
+        if folder is None:
             yield Finding("header", PROBLEM, f"no cow_mlx.h beside {PACKAGE}", origin.again())
             return
+        header = folder / "cow_mlx.h"
         found = re.search(r'#define COW_MLX_VERSION "([^"]+)"', header.read_text(errors="replace"))
         version = found[1] if found else "no version"
         if version == constants.VERSION:
@@ -178,7 +234,7 @@ class Doctor:
             return
         step = probe.steps.get("start")
         if step is None:
-            text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
+            text = f"{probe.failure or 'it reported nothing'} {probe.errors[-500:]}".strip()
             yield Finding("start", PROBLEM, text, self._advice(text))
         elif step.status != "OK":
             text = f"{step.status}: {step.text}"
@@ -196,17 +252,17 @@ class Doctor:
     def _ranks(self, home: str) -> Finding:
         """Whether a model on several machines could have its first rank here."""
         try:
-            python = child.python(home)
+            program = child.python(home)
         except NotFound as error:
             return Finding("machines", NOTE, str(error), "name a Python that has an executable")
-        return Finding("machines", OK, f"a rank of a model on several machines runs with {python}")
+        return Finding("machines", OK, f"a rank of a model on several machines runs with {program}")
 
     def _python(self) -> Iterator[Finding]:
         """Whether the Python that runs this could be booted, and could import mlx."""
         if self.bundle is not None:
             return
         try:
-            yield Finding("python", OK, f"its shared library is {interpreter.find().library}")
+            yield Finding("python", OK, f"its shared library is {python.find().library}")
         except BundleError as error:
             yield Finding(
                 "python",
@@ -222,15 +278,15 @@ class Doctor:
             text = f"import mlx.core did not end within {self._seconds:g} s"
             yield Finding("mlx", PROBLEM, text, self._advice(text))
             return
+        if not done.returncode:
+            yield Finding("mlx", OK, f"this Python imports mlx {done.stdout.strip()}")
+            return
         if done.returncode < 0:
             text = f"import mlx.core was ended by {signal.Signals(-done.returncode).name}"
-            yield Finding("mlx", PROBLEM, text, self._advice(text))
-        elif done.returncode:
+        else:
             lines = done.stderr.strip().splitlines()
             text = lines[-1] if lines else f"import mlx.core ended with {done.returncode}"
-            yield Finding("mlx", PROBLEM, text, self._advice(text))
-        else:
-            yield Finding("mlx", OK, f"this Python imports mlx {done.stdout.strip()}")
+        yield Finding("mlx", PROBLEM, text, self._advice(text))
 
     def _advice(self, message: str) -> str:
         return advice.for_message(message, bundled=self.bundle is not None)
@@ -243,13 +299,13 @@ class Doctor:
             return
         pins = origin.pins()
         if not pins:
-            text = "cowmlx was copied here, so there is no telling which versions it wants"
+            text = "cowmlx was copied here, so the versions that it needs are unknown"
             yield Finding("packages", NOTE, text)
             return
         info = self.probe.info if self.probe is not None else {}
         folders = [str(Path(info["mlx_lm_path"]).parent)] if info else sys.path
         home = info.get("python_home")
-        python = "" if not home or Path(home).samefile(sys.prefix) else f"{home}/bin/python3"
+        other = "" if not home or Path(home).samefile(sys.prefix) else f"{home}/bin/python3"
         installed = {
             origin.normal(found.metadata["Name"]): found
             for found in reversed(list(metadata.distributions(path=folders)))
@@ -268,20 +324,20 @@ class Doctor:
         if missing:
             text = f"missing: {', '.join(missing)}"
             versions = {name: pins[name] for name in pins if name not in installed}
-            yield Finding("packages", PROBLEM, text, f"run {origin.install(versions, python)}")
+            yield Finding("packages", PROBLEM, text, f"run {origin.install(versions, other)}")
         if broken:
-            told = (
+            shown = (
                 f"{lost[0]}{f' and {len(lost) - 1} more' * (len(lost) > 1)}"
                 for lost in broken.values()
             )
-            text = f"damaged: {', '.join(told)}"
+            text = f"damaged: {', '.join(shown)}"
             versions = {name: installed[name].version for name in broken}
-            command = origin.install(versions, python, "--no-deps", "--force-reinstall")
+            command = origin.install(versions, other, "--no-deps", "--force-reinstall")
             yield Finding("packages", PROBLEM, text, f"run {command}")
         if wrong:
             text = f"other versions than it was tested with: {', '.join(wrong.values())}"
             versions = {name: pins[name] for name in wrong}
-            yield Finding("packages", NOTE, text, f"run {origin.install(versions, python)}")
+            yield Finding("packages", NOTE, text, f"run {origin.install(versions, other)}")
         if not missing and not wrong and not broken:
             yield Finding("packages", OK, ", ".join(f"{n} {v}" for n, v in pins.items()))
 
@@ -306,7 +362,7 @@ class Doctor:
         else:
             lack = (
                 "scipy-openblas32 is not installed",
-                "the check 'packages' tells how to install it",
+                "the check 'packages' says how to install it",
             )
             if self.bundle is not None:
                 lack = "it is not in the bundle", "make the bundle without --without openblas"
@@ -317,10 +373,10 @@ class Doctor:
         yield from self._kernels(info)
 
     def _kernels(self, info: dict[str, Any]) -> Iterator[Finding]:
-        told = info["kernels"]
-        problem = told["problem"]
+        kernels = info["kernels"]
+        problem = kernels["problem"]
         if not problem:
-            text = f"for {told['instruction_set']}, {told['threads']} threads"
+            text = f"for {kernels['instruction_set']}, {kernels['threads']} threads"
             yield Finding("kernels", OK, text)
         elif info["device"] == "gpu":
             yield Finding("kernels", OK, f"none for the CPU: {problem}")
@@ -335,7 +391,7 @@ class Doctor:
         for name in ("load", "generate"):
             step = probe.steps.get(name)
             if step is None:
-                text = f"{probe.failure or 'it told nothing'} {probe.errors[-500:]}".strip()
+                text = f"{probe.failure or 'it reported nothing'} {probe.errors[-500:]}".strip()
                 yield Finding(name, PROBLEM, text, self._advice(text))
                 return
             if step.status != "OK":

@@ -1,4 +1,4 @@
-"""The table of a training's events: a JSON object a line, which a resumed training goes on with."""
+"""A training's events: a table, a JSON object a line, and a picture of it as SVG."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import json
 import math
 import os
 from dataclasses import asdict
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from cowmlx import json_text
 from cowmlx.generated import constants
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from cowmlx.training.fit import Report
+
+Points = list[tuple[float, float]]
 
 STEP, EVALUATION = "step", "evaluation"
 _KINDS = {
@@ -33,12 +34,11 @@ _FINISHES = {
 
 
 def as_row(event: Report) -> dict[str, Any]:
-    """Return an event as JSON has it: what it does not tell is left out."""
-    told: dict[str, Any] = {**asdict(event), "kind": _KINDS[event.kind]}
-    told["finish"] = _FINISHES[event.finish]
+    """Return an event for JSON, without fields that it does not have."""
+    row = {**asdict(event), "kind": _KINDS[event.kind], "finish": _FINISHES[event.finish]}
     return {
         name: value
-        for name, value in told.items()
+        for name, value in row.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }
 
@@ -48,10 +48,10 @@ class Table:
 
     Args:
         path: the file.
-        step: that the training goes on from: rows of later ones are dropped; 0: all are.
+        step: of the training now: rows of later steps are dropped; 0: all are.
 
     Attributes:
-        rows: of all of the training.
+        rows: of the whole training.
     """
 
     def __init__(self, path: str, step: int) -> None:
@@ -78,7 +78,7 @@ class Table:
 
 
 def _read(path: str, step: int) -> list[dict[str, Any]]:
-    """Return the rows of a file up to a step; what was cut off by a kill is no row."""
+    """Return the rows of a file up to a step, without a line that a kill cut off."""
     if not os.path.exists(path):
         return []
     rows = []
@@ -92,3 +92,101 @@ def _read(path: str, step: int) -> list[dict[str, Any]]:
             if isinstance(number, int) and number <= step and row.get("kind") != "end":
                 rows.append(row)
     return rows
+
+
+_WIDTH, _HEIGHT = 760, 420
+_LEFT, _RIGHT, _TOP = 70, 20, 40
+_LOSSES, _RATE, _GAP = 230, 80, 30
+_TICKS = 5
+_MOST = 2000  # points of a line; more than pixels
+_STYLE = (
+    "text{font:12px sans-serif;fill:#333}.axis{stroke:#999}.grid{stroke:#ddd}"
+    "polyline{fill:none;stroke-width:1.5}.training{stroke:#36c}.validation{stroke:#c33}"
+    ".rate{stroke:#393}"
+)
+
+
+def draw(rows: list[dict[str, Any]], title: str) -> str:
+    """Return the picture of a table of events.
+
+    Args:
+        rows: of the whole training.
+        title: any text.
+    """
+    training = _points(rows, "step", "loss")
+    validation = _points(rows, "evaluation", "validation_loss")
+    rate = _points(rows, "step", "learning_rate")
+    steps = [x for x, _ in (*training, *validation)] or [0.0]
+    across = _Scale(min(steps), max(steps), _LEFT, _WIDTH - _RIGHT)
+    parts = [f'<text x="{_LEFT}" y="20">{escape(title)}</text>']
+    parts += _panel(across, _TOP, _LOSSES, "loss", {"training": training, "validation": validation})
+    below = _TOP + _LOSSES + _GAP
+    parts += _panel(across, below, _RATE, "learning rate", {"rate": rate})
+    parts += _steps(across, below + _RATE)
+    for index, (name, points) in enumerate((("training", training), ("validation", validation))):
+        if points:
+            x = _WIDTH - 220 + 110 * index
+            parts.append(f'<polyline class="{name}" points="{x},16 {x + 20},16"/>')
+            parts.append(f'<text x="{x + 25}" y="20">{name}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        f'width="{_WIDTH}" height="{_HEIGHT}"><style>{_STYLE}</style>'
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+class _Scale:
+    """Numbers from ``low`` to ``high`` as places from ``first`` to ``last``."""
+
+    def __init__(self, low: float, high: float, first: float, last: float) -> None:
+        self.low, self.high = (low, high) if high > low else (low - 0.5, high + 0.5)
+        self._first, self._last = first, last
+
+    def place(self, value: float) -> float:
+        part = (value - self.low) / (self.high - self.low)
+        return round(self._first + part * (self._last - self._first), 2)
+
+    def ticks(self) -> list[float]:
+        """Return round numbers within, a few."""
+        rough = (self.high - self.low) / _TICKS
+        unit: float = 10.0 ** math.floor(math.log10(rough))
+        step = next(unit * each for each in (1, 2, 5, 10) if unit * each >= rough)
+        first = math.ceil(self.low / step)
+        return [step * index for index in range(first, math.floor(self.high / step) + 1)]
+
+
+def _points(rows: list[dict[str, Any]], kind: str, key: str) -> Points:
+    points = [
+        (float(row["step"]), float(row[key])) for row in rows if row["kind"] == kind and key in row
+    ]
+    every = -(-len(points) // _MOST)
+    return points[::every] if every > 1 else points
+
+
+def _panel(across: _Scale, top: int, height: int, name: str, lines: dict[str, Points]) -> list[str]:
+    values = [y for points in lines.values() for _, y in points] or [0.0]
+    up = _Scale(min(values), max(values), top + height, top)
+    end = _WIDTH - _RIGHT
+    parts = [f'<text x="{_LEFT}" y="{top - 6}">{name}</text>']
+    for tick in up.ticks():
+        y = up.place(tick)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{end}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{tick:.4g}</text>')
+    parts.append(
+        f'<line class="axis" x1="{_LEFT}" x2="{end}" y1="{top + height}" y2="{top + height}"/>'
+    )
+    for kind, points in lines.items():
+        if points:
+            places = " ".join(f"{across.place(x)},{up.place(y)}" for x, y in points)
+            parts.append(f'<polyline class="{kind}" points="{places}"/>')
+    return parts
+
+
+def _steps(across: _Scale, y: int) -> list[str]:
+    parts = [
+        f'<text x="{across.place(tick)}" y="{y + 18}" text-anchor="middle">{tick:.6g}</text>'
+        for tick in across.ticks()
+        if tick == int(tick)
+    ]
+    middle = (_LEFT + _WIDTH - _RIGHT) // 2
+    return [*parts, f'<text x="{middle}" y="{y + 36}" text-anchor="middle">step</text>']

@@ -1,35 +1,22 @@
-"""How far a training is, for whoever waits: a bar of rich or tqdm, or lines without them."""
+"""Progress of a training on the standard error: a bar of rich or tqdm, or lines."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any
 
 from cowmlx.commands.terminal import harmless
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Protocol
-
-    class Progress(Protocol):
-        """Shows rows of events."""
-
-        def show(self, row: dict[str, Any]) -> None:
-            """Show an event."""
-
-        def close(self) -> None:
-            """Leave the terminal as it was."""
-
 
 _LINES = 20  # of a training, where there is no bar
 
 
-def make(steps: int, begin: int) -> Progress:
-    """Return what shows a training on the standard error.
+def make(steps: int, begin: int) -> _Lines | _Rich | _Tqdm:
+    """Return an object that shows rows of events.
 
     Args:
-        steps: at which it ends; 0: nobody knows.
-        begin: from which it goes on.
+        steps: the last step; 0 if unknown.
+        begin: the first step.
     """
     if sys.stderr.isatty():
         for kind in (_Rich, _Tqdm):
@@ -40,7 +27,7 @@ def make(steps: int, begin: int) -> Progress:
     return _Lines(steps)
 
 
-def told(row: dict[str, Any]) -> str:
+def summary(row: dict[str, Any]) -> str:
     """Return an event in a few words."""
     shown = [("loss", "loss"), ("validation_loss", "validation"), ("accuracy", "accuracy")]
     parts = [f"{name} {row[key]:.4g}" for key, name in shown if key in row]
@@ -62,7 +49,7 @@ class _Lines:
         if row["kind"] == "evaluation" or (row["kind"] == "step" and is_due):
             place = f"{row['step']}/{row['steps']}" if row.get("steps") else f"{row['step']}"
             left = f", {row['remaining']:.0f} s left" if "remaining" in row else ""
-            sys.stderr.write(harmless(f"step {place}: {told(row)}{left}\n"))
+            sys.stderr.write(harmless(f"step {place}: {summary(row)}{left}\n"))
 
     def close(self) -> None:
         sys.stderr.flush()
@@ -93,9 +80,9 @@ class _Rich:
 
     def show(self, row: dict[str, Any]) -> None:
         if row["kind"] == "step":
-            self._bar.update(self._task, completed=row["step"], description=told(row))
+            self._bar.update(self._task, completed=row["step"], description=summary(row))
         elif row["kind"] == "evaluation":
-            self._bar.console.print(f"step {row['step']}: {told(row)}", markup=False)
+            self._bar.console.print(f"step {row['step']}: {summary(row)}", markup=False)
 
     def close(self) -> None:
         self._bar.stop()
@@ -110,10 +97,10 @@ class _Tqdm:
 
     def show(self, row: dict[str, Any]) -> None:
         if row["kind"] == "step":
-            self._bar.set_postfix_str(told(row), refresh=False)
+            self._bar.set_postfix_str(summary(row), refresh=False)
             self._bar.update(row["step"] - self._bar.n)
         elif row["kind"] == "evaluation":
-            self._bar.write(f"step {row['step']}: {told(row)}", file=sys.stderr)
+            self._bar.write(f"step {row['step']}: {summary(row)}", file=sys.stderr)
 
     def close(self) -> None:
         self._bar.close()

@@ -9,17 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-from cowmlx.errors import BadState, InvalidArgument
+from cowmlx.errors import InvalidArgument
 from cowmlx.machines import failures, handshake, measuring
 from cowmlx.machines.handshake import Place
 from cowmlx.machines.wire import Connection, Garbage, Gone
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 HANDSHAKE_SECONDS = 10.0
 MAX_RANKS = 64
@@ -32,14 +29,14 @@ class Guest:
     Args:
         sock: accepted.
         address: of its other end.
-        secret: that it has to know.
-        begin: returns what a rank is started with, given what the host wants; raises what is wrong.
-        reach: returns what the way to another worker is like.
-        log: is told what people want to know.
+        secret: that the host must have.
+        begin: returns the config of a rank, given the host's wish; raises why there is none.
+        reach: measures the link to another worker.
+        log: receives lines for people.
 
     Attributes:
         ended: whether nothing is left of it.
-        session: that its rank runs in, or None.
+        session: of its rank, or None.
     """
 
     def __init__(
@@ -68,7 +65,7 @@ class Guest:
         self._send({"cowmlx": handshake.PROTOCOL, "nonce": self._nonce})
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on; -1 where its rank reads what comes."""
+        """Return the descriptor to wait on; -1 where its rank reads."""
         return -1 if self._rank is not None or self.ended else self._sock.fileno()
 
     @property
@@ -82,14 +79,14 @@ class Guest:
         return self._place is not None or self.ended
 
     def step(self) -> None:
-        """See to what has come, what has ended, and what takes too long."""
+        """Handle its messages, its end, and its time limit."""
         if self.ended:
             return
         try:
             if self._rank is None:
                 self._talk()
             elif self._rank.poll() is not None:
-                self.end(f"its rank has ended ({_told(self._rank.returncode)})")
+                self.end(f"its rank has ended ({_ending(self._rank.returncode)})")
             elif self._is_gone():
                 self.end("it is gone")
         except (Gone, Garbage) as error:
@@ -124,11 +121,11 @@ class Guest:
             self._start(head)
 
     def _measure(self, head: dict[str, Any], body: bytes) -> None:
-        """Answer one that wants to know the way, and this machine."""
+        """Answer a host that measures the link, and asks for facts of this machine."""
         self._until = time.monotonic() + HANDSHAKE_SECONDS
         if "measure" in head:
-            told = {"memory": measuring.free_memory(), "processors": os.cpu_count() or 1}
-            self._send({"accepted": True, **told})
+            facts = {"memory": measuring.free_memory(), "processors": os.cpu_count() or 1}
+            self._send({"accepted": True, **facts})
         elif "reach" in head:
             self._send({"reached": self._reach(head["reach"])})
         else:
@@ -188,17 +185,12 @@ class Guest:
             self._rank.wait()
 
 
-def busy(most: int) -> BadState:
-    """Return what a host is told that comes when others are served."""
-    return BadState(f"it runs {most} of {most} models", reason="machine_busy")
-
-
-def _told(code: int) -> str:
+def _ending(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _spawn(sock: socket.socket, config: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Start a rank, whose connection this is from now on."""
+    """Start a rank, which gets the connection."""
     sock.setblocking(True)
     # The program moves the descriptor to where a rank expects it.
     program = "import os; from cowmlx.ranks import start; "
@@ -207,7 +199,7 @@ def _spawn(sock: socket.socket, config: dict[str, Any]) -> subprocess.Popen[byte
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,  # what people want to know comes as a message
+        stderr=subprocess.DEVNULL,  # failures come as a message
         pass_fds=(sock.fileno(),),
     )
     assert rank.stdin is not None

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from cowmlx.commands.worker import places
-from cowmlx.commands.worker.guest import Guest, busy
-from cowmlx.errors import CowMlxError
+from cowmlx.commands.worker.guest import Guest
+from cowmlx.errors import BadState, CowMlxError, NotFound
 from cowmlx.machines import addresses, measuring
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 LOOK_SECONDS = 0.1  # between looks at ranks that run
 MAX_GUESTS = 16  # that may be proving who they are at a time
@@ -25,7 +22,7 @@ _LONGEST_WAIT = 60.0
 
 
 class _Stopped(BaseException):
-    """Nothing goes on: a wait that a signal interrupts would be taken up again."""
+    """A signal asked for the end: Python resumes a wait that a signal interrupts."""
 
 
 def _stop(*_: Any) -> None:
@@ -37,10 +34,10 @@ class Server:
 
     Args:
         listener: bound and listening.
-        secret: that hosts have to know.
-        models: the folder that has the models.
+        secret: of the hosts.
+        models: the folder with the models.
         most: models that run at a time.
-        log: is told what people want to know.
+        log: receives lines for people.
     """
 
     def __init__(
@@ -109,24 +106,21 @@ class Server:
         )
 
     def _begin(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Return what a rank is started with.
-
-        Raises:
-            CowMlxError: it cannot be.
-        """
+        """Return the config of a rank; raises why none can start."""
         ended = wanted.get("ended")
         for guest in self._guests:  # one whose host is gone makes place
             if guest.runs and isinstance(ended, list) and guest.session in ended:
                 guest.end("its host has let it go")
             guest.step() if guest.runs else None
         if sum(guest.runs for guest in self._guests) >= self._most:
-            raise busy(self._most)
-        path = places.place(self._models, wanted.get("model"))
+            text = f"it runs {self._most} of {self._most} models"
+            raise BadState(text, reason="machine_busy")
+        path = folder_of(self._models, wanted.get("model"))
         keys = ("model", "print", "split", "activations")
         return {**{key: wanted.get(key) for key in keys}, "path": path, "threads": 0}
 
     def _reach(self, address: object) -> dict[str, Any]:
-        """Return what the way to another worker is like; whoever waits here waits a little."""
+        """Measure the link to another worker, for which other guests wait a little."""
         try:
             host, _ = addresses.parse(str(address), "reach")
             found = socket.gethostbyname(host)
@@ -142,3 +136,33 @@ class Server:
 def log(text: str) -> None:
     """Write a line that a person can read."""
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+MAX_NAME = 256
+_ENTRY = "models--"
+
+
+def models_in(folder: Path) -> dict[str, Path]:
+    """Return the models under a folder by name, "org/name" for those of Hugging Face's cache."""
+    models = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(_ENTRY):
+            name = entry.name.removeprefix(_ENTRY).replace("--", "/", 1)
+            if (entry / "snapshots").is_dir():
+                models[name] = entry
+        elif (entry / "config.json").is_file():
+            models[entry.name] = entry
+    return models
+
+
+def folder_of(folder: Path, name: object) -> str:
+    """Return the folder of a model; no name leads above or beside the given folder.
+
+    Raises:
+        NotFound: there is no model of that name.
+    """
+    path = models_in(folder).get(name) if isinstance(name, str) and len(name) <= MAX_NAME else None
+    if path is None:
+        shown = ascii(name)[:MAX_NAME]
+        raise NotFound(f"it has no model named {shown}; copy the host's folder there")
+    return os.fspath(path)
