@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from cowmlx.networks.blocks import Block
 
-# Multiplications from which a block is worth a stream of its own on a CPU (`python -m benchmarks branches`).
+# Multiplications from which a block is worth a separate stream on a CPU: see
+# `python -m benchmarks branches`.
 _WORTH_A_STREAM = 1 << 21
 
 
