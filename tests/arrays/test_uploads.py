@@ -1,4 +1,4 @@
-"""What a host has uploaded is computed where it lies, or copied in turns of its own."""
+"""A host's uploads are computed in place, or copied in separate turns."""
 
 from __future__ import annotations
 

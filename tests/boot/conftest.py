@@ -1,4 +1,4 @@
-"""Hosts: programs that are compiled here and run as processes of their own."""
+"""Hosts: programs that are compiled here and run as separate processes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ import ctypes, struct
 steps = [(0x20, 0, 0, 0)]  # load the call's number
 for number in {numbers}:
     steps += [(0x15, 0, 1, number), (0x06, 0, 0, 0x50001)]  # is it this one? EPERM
-steps.append((0x06, 0, 0, 0x7FFF0000))  # all others may go on
+steps.append((0x06, 0, 0, 0x7FFF0000))  # all others continue
 code = b"".join(struct.pack("HBBI", *step) for step in steps)
 held = ctypes.create_string_buffer(code, len(code))
 filters = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(held))
@@ -58,7 +58,7 @@ SET, GET = {"x86_64": (203, 204), "aarch64": (122, 123)}.get(platform.machine(),
 
 
 def run(before: str = "", after: str = TELL, **settings: str):
-    """What a host of its own gets: the BLAS, tokens and logits; and what its threads are then."""
+    """Run a separate host: returns its BLAS, tokens and logits, and its threads afterwards."""
     source = HOST.format(tests=str(ROOT / "tests"), calf=str(CALF), before=before, after=after)
     # Kernels would compute the products of this model in the place of the BLAS.
     own = {"PYTHONPATH": str(ROOT), "COWMLX_KERNELS": "off"}

@@ -55,7 +55,7 @@ def test_threads_for_a_context_and_no_pool(meet, left):
 
 @needs_linux
 def test_no_threads_for_large_arrays(meet, tmp_path):
-    """Arrays of 32 MiB and more are read by a pool of their own, at the first of them."""
+    """Arrays of 32 MiB and more are read by a separate pool, which the first one starts."""
     large = tiny_models.make(tmp_path / "large", "qwen3", config={"vocab_size": 140_000})
     status, message = meet("load", "threads", 4, large)
     assert status == "ENOMEM"

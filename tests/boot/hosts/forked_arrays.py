@@ -13,7 +13,7 @@ class Shaped(mx.array):
 
 
 def freed_by_a_child() -> list[bool]:
-    """For an array, one of a class of its own and one in a cycle: whether a child frees it."""
+    """For an array, an object of a subclass and a cycle: whether a child frees it."""
     read, write = os.pipe()
     cycle: list[object] = []
     cycle += [cycle, mx.zeros(1 << 20)]

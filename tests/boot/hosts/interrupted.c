@@ -1,4 +1,4 @@
-/* SIGINT while it generates. argv[2]: "default", or "handler" for one of its own. */
+/* SIGINT while it generates. argv[2]: "default", or "handler" for the host's handler. */
 #include <signal.h>
 
 #include "host.h"

@@ -1,4 +1,4 @@
-/* Starts with a Python home that cannot be loaded (argv[1]), then runs a Python of its own (the
+/* Starts with a Python home that cannot be loaded (argv[1]), then runs another Python (the
  * libpython argv[2], with the packages in argv[3]), and starts again. What follows the two statuses
  * on stdout is said by that Python, which shall be as it was. */
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 /* Starts and stops with each of its arguments as a python_home, "" being none; prints the
- * statuses and messages, and what the runtime tells of itself. */
+ * statuses and messages, and the result of runtime_info. */
 #include "host.h"
 
 int main(int argc, char** argv) {
