@@ -1,31 +1,31 @@
-/* What the typed arguments of call_arguments.h are made of. */
+/* The types of the arguments in call_arguments.h. */
 #ifndef COW_ARGUMENTS_H
 #define COW_ARGUMENTS_H
 
 #include "cow_mlx.h"
 
-/* Text or bytes that the caller owns. */
+/* Text or bytes of the caller. */
 typedef struct cow_text {
   const char* data;
   size_t length;
 } cow_text;
 
-/* Tokens that the caller owns. */
+/* Tokens of the caller. */
 typedef struct cow_tokens {
   const int32_t* data;
   size_t count;
 } cow_tokens;
 
-/* Texts that the caller owns. */
+/* Texts of the caller. */
 typedef struct cow_texts {
   const cow_mlx_text* data;
   size_t count;
 } cow_texts;
 
-/* An array that somebody holds; arrays.h has the rest. */
+/* See arrays.h. */
 typedef struct cow_array cow_array;
 
-/* The values of a run, and the array of each: the caller holds it until the engine takes it over
+/* The values of a run and their arrays: the caller holds an array until the engine takes it over
  * and leaves NULL. */
 typedef struct cow_values {
   const cow_mlx_value* given;
@@ -35,11 +35,11 @@ typedef struct cow_values {
 
 /* A result of a run. */
 typedef struct cow_result {
-  bool is_host; /* it has to be of this dtype and shape */
+  bool is_host; /* it must have this dtype and shape */
   int32_t dtype;
   int32_t rank;
   const int64_t* shape;
-  cow_array* array; /* NULL; receives the result, which the caller holds then */
+  cow_array* array; /* receives the result, which the caller then holds */
 } cow_result;
 
 typedef struct cow_results {
@@ -53,13 +53,13 @@ typedef struct cow_strings {
   size_t count;
 } cow_strings;
 
-/* Arrays that the caller names. */
+/* Arrays of the caller. */
 typedef struct cow_handles {
   const cow_mlx_array* data;
   size_t count;
 } cow_handles;
 
-/* Where a result of variable size goes; conventions 6 of cow_mlx.h. */
+/* Buffers for results of variable size; conventions 6 of cow_mlx.h. */
 typedef struct cow_text_out {
   char* buffer;
   size_t capacity;
@@ -81,7 +81,7 @@ typedef struct cow_floats_out {
 typedef struct cow_arrays_out {
   cow_mlx_array* buffer;
   size_t capacity;
-  size_t* count; /* NULL: there are as many as the buffer has room for */
+  size_t* count; /* NULL: the count is the capacity */
 } cow_arrays_out;
 
 #endif

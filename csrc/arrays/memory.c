@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A system hands out pages that it has to clear first, which takes longer than a copy: so large
- * blocks that are let go are kept for the next that need as much, up to a part of what there is. */
+/* A system clears pages before it hands them out, which takes longer than a copy: large blocks are
+ * kept for reuse, up to a part of the physical memory. */
 enum { ALIGNMENT = 64, KEPT_BLOCKS = 32, PART_OF_MEMORY = 16 };
 static const size_t LEAST_KEPT = (size_t)1 << 20;
 
-/* Stands right before the data; what is left of it up to the data is COW_MEMORY_FRONT bytes. */
+/* Lies before the data; at least COW_MEMORY_FRONT bytes between the two are free. */
 typedef struct block {
   atomic_size_t holders;
   size_t capacity;
-  size_t bytes; /* that were asked for */
+  size_t bytes; /* asked for */
   void* begin;  /* to be freed */
 } block;
 
@@ -33,7 +33,7 @@ static struct {
   size_t bytes;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Data that is held, what the engine has beside it, and the bound of both. */
+/* Bytes that are held, those of the engine, and the bound of both. */
 static atomic_size_t in_use, others, limit = SIZE_MAX;
 
 static block* block_of(void* data) { return (block*)((char*)data - ALIGNMENT); }
@@ -53,7 +53,7 @@ static block* take_out(size_t index) {
   return found;
 }
 
-/* The smallest that is kept and fits, unless too much of it would lie idle. */
+/* The smallest kept block that fits, unless too much of it would lie idle. */
 static block* reused(size_t bytes) {
   pthread_mutex_lock(&kept.lock);
   size_t best = kept.count;
@@ -89,7 +89,7 @@ void cow_memory_trim(void) {
   pthread_mutex_unlock(&kept.lock);
 }
 
-/* Large ones begin and end with a page, as a GPU needs what it is to read in place. */
+/* Large blocks begin and end at a page, so that a GPU can read them in place. */
 static block* new_block(size_t bytes) {
   long page = bytes >= LEAST_KEPT ? sysconf(_SC_PAGESIZE) : 0;
   size_t front = page > ALIGNMENT ? (size_t)page : ALIGNMENT;
@@ -121,7 +121,7 @@ static bool reserve(size_t bytes) {
 }
 
 void* cow_memory_new(size_t bytes) {
-  /* A system that promises more than it has ends the process later. */
+  /* A system that grants more than it has ends the process later. */
   if (bytes > SIZE_MAX / 2 || bytes >= physical_memory() || !reserve(bytes)) return NULL;
   block* found = bytes >= LEAST_KEPT ? reused(bytes) : NULL;
   if (!found) found = new_block(bytes);

@@ -1,11 +1,11 @@
-/* Memory of arrays, which several may hold. Any thread may call. */
+/* Memory of arrays, which counts its holders. Any thread may call. */
 #ifndef COW_MEMORY_H
 #define COW_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes before the data that whoever holds it alone may write, as mlx does. */
+/* Bytes before the data that a sole holder may write, as mlx does. */
 enum { COW_MEMORY_FRONT = 32 };
 
 /* Memory for so many bytes, aligned to 64 and held once; NULL if there is too little, or more than
@@ -14,20 +14,20 @@ void* cow_memory_new(size_t bytes);
 void cow_memory_hold(void* data);
 void cow_memory_let_go(void* data);
 
-/* Whether others hold it, too. */
+/* Whether it has more than one holder. */
 bool cow_memory_is_shared(const void* data);
 
-/* The bytes that it has, at least those that were asked for. */
+/* Its bytes: at least the number that was asked for. */
 size_t cow_memory_capacity(const void* data);
 
-/* Bound what is held, together with `others` bytes that the engine has. */
+/* Bound the memory that is held, together with `others` bytes of the engine. */
 void cow_memory_bound(size_t limit, size_t others);
 
-/* The bytes of the last bound, and how many are held, by the engine too. */
+/* The last bound, and the bytes in use, those of the engine included. */
 size_t cow_memory_limit(void);
 size_t cow_memory_in_use(void);
 
-/* Give back what is kept for reuse. */
+/* Free the memory that is kept for reuse. */
 void cow_memory_trim(void);
 
 #endif

@@ -27,7 +27,7 @@ static const cow_python_api* const py = &cow_python_here.api;
 static atomic_bool py_ready; /* the table is filled and Python runs */
 static const cow_bridge* bridge;
 
-/* Starting and parking: a handshake of its own, since the queue is not open. */
+/* Starting and parking: a handshake without the queue, which is not open. */
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -41,8 +41,8 @@ static struct {
 /* The dispatch thread's one Python thread state, while it does not run Python. */
 static PyThreadState* parked_state;
 
-/* Everything from no Python to a working bridge; holds the interpreter after it
- * unless Python itself does not start. */
+/* Boot or join Python and import the bridge; then holds the interpreter, unless Python itself does
+ * not start. */
 static cow_mlx_status attach(void) {
   static cow_mlx_status boot_status = COW_MLX_OK;
   static cow_failure boot_failure;
@@ -63,12 +63,11 @@ static cow_mlx_status attach(void) {
 
 /* ------------------------------------------------------------- Dispatch thread */
 
-/* Between two steps of what is under way at most so many requests are run, so
- * that hosts that call without pause do not stop those that generate. */
+/* Requests between two steps: hosts that call without pause do not stop those that generate. */
 enum { MAX_REQUESTS_PER_STEP = 8 };
 
-/* Take the queued requests, run them; take one step of what is under way; sleep
- * when there is neither, or until one is due. */
+/* Run queued requests; take one step of the calls that run; sleep if there is neither, or until a
+ * step is due. */
 static void serve(void) {
   int64_t due = -1; /* microseconds until there is a step to take; -1: there is none */
   int taken = 0;    /* requests since the last step */
@@ -156,8 +155,8 @@ static cow_mlx_status create_thread(void) {
   return COW_MLX_OK;
 }
 
-/* What a first start takes at the least. Python can be booted only once in a process, and ends it
- * where there is no memory. */
+/* Check the least that a first start needs. Python can be booted only once in a process, and ends
+ * the process if memory runs out. */
 static cow_mlx_status check_resources(void) {
   int failure = cow_resources_files(LEAST_FILES);
   if (failure == EMFILE) {
@@ -227,8 +226,8 @@ void cow_bootstrap_after_fork(void) {
   if (bridge && dispatch.state != PARKED) bridge->keep_objects();
 }
 
-/* Before the first start has found Python, this thread may hold one all the
- * same, and must not wait for another thread that is starting while it does. */
+/* Even before the first start has found Python, this thread may hold one. It must not wait
+ * meanwhile for another thread that starts the runtime. */
 static void* release_unknown_interpreter(void) {
   cow_python_api found;
   if (cow_python_look_up(RTLD_DEFAULT, &found) || !cow_python_fits(&found)) return NULL;

@@ -17,7 +17,7 @@
 
 enum { MAX_THREADS = 256, MAX_FILES = 64 };
 
-/* All threads have to be there at once. */
+/* All threads must exist at the same time. */
 typedef struct gathering {
   pthread_mutex_t lock;
   pthread_cond_t opened;
@@ -74,7 +74,7 @@ int cow_resources_files(int count) {
     } else if (errno == EMFILE || errno == ENFILE) {
       failure = errno;
     } else {
-      break; /* a system without /dev/null: nothing can be told */
+      break; /* a system without /dev/null: unknown */
     }
   }
   while (opened > 0) close(files[--opened]);

@@ -67,7 +67,7 @@ static outlet* find(int32_t handle) {
   return it && it->handle == handle ? it : NULL;
 }
 
-/* Take the lock first; the caller lets go of it. */
+/* Takes the lock, which the caller lets go of. */
 static outlet* lock_and_find(int32_t handle) {
   pthread_mutex_lock(&lock);
   return find(handle);

@@ -1,16 +1,16 @@
-/* A file descriptor that tells a host's event loop that there is something to take.
+/* A file descriptor by which a host's event loop learns that there is an item to take.
  *
- * A pipe holds one byte as long as there is. The host has a descriptor of its own for the reading
- * end, and must only wait for it. If it reads the byte, its next call puts it back; if it closes
- * the descriptor, it can ask for another. Nothing here blocks, and what the host opens under a
- * number that it closed is left alone. Its owner's lock guards it. */
+ * A pipe holds one byte while there is an item. The host has a duplicate of the reading end, and
+ * must only wait for it. If it reads the byte, its next call puts it back; if it closes the
+ * descriptor, it can ask for another. Nothing here blocks, or touches a file that the host opens
+ * under a number that it has closed. Its owner's lock guards it. */
 #ifndef COW_WAKE_FD_H
 #define COW_WAKE_FD_H
 
 #include <stdbool.h>
 
 typedef struct cow_wake_fd {
-  bool made; /* all zero: not */
+  bool made; /* all zero: no */
   int reading;
   int writing;
   int host;    /* the host's descriptor */
