@@ -1,8 +1,5 @@
-/*
- * All that the C side and the Cython bridge share: a request, the list of
- * operations, and the two tables of functions through which they call each
- * other. Neither side links the other.
- */
+/* Shared by the C side and the Cython bridge: a request, and the two tables of functions through
+ * which they call each other. Neither side links the other. */
 #ifndef COW_BRIDGE_H
 #define COW_BRIDGE_H
 
@@ -24,12 +21,12 @@ typedef enum cow_kind {
   COW_KIND_CONTEXT = 2,
   COW_KIND_ADAPTER = 3,
   COW_KIND_CHECKPOINT = 4,
-  COW_KIND_ARRAY = 5, /* in 64 bits, and in a table of its own: arrays.h */
+  COW_KIND_ARRAY = 5, /* in 64 bits, in a separate table: arrays.h */
   COW_KIND_PROGRAM = 6,
   COW_KIND_TRAINING = 7
 } cow_kind;
 
-/* What a call tells its host before it ends. */
+/* The events of a call before it ends. */
 typedef enum cow_event_kind {
   COW_EVENT_NONE = 0,
   COW_EVENT_PROGRESS,
@@ -43,7 +40,7 @@ typedef enum cow_event_kind {
 typedef struct cow_event {
   cow_event_kind kind;
   float fraction;
-  char* text; /* stage of progress, or generated text: malloc'ed, freed once it is taken */
+  char* text; /* stage of progress, or generated text: malloc'ed, freed once taken */
   size_t length;
   char* name;        /* of a tool, or NULL: malloc'ed likewise */
   int32_t chat_kind; /* one of COW_MLX_EVENT_ */
@@ -53,7 +50,7 @@ typedef struct cow_event {
   cow_mlx_training_event training;
 } cow_event;
 
-/* A batch that the host is asked for: it fills the handles, which are its no more then. */
+/* A batch that the host is asked for: it fills in handles, which the engine takes over. */
 typedef struct cow_batch {
   size_t step;
   size_t count;
@@ -61,21 +58,21 @@ typedef struct cow_batch {
   cow_mlx_array* arrays;
 } cow_batch;
 
-/* What a host can take without waiting: a piece, an event of a chat, or an end. */
+/* A result that a host can take without waiting: a piece, an event of a chat, or an end. */
 typedef struct cow_offer {
   cow_mlx_status status; /* of the call that takes it: below 0 a failure */
-  bool is_end;           /* nothing comes behind it, and it stays */
-  bool counts;           /* a piece, of which the dispatch thread hears once it is taken */
+  bool is_end;           /* nothing comes after it, and it stays */
+  bool counts;           /* a piece that the dispatch thread counts once it is taken */
   int32_t event_kind;    /* one of COW_MLX_EVENT_, or 0 */
   int32_t token;
   float logprob;
   int32_t finish;
-  const char* text; /* of a failure its message; NUL-terminated */
+  const char* text; /* or the message of a failure; NUL-terminated */
   size_t length;
-  const char* name; /* of a tool; of a failure its details */
+  const char* name; /* of a tool, or the details of a failure */
 } cow_offer;
 
-/* What the host wants to be told, and with which user_data; NULL: not that. */
+/* The host's callbacks with their user_data; NULL: none. */
 typedef struct cow_callbacks {
   cow_mlx_progress_fn progress;
   void* progress_data;
@@ -91,10 +88,10 @@ typedef struct cow_callbacks {
   void* batch_data;
 } cow_callbacks;
 
-/* The arguments of the one operation that is made by hand. */
+/* The arguments of the one operation that is not generated. */
 typedef struct cow_runtime_start_args {
   const cow_mlx_runtime_params* params;
-  const char* python_home; /* that was booted; "" if Python was joined */
+  const char* python_home; /* of the booted Python; "" if Python was joined */
 } cow_runtime_start_args;
 
 typedef struct cow_request cow_request;
@@ -107,25 +104,25 @@ typedef struct cow_sink {
   void (*end)(cow_request*, cow_mlx_status); /* frees the request */
 } cow_sink;
 
-/* One call in flight. It lives on its caller's stack, or, if that has returned at once, in memory
- * of its own: the dispatch thread must not touch it after host->finish(). */
+/* A call that runs. It lives on its caller's stack or, if the call has returned at once, on the
+ * heap: the dispatch thread must not touch it after host->finish(). */
 struct cow_request {
   cow_op op;
   const char* operation;        /* its name in messages */
-  const void* args;             /* of its operation's type; the caller's, too */
+  const void* args;             /* of the operation's type; the caller owns them */
   const cow_floats_out* floats; /* of args, where there are any */
-  cow_mlx_context context;      /* that the call is made on, or 0 */
-  cow_mlx_program program;      /* that it runs, or 0 */
-  cow_mlx_training training;    /* that it works on, or 0 */
-  cow_mlx_model model;          /* that a load fills, which returned at once, or 0 */
-  uint32_t cancel_epoch;        /* of one of them, when the call was made */
-  uint32_t round;               /* of the outlet of context or model, if nobody waits; or 0 */
+  cow_mlx_context context;      /* of the call, or 0 */
+  cow_mlx_program program;      /* likewise */
+  cow_mlx_training training;    /* likewise */
+  cow_mlx_model model;          /* of a load that returned at once, or 0 */
+  uint32_t cancel_epoch;        /* of one of these handles, when the call was made */
+  uint32_t round;               /* of the outlet, if the call has returned at once; or 0 */
   const cow_sink* sink;         /* NULL: the caller waits */
   cow_callbacks callbacks;
 
   cow_mlx_status status;
-  char* message;     /* COW_MESSAGE_SIZE bytes of the call's own */
-  char* details;     /* COW_DETAILS_SIZE bytes likewise */
+  char* message;     /* COW_MESSAGE_SIZE bytes */
+  char* details;     /* COW_DETAILS_SIZE bytes */
   char* log_message; /* malloc'ed, or NULL; freed by the caller's thread */
   int32_t log_level;
   cow_batch* batch; /* malloc'ed with its handles, or NULL; freed by the caller's thread */
@@ -138,67 +135,74 @@ struct cow_request {
   void* waiter;
 };
 
-/* What the bridge is told of an array. */
+/* An array, as the bridge sees it. */
 typedef struct cow_array_parts {
   int32_t dtype;
   int32_t rank;
   const int64_t* shape;
   size_t bytes;
   const void* data; /* its elements, row-major; NULL if they are not computed */
-  void* object;     /* the engine's, or NULL: it has none yet */
+  void* object;     /* the engine's, or NULL */
 } cow_array_parts;
 
-/* What C does for the bridge. */
+/* The functions of C that the bridge calls: type, member, name, parameters. Their headers describe
+ * them. */
+#define COW_HOST_FUNCTIONS(X)                                                                      \
+  X(void, finish, cow_queue_finish, (cow_request*, cow_mlx_status))                                \
+  X(void, post, cow_queue_post, (cow_request*, const cow_event*))                                  \
+  X(bool, can_post, cow_queue_can_post, (cow_request*))                                            \
+  X(bool, refused, cow_queue_refused, (cow_request*))                                              \
+  X(uint32_t, cancel_epoch, cow_handle_cancels, (int32_t handle))                                  \
+  X(int32_t, open_handle, cow_handle_open, (cow_kind))                                             \
+  X(bool, close_handle, cow_outlets_close, (int32_t))                                              \
+  X(bool, can_start_threads, cow_resources_threads, (int count))                                   \
+  X(bool, can_map, cow_resources_memory, (size_t size))                                            \
+  X(void, give_back, cow_resources_give_back, (void))                                              \
+  X(uint32_t, outlets_begin, cow_outlets_begin, (int32_t handle, uint32_t round, uint32_t epoch))  \
+  X(void, outlets_clear, cow_outlets_clear, (int32_t handle))                                      \
+  X(int, outlets_watch, cow_outlets_watch, (int32_t handle))                                       \
+  X(bool, outlets_offer, cow_outlets_offer,                                                        \
+    (int32_t handle, uint32_t round, const cow_offer* offer))                                      \
+  X(size_t, outlets_taken, cow_outlets_taken, (int32_t handle, bool back))                         \
+  X(void, arrays_start, cow_arrays_start, (bool has_float64))                                      \
+  X(void, arrays_stop, cow_arrays_stop, (void))                                                    \
+  X(size_t, arrays_count, cow_arrays_count, (void))                                                \
+  X(int64_t, arrays_add_object, cow_arrays_add_object,                                             \
+    (void* object, int32_t dtype, int32_t rank, const int64_t* shape))                             \
+  X(bool, arrays_close, cow_arrays_close, (int64_t handle))                                        \
+  X(void*, memory_new, cow_memory_new, (size_t bytes))                                             \
+  X(void, memory_let_go, cow_memory_let_go, (void* data))                                          \
+  X(void, memory_trim, cow_memory_trim, (void))                                                    \
+  X(size_t, memory_capacity, cow_memory_capacity, (const void* data))                              \
+  X(void, memory_bound, cow_memory_bound, (size_t limit, size_t others))                           \
+  X(size_t, memory_in_use, cow_memory_in_use, (void))                                              \
+  X(int64_t, arrays_add_host, cow_arrays_add_host,                                                 \
+    (void* data, int32_t dtype, int32_t rank, const int64_t* shape))                               \
+  X(cow_array*, arrays_take, cow_arrays_take, (int64_t handle, cow_array_parts* out))              \
+  X(cow_array*, arrays_hold_object, cow_arrays_hold_object,                                        \
+    (void* object, int32_t dtype, int32_t rank, const int64_t* shape, cow_array_parts* out))       \
+  X(void, arrays_tell, cow_arrays_tell, (cow_array*, cow_array_parts * out))                       \
+  X(void, arrays_let_go, cow_arrays_let_go, (cow_array*))                                          \
+  X(void*, arrays_set_object, cow_arrays_set_object, (cow_array*, void* object, const void* data)) \
+  X(void*, arrays_take_memory, cow_arrays_take_memory, (cow_array*))                               \
+  X(void, arrays_return_memory, cow_arrays_return_memory, (cow_array*, void* memory))              \
+  X(void*, arrays_next_dropped, cow_arrays_next_dropped, (void))
+
 typedef struct cow_host {
-  void (*finish)(cow_request*, cow_mlx_status);
-  void (*post)(cow_request*, const cow_event*);
-  bool (*can_post)(cow_request*); /* the last event has been taken, and not been refused */
-  bool (*refused)(cow_request*);
-  uint32_t (*cancel_epoch)(int32_t handle); /* of a context, a program or a training */
-  int32_t (*open_handle)(cow_kind);         /* 0 if there is none */
-  bool (*close_handle)(int32_t);            /* false if it is not open */
-  bool (*can_start_threads)(int count);
-  bool (*can_map)(size_t size);
-  void (*give_back)(void);
-  /* cow_outlets_begin() and so on, of outlets.h */
-  uint32_t (*outlets_begin)(int32_t handle, uint32_t round, uint32_t epoch);
-  void (*outlets_clear)(int32_t handle);
-  int (*outlets_watch)(int32_t handle);
-  bool (*outlets_offer)(int32_t handle, uint32_t round, const cow_offer* offer);
-  size_t (*outlets_taken)(int32_t handle, bool back);
-  /* cow_arrays_start() and so on, of arrays.h */
-  void (*arrays_start)(bool has_float64);
-  void (*arrays_stop)(void);
-  size_t (*arrays_count)(void);
-  int64_t (*arrays_add_object)(void* object, int32_t dtype, int32_t rank, const int64_t* shape);
-  bool (*arrays_close)(int64_t handle);
-  void* (*memory_new)(size_t bytes);
-  void (*memory_let_go)(void* data);
-  void (*memory_trim)(void);
-  size_t (*memory_capacity)(const void* data);
-  void (*memory_bound)(size_t limit, size_t others);
-  size_t (*memory_in_use)(void);
-  int64_t (*arrays_add_host)(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
-  cow_array* (*arrays_take)(int64_t handle, cow_array_parts* out);
-  cow_array* (*arrays_hold_object)(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
-                                   cow_array_parts* out);
-  void (*arrays_tell)(cow_array*, cow_array_parts* out);
-  void (*arrays_let_go)(cow_array*);
-  void* (*arrays_set_object)(cow_array*, void* object, const void* data);
-  void* (*arrays_take_memory)(cow_array*);
-  void (*arrays_return_memory)(cow_array*, void* memory);
-  void* (*arrays_next_dropped)(void);
+#define COW_HOST_MEMBER(type, member, name, parameters) type(*member) parameters;
+  COW_HOST_FUNCTIONS(COW_HOST_MEMBER)
+#undef COW_HOST_MEMBER
 } cow_host;
 
-/* What the bridge does for C. Every function catches every Python exception. */
+/* The functions of the bridge that C calls. Each catches every Python exception. */
 typedef struct cow_bridge {
   uint32_t abi;
   bool (*attach)(const cow_host*); /* false if another library is attached */
   bool (*run)(cow_request*);       /* ends the request, or keeps it (true) and ends it later */
   int64_t (*step)(void);           /* one unit of work; how long until the next, in microseconds;
                                       -1: until something happens */
-  void (*rest)(void);              /* wait for what mlx computes: the process may end now */
-  void (*keep_objects)(void);      /* free none of mlx's objects any more; needs no Python */
+  void (*rest)(void);              /* wait until mlx is idle: the process may end now */
+  void (*keep_objects)(void);      /* from now on, free no object of mlx; needs no Python */
 } cow_bridge;
 
 #endif

@@ -17,7 +17,7 @@ enum {
   MAX_SLOTS = (1 << SLOT_BITS) - 1,
   FIRST_GENERATION = 1 << 8,
   LAST_GENERATION = (1 << 29) - 1,
-  RESTING = 1024, /* so many slots are free before one of them is used again */
+  RESTING = 1024, /* free slots before one of them is used again */
   FIRST_SIZE = 1024,
   NO_SLOT = 0
 };
@@ -34,7 +34,7 @@ struct cow_array {
 
 typedef struct slot {
   cow_array* array;    /* NULL: free */
-  uint32_t generation; /* of the handle that is open, or comes next */
+  uint32_t generation; /* of the open handle, or of the next one */
   uint32_t next;       /* free slot */
 } slot;
 
@@ -49,14 +49,14 @@ static struct {
   size_t open_count;
   bool is_started;
   bool has_float64;
-  cow_array* dropped; /* whose objects the engine has to let go */
+  cow_array* dropped; /* whose objects the engine has to release */
   atomic_bool has_dropped;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(void) { pthread_mutex_lock(&table.lock); }
 static void unlock(void) { pthread_mutex_unlock(&table.lock); }
 
-/* The rest is called with the lock held. */
+/* With the lock held, from here. */
 
 static bool grow(void) {
   uint32_t size = table.size ? table.size * 2 : FIRST_SIZE;
@@ -119,6 +119,14 @@ static int64_t open_array(cow_array* array) {
   return (int64_t)(((uint64_t)table.slots[at].generation << SLOT_BITS) | at);
 }
 
+/* The array of a handle with one holder more, or NULL. */
+static cow_array* hold(int64_t handle) {
+  uint32_t at = slot_of(handle);
+  cow_array* array = at ? table.slots[at].array : NULL;
+  if (array) array->holders++;
+  return array;
+}
+
 /* One holder less. Returns an array to be freed, without the lock. */
 static cow_array* let_go(cow_array* array) {
   if (--array->holders) return NULL;
@@ -135,7 +143,7 @@ static cow_array* close_slot(uint32_t at) {
   return let_go(array);
 }
 
-/* Without the lock again. */
+/* Without the lock, from here. */
 
 static void free_array(cow_array* array) {
   if (!array) return;
@@ -143,7 +151,7 @@ static void free_array(cow_array* array) {
   free(array);
 }
 
-/* Let go of the lock; wake the engine if it has objects to let go. */
+/* Let go of the lock; wake the engine if it has objects to release. */
 static void unlock_and_tell(void) {
   bool tell = table.dropped && !atomic_exchange(&table.has_dropped, true);
   unlock();
@@ -160,22 +168,11 @@ static cow_array* new_array(const cow_array_type* type) {
 
 /* ------------------------------------------------------------------ Arrays */
 
-static cow_mlx_status no_handle(const char* operation) {
-  return cow_error(
-      COW_MLX_ENOMEM, operation, COW_REASON_no_handles,
-      DETAILS(TEXT_DETAIL("kind", "array"), SIZE_DETAIL("limit", MAX_SLOTS)),
-      "%d arrays are open, which is the most there can be, or there is too little memory",
-      (int)cow_arrays_count());
-}
-
 cow_mlx_status cow_arrays_check(const char* operation, int32_t dtype) {
   lock();
   bool is_started = table.is_started, has_float64 = table.has_float64;
   unlock();
-  if (!is_started) {
-    return cow_error(COW_MLX_ESTATE, operation, COW_REASON_not_running, NULL,
-                     "the runtime is not running; call runtime_start first");
-  }
+  if (!is_started) return cow_error_not_running(operation);
   if (dtype == COW_MLX_FLOAT64 && !has_float64) {
     return cow_error(COW_MLX_EUNSUPPORTED, operation, COW_REASON_unsupported,
                      DETAILS(TEXT_DETAIL("argument", "dtype"), TEXT_DETAIL("value", "float64")),
@@ -184,13 +181,17 @@ cow_mlx_status cow_arrays_check(const char* operation, int32_t dtype) {
   return COW_MLX_OK;
 }
 
-cow_mlx_status cow_arrays_unknown(const char* operation, cow_mlx_array handle) {
-  return cow_error(COW_MLX_EHANDLE, operation, COW_REASON_unknown_handle,
-                   DETAILS(INT_DETAIL("handle", handle), TEXT_DETAIL("kind", "array")),
-                   "%lld is not an open array", (long long)handle);
+/* The failure of an array that could not be opened. */
+static cow_mlx_status not_opened(const char* operation, const cow_array_type* type) {
+  TRY(cow_arrays_check(operation, type->dtype));
+  return cow_error(
+      COW_MLX_ENOMEM, operation, COW_REASON_no_handles,
+      DETAILS(TEXT_DETAIL("kind", "array"), SIZE_DETAIL("limit", MAX_SLOTS)),
+      "%d arrays are open, which is the most there can be, or there is too little memory",
+      (int)cow_arrays_count());
 }
 
-/* Open an array with all that the host, or the engine, gives; 0 if that cannot be. */
+/* Open an array of memory or an object; 0 if it cannot be opened. */
 static int64_t add(const cow_array_type* type, void* memory, void* object) {
   cow_array* array = new_array(type);
   if (!array) return 0;
@@ -207,10 +208,7 @@ static int64_t add(const cow_array_type* type, void* memory, void* object) {
 cow_mlx_status cow_arrays_add_memory(const char* operation, const cow_array_type* type, void* data,
                                      cow_mlx_array* out) {
   int64_t handle = add(type, data, NULL);
-  if (!handle) {
-    cow_mlx_status status = cow_arrays_check(operation, type->dtype);
-    return status == COW_MLX_OK ? no_handle(operation) : status;
-  }
+  if (!handle) return not_opened(operation, type);
   *out = handle;
   return COW_MLX_OK;
 }
@@ -228,21 +226,16 @@ cow_mlx_status cow_arrays_open(const char* operation, cow_array* array, cow_mlx_
   int64_t handle = table.is_started ? open_array(array) : 0;
   if (handle) array->holders++;
   unlock();
-  if (!handle) {
-    cow_mlx_status status = cow_arrays_check(operation, array->type.dtype);
-    return status == COW_MLX_OK ? no_handle(operation) : status;
-  }
+  if (!handle) return not_opened(operation, &array->type);
   *out = handle;
   return COW_MLX_OK;
 }
 
 cow_mlx_status cow_arrays_hold(const char* operation, cow_mlx_array handle, cow_array** out) {
   lock();
-  uint32_t at = slot_of(handle);
-  *out = at ? table.slots[at].array : NULL;
-  if (*out) (*out)->holders++;
+  *out = hold(handle);
   unlock();
-  return *out ? COW_MLX_OK : cow_arrays_unknown(operation, handle);
+  return *out ? COW_MLX_OK : cow_error_handle(operation, "array", handle);
 }
 
 void cow_arrays_let_go(cow_array* array) {
@@ -282,7 +275,7 @@ bool cow_arrays_close(cow_mlx_array handle) {
   return at != NO_SLOT;
 }
 
-/* ----------------------------------------------- What the bridge does with them */
+/* ------------------------------------------------------------ For the bridge */
 
 void cow_arrays_start(bool has_float64) {
   lock();
@@ -336,21 +329,15 @@ static cow_array_parts parts_of(const cow_array* array) {
 
 cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out) {
   lock();
-  uint32_t at = slot_of(handle);
-  cow_array* array = at ? table.slots[at].array : NULL;
-  if (array) {
-    array->holders++;
-    *out = parts_of(array);
-  }
+  cow_array* array = hold(handle);
+  if (array) *out = parts_of(array);
   unlock();
   return array;
 }
 
 cow_array* cow_arrays_hold_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
                                   cow_array_parts* out) {
-  cow_array_type type = {.dtype = dtype, .rank = rank};
-  memcpy(type.shape, shape, (size_t)rank * sizeof *shape);
-  cow_type_complete(&type);
+  cow_array_type type = type_of(dtype, rank, shape);
   cow_array* array = new_array(&type);
   if (!array) return NULL;
   array->object = object;
@@ -369,7 +356,7 @@ void* cow_arrays_set_object(cow_array* array, void* object, const void* data) {
   lock();
   void* before = array->object;
   array->object = object;
-  /* Whoever else holds the array may be copying from where its elements were. */
+  /* Another holder of the array may be copying from where its elements were. */
   bool is_known = array->memory && (array->is_pinned || array->holders > 2);
   if (data && !is_known) {
     memory = array->memory;
@@ -384,7 +371,7 @@ void* cow_arrays_set_object(cow_array* array, void* object, const void* data) {
 void* cow_arrays_take_memory(cow_array* array) {
   lock();
   void* memory = array->memory;
-  /* A tensor of DLPack would not keep the object from writing there. */
+  /* The object could write there, although a tensor of DLPack shares the memory. */
   if (memory && (array->object || cow_memory_is_shared(memory))) memory = NULL;
   if (memory) array->memory = NULL;
   unlock();

@@ -1,5 +1,4 @@
-/* The open arrays: what each is, where its elements are, and who still needs them. Knows no Python;
- * any thread may call. */
+/* The open arrays: types, places of elements, and holders. Knows no Python; any thread may call. */
 #ifndef COW_ARRAYS_H
 #define COW_ARRAYS_H
 
@@ -9,8 +8,8 @@
 
 /* ------------------------------------------------------------------ Arrays */
 
-/* What is known of an array at a moment. Its type never changes; `data` comes once it is computed,
- * and then stays where it is while the array is held. */
+/* The state of an array. Its type never changes; `data` is set once it is computed, and then stays
+ * valid while the array is held. */
 typedef struct cow_array_state {
   const cow_array_type* type;
   const void* data;
@@ -19,7 +18,7 @@ typedef struct cow_array_state {
 /* Whether an array of the dtype can be opened now. */
 cow_mlx_status cow_arrays_check(const char* operation, int32_t dtype);
 
-/* Open an array of memory of cow_memory_new(), which is taken over if that goes well. */
+/* Open an array of memory of cow_memory_new(), which is taken over on success. */
 cow_mlx_status cow_arrays_add_memory(const char* operation, const cow_array_type* type, void* data,
                                      cow_mlx_array* out);
 
@@ -34,22 +33,19 @@ cow_mlx_status cow_arrays_open(const char* operation, cow_array* array, cow_mlx_
 cow_mlx_status cow_arrays_hold(const char* operation, cow_mlx_array handle, cow_array** out);
 void cow_arrays_let_go(cow_array* array);
 
-/* The failure of a handle that is not open. */
-cow_mlx_status cow_arrays_unknown(const char* operation, cow_mlx_array handle);
-
 cow_array_state cow_array_look(cow_array* array);
 
 /* Hold the memory of cow_memory_new() that has the elements, whatever becomes of the array; NULL if
  * they are the engine's. */
 void* cow_array_share(cow_array* array);
 
-/* What the host was told of where its elements are stays true while the handle is open. */
+/* Keep the elements where they are while the handle is open: the host knows the address. */
 void cow_array_pin(cow_array* array);
 
 /* Close a handle; false if it is not open. */
 bool cow_arrays_close(cow_mlx_array handle);
 
-/* ----------------------------------------------- What the bridge does with them */
+/* ------------------------------------------------------------ For the bridge */
 
 /* Arrays can be opened from now on; `has_float64`: of that dtype too. */
 void cow_arrays_start(bool has_float64);
@@ -60,22 +56,22 @@ void cow_arrays_stop(void);
 /* How many are open. */
 size_t cow_arrays_count(void);
 
-/* Open an array of an object of the engine's, of which a reference is taken over; 0 if there is no
- * memory or no handle. */
+/* Open an array of an object of the engine, whose reference is taken over; 0 if there is no memory
+ * or no handle. */
 int64_t cow_arrays_add_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape);
 
-/* The same of memory of cow_memory_new(), which is taken over if that goes well. */
+/* The same of memory of cow_memory_new(), which is taken over on success. */
 int64_t cow_arrays_add_host(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
 
-/* Hold the array of a handle and tell of it; NULL if it is not open. */
+/* Hold the array of a handle and describe it; NULL if it is not open. */
 cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out);
 
-/* Hold an array that has no handle, of an object of the engine's, of which a reference is taken
- * over, and tell of it; NULL if there is no memory for it. */
+/* Hold an array without a handle, of an object of the engine, whose reference is taken over, and
+ * describe it; NULL if there is no memory for it. */
 cow_array* cow_arrays_hold_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
                                   cow_array_parts* out);
 
-/* Tell of an array that the caller holds. */
+/* Describe an array that the caller holds. */
 void cow_arrays_tell(cow_array* array, cow_array_parts* out);
 
 /* Give an array, which the caller holds, an object; a reference to it is taken over, and that to

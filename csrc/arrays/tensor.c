@@ -40,14 +40,6 @@ const char* cow_shape_text(const int64_t* shape, int32_t rank, char text[COW_SHA
 
 enum { MAX_NAME = 64 };
 
-static cow_mlx_status bad_value(const char* operation, const char* argument, int64_t value,
-                                const char* accepted) {
-  return cow_error(COW_MLX_EINVAL, operation, COW_REASON_out_of_range,
-                   DETAILS(TEXT_DETAIL("argument", argument), INT_DETAIL("value", value),
-                           TEXT_DETAIL("accepted", accepted)),
-                   "%s is %lld, must be %s", argument, (long long)value, accepted);
-}
-
 cow_mlx_status cow_tensor_null(const char* operation, const char* name, const char* member) {
   char argument[MAX_NAME];
   snprintf(argument, sizeof argument, "%s.%s", name, member);
@@ -55,38 +47,42 @@ cow_mlx_status cow_tensor_null(const char* operation, const char* name, const ch
                    DETAILS(TEXT_DETAIL("argument", argument)), "%s is NULL", argument);
 }
 
-cow_mlx_status cow_type_check(const char* operation, const char* name, cow_array_type* type) {
+cow_mlx_status cow_type_read(const char* operation, const char* name, int32_t dtype, int32_t rank,
+                             const int64_t* shape, cow_array_type* out) {
   char argument[MAX_NAME];
-  size_t bytes = cow_dtype_bytes(type->dtype);
+  size_t bytes = cow_dtype_bytes(dtype);
   if (!bytes) {
     snprintf(argument, sizeof argument, "%s.dtype", name);
-    return bad_value(operation, argument, type->dtype, "one of COW_MLX_DTYPES, 1 to 14");
+    return cow_error_range(operation, argument, dtype, "one of COW_MLX_DTYPES, 1 to 14");
   }
-  if (type->rank < 0 || type->rank > COW_MLX_MAX_RANK) {
+  if (rank < 0 || rank > COW_MLX_MAX_RANK) {
     snprintf(argument, sizeof argument, "%s.rank", name);
-    return bad_value(operation, argument, type->rank, "0 to 8");
+    return cow_error_range(operation, argument, rank, "0 to 8");
   }
+  if (rank > 0 && !shape) return cow_tensor_null(operation, name, "shape");
+  *out = (cow_array_type){.dtype = dtype, .rank = rank};
   bool is_too_large = false;
-  for (int32_t i = 0; i < type->rank; i++) {
-    if (type->shape[i] < 0 || type->shape[i] > INT32_MAX) {
+  for (int32_t i = 0; i < rank; i++) {
+    if (shape[i] < 0 || shape[i] > INT32_MAX) {
       snprintf(argument, sizeof argument, "%s.shape[%d]", name, (int)i);
-      return bad_value(operation, argument, type->shape[i], "0 to 2147483647");
+      return cow_error_range(operation, argument, shape[i], "0 to 2147483647");
     }
-    /* Without the 0 too: libraries below multiply in any order. */
-    size_t side = type->shape[i] ? (size_t)type->shape[i] : 1;
+    /* Also of shapes with a 0: libraries below multiply in any order. */
+    size_t side = shape[i] ? (size_t)shape[i] : 1;
     is_too_large = is_too_large || bytes > (size_t)INT64_MAX / side;
     if (!is_too_large) bytes *= side;
+    out->shape[i] = shape[i];
   }
   if (is_too_large) {
-    char shape[COW_SHAPE_TEXT];
-    cow_shape_text(type->shape, type->rank, shape);
+    char text[COW_SHAPE_TEXT];
+    cow_shape_text(shape, rank, text);
     snprintf(argument, sizeof argument, "%s.shape", name);
     return cow_error(COW_MLX_EINVAL, operation, COW_REASON_out_of_range,
-                     DETAILS(TEXT_DETAIL("argument", argument), TEXT_DETAIL("value", shape),
+                     DETAILS(TEXT_DETAIL("argument", argument), TEXT_DETAIL("value", text),
                              TEXT_DETAIL("accepted", "fewer than 2^63 bytes")),
-                     "%s is %s, must have fewer than 2^63 bytes", argument, shape);
+                     "%s is %s, must have fewer than 2^63 bytes", argument, text);
   }
-  cow_type_complete(type);
+  cow_type_complete(out);
   return COW_MLX_OK;
 }
 
@@ -119,7 +115,7 @@ static bool measure(const cow_array_type* type, const int64_t* strides, int64_t*
   for (int32_t i = 0; i < type->rank; i++) {
     int64_t reach;
     in_bytes[i] = 0;
-    if (type->shape[i] == 1) continue; /* a step that is never taken, so it may be any */
+    if (type->shape[i] == 1) continue; /* any stride, since no step is taken */
     if (__builtin_mul_overflow(strides[i], item, &in_bytes[i])) return false;
     if (__builtin_mul_overflow(type->shape[i] - 1, in_bytes[i], &reach)) return false;
     int64_t* side = reach < 0 ? low : high;
@@ -128,20 +124,12 @@ static bool measure(const cow_array_type* type, const int64_t* strides, int64_t*
   return true;
 }
 
-/* What there is to place if there are no elements. */
-static void place_nothing(const cow_array_type* type, cow_tensor* out) {
-  *out = (cow_tensor){.type = *type};
-}
-
 cow_mlx_status cow_tensor_place(const char* operation, const char* name, const cow_array_type* type,
                                 void* data, uint64_t offset, const int64_t* strides,
                                 cow_tensor* out) {
-  if (!type->bytes) {
-    place_nothing(type, out);
-    return COW_MLX_OK;
-  }
-  if (!data) return cow_tensor_null(operation, name, "data");
   *out = (cow_tensor){.type = *type};
+  if (!type->bytes) return COW_MLX_OK;
+  if (!data) return cow_tensor_null(operation, name, "data");
   int64_t low, high;
   uintptr_t address = (uintptr_t)data;
   if (!measure(type, strides, out->strides, &low, &high) || offset > UINTPTR_MAX - address ||
@@ -153,32 +141,16 @@ cow_mlx_status cow_tensor_place(const char* operation, const char* name, const c
   return COW_MLX_OK;
 }
 
-/* As much of the host's struct as it has; what a newer one has beyond this must be 0. */
-static cow_mlx_status read_struct(const char* operation, const char* name,
-                                  const cow_mlx_tensor* host, cow_mlx_tensor* out) {
-  cow_mlx_status status = cow_params_check_size(operation, name, "tensor", host);
-  if (status != COW_MLX_OK) return status;
-  *out = (cow_mlx_tensor){.struct_size = sizeof *out};
-  return cow_params_read(operation, name, host, out, sizeof *out);
-}
-
 cow_mlx_status cow_tensor_check(const char* operation, const char* name, const cow_mlx_tensor* host,
                                 cow_tensor* out) {
-  cow_mlx_tensor given;
-  cow_mlx_status status = read_struct(operation, name, host, &given);
-  if (status != COW_MLX_OK) return status;
-  cow_array_type type = {.dtype = given.dtype, .rank = given.rank};
-  if (type.rank > 0 && type.rank <= COW_MLX_MAX_RANK) {
-    if (!given.shape) return cow_tensor_null(operation, name, "shape");
-    memcpy(type.shape, given.shape, (size_t)type.rank * sizeof *type.shape);
-  }
-  if ((status = cow_type_check(operation, name, &type)) != COW_MLX_OK) return status;
-  if (!type.bytes) {
-    place_nothing(&type, out);
-    return COW_MLX_OK;
-  }
-  if (!given.data) return cow_tensor_null(operation, name, "data");
+  cow_mlx_tensor given = {.struct_size = sizeof given};
+  TRY(cow_params_check_size(operation, name, "tensor", host));
+  TRY(cow_params_read(operation, name, host, &given, sizeof given));
+  cow_array_type type;
+  TRY(cow_type_read(operation, name, given.dtype, given.rank, given.shape, &type));
   *out = (cow_tensor){.type = type};
+  if (!type.bytes) return COW_MLX_OK;
+  if (!given.data) return cow_tensor_null(operation, name, "data");
   int64_t low, high;
   if (!measure(&type, given.strides, out->strides, &low, &high) ||
       given.bytes > (size_t)INT64_MAX || given.offset > (size_t)INT64_MAX ||
@@ -237,7 +209,7 @@ typedef struct copying {
   int64_t from[COW_MLX_MAX_RANK];
 } copying;
 
-/* Leave out dimensions of size 1, and make one of two that lie behind each other on both sides. */
+/* Drop dimensions of size 1, and join neighbors that are contiguous on both sides. */
 static copying simplified(const cow_array_type* type, const int64_t* to, const int64_t* from) {
   copying all = {.rank = 0};
   for (int32_t i = 0; i < type->rank; i++) {

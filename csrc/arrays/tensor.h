@@ -8,7 +8,7 @@
 
 #include "cow_mlx.h"
 
-/* What an array is, and its size. */
+/* The dtype, shape and size of an array. */
 typedef struct cow_array_type {
   int32_t dtype;
   int32_t rank;
@@ -34,17 +34,18 @@ enum { COW_SHAPE_TEXT = 24 * COW_MLX_MAX_RANK, COW_DTYPE_TEXT = 24 };
 const char* cow_shape_text(const int64_t* shape, int32_t rank, char text[COW_SHAPE_TEXT]);
 const char* cow_dtype_text(int32_t dtype, char text[COW_DTYPE_TEXT]);
 
-/* Check dtype, rank and shape, and fill in the rest. `name` is the parameter in messages. */
-cow_mlx_status cow_type_check(const char* operation, const char* name, cow_array_type* type);
+/* Make a type from a host's dtype, rank and shape. `name` is the parameter in messages. */
+cow_mlx_status cow_type_read(const char* operation, const char* name, int32_t dtype, int32_t rank,
+                             const int64_t* shape, cow_array_type* out);
 
-/* Fill in the rest of a type that fits memory. */
+/* Fill in strides and bytes of a type that fits memory. */
 void cow_type_complete(cow_array_type* type);
 
-/* Check what the host gives, which is not NULL. */
+/* Check a host's tensor, which is not NULL. */
 cow_mlx_status cow_tensor_check(const char* operation, const char* name, const cow_mlx_tensor* host,
                                 cow_tensor* out);
 
-/* Check places without a buffer that bounds them: the element at index 0 lies `offset` bytes behind
+/* Place elements in memory of unknown size: the element at index 0 lies `offset` bytes behind
  * `data`, `strides` are in elements, or NULL if row-major. The type has been checked. */
 cow_mlx_status cow_tensor_place(const char* operation, const char* name, const cow_array_type* type,
                                 void* data, uint64_t offset, const int64_t* strides,

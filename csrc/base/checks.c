@@ -35,7 +35,7 @@ static bool is_zero(const unsigned char* bytes, size_t count) {
   return count == 0;
 }
 
-/* No struct of ours is near this: a larger size is garbage, not a newer header. */
+/* No struct comes near this size: a larger one is garbage, not a newer header. */
 enum { MAX_STRUCT = 65536 };
 
 static bool is_plausible(size_t given) { return given >= sizeof given && given <= MAX_STRUCT; }
@@ -44,10 +44,7 @@ static cow_mlx_status bad_size(const char* operation, const char* name, size_t g
                                const char* accepted) {
   char argument[64];
   snprintf(argument, sizeof argument, "%s.struct_size", name);
-  return cow_error(COW_MLX_EINVAL, operation, COW_REASON_out_of_range,
-                   DETAILS(TEXT_DETAIL("argument", argument), SIZE_DETAIL("value", given),
-                           TEXT_DETAIL("accepted", accepted)),
-                   "%s is %zu, must be %s", argument, given, accepted);
+  return cow_error_size(operation, argument, given, accepted);
 }
 
 cow_mlx_status cow_params_check_size(const char* operation, const char* name, const char* noun,

@@ -7,7 +7,7 @@
 
 /* ----------------------------------------------------------------- Details */
 
-/* A JSON text that grows; what has not fitted is cut off again by its writer. */
+/* A JSON text that grows. Once a part does not fit, nothing more is written. */
 typedef struct writer {
   char* buffer;
   size_t capacity;
@@ -24,7 +24,7 @@ static void put(writer* out, const char* bytes, size_t count) {
 
 static void put_plain(writer* out, const char* text) { put(out, text, strlen(text)); }
 
-/* The bytes of the UTF-8 character there, or 0 if it is none. */
+/* The size of a UTF-8 character in bytes; 0 if it is invalid. */
 static size_t character_size(const unsigned char* text) {
   static const struct {
     unsigned char first, last; /* of the lead byte */
@@ -132,9 +132,36 @@ cow_mlx_status cow_error(cow_mlx_status status, const char* operation, cow_reaso
   return status;
 }
 
+cow_mlx_status cow_error_range(const char* operation, const char* argument, int64_t value,
+                               const char* accepted) {
+  return cow_error(COW_MLX_EINVAL, operation, COW_REASON_out_of_range,
+                   DETAILS(TEXT_DETAIL("argument", argument), INT_DETAIL("value", value),
+                           TEXT_DETAIL("accepted", accepted)),
+                   "%s is %lld, must be %s", argument, (long long)value, accepted);
+}
+
+cow_mlx_status cow_error_size(const char* operation, const char* argument, size_t value,
+                              const char* accepted) {
+  return cow_error(COW_MLX_EINVAL, operation, COW_REASON_out_of_range,
+                   DETAILS(TEXT_DETAIL("argument", argument), SIZE_DETAIL("value", value),
+                           TEXT_DETAIL("accepted", accepted)),
+                   "%s is %zu, must be %s", argument, value, accepted);
+}
+
+cow_mlx_status cow_error_handle(const char* operation, const char* kind, int64_t handle) {
+  return cow_error(COW_MLX_EHANDLE, operation, COW_REASON_unknown_handle,
+                   DETAILS(INT_DETAIL("handle", handle), TEXT_DETAIL("kind", kind)),
+                   "%lld is not an open %s", (long long)handle, kind);
+}
+
+cow_mlx_status cow_error_not_running(const char* operation) {
+  return cow_error(COW_MLX_ESTATE, operation, COW_REASON_not_running, NULL,
+                   "the runtime is not running; call runtime_start first");
+}
+
 const char* cow_mlx_error_message(void) { return failure.message; }
 
-/* It leaves what it tells of as it is, so that a call with a larger buffer finds it. */
+/* Leaves the failure as it is, so that a call with a larger buffer finds it. */
 cow_mlx_status cow_mlx_error_details(char* buffer, size_t capacity, size_t* length) {
   REQUIRE_BUFFER(buffer, capacity);
   REQUIRE(length);

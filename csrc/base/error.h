@@ -25,13 +25,13 @@ typedef struct cow_detail {
 #define INT_DETAIL(key, value) \
   {key, NULL, (value) < 0, (value) < 0 ? -(uint64_t)(value) : (uint64_t)(value)}
 
-/* The call was "" if there was none that failed. */
+/* The last failed call of a thread; "" if none has failed. */
 typedef struct cow_failure {
   char message[COW_MESSAGE_SIZE];
   char details[COW_DETAILS_SIZE]; /* a JSON object, or "" */
 } cow_failure;
 
-/* The calling thread's. */
+/* The failure of the calling thread. */
 cow_failure* cow_error_failure(void);
 
 void cow_error_copy(cow_failure* to, const cow_failure* from);
@@ -47,6 +47,14 @@ __attribute__((format(printf, 5, 6))) cow_mlx_status cow_error(cow_mlx_status st
                                                                const cow_detail* details,
                                                                const char* format, ...);
 
+/* Failures of several calls. "threads is -1, must be at least 0" and so on. */
+cow_mlx_status cow_error_range(const char* operation, const char* argument, int64_t value,
+                               const char* accepted);
+cow_mlx_status cow_error_size(const char* operation, const char* argument, size_t value,
+                              const char* accepted);
+cow_mlx_status cow_error_handle(const char* operation, const char* kind, int64_t handle);
+cow_mlx_status cow_error_not_running(const char* operation);
+
 /* Write {"operation": ..., "reason": ..., "details": {...}} with a terminator. A detail that does
  * not fit is left out; bytes that are no UTF-8 become "?". */
 void cow_details_write(char* buffer, size_t capacity, const char* operation, cow_reason reason,
@@ -61,11 +69,8 @@ void cow_details_write(char* buffer, size_t capacity, const char* operation, cow
   return cow_error(COW_MLX_EINVAL, OPERATION, COW_REASON_##reason, details, __VA_ARGS__)
 #define INVALID_NULL(name, ...) \
   INVALID(null_argument, DETAILS(TEXT_DETAIL("argument", name)), __VA_ARGS__)
-#define INVALID_SIZE(name, size, accepted)                                   \
-  INVALID(out_of_range,                                                      \
-          DETAILS(TEXT_DETAIL("argument", name), SIZE_DETAIL("value", size), \
-                  TEXT_DETAIL("accepted", accepted)),                        \
-          "%s is %zu, must be %s", name, (size_t)(size), accepted)
+#define INVALID_SIZE(name, size, accepted) \
+  return cow_error_size(OPERATION, name, (size_t)(size), accepted)
 
 /* Leave the call if a pointer is NULL, or if another call failed. */
 #define REQUIRE(pointer) \

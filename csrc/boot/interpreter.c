@@ -19,7 +19,7 @@ cow_interpreter cow_python_here;
 
 static const cow_python_api* const py = &cow_python_here.api;
 
-/* The status of what failed with this text, unless the system ran out of something. */
+/* The status of a failure with this text, unless the system ran out of a resource. */
 static cow_mlx_status status_of(const char* text, cow_mlx_status otherwise) {
   if (strstr(text, strerror(EMFILE))) return COW_MLX_EIO;
   if (strstr(text, "failed to map segment") || strstr(text, strerror(ENOMEM)) ||
@@ -57,8 +57,8 @@ cow_mlx_status cow_interpreter_failed(cow_mlx_status status, const char* what) {
 
 /* ---------------------------------------------------- Which thread holds it */
 
-/* PyGILState_Check() is no help: it answers yes to everybody once the process has
- * made a sub-interpreter. */
+/* PyGILState_Check() does not help: once the process has made a sub-interpreter it is always true.
+ */
 
 #if PY_VERSION_HEX >= 0x030D0000
 
@@ -90,8 +90,8 @@ static bool is_on_this_stack(const void* address) {
   return (uintptr_t)address - (uintptr_t)bottom < size;
 }
 
-/* Before 3.12 the current state is the process's, whichever thread it runs on: this
- * one's own, or, of a sub-interpreter, one whose innermost frame is on this stack. */
+/* Before 3.12 the process has one current state, whatever the thread. It is this thread's if it is
+ * the known one or, of a sub-interpreter, if its innermost frame is on this stack. */
 PyThreadState* cow_thread_state_held(const cow_python_api* py) {
   PyThreadState* current = py->_PyThreadState_UncheckedGet();
   if (!current || current == py->PyGILState_GetThisThreadState()) return current;
@@ -195,7 +195,7 @@ static cow_mlx_status find(const char* home) {
 cow_mlx_status cow_interpreter_find(const char* home) {
   if (py->Py_DecRef) return check_home(home);
   cow_mlx_status status = find(home);
-  /* A failed try leaves no trace: the host may run a Python of its own before the next. */
+  /* Forget a failed try: the host may run another Python before the next. */
   if (status != COW_MLX_OK) memset(&cow_python_here, 0, sizeof cow_python_here);
   return status;
 }
@@ -262,7 +262,7 @@ cow_mlx_status cow_interpreter_prepare_join(void) {
   PyGILState_STATE state = held ? PyGILState_LOCKED : py->PyGILState_Ensure();
   cow_mlx_status status = COW_MLX_OK;
   if (py->PyInterpreterState_Get() != py->PyInterpreterState_Main()) {
-    status = refuse_sub_interpreter(); /* the thread is one of its */
+    status = refuse_sub_interpreter(); /* the thread belongs to it */
   } else {
     PyObject* module = py->PyImport_ImportModule("threading");
     if (!module) status = cow_interpreter_failed(COW_MLX_EINTERNAL, "cannot import threading");

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,8 @@
 #include <link.h>
 #endif
 
-/* setup.py defines these: the version of the building Python, and the prefix of its
- * environment, seen from the source tree; "" for a library that is installed. */
+/* setup.py defines these: the version of the building Python, and the prefix of its environment,
+ * relative to the source tree; "" for an installed library. */
 #if !defined(COWMLX_BUILD_PREFIX) || !defined(COWMLX_PYTHON_MINOR)
 #error "build libcowmlx with setup.py"
 #endif
@@ -36,8 +37,7 @@ static const char* const library_names[] = {"libpython3." MINOR ".so.1.0",
                                             "libpython3." MINOR ".so"};
 #endif
 
-/* Where a libpython lies, seen from a folder of its prefix: that of the python
- * executable, or lib. */
+/* The folders of a libpython, relative to the folder of the python executable, or to lib. */
 static const char* const library_folders[] = {
     "/../lib",
     "/../lib64",
@@ -53,23 +53,28 @@ static const char* const library_folders[] = {
 
 #define LENGTH_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* Join path parts; false if the result is too long. */
-static bool join(char out[COW_PATH_SIZE], const char* a, const char* b, const char* c) {
-  const char* parts[] = {a, b, c};
-  size_t used = 0;
-  for (size_t i = 0; i < 3; i++) {
-    size_t length = strlen(parts[i]);
-    if (length >= COW_PATH_SIZE - used) return false;
-    memmove(out + used, parts[i], length);
-    used += length;
-  }
-  out[used] = '\0';
-  return true;
+#define NO_PYTHON "no Python 3." MINOR " found"
+#define REMEDY                                                                                 \
+  "set COWMLX_PYTHON_HOME to an installation or virtual environment with a shared libpython, " \
+  "mlx and mlx-lm"
+
+/* Write a path, which must not overlap the arguments; false if it is too long. */
+__attribute__((format(printf, 2, 3))) static bool write_path(char out[COW_PATH_SIZE],
+                                                             const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(out, COW_PATH_SIZE, format, arguments);
+  va_end(arguments);
+  return length >= 0 && length < COW_PATH_SIZE;
 }
 
-static bool exists(const char* path) { return access(path, R_OK) == 0; }
+/* Whether a folder has a readable file of this name, which begins with a slash. */
+static bool has(const char* folder, const char* name) {
+  char path[COW_PATH_SIZE];
+  return write_path(path, "%s%s", folder, name) && access(path, R_OK) == 0;
+}
 
-/* The folder of `path` with `levels` last components taken off, in place. */
+/* Remove the last `levels` components of a path. */
 static bool ascend(char* path, int levels) {
   while (levels-- > 0) {
     char* slash = strrchr(path, '/');
@@ -79,17 +84,19 @@ static bool ascend(char* path, int levels) {
   return true;
 }
 
+/* Write a path with its links resolved; false if there is no such file. */
+static bool resolve(char out[COW_PATH_SIZE], const char* path) {
+  char* resolved = realpath(path, NULL);
+  bool fits = resolved && write_path(out, "%s", resolved);
+  free(resolved);
+  return fits;
+}
+
 /* The folder of this library, links resolved. */
 static bool library_folder(char out[COW_PATH_SIZE]) {
   Dl_info info;
-  char* resolved;
-  if (!dladdr((const void*)(uintptr_t)cow_locate_python, &info) || !info.dli_fname ||
-      !(resolved = realpath(info.dli_fname, NULL))) {
-    return false;
-  }
-  bool fits = join(out, resolved, "", "");
-  free(resolved);
-  return fits && ascend(out, 1);
+  return dladdr((const void*)(uintptr_t)cow_locate_python, &info) && info.dli_fname &&
+         resolve(out, info.dli_fname) && ascend(out, 1);
 }
 
 /* The value of "home" in a pyvenv.cfg: the folder of the base executable. */
@@ -103,7 +110,7 @@ static bool base_executables(const char* config, char out[COW_PATH_SIZE]) {
     if (!value || strncmp(line, "home", 4) != 0) continue;
     value += 1 + strspn(value + 1, " \t");
     value[strcspn(value, "\r\n")] = '\0';
-    found = join(out, value, "", "");
+    found = write_path(out, "%s", value);
   }
   fclose(file);
   return found;
@@ -113,56 +120,50 @@ static bool find_library(const char* beside, char out[COW_PATH_SIZE]) {
   for (size_t folder = 0; folder < LENGTH_OF(library_folders); folder++) {
     for (size_t name = 0; name < LENGTH_OF(library_names); name++) {
       char path[COW_PATH_SIZE];
-      if (!join(path, beside, library_folders[folder], "/")) return false;
-      if (!join(out, path, library_names[name], "")) return false;
-      char* resolved = realpath(out, NULL);
-      if (!resolved) continue;
-      bool fits = join(out, resolved, "", "");
-      free(resolved);
-      return fits;
+      if (!write_path(path, "%s%s/%s", beside, library_folders[folder], library_names[name])) {
+        return false;
+      }
+      if (resolve(out, path)) return true;
     }
   }
   return false;
 }
 
 /* `path` without slashes at its end, and independent of the working folder. */
-static bool normalise(const char* path, char out[COW_PATH_SIZE]) {
-  char* resolved = path[0] == '/' ? NULL : realpath(path, NULL);
-  bool fits = join(out, resolved ? resolved : path, "", "");
-  free(resolved);
-  if (!fits) return false;
+static bool normalize(const char* path, char out[COW_PATH_SIZE]) {
+  bool is_resolved = path[0] != '/' && resolve(out, path);
+  if (!is_resolved && !write_path(out, "%s", path)) return false;
   for (size_t end = strlen(out); end > 1 && out[end - 1] == '/';) out[--end] = '\0';
   return true;
 }
 
 bool cow_locate_same(const char* home, const char* other) {
-  char* first = realpath(home, NULL);
-  char* second = realpath(other, NULL);
-  bool same = first && second && strcmp(first, second) == 0;
-  free(first);
-  free(second);
-  return same;
+  char first[COW_PATH_SIZE];
+  char second[COW_PATH_SIZE];
+  return resolve(first, home) && resolve(second, other) && strcmp(first, second) == 0;
 }
 
 /* Examine one prefix. NULL if it can be booted, else what it lacks. */
 static const char* examine(const char* home, cow_python* out) {
-  char path[COW_PATH_SIZE];
   char beside[COW_PATH_SIZE];
-  if (!normalise(home, out->home)) return "the path is too long";
+  char config[COW_PATH_SIZE];
+  if (!normalize(home, out->home)) return "the path is too long";
   home = out->home;
   if (access(home, F_OK) != 0) return "there is no such folder";
-  if (!join(path, home, "/pyvenv.cfg", "")) return "the path is too long";
   out->executable[0] = '\0';
-  if (exists(path)) {
-    if (!base_executables(path, beside)) return "its pyvenv.cfg names no home";
-    if (!join(out->executable, home, "/bin/python3." MINOR, "") || !exists(out->executable)) {
+  if (has(home, "/pyvenv.cfg")) {
+    if (!write_path(config, "%s/pyvenv.cfg", home) || !base_executables(config, beside)) {
+      return "its pyvenv.cfg names no home";
+    }
+    if (!has(home, "/bin/python3." MINOR) ||
+        !write_path(out->executable, "%s/bin/python3." MINOR, home)) {
       return "it has no bin/python3." MINOR;
     }
   } else {
-    if (!join(beside, home, "/lib", "")) return "the path is too long"; /* a bundle has no bin */
+    if (!write_path(beside, "%s/lib", home))
+      return "the path is too long"; /* a bundle has no bin */
     /* A bundle has bytecode alone. */
-    if (!(join(path, home, "/lib/python3." MINOR "/os.py", "") && exists(path)) &&
-        !(join(path, home, "/lib/python3." MINOR "/os.pyc", "") && exists(path))) {
+    if (!has(home, "/lib/python3." MINOR "/os.py") && !has(home, "/lib/python3." MINOR "/os.pyc")) {
       return "it has no lib/python3." MINOR;
     }
   }
@@ -172,85 +173,66 @@ static const char* examine(const char* home, cow_python* out) {
 
 /* The virtual environment that holds the library's folder: the nearest one above it. */
 static bool enclosing_environment(const char* folder, char out[COW_PATH_SIZE]) {
-  char config[COW_PATH_SIZE];
-  if (!join(out, folder, "", "")) return false;
+  if (!write_path(out, "%s", folder)) return false;
   while (ascend(out, 1) && out[0]) {
-    if (join(config, out, "/pyvenv.cfg", "") && exists(config)) return true;
+    if (has(out, "/pyvenv.cfg")) return true;
   }
-  out[0] = '\0';
   return false;
 }
 
-/* The installation into whose packages pip has put the library. Debian keeps those
- * of /usr in /usr/local. */
+/* The installation into whose packages pip has put the library. Debian keeps those of /usr in
+ * /usr/local. */
 static bool enclosing_installation(const char* folder, char out[COW_PATH_SIZE]) {
-  char modules[COW_PATH_SIZE];
-  if (!join(out, folder, "", "") || !ascend(out, 2)) return false;
+  if (!write_path(out, "%s", folder) || !ascend(out, 2)) return false;
   const char* packages = strrchr(out, '/');
   bool installed = packages && (strcmp(packages, "/site-packages") == 0 ||
                                 strcmp(packages, "/dist-packages") == 0);
   while (installed && ascend(out, 1) && out[0]) {
-    if (join(modules, out, "/lib/python3." MINOR "/os.py", "") && exists(modules)) return true;
+    if (has(out, "/lib/python3." MINOR "/os.py")) return true;
   }
-  out[0] = '\0';
   return false;
 }
 
-/* The environment that the library was built with, if it lies in its source tree.
- * An installed one never looks there: it would run whatever the tree has become. */
+/* The environment that the library was built with, if it lies in its source tree. An installed
+ * library never looks there: it would run whatever the tree has become. */
 static bool building_environment(const char* folder, char out[COW_PATH_SIZE]) {
-  static const char* const sources[] = {"/cowmlx/bridge/bridge.pyx", "/csrc/boot/locate.c"};
   const char* prefix = COWMLX_BUILD_PREFIX;
   char tree[COW_PATH_SIZE];
-  bool found = prefix[0] && join(tree, folder, "", "") && ascend(tree, 2);
-  for (size_t i = 0; found && i < LENGTH_OF(sources); i++) {
-    found = join(out, tree, sources[i], "") && exists(out);
-  }
-  if (found) {
-    found = prefix[0] == '/' ? join(out, prefix, "", "") : join(out, tree, "/", prefix);
-  }
-  if (!found) out[0] = '\0';
-  return found;
+  if (!prefix[0] || !write_path(tree, "%s", folder) || !ascend(tree, 2)) return false;
+  if (!has(tree, "/cowmlx/bridge/bridge.pyx") || !has(tree, "/csrc/boot/locate.c")) return false;
+  return prefix[0] == '/' ? write_path(out, "%s", prefix) : write_path(out, "%s/%s", tree, prefix);
 }
 
 /* The Python of a bundle: in `python` beside the library's folder or in it. */
 static bool bundled(const char* folder, char out[COW_PATH_SIZE]) {
-  char modules[COW_PATH_SIZE];
-  return join(out, folder, "/python", "") && join(modules, out, "/lib", "") && exists(modules);
+  return write_path(out, "%s/python", folder) && has(out, "/lib");
 }
 
-/* Find the Python of the place where the library lies. */
+/* Find the Python around the library. The first candidate decides: a broken installation never runs
+ * another's Python. */
 static cow_mlx_status locate_around(cow_python* out) {
-  char folder[COW_PATH_SIZE];
+  char folder[COW_PATH_SIZE] = "";
   char above[COW_PATH_SIZE];
-  char home[COW_PATH_SIZE] = "";
-  /* The first that is there decides: a broken installation never runs another's Python. */
-  bool found = library_folder(folder);
-  if (found) {
-    found = bundled(folder, home) ||
-            (join(above, folder, "", "") && ascend(above, 1) && bundled(above, home)) ||
-            building_environment(folder, home) || enclosing_environment(folder, home) ||
-            enclosing_installation(folder, home);
-  } else {
-    folder[0] = '\0';
-  }
+  char home[COW_PATH_SIZE];
+  bool found = library_folder(folder) &&
+               (bundled(folder, home) ||
+                (write_path(above, "%s", folder) && ascend(above, 1) && bundled(above, home)) ||
+                building_environment(folder, home) || enclosing_environment(folder, home) ||
+                enclosing_installation(folder, home));
   if (!found) {
     return cow_error(COW_MLX_ENOENT, "runtime_start", COW_REASON_python_not_found,
                      DETAILS(TEXT_DETAIL("file", folder)),
-                     "no Python 3." MINOR
-                     " found around the library in %.512s; leave it in its package or bundle, or "
-                     "set COWMLX_PYTHON_HOME to an installation or virtual environment with a "
-                     "shared libpython, mlx and mlx-lm",
+                     NO_PYTHON
+                     " around the library in %.512s; leave it in its package or bundle, "
+                     "or " REMEDY,
                      folder);
   }
   const char* lack = examine(home, out);
   if (!lack) return COW_MLX_OK;
   return cow_error(COW_MLX_ENOENT, "runtime_start", COW_REASON_python_not_found,
                    DETAILS(TEXT_DETAIL("file", home)),
-                   "no Python 3." MINOR
-                   " found: the library in %.512s is of %.512s, but %s; set COWMLX_PYTHON_HOME to "
-                   "an installation or virtual environment with a shared libpython, mlx and mlx-lm",
-                   folder, home, lack);
+                   NO_PYTHON ": the library in %.512s is of %.512s, but %s; " REMEDY, folder, home,
+                   lack);
 }
 
 cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
@@ -270,20 +252,14 @@ cow_mlx_status cow_locate_python(const char* home, cow_python* out) {
                    source, home, lack);
 }
 
-cow_mlx_status cow_locate_package(const char* home, char out[COW_PATH_SIZE]) {
-  char path[COW_PATH_SIZE];
+bool cow_locate_package(const char* home, char out[COW_PATH_SIZE]) {
   /* The library lies in cowmlx/lib/. */
-  if (library_folder(out) && ascend(out, 1) && join(path, out, "/__init__.py", "") &&
-      exists(path) && ascend(out, 1)) {
-    return COW_MLX_OK;
+  if (library_folder(out) && ascend(out, 1) && has(out, "/__init__.py") && ascend(out, 1)) {
+    return true;
   }
   /* A bundle. Most Pythons look there by themselves; Debian's has another name for it. */
-  if (home[0] && join(out, home, "/lib/python3." MINOR "/site-packages", "") &&
-      join(path, out, "/cowmlx/__init__.pyc", "") && exists(path)) {
-    return COW_MLX_OK;
-  }
-  out[0] = '\0'; /* Python finds the package by itself */
-  return COW_MLX_ENOENT;
+  return home[0] && write_path(out, "%s/lib/python3." MINOR "/site-packages", home) &&
+         has(out, "/cowmlx/__init__.pyc");
 }
 
 /* The minor version in the name of a libpython 3, or -1. */
@@ -309,7 +285,7 @@ static int minor_of(const char* path) {
 bool cow_locate_mapped_python(char path[COW_PATH_SIZE], int* minor) {
   for (uint32_t i = 0; i < _dyld_image_count(); i++) {
     const char* name = _dyld_get_image_name(i);
-    if (name && (*minor = minor_of(name)) >= 0) return join(path, name, "", "");
+    if (name && (*minor = minor_of(name)) >= 0) return write_path(path, "%s", name);
   }
   return false;
 }
@@ -325,7 +301,7 @@ static int examine_object(struct dl_phdr_info* info, size_t size, void* data) {
   (void)size;
   mapped* found = data;
   int minor = info->dlpi_name ? minor_of(info->dlpi_name) : -1;
-  if (minor < 0 || !join(found->path, info->dlpi_name, "", "")) return 0;
+  if (minor < 0 || !write_path(found->path, "%s", info->dlpi_name)) return 0;
   found->minor = minor;
   return 1;
 }

@@ -1,5 +1,5 @@
-/* The functions of CPython that the bootstrap calls. libcowmlx links no
- * libpython: each is looked up once the right one is in the process. */
+/* The functions of CPython that the bootstrap calls. libcowmlx links no libpython: they are looked
+ * up once the right one is loaded. */
 #ifndef COW_PYTHON_API_H
 #define COW_PYTHON_API_H
 
@@ -38,15 +38,8 @@
   X(PyImport_ImportModule)          \
   X(PyObject_GetAttrString)         \
   X(PyObject_CallFunction)          \
-  X(PyObject_CallObject)            \
-  X(Py_BuildValue)                  \
-  X(PyDict_GetItemString)           \
-  X(PyDict_SetItemString)           \
   X(PyCapsule_GetPointer)           \
   X(PyCapsule_New)                  \
-  X(PySys_GetObject)                \
-  X(PyList_Append)                  \
-  X(PySequence_Contains)            \
   X(PyUnicode_DecodeFSDefault)      \
   X(PyUnicode_AsUTF8)               \
   X(PyObject_Str)                   \

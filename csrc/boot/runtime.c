@@ -17,12 +17,12 @@
 #include "boot/bootstrap.h"
 #include "queue/queue.h"
 
-/* How long a process that ends waits for a step that is under way. */
+/* How long a process that ends waits for the current step. */
 enum { EXIT_SECONDS = 5 };
 
 static struct {
   pthread_mutex_t lock;          /* held through a whole start or stop */
-  unsigned starts;               /* that have not been undone */
+  unsigned starts;               /* without their stops */
   cow_mlx_runtime_params params; /* of the first of them; its texts are copies */
   pthread_once_t fork_hook;
   pthread_once_t exit_hook;
@@ -44,8 +44,8 @@ static struct {
 
 static atomic_bool forked;
 
-/* A thread that ended inside a call would leave its request on a stack that is
- * gone, and locks held: pthread_cancel() has to wait until the call returns. */
+/* A thread that ended inside a call would leave locks held, and its request on a lost stack:
+ * pthread_cancel() has to wait until the call returns. */
 static int hold_thread(void) {
   int state;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
@@ -56,11 +56,6 @@ static void release_thread(int state) { pthread_setcancelstate(state, &state); }
 
 /* ------------------------------------------------------------------ Calls */
 
-static cow_mlx_status not_running(const char* operation) {
-  return cow_error(COW_MLX_ESTATE, operation, COW_REASON_not_running, NULL,
-                   "the runtime is not running; call runtime_start first");
-}
-
 cow_mlx_status cow_runtime_status(void) {
   if (atomic_load(&forked)) return COW_MLX_EFORK;
   return cow_queue_is_open() ? COW_MLX_OK : COW_MLX_ESTATE;
@@ -68,16 +63,16 @@ cow_mlx_status cow_runtime_status(void) {
 
 cow_mlx_status cow_runtime_check(const char* operation) {
   cow_mlx_status status = cow_runtime_status();
-  if (status == COW_MLX_EFORK) {
-    return cow_error(COW_MLX_EFORK, operation, COW_REASON_forked, NULL,
-                     "this process was forked from the one that started the runtime; use libcowmlx "
-                     "in the parent, or exec first");
-  }
-  return status == COW_MLX_OK ? status : not_running(operation);
+  if (status == COW_MLX_OK) return status;
+  if (status == COW_MLX_ESTATE) return cow_error_not_running(operation);
+  return cow_error(
+      COW_MLX_EFORK, operation, COW_REASON_forked, NULL,
+      "this process was forked from the one that started the runtime; use libcowmlx in "
+      "the parent, or exec first");
 }
 
-/* Let the host see a log message, which is freed then. Without any lock: its
- * function may call the library. */
+/* Pass a message to the host's log function, and free it. Without any lock: the function may call
+ * the library. */
 static void deliver_log(int32_t level, char* message) {
   if (!message) return;
   pthread_mutex_lock(&logger.lock);
@@ -87,8 +82,8 @@ static void deliver_log(int32_t level, char* message) {
   free(message);
 }
 
-/* Submit a request, and wait. The failure is not the thread's own, since a
- * callback may make calls meanwhile. */
+/* Submit a request, and wait. The failure is not yet the thread's, since a callback may make calls
+ * meanwhile. */
 static cow_mlx_status submit(cow_request* request, const char* operation, cow_failure* failure) {
   failure->message[0] = failure->details[0] = '\0';
   request->operation = operation;
@@ -98,12 +93,12 @@ static cow_mlx_status submit(cow_request* request, const char* operation, cow_fa
   bool submitted = cow_queue_submit(request);
   cow_bootstrap_restore_interpreter(interpreter);
   if (submitted) return request->status;
-  not_running(operation);
+  cow_error_not_running(operation);
   cow_error_copy(failure, cow_error_failure());
   return COW_MLX_ESTATE;
 }
 
-/* A batch that the host has given, and the engine has not taken. */
+/* Free a batch, and the arrays that the host gave and the engine has not taken. */
 static void drop_batch(cow_batch* batch) {
   if (!batch) return;
   for (size_t i = 0; batch->given && i < batch->count; i++) cow_arrays_close(batch->arrays[i]);
@@ -111,7 +106,7 @@ static void drop_batch(cow_batch* batch) {
   free(batch);
 }
 
-/* A call ends: its log, then its failure. */
+/* End a call: its log, then its failure. */
 static cow_mlx_status leave(cow_request* request, cow_mlx_status status,
                             const cow_failure* failure) {
   drop_batch(request->batch);
@@ -133,11 +128,10 @@ cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
 
 cow_mlx_status cow_runtime_send(cow_request* request, const char* operation) {
   request->operation = operation;
-  return cow_queue_send(request) ? COW_MLX_OK : not_running(operation);
+  return cow_queue_send(request) ? COW_MLX_OK : cow_error_not_running(operation);
 }
 
-/* What is there already is taken without letting go of the interpreter, which could take a while
- * to come back. */
+/* Take a present item while the thread keeps the interpreter: to get that back may take long. */
 cow_found cow_runtime_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
                            void* into, bool keep) {
   int held = hold_thread();
@@ -195,8 +189,8 @@ static void at_exit(void) {
   release_thread(held);
 }
 
-/* The hooks and the dispatch thread run this library's code to the process's end: a reference of
- * its own keeps it mapped, since macOS's linker has no -z nodelete. */
+/* The hooks and the dispatch thread run this library's code until the process ends: one reference
+ * more keeps it mapped, since macOS's linker has no -z nodelete. */
 static void stay_mapped(void) {
   Dl_info info;
   if (dladdr((const void*)(uintptr_t)stay_mapped, &info) && info.dli_fname) {
@@ -204,15 +198,15 @@ static void stay_mapped(void) {
   }
 }
 
-/* Before there is a dispatch thread, which a forked child would lack. */
+/* Before the dispatch thread starts, which a forked child lacks. */
 static void register_fork_hook(void) {
   stay_mapped();
   pthread_atfork(NULL, NULL, mark_forked);
 }
 
 #ifdef __GLIBC__
-/* mlx's allocator destroys a cache of buffers that another thread may have been changing at the
- * moment of the fork. So exit() ends a child here, before what was registered earlier. */
+/* At exit, mlx's allocator destroys a cache of buffers that another thread may have been changing
+ * at the moment of the fork. So exit() ends a child here, before earlier exit functions run. */
 static void leave_process(int status, void* unused) {
   (void)unused;
   if (atomic_load(&forked)) {
@@ -245,26 +239,18 @@ static bool same_params(const cow_mlx_runtime_params* a, const cow_mlx_runtime_p
          a->threads == b->threads;
 }
 
-static char* copy_text(const char* text) {
-  if (!text) return NULL;
-  size_t size = strlen(text) + 1;
-  char* copy = malloc(size);
-  if (copy) memcpy(copy, text, size);
-  return copy;
-}
-
 static void keep_params(const cow_mlx_runtime_params* params) {
   free((char*)runtime.params.python_home);
   free((char*)runtime.params.device);
   runtime.params = *params;
-  runtime.params.python_home = copy_text(params->python_home);
-  runtime.params.device = copy_text(params->device);
+  runtime.params.python_home = params->python_home ? strdup(params->python_home) : NULL;
+  runtime.params.device = params->device ? strdup(params->device) : NULL;
   pthread_mutex_lock(&logger.lock);
   logger.target = (logger_target){params->log, params->log_user_data, params->log_level};
   pthread_mutex_unlock(&logger.lock);
 }
 
-/* End what runs and free every handle; the dispatch thread parks. */
+/* End all calls and free every handle; the dispatch thread parks. */
 static cow_mlx_status shut_down(cow_request* stop, cow_failure* failure) {
   cow_mlx_status status = submit(stop, "runtime_stop", failure);
   void* interpreter = cow_bootstrap_release_interpreter();
@@ -284,43 +270,37 @@ static cow_mlx_status first_start(const cow_mlx_runtime_params* params, cow_requ
   return status;
 }
 
-/* A start or stop may wait for another thread's, so the interpreter must not be
- * held meanwhile. */
+/* Another thread's start or stop may take long, so this waits without the interpreter. */
 static void lock_runtime(void) {
   void* interpreter = cow_bootstrap_release_interpreter();
   pthread_mutex_lock(&runtime.lock);
   cow_bootstrap_restore_interpreter(interpreter);
 }
 
+static cow_mlx_status check_params(const cow_mlx_runtime_params* params) {
+  if (params->log_level < COW_MLX_LOG_OFF || params->log_level > COW_MLX_LOG_INFO) {
+    return cow_error_range("runtime_start", "log_level", params->log_level, "0 to 2");
+  }
+  if (params->threads < 0) {
+    return cow_error_range("runtime_start", "threads", params->threads,
+                           "0 for as many as processors, or a number of threads");
+  }
+  if (params->python_home && !params->python_home[0]) {
+    return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_missing,
+                     DETAILS(TEXT_DETAIL("argument", "python_home")),
+                     "python_home is empty; it must be the folder of a Python installation or "
+                     "virtual environment, or NULL for the library's own search");
+  }
+  return COW_MLX_OK;
+}
+
 cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   cow_error_clear();
   if (atomic_load(&forked)) return cow_runtime_check("runtime_start");
   cow_mlx_runtime_params effective;
-  cow_mlx_status status = COW_READ_PARAMS(runtime, "runtime_start", params, &effective);
-  if (status != COW_MLX_OK) return status;
-  if (effective.log_level < COW_MLX_LOG_OFF || effective.log_level > COW_MLX_LOG_INFO) {
-    static const char accepted[] = "0 to 2";
-    return cow_error(
-        COW_MLX_EINVAL, "runtime_start", COW_REASON_out_of_range,
-        DETAILS(TEXT_DETAIL("argument", "log_level"), INT_DETAIL("value", effective.log_level),
-                TEXT_DETAIL("accepted", accepted)),
-        "log_level is %d, must be %s", (int)effective.log_level, accepted);
-  }
-  if (effective.threads < 0) {
-    static const char accepted[] = "0 for as many as processors, or a number of threads";
-    return cow_error(
-        COW_MLX_EINVAL, "runtime_start", COW_REASON_out_of_range,
-        DETAILS(TEXT_DETAIL("argument", "threads"), INT_DETAIL("value", effective.threads),
-                TEXT_DETAIL("accepted", accepted)),
-        "threads is %lld, must be %s", (long long)effective.threads, accepted);
-  }
-  if (effective.python_home && !effective.python_home[0]) {
-    return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_missing,
-                     DETAILS(TEXT_DETAIL("argument", "python_home")),
-                     "python_home is empty; it must be the folder of a Python "
-                     "installation or virtual environment, or NULL for the library's own search");
-  }
-
+  TRY(COW_READ_PARAMS(runtime, "runtime_start", params, &effective));
+  TRY(check_params(&effective));
+  cow_mlx_status status = COW_MLX_OK;
   cow_request start = {.op = COW_OP_RUNTIME_START, .operation = "runtime_start"};
   int held = hold_thread();
   lock_runtime();
@@ -353,7 +333,7 @@ cow_mlx_status cow_mlx_runtime_stop(void) {
   int held = hold_thread();
   lock_runtime();
   if (runtime.starts == 0) {
-    status = not_running("runtime_stop");
+    status = cow_error_not_running("runtime_stop");
     cow_error_copy(&failure, cow_error_failure());
   } else if (--runtime.starts == 0) {
     status = shut_down(&stop, &failure);

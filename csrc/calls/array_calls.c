@@ -176,5 +176,5 @@ cow_mlx_status cow_mlx_array_view(cow_mlx_array array, const void** data, cow_ml
 
 cow_mlx_status cow_mlx_array_free(cow_mlx_array array) {
   BEGIN_CALL;
-  return cow_arrays_close(array) ? COW_MLX_OK : cow_arrays_unknown(OPERATION, array);
+  return cow_arrays_close(array) ? COW_MLX_OK : cow_error_handle(OPERATION, "array", array);
 }

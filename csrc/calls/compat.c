@@ -19,13 +19,10 @@ static int32_t count_in(const char* operation, cow_mlx_status status, size_t cou
 #define count_of(status, count) count_in(__func__, status, count)
 
 /* A size that must not be negative. */
-#define REQUIRE_COUNT(count, failure)                                              \
-  if ((count) < 0) {                                                               \
-    cow_error(COW_MLX_EINVAL, __func__, COW_REASON_out_of_range,                   \
-              DETAILS(TEXT_DETAIL("argument", #count), INT_DETAIL("value", count), \
-                      TEXT_DETAIL("accepted", "at least 0")),                      \
-              "%s is %d, must be at least 0", #count, (int)(count));               \
-    return failure;                                                                \
+#define REQUIRE_COUNT(count, failure)                       \
+  if ((count) < 0) {                                        \
+    cow_error_range(__func__, #count, count, "at least 0"); \
+    return failure;                                         \
   }
 
 const char* cow_mlx_get_error(void) {

@@ -49,26 +49,19 @@ struct DLManagedTensorVersioned {
   cow_dlpack_tensor tensor;
 };
 
-static const struct {
-  int32_t dtype;
-  cow_dlpack_dtype type;
-} dlpack_dtypes[] = {
-    {COW_MLX_BOOL, {COW_DLPACK_BOOL, 8, 1}},
-    {COW_MLX_UINT8, {COW_DLPACK_UINT, 8, 1}},
-    {COW_MLX_UINT16, {COW_DLPACK_UINT, 16, 1}},
-    {COW_MLX_UINT32, {COW_DLPACK_UINT, 32, 1}},
-    {COW_MLX_UINT64, {COW_DLPACK_UINT, 64, 1}},
-    {COW_MLX_INT8, {COW_DLPACK_INT, 8, 1}},
-    {COW_MLX_INT16, {COW_DLPACK_INT, 16, 1}},
-    {COW_MLX_INT32, {COW_DLPACK_INT, 32, 1}},
-    {COW_MLX_INT64, {COW_DLPACK_INT, 64, 1}},
-    {COW_MLX_FLOAT16, {COW_DLPACK_FLOAT, 16, 1}},
-    {COW_MLX_BFLOAT16, {COW_DLPACK_BFLOAT, 16, 1}},
-    {COW_MLX_FLOAT32, {COW_DLPACK_FLOAT, 32, 1}},
-    {COW_MLX_FLOAT64, {COW_DLPACK_FLOAT, 64, 1}},
-    {COW_MLX_COMPLEX64, {COW_DLPACK_COMPLEX, 64, 1}},
+static const uint8_t codes[] = {
+    [COW_MLX_BOOL] = COW_DLPACK_BOOL,       [COW_MLX_UINT8] = COW_DLPACK_UINT,
+    [COW_MLX_UINT16] = COW_DLPACK_UINT,     [COW_MLX_UINT32] = COW_DLPACK_UINT,
+    [COW_MLX_UINT64] = COW_DLPACK_UINT,     [COW_MLX_INT8] = COW_DLPACK_INT,
+    [COW_MLX_INT16] = COW_DLPACK_INT,       [COW_MLX_INT32] = COW_DLPACK_INT,
+    [COW_MLX_INT64] = COW_DLPACK_INT,       [COW_MLX_FLOAT16] = COW_DLPACK_FLOAT,
+    [COW_MLX_BFLOAT16] = COW_DLPACK_BFLOAT, [COW_MLX_FLOAT32] = COW_DLPACK_FLOAT,
+    [COW_MLX_FLOAT64] = COW_DLPACK_FLOAT,   [COW_MLX_COMPLEX64] = COW_DLPACK_COMPLEX,
 };
-enum { DLPACK_DTYPES = sizeof dlpack_dtypes / sizeof dlpack_dtypes[0] };
+
+static cow_dlpack_dtype dlpack_dtype(int32_t dtype) {
+  return (cow_dlpack_dtype){codes[dtype], (uint8_t)(8 * cow_dtype_bytes(dtype)), 1};
+}
 
 static cow_mlx_status unsupported(const char* operation, const char* argument, int64_t value,
                                   const char* accepted) {
@@ -79,11 +72,9 @@ static cow_mlx_status unsupported(const char* operation, const char* argument, i
 
 /* 0 if the library has no such dtype. */
 static int32_t dtype_of(const cow_dlpack_dtype* type) {
-  for (int i = 0; i < DLPACK_DTYPES; i++) {
-    const cow_dlpack_dtype* known = &dlpack_dtypes[i].type;
-    if (known->code == type->code && known->bits == type->bits && type->lanes == 1) {
-      return dlpack_dtypes[i].dtype;
-    }
+  for (int32_t dtype = 1; dtype < (int32_t)sizeof codes; dtype++) {
+    cow_dlpack_dtype known = dlpack_dtype(dtype);
+    if (!memcmp(&known, type, sizeof known)) return dtype;
   }
   return 0;
 }
@@ -98,8 +89,8 @@ static cow_mlx_status read_managed(const char* operation,
   if (given->device_type != COW_DLPACK_CPU) {
     return unsupported(operation, "managed.device_type", given->device_type, "1 (kDLCPU)");
   }
-  cow_array_type type = {.dtype = dtype_of(&given->dtype), .rank = given->rank};
-  if (!type.dtype) {
+  int32_t dtype = dtype_of(&given->dtype);
+  if (!dtype) {
     char text[48];
     snprintf(text, sizeof text, "code %u, %u bits, %u lanes", (unsigned)given->dtype.code,
              (unsigned)given->dtype.bits, (unsigned)given->dtype.lanes);
@@ -107,11 +98,8 @@ static cow_mlx_status read_managed(const char* operation,
                      DETAILS(TEXT_DETAIL("argument", "managed.dtype"), TEXT_DETAIL("value", text)),
                      "managed.dtype is %s, which no dtype of the library is", text);
   }
-  if (type.rank > 0 && type.rank <= COW_MLX_MAX_RANK) {
-    if (!given->shape) return cow_tensor_null(operation, "managed", "shape");
-    memcpy(type.shape, given->shape, (size_t)type.rank * sizeof *type.shape);
-  }
-  TRY(cow_type_check(operation, "managed", &type));
+  cow_array_type type;
+  TRY(cow_type_read(operation, "managed", dtype, given->rank, given->shape, &type));
   return cow_tensor_place(operation, "managed", &type, given->data, given->offset, given->strides,
                           out);
 }
@@ -154,14 +142,10 @@ static void fill_export(export* made, const cow_array_state* state, void* data, 
       .tensor = {.data = data,
                  .device_type = COW_DLPACK_CPU,
                  .rank = made->type.rank,
+                 .dtype = dlpack_dtype(made->type.dtype),
                  .shape = made->type.shape,
                  .strides = made->type.strides},
   };
-  for (int i = 0; i < DLPACK_DTYPES; i++) {
-    if (dlpack_dtypes[i].dtype == made->type.dtype) {
-      made->managed.tensor.dtype = dlpack_dtypes[i].type;
-    }
-  }
 }
 
 static cow_mlx_status give_away(const char* operation, cow_mlx_array handle, cow_array* array,

@@ -7,20 +7,6 @@
 #include "base/handles.h"
 #include "boot/runtime.h"
 
-static cow_mlx_status was_freed(const char* operation, const char* noun) {
-  if (cow_runtime_status() != COW_MLX_OK) {
-    return cow_error(COW_MLX_ECANCELED, operation, COW_REASON_runtime_stopped, NULL,
-                     "the runtime was stopped");
-  }
-  return cow_error(COW_MLX_ECANCELED, operation, COW_REASON_freed, NULL, "the %s was freed", noun);
-}
-
-static cow_mlx_status not_yet(const char* operation, uint32_t timeout_ms, const char* what) {
-  return cow_error(COW_MLX_ETIMEDOUT, operation, COW_REASON_timed_out,
-                   DETAILS(TEXT_DETAIL("argument", "timeout_ms"), SIZE_DETAIL("value", timeout_ms)),
-                   "timeout_ms is %u, and %s; poll again", (unsigned)timeout_ms, what);
-}
-
 /* Make the failure of an offer the thread's. */
 static cow_mlx_status fail_with(const cow_offer* offer) {
   cow_failure* failure = cow_error_failure();
@@ -29,15 +15,48 @@ static cow_mlx_status fail_with(const cow_offer* offer) {
   return offer->status;
 }
 
+static cow_mlx_status was_freed(const char* operation, const char* noun) {
+  if (cow_runtime_status() != COW_MLX_OK) {
+    return cow_error(COW_MLX_ECANCELED, operation, COW_REASON_runtime_stopped, NULL,
+                     "the runtime was stopped");
+  }
+  return cow_error(COW_MLX_ECANCELED, operation, COW_REASON_freed, NULL, "the %s was freed", noun);
+}
+
+/* Let `taker`, which begins with the status that `function` writes, take the first item of a
+ * context or model. False if nothing comes to its outlet; else the status is that of the call. */
+static bool take(const char* operation, cow_kind kind, int32_t handle, uint32_t timeout_ms,
+                 cow_take_fn function, void* taker, bool keep) {
+  bool is_model = kind == COW_KIND_MODEL;
+  cow_mlx_status* status = taker;
+  switch (cow_runtime_take(kind, handle, timeout_ms, function, taker, keep)) {
+    case COW_FOUND_ITEM:
+      return true;
+    case COW_FOUND_CLOSED:
+      *status = was_freed(operation, is_model ? "model" : "context");
+      return true;
+    case COW_FOUND_NOT_YET:
+      *status = cow_error(
+          COW_MLX_ETIMEDOUT, operation, COW_REASON_timed_out,
+          DETAILS(TEXT_DETAIL("argument", "timeout_ms"), SIZE_DETAIL("value", timeout_ms)),
+          "timeout_ms is %u, and %s; poll again", (unsigned)timeout_ms,
+          is_model ? "the model is not loaded yet" : "nothing is there yet");
+      return true;
+    case COW_FOUND_NONE:
+      break;
+  }
+  return false;
+}
+
 /* -------------------------------------------------------------------- Pieces */
 
 typedef struct piece_taker {
+  cow_mlx_status status;
   const char* operation;
   char* text;
   size_t capacity;
   size_t* length;
   cow_mlx_piece* piece; /* or NULL */
-  cow_mlx_status status;
 } piece_taker;
 
 static cow_mlx_status put_piece(const piece_taker* to, const cow_offer* offer) {
@@ -77,14 +96,9 @@ cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t 
   REQUIRE_BUFFER(text, capacity);
   REQUIRE(length);
   if (piece) TRY(cow_params_check_size(OPERATION, "piece", "piece", piece));
-  piece_taker to = {OPERATION, text, capacity, length, piece, COW_MLX_OK};
-  switch (cow_runtime_take(COW_KIND_CONTEXT, context, UINT32_MAX, take_piece, &to, false)) {
-    case COW_FOUND_ITEM:
-      return to.status;
-    case COW_FOUND_CLOSED:
-      return was_freed(OPERATION, "context");
-    default:
-      break;
+  piece_taker to = {COW_MLX_OK, OPERATION, text, capacity, length, piece};
+  if (take(OPERATION, COW_KIND_CONTEXT, context, UINT32_MAX, take_piece, &to, false)) {
+    return to.status;
   }
   cow_mlx_piece result = {.struct_size = sizeof result};
   cow_context_next_args args = {
@@ -98,9 +112,9 @@ cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t 
 /* -------------------------------------------------------------------- Events */
 
 typedef struct event_taker {
+  cow_mlx_status status;
   const char* operation;
   cow_mlx_event* event;
-  cow_mlx_status status;
 } event_taker;
 
 static bool take_event(const cow_offer* offer, void* into) {
@@ -129,19 +143,12 @@ cow_mlx_status cow_mlx_context_next_event(cow_mlx_context context, cow_mlx_event
   BEGIN_CALL;
   REQUIRE(event);
   TRY(cow_params_check_size(OPERATION, "event", "event", event));
-  event_taker to = {OPERATION, event, COW_MLX_OK};
-  switch (cow_runtime_take(COW_KIND_CONTEXT, context, UINT32_MAX, take_event, &to, true)) {
-    case COW_FOUND_ITEM:
-      return to.status;
-    case COW_FOUND_CLOSED:
-      return was_freed(OPERATION, "context");
-    default:
-      break;
+  event_taker to = {COW_MLX_OK, OPERATION, event};
+  if (take(OPERATION, COW_KIND_CONTEXT, context, UINT32_MAX, take_event, &to, true)) {
+    return to.status;
   }
   if (!cow_handle_is_open(COW_KIND_CONTEXT, context)) {
-    return cow_error(COW_MLX_EHANDLE, OPERATION, COW_REASON_unknown_handle,
-                     DETAILS(INT_DETAIL("handle", context), TEXT_DETAIL("kind", "context")),
-                     "%d is not an open context", (int)context);
+    return cow_error_handle(OPERATION, "context", context);
   }
   return cow_error(COW_MLX_ESTATE, OPERATION, COW_REASON_nothing_begun, NULL,
                    "no chat was begun on this context; call context_chat_async first");
@@ -157,15 +164,9 @@ static bool only_look(const cow_offer* offer, void* into) {
 
 cow_mlx_status cow_mlx_context_poll(cow_mlx_context context, uint32_t timeout_ms) {
   BEGIN_CALL;
-  switch (cow_runtime_take(COW_KIND_CONTEXT, context, timeout_ms, only_look, NULL, false)) {
-    case COW_FOUND_ITEM:
-      return COW_MLX_OK;
-    case COW_FOUND_NOT_YET:
-      return not_yet(OPERATION, timeout_ms, "nothing is there yet");
-    case COW_FOUND_CLOSED:
-      return was_freed(OPERATION, "context");
-    case COW_FOUND_NONE:
-      break;
+  cow_mlx_status status = COW_MLX_OK;
+  if (take(OPERATION, COW_KIND_CONTEXT, context, timeout_ms, only_look, &status, false)) {
+    return status;
   }
   cow_context_poll_args args = {.context = context, .timeout_ms = timeout_ms};
   cow_request r = {.op = COW_OP_CONTEXT_POLL, .args = &args, .context = context};
@@ -187,12 +188,6 @@ cow_mlx_status cow_mlx_context_wake_fd(cow_mlx_context context, int32_t* out) {
 
 /* -------------------------------------------------------------------- Models */
 
-static cow_mlx_status no_model(const char* operation, cow_mlx_model model) {
-  return cow_error(COW_MLX_EHANDLE, operation, COW_REASON_unknown_handle,
-                   DETAILS(INT_DETAIL("handle", model), TEXT_DETAIL("kind", "model")),
-                   "%d is not an open model", (int)model);
-}
-
 static bool take_end(const cow_offer* offer, void* into) {
   cow_mlx_status* status = into;
   *status = offer->status < 0 ? fail_with(offer) : offer->status;
@@ -202,24 +197,20 @@ static bool take_end(const cow_offer* offer, void* into) {
 cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t timeout_ms) {
   BEGIN_CALL;
   cow_mlx_status status = COW_MLX_OK;
-  if (!cow_handle_is_open(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
-  switch (cow_runtime_take(COW_KIND_MODEL, model, timeout_ms, take_end, &status, false)) {
-    case COW_FOUND_ITEM:
-      return status;
-    case COW_FOUND_NOT_YET:
-      return not_yet(OPERATION, timeout_ms, "the model is not loaded yet");
-    case COW_FOUND_CLOSED:
-      return was_freed(OPERATION, "model");
-    case COW_FOUND_NONE:
-      break;
+  if (!cow_handle_is_open(COW_KIND_MODEL, model)) {
+    return cow_error_handle(OPERATION, "model", model);
   }
-  return COW_MLX_OK; /* it was loaded by a call that waited */
+  /* Nothing comes to a model that a waiting call has loaded. */
+  take(OPERATION, COW_KIND_MODEL, model, timeout_ms, take_end, &status, false);
+  return status;
 }
 
 cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out) {
   BEGIN_CALL;
   REQUIRE(out);
-  if (!cow_handle_is_open(COW_KIND_MODEL, model)) return no_model(OPERATION, model);
+  if (!cow_handle_is_open(COW_KIND_MODEL, model)) {
+    return cow_error_handle(OPERATION, "model", model);
+  }
   int fd = cow_outlets_open_ended(model) ? cow_outlets_fd(COW_KIND_MODEL, model) : -1;
   if (fd < 0) {
     return cow_error(COW_MLX_EIO, OPERATION, COW_REASON_no_descriptors, NULL,

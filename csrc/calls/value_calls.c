@@ -8,7 +8,7 @@
 #include "boot/runtime.h"
 #include "calls/array_calls.h"
 
-/* A program has no more inputs, parameters and constants, and no more nodes. */
+/* The limit of a program's inputs, parameters and constants, and of its nodes. */
 enum { MAX_VALUES = 1 << 16 };
 
 enum { NAME_SIZE = 40 };

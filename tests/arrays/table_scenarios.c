@@ -23,8 +23,7 @@ enum { THREADS = 6, ROUNDS = 400, SHARED = 16, SIDE = 8 };
 static pthread_mutex_t engine = PTHREAD_MUTEX_INITIALIZER; /* it is one thread */
 static atomic_int objects;                                 /* that are alive */
 
-/* A value of the engine's: elements of its own, or those of the host in memory that it took over.
- */
+/* A value of the engine: its elements, or those of the host in memory that it took over. */
 typedef struct value {
   void* memory;
   unsigned char elements[];
@@ -90,7 +89,7 @@ static cow_mlx_status compute(cow_mlx_array handle) {
     cow_arrays_let_go(array);
   }
   pthread_mutex_unlock(&engine);
-  return array ? COW_MLX_OK : cow_arrays_unknown("array_wait", handle);
+  return array ? COW_MLX_OK : cow_error_handle("array_wait", "array", handle);
 }
 
 cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {

@@ -11,7 +11,7 @@ from support.paths import CSRC
 
 from tools.packaging.targets import ROOMS
 
-# The folders of the shared library, from top to bottom: a file may include files of its own folder
+# The folders of the shared library, from top to bottom: a file may include files of its folder
 # and of lower floors. "" are the headers of csrc itself, which the bridge shares.
 FLOORS = ["calls", "boot", "arrays", "queue", "base", ""]
 # Separate programs and libraries.

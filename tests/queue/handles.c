@@ -53,6 +53,6 @@ static void fill(cow_kind kind) {
 int main(void) {
   turn_over(COW_KIND_CONTEXT);
   fill(COW_KIND_MODEL);
-  EXPECT(cow_handle_open(COW_KIND_CHECKPOINT)); /* a table of its own */
+  EXPECT(cow_handle_open(COW_KIND_CHECKPOINT)); /* another table */
   return 0;
 }
