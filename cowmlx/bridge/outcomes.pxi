@@ -2,15 +2,6 @@
 
 # ------------------------------------------------------- Ending a request
 
-cdef int status_of(object error):
-    return error.status if isinstance(error, CowMlxError) else COW_MLX_EINTERNAL
-
-
-cdef str describe(object error):
-    """The text of an error; of an unexpected one its place."""
-    return str(error) if isinstance(error, CowMlxError) else failures.place(error)
-
-
 cdef void log(cow_request* r, int level, str message):
     """Pass a message to the host's log function when the call returns."""
     cdef bytes text = message.encode("utf-8", "replace")
@@ -33,7 +24,7 @@ cdef void end(cow_request* r, cow_mlx_status status) noexcept:
 cdef void fail(cow_request* r, object error) noexcept:
     cdef int status = COW_MLX_ENOMEM
     try:
-        status = tell(r, error)
+        status = write_failure(r, error)
     except BaseException:
         snprintf(r.message, COW_MESSAGE_SIZE, "%s: not enough memory", r.operation)
         snprintf(
@@ -43,16 +34,18 @@ cdef void fail(cow_request* r, object error) noexcept:
     end(r, status)
 
 
-cdef tuple spelled(str operation, object error):
-    """The status, the message and the details (both as UTF-8) of an error, the reason, the details.
-    """
+cdef tuple described(str operation, object error):
+    """Describe an error: its status, message and details (both UTF-8), reason, details."""
     cdef int status = COW_MLX_EINTERNAL
     cdef bytes text
     raised = error
     try:
         error = failures.translate(error)
-        status = status_of(error)
-        text = f"{operation}: {describe(error)}".encode("utf-8", "replace")
+        if isinstance(error, CowMlxError):
+            status = error.status
+            text = f"{operation}: {error}".encode("utf-8", "replace")
+        else:  # an unexpected exception
+            text = f"{operation}: {failures.place(error)}".encode("utf-8", "replace")
     except BaseException:  # its own text fails
         text = f"{operation}: {type(error).__name__}".encode("utf-8", "replace")
     text = text.replace(b"\0", b" ")
@@ -70,11 +63,11 @@ cdef tuple spelled(str operation, object error):
     return status, text, known, reason, details
 
 
-cdef int tell(cow_request* r, object error) except? -1:
+cdef int write_failure(cow_request* r, object error) except? -1:
     """Write the message and the details of an error; returns its status."""
     cdef bytes text
     cdef bytes known
-    status, text, known, reason, details = spelled((<bytes> r.operation).decode(), error)
+    status, text, known, reason, details = described((<bytes> r.operation).decode(), error)
     memcpy(r.message, PyBytes_AS_STRING(text), len(text) + 1)
     memcpy(r.details, PyBytes_AS_STRING(known), len(known) + 1)
     try:
@@ -322,7 +315,7 @@ class HostOutlets:
     def offer_failure(self, int32_t handle, uint32_t round, error):
         cdef bytes text
         cdef bytes known
-        status, text, known, reason, details = spelled("context_next", error)
+        status, text, known, reason, details = described("context_next", error)
         cdef cow_offer offer = cow_offer(
             status=status,
             is_end=True,
