@@ -26,24 +26,17 @@ static void put_plain(writer* out, const char* text) { put(out, text, strlen(tex
 
 /* The size of a UTF-8 character in bytes; 0 if it is invalid. */
 static size_t character_size(const unsigned char* text) {
-  static const struct {
-    unsigned char first, last; /* of the lead byte */
-    unsigned char least, most; /* of the byte behind it */
-    size_t size;
-  } forms[] = {
-      {0x00, 0x7f, 0x00, 0xff, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-      {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-      {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-  };
-  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-    if (text[0] < forms[i].first || text[0] > forms[i].last) continue;
-    if (forms[i].size > 1 && (text[1] < forms[i].least || text[1] > forms[i].most)) return 0;
-    for (size_t at = 2; at < forms[i].size; at++) {
-      if ((text[at] & 0xc0) != 0x80) return 0;
-    }
-    return forms[i].size;
+  static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (text[0] < 0x80) return 1;
+  size_t size = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+  uint32_t point = text[0] & (0x7fu >> size);
+  for (size_t at = 1; at < size; at++) {
+    if ((text[at] & 0xc0) != 0x80) return 0;
+    point = point << 6 | (text[at] & 0x3f);
   }
-  return 0;
+  bool is_surrogate = point >= 0xd800 && point <= 0xdfff;
+  bool is_valid = text[0] >= 0xc2 && text[0] <= 0xf4 && point <= 0x10ffff && !is_surrogate;
+  return is_valid && point >= least[size] ? size : 0;
 }
 
 static void put_string(writer* out, const char* text) {

@@ -1,15 +1,10 @@
-/* Before every other header: Python.h settles which of its functions the system declares
- * (_GNU_SOURCE, for RTLD_DEFAULT), and a system newer than that Python says it otherwise. */
-/* clang-format off */
-#include "boot/python_api.h"
-/* clang-format on */
+#include "boot/interpreter.h" /* first: see python_api.h */
 
 #include <stdio.h>
 
 #include "arrays/arrays.h"
 #include "base/error.h"
 #include "base/handles.h"
-#include "boot/interpreter.h"
 #include "boot/resources.h"
 #include "queue/outlets.h"
 #include "queue/queue.h"

@@ -1,8 +1,4 @@
-/* Before every other header: Python.h settles which of its functions the system declares
- * (_GNU_SOURCE, for RTLD_DEFAULT), and a system newer than that Python says it otherwise. */
-/* clang-format off */
-#include "boot/python_api.h"
-/* clang-format on */
+#include "boot/interpreter.h" /* first: see python_api.h */
 
 #include "boot/bootstrap.h"
 
@@ -15,12 +11,10 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
-#include "boot/interpreter.h"
 #include "boot/resources.h"
 #include "queue/queue.h"
 #include "queue/semaphores.h"
 
-enum { LEAST_FILES = 2 };
 static const size_t LEAST_MEMORY = (size_t)64 << 20;
 
 static const cow_python_api* const py = &cow_python_here.api;
@@ -158,7 +152,7 @@ static cow_mlx_status create_thread(void) {
 /* Check the least that a first start needs. Python can be booted only once in a process, and ends
  * the process if memory runs out. */
 static cow_mlx_status check_resources(void) {
-  int failure = cow_resources_files(LEAST_FILES);
+  int failure = cow_resources_files();
   if (failure == EMFILE) {
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -1,10 +1,4 @@
-/* Before every other header: Python.h settles which of its functions the system declares
- * (_GNU_SOURCE, for RTLD_DEFAULT), and a system newer than that Python says it otherwise. */
-/* clang-format off */
-#include "boot/python_api.h"
-/* clang-format on */
-
-#include "boot/interpreter.h"
+#include "boot/interpreter.h" /* first: see python_api.h */
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 #ifndef COW_INTERPRETER_H
 #define COW_INTERPRETER_H
 
-#include "boot/locate.h"
 #include "boot/python_api.h"
+#include "boot/locate.h"
 
 typedef struct cow_interpreter {
   cow_python_api api; /* filled once it is found */

@@ -1,5 +1,8 @@
 /* The functions of CPython that the bootstrap calls. libcowmlx links no libpython: they are looked
- * up once the right one is loaded. */
+ * up once the right one is loaded.
+ *
+ * Include it before every other header: Python.h settles which functions the system declares
+ * (_GNU_SOURCE, for RTLD_DEFAULT), and a system newer than that Python settles it otherwise. */
 #ifndef COW_PYTHON_API_H
 #define COW_PYTHON_API_H
 

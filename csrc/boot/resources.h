@@ -16,7 +16,7 @@ bool cow_resources_memory(size_t size);
 /* Return memory to the system that free() has kept for malloc(), where the C library can. */
 void cow_resources_give_back(void);
 
-/* 0 if so many files can be opened now, else errno's reason: EMFILE or ENFILE. */
-int cow_resources_files(int count);
+/* 0 if two files can be opened now, the least that a start needs; else EMFILE or ENFILE. */
+int cow_resources_files(void);
 
 #endif
