@@ -52,7 +52,7 @@ _KINDS: dict[type, type] = {
 
 def _kinds() -> dict[type, type]:
     """Return what takes whose place; a network has blocks of ours only once these are imported."""
-    if "cowmlx.networks.blocks.block" not in sys.modules:
+    if "cowmlx.networks.blocks.simple" not in sys.modules:
         return _KINDS
     from cowmlx.accelerate.single_blocks import KINDS
 

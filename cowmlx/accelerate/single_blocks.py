@@ -7,8 +7,7 @@ import mlx.core as mx
 from cowmlx.accelerate import kernels, operations
 from cowmlx.networks.blocks.mlstm import FeedForward, MLSTMLayer, MultiHeadNorm
 from cowmlx.networks.blocks.mlstm_cell import Inputs, State
-from cowmlx.networks.blocks.rms_norm import RMSNorm
-from cowmlx.networks.blocks.swiglu import SwiGLU
+from cowmlx.networks.blocks.simple import RMSNorm, SwiGLU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +18,17 @@ class KernelRMSNormBlock(RMSNorm):
     """Takes the place of ours."""
 
     def __call__(self, x: mx.array, state: Any = None, *borrowed: Any) -> mx.array:
-        """Normalise (B, T, D)."""
+        """Normalize (B, T, D)."""
         if not self._float32:
             return super().__call__(x, state, *borrowed)
         return operations.rms_norm(x, self["weight"], self._eps)
 
 
 class _Gated:
-    """What our gated perceptrons have in common."""
+    """A gated MLP of ours."""
 
     def _gated(self, gate: mx.array, up: mx.array) -> mx.array:
-        made = operations.gated(gate, up, "silu")
+        made = operations.gated(gate, up, getattr(self, "_activation", "silu"))
         if made is not None:
             return made
         plain: mx.array = super()._gated(gate, up)  # type: ignore[misc]
@@ -41,7 +40,7 @@ class KernelSwiGLU(_Gated, SwiGLU):
 
 
 class KernelFeedForward(_Gated, FeedForward):
-    """Takes the place of the mLSTM's."""
+    """Takes the place of the mLSTM's and the sLSTM's."""
 
 
 class KernelMultiHeadNorm(MultiHeadNorm):

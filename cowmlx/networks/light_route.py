@@ -50,7 +50,7 @@ def package_folder() -> str:
 
     spec = PathFinder.find_spec("mlx_lm")
     if spec is None:
-        # Editable installs are found by finders of their own.
+        # Editable installs have other finders.
         try:
             spec = importlib.util.find_spec("mlx_lm")
         except ValueError:
@@ -128,9 +128,9 @@ def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> s
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
+        message = f"config.json has no usable key 'model_type' (found {model_type!r})"
         raise BadFormat(
-            "config.json has no usable key 'model_type' "
-            f"(found {model_type!r}); it names the architecture",
+            f"{message}; it names the architecture",
             reason="invalid_config",
             file="config.json",
             key="model_type",
@@ -180,10 +180,8 @@ def supported_architectures() -> list[str]:
 def remappings() -> tuple[dict[str, str], dict[tuple[str, str], str]]:
     """Read mlx-lm's two remapping tables out of its source, without executing it."""
     source = _utils()
-    return (
-        _literal(source, "MODEL_REMAPPING"),
-        _literal(source, "MODEL_ARCHITECTURE_REMAPPING"),
-    )
+    names = "MODEL_REMAPPING", "MODEL_ARCHITECTURE_REMAPPING"
+    return _literal(source, names[0]), _literal(source, names[1])
 
 
 def cache_module(package: str) -> ModuleType:

@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from support import plain_wiring, recurrences
 
 from cowmlx.networks import light_route
-from cowmlx.networks.blocks.slstm_cell import empty_state, slstm
+from cowmlx.networks.blocks.slstm import empty_state, slstm
 from cowmlx.networks.wiring import WiredModel, Wiring
 
 D, HEADS, VOCABULARY = 16, 4, 13

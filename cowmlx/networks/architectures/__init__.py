@@ -55,7 +55,7 @@ def require_in_mlx_lm(architecture: str, config: dict[str, Any]) -> None:
         method = config.get("quantization_config")
         raise Unsupported(
             f"{architecture} models are not loaded with quantization_config {method!r}; "
-            "mlx's own quantisation, config.json's \"quantization\", is supported",
+            "mlx's quantization, config.json's \"quantization\", is supported",
             value=architecture,
         )
 

@@ -11,6 +11,7 @@ from cowmlx.networks.wiring import WiredModel, Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     import mlx.core as mx
@@ -25,6 +26,23 @@ _PLACES = (
     (re.compile(r"lm_head\."), "blocks.lm_head.linear."),
 )
 
+_CHECKS: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
+    (
+        ("add_out_norm", "tie_word_embeddings"),
+        "true or false",
+        lambda value: isinstance(value, bool),
+    ),
+    (
+        ("hidden_size", "num_hidden_layers", "ffn_round_up_to_multiple_of"),
+        "a positive integer",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+    ),
+    (
+        ("qk_dim_factor", "v_dim_factor", "ffn_proj_factor"),
+        "a positive number",
+        lambda value: isinstance(value, int | float) and 0 < value < 1e6,
+    ),
+)
 _GATES = (".igate_preact", ".fgate_preact", ".ifgate_preact")
 
 
@@ -61,13 +79,8 @@ class ModelArgs:
         given = dict(config)
         for name, alias in _ALIASES.items():
             if alias in given and given.setdefault(name, given[alias]) != given[alias]:
-                raise BadFormat(
-                    f"config.json: {name} is {given[name]!r}, but {alias} is {given[alias]!r}",
-                    reason="invalid_config",
-                    file="config.json",
-                    key=name,
-                    value=given[name],
-                )
+                message = f"{name} is {given[name]!r}, but {alias} is {given[alias]!r}"
+                raise _invalid(message, name, given[name])
         known = inspect.signature(cls).parameters
         args = cls(**{name: value for name, value in given.items() if name in known})
         args.check()
@@ -76,41 +89,13 @@ class ModelArgs:
     def check(self) -> None:
         """Require what the wiring does not check by itself."""
         if self.weight_mode not in ("single", "fused"):
-            raise BadFormat(
-                f'config.json: weight_mode is {self.weight_mode!r}; it can be "single" or "fused"',
-                reason="invalid_config",
-                file="config.json",
-                key="weight_mode",
-                value=self.weight_mode,
-            )
-        for name in ("add_out_norm", "tie_word_embeddings"):
-            if not isinstance(getattr(self, name), bool):
-                raise BadFormat(
-                    f"config.json: {name} is {getattr(self, name)!r}, not true or false",
-                    reason="invalid_config",
-                    file="config.json",
-                    key=name,
-                )
-        for name in ("hidden_size", "num_hidden_layers", "ffn_round_up_to_multiple_of"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise BadFormat(
-                    f"config.json: {name} is {value!r}, not a positive integer",
-                    reason="invalid_config",
-                    file="config.json",
-                    key=name,
-                    value=value,
-                )
-        for name in ("qk_dim_factor", "v_dim_factor", "ffn_proj_factor"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < 1e6:
-                raise BadFormat(
-                    f"config.json: {name} is {value!r}, not a positive number",
-                    reason="invalid_config",
-                    file="config.json",
-                    key=name,
-                    value=value,
-                )
+            message = f'weight_mode is {self.weight_mode!r}; it can be "single" or "fused"'
+            raise _invalid(message, "weight_mode", self.weight_mode)
+        for names, kind, accepts in _CHECKS:
+            for name in names:
+                value = getattr(self, name)
+                if not accepts(value):
+                    raise _invalid(f"{name} is {value!r}, not {kind}", name, value)
 
     @property
     def hidden_dims(self) -> int:
@@ -188,8 +173,18 @@ class Model(WiredModel):
         return placed
 
     def quant_predicate(self, path: str, module: Any) -> bool:
-        """Whether quantising touches a layer: the gates are small, and decide over everything."""
+        """Whether a layer is quantized: the gates are small, and decide over everything."""
         return hasattr(module, "to_quantized") and not path.endswith(_GATES)
+
+
+def _invalid(message: str, key: str, value: object) -> BadFormat:
+    return BadFormat(
+        f"config.json: {message}",
+        reason="invalid_config",
+        file="config.json",
+        key=key,
+        value=value,
+    )
 
 
 def _placed(name: str) -> str:

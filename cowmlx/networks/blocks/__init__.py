@@ -1,6 +1,6 @@
 """The types of blocks that a wiring can have.
 
-A new type is a file with one :class:`Block` and a line in :data:`BLOCKS`. The keyword arguments
+A new type is a :class:`Block` and a line in :data:`BLOCKS`. The keyword arguments
 of its ``__init__`` are its parameters, their annotations what a wiring may give.
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 
-from cowmlx.errors import CowMlxError, WiringError
-from cowmlx.networks.blocks.block import Block
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+
+from cowmlx.errors import BadFormat, CowMlxError, WiringError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,21 +21,21 @@ if TYPE_CHECKING:
 
     from cowmlx.networks.wiring.declaration import BlockSpec, Wiring
 
-__all__ = ["BLOCKS", "Block", "block_class", "check_vocabulary", "check_widths", "make"]
+__all__ = ["BLOCKS", "Block", "block_class", "check_vocabulary", "check_widths", "invalid", "make"]
 
 # Modules of this package and the classes in them, by type.
 BLOCKS = {
     "attention": "attention.Attention",
-    "embedding": "embedding.Embedding",
-    "identity": "identity.Identity",
-    "layer_norm": "layer_norm.LayerNorm",
-    "linear": "linear.Linear",
-    "lm_head": "lm_head.LMHead",
-    "mlp": "mlp.MLP",
+    "embedding": "simple.Embedding",
+    "identity": "simple.Identity",
+    "layer_norm": "simple.LayerNorm",
+    "linear": "simple.Linear",
+    "lm_head": "simple.LMHead",
+    "mlp": "simple.MLP",
     "mlstm": "mlstm.MLSTMBlock",
-    "rms_norm": "rms_norm.RMSNorm",
+    "rms_norm": "simple.RMSNorm",
     "slstm": "slstm.SLSTMBlock",
-    "swiglu": "swiglu.SwiGLU",
+    "swiglu": "simple.SwiGLU",
 }
 
 _LARGEST = 2**31 - 1
@@ -58,6 +60,44 @@ _ACCEPTED: dict[str, tuple[str, Any]] = {
     "str": ("a string", lambda value: isinstance(value, str)),
     "dict[str, Any]": ("an object", lambda value: isinstance(value, dict)),
 }
+
+
+class Block(Module):
+    """One block of a wiring: (B, T, :attr:`input_dims`) to (B, T, :attr:`output_dims`).
+
+    Attributes:
+        stateful: whether it has a state between calls, a layer cache of mlx-lm's.
+        input_dims: values per position that it takes; None if it takes tokens (B, T).
+        output_dims: values per position that it gives.
+    """
+
+    stateful = False
+    input_dims: int | None
+    output_dims: int
+
+    def __init__(self, input_dims: int | None, output_dims: int) -> None:
+        super().__init__()
+        self.input_dims = input_dims
+        self.output_dims = output_dims
+
+    @classmethod
+    def borrowed(cls, spec: BlockSpec) -> tuple[str, ...]:
+        """Return the names of the embeddings that calls are given behind the state."""
+        return ()
+
+    def make_state(self) -> Any:
+        """Return a fresh state, if the block is stateful."""
+        return None
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: mx.array, state: Any = None, *borrowed: Block) -> mx.array:
+            """Map what arrives, and update the state in place."""
+
+
+def invalid(message: str, key: str, value: object, **details: object) -> BadFormat:
+    """Return the error of a parameter's value."""
+    return BadFormat(message, reason="invalid_config", key=key, value=value, **details)
 
 
 def block_class(type: str, name: str) -> type[Block]:

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from cowmlx.errors import BadFormat
 from cowmlx.networks import light_route
-from cowmlx.networks.blocks.block import Block
+from cowmlx.networks.blocks import Block, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,19 +48,10 @@ class Attention(Block):
         super().__init__(dims, dims)
         groups = num_kv_heads or num_heads
         if num_heads % groups:
-            raise BadFormat(
-                f"num_heads {num_heads} is no multiple of num_kv_heads {groups}",
-                reason="invalid_config",
-                key="num_heads",
-                value=num_heads,
-            )
+            message = f"num_heads {num_heads} is no multiple of num_kv_heads {groups}"
+            raise invalid(message, "num_heads", num_heads)
         if head_dim is None and dims % num_heads:
-            raise BadFormat(
-                f"dims {dims} is no multiple of num_heads {num_heads}",
-                reason="invalid_config",
-                key="dims",
-                value=dims,
-            )
+            raise invalid(f"dims {dims} is no multiple of num_heads {num_heads}", "dims", dims)
         if rope_scaling is not None and not rope_scaling.keys() & {"rope_type", "type"}:
             raise BadFormat(
                 "rope_scaling lacks 'rope_type'", reason="invalid_config", key="rope_scaling"

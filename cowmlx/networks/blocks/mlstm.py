@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import mlx.core as mx
-from mlx.nn.layers.activations import silu
+from mlx.nn.layers.activations import gelu, silu
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.linear import Linear
 
-from cowmlx.errors import BadFormat
 from cowmlx.networks import light_route
-from cowmlx.networks.blocks.block import Block
+from cowmlx.networks.blocks import Block, invalid
 from cowmlx.networks.blocks.mlstm_cell import Inputs, State, empty_state, mlstm
-from cowmlx.networks.blocks.rms_norm import RMSNorm
+from cowmlx.networks.blocks.simple import RMSNorm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,12 +59,7 @@ class MLSTMBlock(Block):
         super().__init__(dims, dims)
         for name, size in (("qk_dims", qk_dims), ("v_dims", v_dims)):
             if size % num_heads:
-                raise BadFormat(
-                    f"{name} {size} is no multiple of num_heads {num_heads}",
-                    reason="invalid_config",
-                    key=name,
-                    value=size,
-                )
+                raise invalid(f"{name} {size} is no multiple of num_heads {num_heads}", name, size)
         self.norm_mlstm = RMSNorm(dims=dims, eps=norm_eps, float32=norm_float32)
         self.mlstm_layer = MLSTMLayer(
             dims, num_heads, qk_dims, v_dims, chunk_size, gate_soft_cap, norm_eps, eps, bias, fused
@@ -188,10 +182,26 @@ class MultiHeadNorm(Module):
 
 
 class FeedForward(Module):
-    """proj_down(silu(gate) · up)."""
+    """proj_down(activation(gate) · up).
 
-    def __init__(self, dims: int, hidden_dims: int, bias: bool, fused: bool) -> None:
+    Args:
+        dims: D.
+        hidden_dims: values that are gated.
+        bias: whether the projections have one.
+        fused: whether those up are one matrix.
+        activation: "silu" or "gelu".
+    """
+
+    def __init__(
+        self,
+        dims: int,
+        hidden_dims: int,
+        bias: bool = False,
+        fused: bool = False,
+        activation: str = "silu",
+    ) -> None:
         super().__init__()
+        self._activation = activation
         self._fused = fused
         if fused:
             self.proj_up_gate_z = Linear(dims, 2 * hidden_dims, bias=bias)
@@ -209,4 +219,4 @@ class FeedForward(Module):
         return self.proj_down(self._gated(gate, up))
 
     def _gated(self, gate: mx.array, up: mx.array) -> mx.array:
-        return silu(gate) * up
+        return (silu if self._activation == "silu" else gelu)(gate) * up

@@ -1,21 +1,28 @@
-"""The block of xLSTM with a scalar memory (arXiv 2405.04517, section 2.2 and figure 10)."""
+"""The block of xLSTM with a scalar memory (arXiv 2405.04517, section 2.2 and figure 10).
+
+The recurrence is eq. 8-18, with the stabilizer of eq. 15-17. Its state is c, n, h and m, each
+(B, NH, DH) in float32: cell, normalizer, hidden state, and the logarithm by which c and n are
+scaled down. The hidden state is fed back, head by head, so positions are taken one by one.
+"""
 
 from __future__ import annotations
 
 import mlx.core as mx
-from mlx.nn.layers.activations import gelu, silu
+from mlx.nn.layers.activations import silu
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.linear import Linear
 
-from cowmlx.errors import BadFormat
 from cowmlx.networks import light_route
-from cowmlx.networks.blocks.block import Block
-from cowmlx.networks.blocks.rms_norm import RMSNorm
-from cowmlx.networks.blocks.slstm_cell import empty_state, slstm
+from cowmlx.networks.blocks import Block, invalid
+from cowmlx.networks.blocks.mlstm import FeedForward
+from cowmlx.networks.blocks.mlstm_cell import log_sigmoid
+from cowmlx.networks.blocks.simple import RMSNorm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+State = tuple[mx.array, mx.array, mx.array, mx.array]
 
 _LONGEST = 64  # positions that a convolution reaches back
 
@@ -23,9 +30,7 @@ _LONGEST = 64  # positions that a convolution reaches back
 class SLSTMBlock(Block):
     """x + sLSTM(norm(x)), then x + FFN(norm(x)), the FFN gated with GELU.
 
-    Its state is a cache of four float32 arrays, c, n, h and m of
-    :mod:`cowmlx.networks.blocks.slstm_cell`, and the last inputs of the convolution, if there is
-    one.
+    Its layer cache has c, n, h and m, and the last inputs of the convolution, if there is one.
 
     Args:
         dims: D.
@@ -49,23 +54,14 @@ class SLSTMBlock(Block):
     ) -> None:
         super().__init__(dims, dims)
         if conv_kernel is not None and not 2 <= conv_kernel <= _LONGEST:
-            raise BadFormat(
-                f"conv_kernel is {conv_kernel}; it can be 2 to {_LONGEST}, or null",
-                reason="invalid_config",
-                key="conv_kernel",
-                value=conv_kernel,
-            )
+            message = f"conv_kernel is {conv_kernel}; it can be 2 to {_LONGEST}, or null"
+            raise invalid(message, "conv_kernel", conv_kernel)
         if dims % num_heads:
-            raise BadFormat(
-                f"dims {dims} is no multiple of num_heads {num_heads}",
-                reason="invalid_config",
-                key="dims",
-                value=dims,
-            )
+            raise invalid(f"dims {dims} is no multiple of num_heads {num_heads}", "dims", dims)
         self.norm_slstm = RMSNorm(dims=dims, eps=norm_eps)
         self.slstm_layer = SLSTMLayer(dims, num_heads, conv_kernel, norm_eps)
         self.norm_ffn = RMSNorm(dims=dims, eps=norm_eps)
-        self.ffn = GatedFeedForward(dims, hidden_dims)
+        self.ffn = FeedForward(dims, hidden_dims, activation="gelu")
         self._parts = 4 if conv_kernel is None else 5
 
     def make_state(self) -> Any:
@@ -163,15 +159,55 @@ class CausalConvolution(Module):
         return total + self.bias, mx.take_along_axis(padded, places, axis=1)
 
 
-class GatedFeedForward(Module):
-    """proj_down(gelu(gate) · up)."""
+def empty_state(batch: int, heads: int, dims: int) -> State:
+    """Return the state before the first position; nothing is in it, so m is minus infinity."""
+    zeros = mx.zeros((batch, heads, dims))
+    return zeros, zeros, zeros, mx.full((batch, heads, dims), -mx.inf)
 
-    def __init__(self, dims: int, hidden_dims: int) -> None:
-        super().__init__()
-        self.proj_up_gate = Linear(dims, hidden_dims, bias=False)
-        self.proj_up = Linear(dims, hidden_dims, bias=False)
-        self.proj_down = Linear(hidden_dims, dims, bias=False)
 
-    def __call__(self, x: mx.array) -> mx.array:
-        """Map (B, S, D) to (B, S, D)."""
-        return self.proj_down(gelu(self.proj_up_gate(x)) * self.proj_up(x))
+def step(gates: mx.array, recurrent: mx.array, state: State) -> State:
+    """Take one position.
+
+    Args:
+        gates: what the input adds to the pre-activations of i, f, z and o, (B, NH, 4, DH).
+        recurrent: what the hidden state is mapped to them with, (NH, 4 · DH, DH).
+        state: before the position.
+
+    Returns:
+        The state behind it; its third part is the position's hidden state.
+    """
+    cell, normalizer, hidden, scale = state
+    fed_back = (recurrent @ hidden[..., None]).squeeze(-1)
+    gates = gates + fed_back.reshape(gates.shape)
+    i, f, z, o = (gates[:, :, index] for index in range(4))
+    kept = log_sigmoid(f) + scale
+    new_scale = mx.maximum(kept, i)
+    forget, take = mx.exp(kept - new_scale), mx.exp(i - new_scale)
+    cell = forget * cell + take * mx.tanh(z)
+    normalizer = forget * normalizer + take
+    return cell, normalizer, mx.sigmoid(o) * cell / normalizer, new_scale
+
+
+def slstm(
+    gates: mx.array, recurrent: mx.array, state: State, mask: mx.array | None
+) -> tuple[mx.array, State]:
+    """Take S positions one after the other.
+
+    Args:
+        gates: (B, S, NH, 4, DH), see :func:`step`.
+        recurrent: (NH, 4 · DH, DH).
+        state: before the first position.
+        mask: (B, S) false where a position is padding, which leaves the state as it is; or None.
+
+    Returns:
+        The hidden states (B, S, NH, DH), and the state behind the last position.
+    """
+    hidden = []
+    for position in range(gates.shape[1]):
+        after = step(gates[:, position], recurrent, state)
+        if mask is not None:
+            counts = mask[:, position, None, None]
+            after = tuple(mx.where(counts, new, old) for new, old in zip(after, state, strict=True))  # type: ignore[assignment]
+        state = after
+        hidden.append(state[2])
+    return mx.stack(hidden, axis=1), state

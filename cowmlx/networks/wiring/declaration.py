@@ -34,16 +34,13 @@ class BlockSpec:
 
     def __init__(self, name: str, type: str, parameters: Mapping[str, Any] | None = None) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise WiringError(
-                f"a block is named {_told(name)}; names have letters, digits, _ and -, and begin "
-                "with no digit"
-            )
+            rule = "names have letters, digits, _ and -, and begin with no digit"
+            raise WiringError(f"a block is named {_told(name)}; {rule}")
         if not isinstance(type, str):
             raise WiringError(f"block {name}: type is {_told(type)}, not a string", block=name)
         if parameters is not None and not hasattr(parameters, "keys"):
-            raise WiringError(
-                f"block {name}: parameters are {_told(parameters)}, not an object", block=name
-            )
+            message = f"block {name}: parameters are {_told(parameters)}, not an object"
+            raise WiringError(message, block=name)
         self.name = name
         self.type = type
         self.parameters: dict[str, Any] = dict(parameters or {})
@@ -92,8 +89,6 @@ class Wiring:
         self._input: str | None = None
         self._output: str | None = None
 
-    # Building.
-
     def add_block(self, name: str, type: str, **parameters: Any) -> Wiring:
         """Add a block behind the others; returns the wiring, so that calls can be chained.
 
@@ -111,9 +106,8 @@ class Wiring:
         for name in (source, target):
             self._require(name, f"the edge {source} → {target}")
         if isinstance(polarity, bool) or polarity not in (1, -1):
-            raise WiringError(
-                f"the edge {source} → {target} has polarity {_told(polarity)}; it can be 1 or -1"
-            )
+            edge = f"the edge {source} → {target}"
+            raise WiringError(f"{edge} has polarity {_told(polarity)}; it can be 1 or -1")
         if (source, target) in self._edges:
             raise WiringError(f"{source} → {target} is connected already")
         self._edges[source, target] = int(polarity)
@@ -136,8 +130,6 @@ class Wiring:
     def _require(self, name: object, what: str) -> None:
         if not isinstance(name, str) or name not in self._blocks:
             raise WiringError(f"{what} names {_told(name)}, which is no block of the wiring")
-
-    # Reading.
 
     @property
     def blocks(self) -> list[BlockSpec]:
@@ -196,8 +188,6 @@ class Wiring:
             found[target].append((source, polarity))
         return found
 
-    # Checking.
-
     def stages(self) -> list[list[str]]:
         """Sort the blocks topologically: those of a stage need only earlier stages.
 
@@ -234,21 +224,16 @@ class Wiring:
             forward[source].append(target)
             backward[target].append(source)
         if backward[self.input]:
-            raise WiringError(
-                f"the input block {self.input} takes the tokens, but {backward[self.input][0]} is "
-                "connected to it",
-                block=self.input,
-            )
+            source = backward[self.input][0]
+            message = f"the input block {self.input} takes the tokens, but {source} is connected"
+            raise WiringError(f"{message} to it", block=self.input)
         lost = self._blocks.keys() - _reached(self.input, forward)
         if lost:
             raise WiringError(f"no token reaches {_names(lost)} from the input block {self.input}")
         idle = self._blocks.keys() - _reached(self.output, backward)
         if idle:
-            raise WiringError(
-                f"nothing of {_names(idle)} arrives at the output block {self.output}"
-            )
-
-    # As JSON.
+            message = f"nothing of {_names(idle)} arrives at the output block {self.output}"
+            raise WiringError(message)
 
     def to_json(self) -> dict[str, Any]:
         """Return the wiring as JSON-ready values."""
@@ -283,9 +268,8 @@ class Wiring:
         for source, row in zip(names, rows, strict=True):
             if not isinstance(row, list) or len(row) != len(names):
                 size = len(row) if isinstance(row, list) else _told(row)
-                raise WiringError(
-                    f"adjacency has {size} columns for {len(names)} blocks in the row of {source}"
-                )
+                message = f"adjacency has {size} columns for {len(names)} blocks"
+                raise WiringError(f"{message} in the row of {source}")
             for target, polarity in zip(names, row, strict=True):
                 if polarity != 0 or isinstance(polarity, bool):
                     wiring.connect(source, target, polarity)

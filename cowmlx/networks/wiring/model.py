@@ -1,6 +1,8 @@
-"""What runs a wiring: a network that the rest of the engine takes for one of mlx-lm's."""
+"""The network of a wiring, with the interface of mlx-lm's networks."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -13,13 +15,12 @@ from cowmlx.networks.wiring.declaration import Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from cowmlx.networks.blocks import Block
 
-# Multiplications from which a block is worth a separate stream on a CPU: see
-# `python -m benchmarks branches`.
+# Multiplications from which a block is worth another stream on a CPU (benchmarks/branches.py).
 _WORTH_A_STREAM = 1 << 21
 
 
@@ -28,7 +29,7 @@ class WiredModel(Module):
 
     The parameters of a block are named ``blocks.NAME.…``. Blocks with a state have a layer cache
     each, in the order in which they were declared. Where a stage has several blocks with much to
-    do, all but the first are issued on streams of their own; the same numbers come out.
+    do, all but the first are issued on other streams; the numbers stay the same.
 
     Args:
         wiring: the declaration.
@@ -97,7 +98,7 @@ class WiredModel(Module):
 
 
 def _occupies_all(branches: int) -> bool:
-    """Whether so many branches keep every processor busy, so that each gets a stream of its own.
+    """Whether so many branches keep every processor busy, so that each gets another stream.
 
     They get none where the BLAS has threads, which would compete with the streams.
     """
@@ -106,32 +107,18 @@ def _occupies_all(branches: int) -> bool:
     return blas.threads() == 1 and branches >= blas.processors() > 1
 
 
-class _Step:
-    """A block's place in the plan.
+class _Step(NamedTuple):
+    """A block's place in the plan."""
 
-    Attributes:
-        name: the block's.
-        inputs: what arrives: (source, polarity).
-        state: which layer cache is its, or None.
-        lent: the blocks it borrows.
-        parameters: how many numbers it has, if its stage has others.
-    """
-
-    __slots__ = ("inputs", "lent", "name", "parameters", "state")
-
-    def __init__(
-        self,
-        name: str,
-        inputs: Iterable[tuple[str, int]],
-        state: int | None,
-        lent: Iterable[str],
-        parameters: int,
-    ) -> None:
-        self.name = name
-        self.inputs = tuple(inputs)
-        self.state = state
-        self.lent = tuple(lent)
-        self.parameters = parameters
+    name: str
+    inputs: tuple[tuple[str, int], ...]
+    """(source, polarity) of each input; none: tokens."""
+    state: int | None
+    """The index of its layer cache, or None."""
+    lent: tuple[str, ...]
+    """The blocks it borrows."""
+    parameters: int
+    """How many numbers it has, if its stage has others."""
 
 
 def _plan(wiring: Wiring, blocks: Mapping[str, Block]) -> tuple[tuple[_Step, ...], ...]:
@@ -145,7 +132,8 @@ def _plan(wiring: Wiring, blocks: Mapping[str, Block]) -> tuple[tuple[_Step, ...
         if not alone:
             parameters = sum(array.size for array in weights.flatten(block.parameters()).values())
         lent = block.borrowed(wiring[name])
-        return _Step(name, arriving[name], states.get(name), lent, parameters)
+        inputs = tuple(arriving[name])
+        return _Step(name, inputs, states.get(name), tuple(lent), parameters)
 
     return tuple(tuple(step(name, len(stage) == 1) for name in stage) for stage in wiring.stages())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 from cowmlx.errors import WiringError
 from cowmlx.folders import weights
@@ -37,18 +38,6 @@ class Place:
         borrowed: names of the embeddings whose weights it uses.
     """
 
-    __slots__ = (
-        "borrowed",
-        "gives",
-        "inputs",
-        "later",
-        "names",
-        "parameters",
-        "spec",
-        "stateful",
-        "takes",
-    )
-
     def __init__(self, names: list[str], spec: BlockSpec, block: Block, arriving: Any) -> None:
         self.names = names
         self.spec = spec
@@ -66,21 +55,15 @@ class Place:
         return self.names[0] if len(self.names) == 1 else f"{self.names[0]} … {self.names[-1]}"
 
 
-class Part:
-    """Successive stages of a wiring, or several equal ones.
+class Part(NamedTuple):
+    """Successive stages of a wiring, or several equal ones."""
 
-    Attributes:
-        first: its first stage, counted from 1.
-        stages: the blocks of each stage of the first copy.
-        copies: how often it comes, one behind the other.
-    """
-
-    __slots__ = ("copies", "first", "stages")
-
-    def __init__(self, first: int, stages: list[list[Place]], copies: int) -> None:
-        self.first = first
-        self.stages = stages
-        self.copies = copies
+    first: int
+    """Its first stage, counted from 1."""
+    stages: list[list[Place]]
+    """The blocks of each stage of the first copy."""
+    copies: int
+    """How often it comes, one behind the other."""
 
     @property
     def last(self) -> int:
@@ -91,7 +74,7 @@ class Part:
 class Outline:
     """A wiring, ready to be drawn.
 
-    Widths are told as they are, whether or not they fit: a drawing shall show where they do not.
+    Widths are shown whether or not they fit: a drawing shall show where they do not.
 
     Args:
         wiring: what to draw.
@@ -158,7 +141,7 @@ class Outline:
     def _signatures(self) -> list[tuple[int, bool, int]]:
         """Return of every block: what it is, whether it opens a stage, and how far back it reaches.
 
-        Blocks of equal signatures stand in equal surroundings: sources are told by their distance.
+        Blocks of equal signatures have equal surroundings: a source is given by its distance.
         """
         position = {name: index for index, name in enumerate(self._order)}
         numbers: dict[Any, int] = {}
