@@ -26,14 +26,14 @@ def _shown(name: str) -> Any:
 
 
 class InBlocks:
-    """What modules have in common whose weight is held as (blocks, words, 16).
+    """A module whose weight is held as (blocks, words, 16).
 
     Attributes:
         rows: N of a matrix.
         count: how many matrices there are behind each other, each filled up to whole blocks; 0: one
             that is no stack.
         wide: whether the network computes in float32, whatever the types of its weights.
-        int8: whether activations are rounded to eight bits for products with packed weights.
+        int8: whether activations are rounded to eight bits for products with quantized weights.
         plain: mlx's own kind of such a module.
     """
 
@@ -44,8 +44,8 @@ class InBlocks:
     plain: type
 
     @property
-    def packing(self) -> dict[str, Any]:
-        """How the weight is packed, as the kernels' functions take it."""
+    def format(self) -> dict[str, Any]:
+        """The form of the weight, as the kernels' functions take it."""
         if "scales" not in self:  # type: ignore[operator]
             return {"rows": self.rows}
         module: Any = self
@@ -74,7 +74,7 @@ class InBlocks:
         """How many rows there are of all matrices, without those that fill up blocks."""
         return self.rows * max(self.count, 1)
 
-    # What others read of such a layer: laid out as mlx has it, made anew each time.
+    # What others read of such a layer: laid out as mlx has it, made for each read.
     weight: Any = _shown("weight")
     scales: Any = _shown("scales")
     biases: Any = _shown("biases")

@@ -1,10 +1,14 @@
-"""The form that a network takes for the device it runs on."""
+"""The form that a network takes for the device it runs on: plain mlx, or kernels for CPUs."""
 
 from __future__ import annotations
 
-from cowmlx.accelerate.form import Form, is_half, is_packed
+from typing import NamedTuple
+
+import mlx.core as mx
+
 from cowmlx.errors import Unsupported
 from cowmlx.generated import constants
+from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +16,48 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mlx.nn.layers.base import Module
+
+
+class Form(NamedTuple):
+    """How a network's products are computed."""
+
+    on_cpu: bool
+    """Whether the device is a CPU."""
+    quantized: bool = False
+    """Whether there are quantized weights."""
+    half: bool = False
+    """Whether there are weights of 16 bits, none of them quantized or beside quantized ones."""
+    why_not: str = ""
+    """Why no kernels compute, a sentence without its full stop; "" if they do."""
+    int8: bool = False
+    """Whether activations are rounded to eight bits for products with quantized weights."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether mlx multiplies weights of 16 bits or fewer on a CPU, which is slow."""
+        return self.on_cpu and (self.half or self.quantized) and bool(self.why_not)
+
+    @property
+    def activations(self) -> str:
+        """The form of activations that ``model_info`` reports."""
+        return "int8" if self.int8 else "exact"
+
+
+def is_quantized(network: Module) -> bool:
+    """Whether a network has quantized layers."""
+    return any("scales" in module for module in modules_of(network))
+
+
+def is_half(network: Module) -> bool:
+    """Whether a network has matrices of 16 bits and none that are quantized."""
+    from cowmlx.folders.weights import flatten
+
+    if is_quantized(network):
+        return False
+    return any(
+        array.ndim > 1 and array.dtype in (mx.float16, mx.bfloat16)
+        for array in flatten(network.parameters()).values()
+    )
 
 
 def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEFAULT) -> Form:
@@ -41,18 +87,16 @@ def put_into(net: Module, form: Form) -> None:
     """Put a network into a form, in place; what is in it already stays."""
     if not form.on_cpu:
         return
-    from cowmlx.accelerate import wide  # late: a GPU needs none of it
+    from cowmlx.accelerate import switch  # late: a GPU needs none of it
 
     if not form.why_not:
         from cowmlx.accelerate import linear, single
 
         single.replace(net)
         linear.replace(net, int8=form.int8)
-    elif form.packed:
-        import mlx.core as mx
-
+    elif form.quantized:
         net.set_dtype(mx.float32)
-    wide.replace(net)
+    switch.widen(net)
 
 
 def take_out(net: Module) -> None:
@@ -65,7 +109,6 @@ def take_out(net: Module) -> None:
         net: a copy of a network that was prepared, of which nothing is fused.
     """
     from cowmlx.accelerate import blocks, single
-    from cowmlx.modules import modules_of
 
     for module in modules_of(net):
         blocks.restore(module)
@@ -78,23 +121,21 @@ def form_for(net: Module, activations: int) -> Form:
     Raises:
         Unsupported: activations of eight bits are asked for, and nothing computes with them.
     """
-    import mlx.core as mx
-
     from cowmlx.accelerate import kernels
 
     on_cpu, why_not = mx.default_device().type == mx.cpu, "the device is no CPU"
     if on_cpu:
         why_not = "" if kernels.available() else f"there are no kernels: {kernels.reason()}"
-    packed = is_packed(net)
-    if activations == constants.ACTIVATIONS_INT8 and (why_not or not packed):
+    quantized = is_quantized(net)
+    if activations == constants.ACTIVATIONS_INT8 and (why_not or not quantized):
         raise Unsupported(
             f"activations is {activations} (int8), but "
-            + (why_not or "the model's weights are not packed"),
+            + (why_not or "the model's weights are not quantized"),
             argument="activations",
             value=activations,
         )
-    int8 = packed and not why_not and activations != constants.ACTIVATIONS_EXACT
-    return Form(on_cpu=on_cpu, packed=packed, half=is_half(net), why_not=why_not, int8=int8)
+    int8 = quantized and not why_not and activations != constants.ACTIVATIONS_EXACT
+    return Form(on_cpu=on_cpu, quantized=quantized, half=is_half(net), why_not=why_not, int8=int8)
 
 
 def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) -> dict[str, Any]:
@@ -106,7 +147,7 @@ def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) ->
         form: that the network was put into.
 
     Returns:
-        what ``model_info`` tells of it.
+        what ``model_info`` reports of it.
     """
     if form.why_not:
         return {"instruction_set": None, "fused": 0, "why_not": [{"reason": form.why_not}]}

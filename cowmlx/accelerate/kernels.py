@@ -74,7 +74,7 @@ def mlx_types() -> tuple[type, ...]:
 
 
 def info() -> dict[str, Any]:
-    """Return what ``runtime_info`` tells of kernels."""
+    """Return the kernels' part of ``runtime_info``."""
     return {
         "instruction_set": instruction_set(),
         "threads": threads(),

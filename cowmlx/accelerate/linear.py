@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class InMatrix(InBlocks):
-    """What modules have in common whose weight is one matrix (N, K)."""
+    """A module whose weight is one matrix (N, K)."""
 
     def matrix(self) -> Any:
         """Return the weight as layers of kernels hold it; it is evaluated."""
         module: Any = self
         bias = module.get("bias")
         bias = None if bias is None else bias.astype(mx.float32)
-        return kernels.module().Matrix(*self.arrays, bias, **self.packing)
+        return kernels.module().Matrix(*self.arrays, bias, **self.format)
 
     def product(self, x: mx.array) -> mx.array:
         """Map (..., K) to (..., N) of x's type, without a bias; kernels have no gradient."""
@@ -37,23 +37,23 @@ class InMatrix(InBlocks):
             return self._differentiable(x)
         if not mx.issubdtype(x.dtype, mx.floating):
             x = x.astype(mx.float32)
-        made: mx.array = kernels.module().product(x, *self.arrays, int8=self.int8, **self.packing)
+        made: mx.array = kernels.module().product(x, *self.arrays, int8=self.int8, **self.format)
         return made
 
     def _differentiable(self, x: mx.array) -> mx.array:
         weight: mx.array = self.weight
         if self.scales is None:
             return x @ weight.T
-        packing = {name: self.packing[name] for name in ("bits", "mode")}
-        group = self.packing["group"]
+        format = {name: self.format[name] for name in ("bits", "mode")}
+        group = self.format["group"]
         return mx.quantized_matmul(
-            x, weight, scales=self.scales, biases=self.biases, group_size=group, **packing
+            x, weight, scales=self.scales, biases=self.biases, group_size=group, **format
         )
 
     def taken(self, indices: mx.array) -> mx.array:
         """Return rows (..., K) of the weight."""
         dtype = mx.float32 if self.wide else self.arrays[0].dtype
-        made: mx.array = kernels.module().take(indices, *self.arrays, dtype=dtype, **self.packing)
+        made: mx.array = kernels.module().take(indices, *self.arrays, dtype=dtype, **self.format)
         return made
 
 
@@ -112,11 +112,11 @@ _KINDS: dict[type, type] = {
 def replace(network: Module, *, int8: bool = False) -> None:
     """Put the weights of a network's linear layers, embeddings and experts into blocks, lazily.
 
-    A network with packed weights computes in float32 from then on, as it does without kernels.
+    A network with quantized weights computes in float32 from then on, as it does without kernels.
 
     Args:
         network: changed in place.
-        int8: round activations to eight bits for products with packed weights.
+        int8: round activations to eight bits for products with quantized weights.
     """
     modules = modules_of(network)
     packed = any("scales" in module for module in modules)

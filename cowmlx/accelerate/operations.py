@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import mlx.core as mx
 
-from cowmlx.accelerate import angles, kernels, trained
+from cowmlx.accelerate import kernels, trained
+from cowmlx.accelerate import rope as positions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
-_PACKED_BITS = (4, 8)
-_PACKED_GROUP = 32
+_CACHE_BITS = (4, 8)
+_CACHE_GROUP = 32
 
 
 class _Scope:
@@ -85,7 +86,7 @@ def rope(
     fits = a.ndim >= 3 and 0 < dims <= a.shape[-1] and dims % 2 == 0
     is_taken = _takes(stream, a) or _is_trained(stream, a)
     if is_taken and fits and (base is None) != (freqs is None):
-        turned = angles.shared(dims, base, freqs, scale).get(offset, a.shape[-2])
+        turned = positions.shared(dims, base, freqs, scale).get(offset, a.shape[-2])
         if turned.shape[0] in (1, a.shape[0]):
             made: mx.array = kernels.module().rotate(a, turned, traditional=traditional)
             return made
@@ -117,13 +118,13 @@ def scaled_dot_product_attention(
     )
 
 
-def takes_packed(queries: mx.array, bits: int, group_size: int) -> bool:
-    """Whether kernels attend to keys and values that are packed so."""
-    fits = bits in _PACKED_BITS and group_size % _PACKED_GROUP == 0
+def takes_quantized(queries: mx.array, bits: int, group_size: int) -> bool:
+    """Whether kernels attend to keys and values that are quantized so."""
+    fits = bits in _CACHE_BITS and group_size % _CACHE_GROUP == 0
     return fits and _takes(None, queries) and queries.ndim == 4
 
 
-def packed_attention(
+def quantized_attention(
     queries: mx.array,
     keys: tuple[mx.array, mx.array, mx.array],
     values: tuple[mx.array, mx.array, mx.array],
@@ -132,8 +133,8 @@ def packed_attention(
     group_size: int,
     bits: int,
 ) -> mx.array:
-    """Attend to keys and values (weights, scales, biases) of mlx-lm's quantised caches."""
-    made: mx.array = kernels.module().attention_packed(
+    """Attend to keys and values (weights, scales, biases) of mlx-lm's quantized caches."""
+    made: mx.array = kernels.module().attention_quantized(
         queries, keys, values, scale=scale, bits=bits, group=group_size, mask=mask
     )
     return made

@@ -1,7 +1,7 @@
 """Experts whose weights lie in blocks: products with the matrices that a router chooses.
 
-They take the place of mlx-lm's on a CPU, where mlx multiplies packed ones number by number. Whoever
-has imported mlx-lm's has done so under one of two names; nothing is imported here.
+They take the place of mlx-lm's on a CPU, where mlx multiplies quantized ones number by number.
+mlx-lm's module is known under one of two names; nothing is imported here.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import mlx.core as mx
 
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.blocks import LANES, InBlocks, takes
+from cowmlx.modules import modules_of
 from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mlx.nn.layers.base import Module
+
 _MODULES = tuple(f"{package}.models.switch_layers" for package in (light_route.ALIAS, "mlx_lm"))
 _NAMES = ("SwitchLinear", "QuantizedSwitchLinear")
+_HALF = (mx.float16, mx.bfloat16)
 _LARGEST = 2**31 - 1
 _MOST_EXPERTS = 1 << 16
 _MOST_ROWS = 1 << 24
@@ -52,7 +56,7 @@ class InExperts(InBlocks):
             chosen = mx.broadcast_to(chosen, (*shape, length))
         made: mx.array = kernels.module().experts(
             x, chosen, *self.arrays, module.get("bias"), count=self.count, int8=self.int8,
-            **self.packing,
+            **self.format,
         )  # fmt: skip
         return made
 
@@ -118,3 +122,32 @@ def _blocked(plain: type) -> type:
     """Return ``BlockSwitchLinear`` or ``BlockQuantizedSwitchLinear``, of one import of mlx-lm."""
     about = f"Takes the place of ``mlx_lm``'s ``{plain.__name__}``."
     return type(f"Block{plain.__name__}", (InExperts, plain), {"__doc__": about, "plain": plain})
+
+
+class InFloat32:
+    """Experts of 16 bits without kernels: mlx has their products in float32 alone on a CPU."""
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        """Map rows by the experts that are chosen for them, in x's type."""
+        wide: Any = super()
+        made: mx.array = wide.__call__(x.astype(mx.float32), indices, sorted_indices)
+        return made.astype(x.dtype)
+
+
+def widen(network: Module) -> None:
+    """Make a network's experts of 16 bits float32, lazily, with twice the memory."""
+    for module in modules_of(network):
+        kind: Any = type(module)
+        weight = module.get("weight")
+        if kind in own_kinds() and weight is not None and weight.dtype in _HALF:
+            for name in ("weight", "bias"):
+                if name in module:
+                    module[name] = module[name].astype(mx.float32)
+            module.__class__ = _wide(kind)
+
+
+@cache
+def _wide(plain: type) -> type:
+    """Return ``WideSwitchLinear``, of one import of mlx-lm."""
+    about = f"Takes the place of ``mlx_lm``'s ``{plain.__name__}``."
+    return type(f"Wide{plain.__name__}", (InFloat32, plain), {"__doc__": about})

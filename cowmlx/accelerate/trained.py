@@ -1,7 +1,7 @@
-"""Operations that are trained through on a CPU: by kernels, with gradients of their own.
+"""Operations of a training on a CPU: by kernels, with gradients written for them.
 
-mlx computes an exponential number by number there, puts what is below together from many small
-operations, and does much of it again for the gradient.
+There mlx computes an exponential number by number, composes these operations of many small ones,
+and repeats much of the work for the gradient.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cowmlx.accelerate import kernels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 
@@ -22,22 +22,24 @@ def takes(*arrays: mx.array) -> bool:
     return on_cpu and all(array.dtype == mx.float32 and array.ndim for array in arrays)
 
 
+def _differentiable(
+    function: Callable[..., Any], gradient: Callable[..., Any], *arrays: mx.array
+) -> Any:
+    """Call a function of arrays whose gradient is another's: of (arrays, cotangents, results)."""
+    own: Any = mx.custom_function(function)
+    own.vjp(gradient)
+    return own(*arrays)
+
+
 def softmax(x: mx.array) -> mx.array:
     """Softmax over the last axis of float32 (..., N)."""
 
-    @mx.custom_function
-    def function(x: mx.array) -> mx.array:
-        made: mx.array = kernels.module().softmax(x)
-        return made
+    def gradient(_: Any, cotangent: mx.array, result: mx.array) -> mx.array:
+        part = cotangent * result
+        return part - result * part.sum(axis=-1, keepdims=True)
 
-    @function.vjp
-    def gradient(_: Any, cotangent: mx.array, made: mx.array) -> mx.array:
-        part = cotangent * made
-        return part - made * part.sum(axis=-1, keepdims=True)
-
-    found: Any = function(x)
-    made: mx.array = found
-    return made
+    result: mx.array = _differentiable(kernels.module().softmax, gradient, x)
+    return result
 
 
 def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
@@ -52,7 +54,6 @@ def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
     """
     wanted = targets[..., None]
 
-    @mx.custom_function
     def function(logits: mx.array) -> tuple[mx.array, mx.array]:
         probabilities: mx.array = kernels.module().softmax(logits)
         # The greatest is at least 1/V, so that its logarithm is exact where others' are infinite.
@@ -60,74 +61,50 @@ def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
         chosen = mx.take_along_axis(logits, wanted, axis=-1).squeeze(-1)
         return norm - chosen, probabilities
 
-    @function.vjp
-    def gradient(_: Any, cotangents: Any, made: Any) -> mx.array:
-        by, probabilities = cotangents[0][..., None], made[1]
+    def gradient(_: Any, cotangents: Any, results: Any) -> mx.array:
+        by, probabilities = cotangents[0][..., None], results[1]
         chosen = (mx.take_along_axis(probabilities, wanted, axis=-1) - 1) * by
         return mx.put_along_axis(probabilities * by, wanted, chosen, axis=-1)
 
-    found: Any = function(logits)
-    losses: mx.array = found[0]
+    losses: mx.array = _differentiable(function, gradient, logits)[0]
     return losses
 
 
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     """silu(gate) * up of float32 (..., N)."""
 
-    @mx.custom_function
-    def function(gate: mx.array, up: mx.array) -> mx.array:
-        made: mx.array = kernels.module().gate(gate, up, activation="silu")
-        return made
-
-    @function.vjp
     def gradient(given: Sequence[mx.array], cotangent: mx.array, _: Any) -> Sequence[mx.array]:
         gate, up = given
         part = kernels.module().gate(gate, activation="sigmoid")
         whole = gate * part
         return cotangent * up * (part + whole * (1 - part)), cotangent * whole
 
-    found: Any = function(gate, up)
-    made: mx.array = found
-    return made
+    result: mx.array = _differentiable(kernels.module().gate, gradient, gate, up)
+    return result
 
 
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
     """Divide rows of float32 (..., N) by their root mean square, times weight (N,)."""
+
+    def function(x: mx.array, weight: mx.array | None = None) -> mx.array:
+        result: mx.array = kernels.module().rms_norm(x, weight, eps)
+        return result
 
     def gradient_of_x(x: mx.array, by: mx.array) -> tuple[mx.array, mx.array]:
         scale = mx.rsqrt(mx.square(x).mean(axis=-1, keepdims=True) + eps)
         normed = x * scale
         return scale * (by - normed * (by * normed).mean(axis=-1, keepdims=True)), normed
 
-    if weight is None:
+    def gradient(given: Any, cotangent: mx.array, _: Any) -> Any:
+        if weight is None:
+            return gradient_of_x(given, cotangent)[0]
+        x, own = given
+        of_x, normed = gradient_of_x(x, cotangent * own)
+        return of_x, (cotangent * normed).sum(axis=tuple(range(x.ndim - 1)))
 
-        @mx.custom_function
-        def plain(x: mx.array) -> mx.array:
-            made: mx.array = kernels.module().rms_norm(x, None, eps)
-            return made
-
-        @plain.vjp
-        def gradient_of_plain(x: mx.array, cotangent: mx.array, _: Any) -> mx.array:
-            return gradient_of_x(x, cotangent)[0]
-
-        found: Any = plain(x)
-    else:
-
-        @mx.custom_function
-        def weighed(x: mx.array, weight: mx.array) -> mx.array:
-            made: mx.array = kernels.module().rms_norm(x, weight, eps)
-            return made
-
-        @weighed.vjp
-        def gradient(given: Sequence[mx.array], cotangent: mx.array, _: Any) -> Sequence[mx.array]:
-            x, weight = given
-            of_x, normed = gradient_of_x(x, cotangent * weight)
-            rows = tuple(range(x.ndim - 1))
-            return of_x, (cotangent * normed).sum(axis=rows)
-
-        found = weighed(x, weight)
-    made: mx.array = found
-    return made
+    arrays = (x,) if weight is None else (x, weight)
+    result: mx.array = _differentiable(function, gradient, *arrays)
+    return result
 
 
 def attention(

@@ -115,7 +115,7 @@ def _speed(model: Model) -> Speed:
         return KERNELS
     if form.is_slow:
         return SIXTEEN_BITS
-    return UNPACKED if form.packed else BLAS
+    return UNPACKED if form.quantized else BLAS
 
 
 def _power_of_two(number: float) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx.nn.layers.base import Module
 
-    from cowmlx.accelerate.form import Form
+    from cowmlx.accelerate.device import Form
     from cowmlx.models.model import Model
 
 _KINDS = ("lora", "dora", "full")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-    from cowmlx.accelerate.form import Form
+    from cowmlx.accelerate.device import Form
     from cowmlx.machines.network import RemoteNetwork
     from cowmlx.text.chat_template import ChatTemplate
     from cowmlx.text.tokenizer import Tokenizer

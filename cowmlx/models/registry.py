@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-    from cowmlx.accelerate.form import Form
+    from cowmlx.accelerate.device import Form
     from cowmlx.models.model import Model
 
 __all__ = ["load", "supported_architectures"]

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import mlx.core as mx
 
 from cowmlx import garbage, resources
-from cowmlx.accelerate import angles
+from cowmlx.accelerate import rope
 from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
@@ -76,7 +76,7 @@ class Models:
         """Give unused buffers back, and the prompts kept for new contexts."""
         for prefixes in self._prefixes.values():
             prefixes.clear()
-        _forget_angles()
+        rope.forget()
         self._runtime.arrays.trim()
         resources.give_back()
         self._runtime.note_memory()
@@ -154,7 +154,7 @@ class Models:
         """Close a model's handle; its contexts keep the model."""
         freed = Canceled("the model was freed", reason="freed")
         self._runtime.abandon(freed, self._runtime.handles.remove(constants.KIND_MODEL, handle))
-        _forget_angles()
+        rope.forget()
 
     @keeps_call
     def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
@@ -312,11 +312,3 @@ def _check_flags(flags: int, **known: int) -> None:
             argument="flags",
             value=f"{rest:#x}",
         )
-
-
-def _forget_angles() -> None:
-    """Give the memory of all rotary positions back."""
-    from cowmlx.accelerate.fused import angles as tables  # late: a start needs none of it
-
-    angles.forget()
-    tables.forget()

@@ -37,7 +37,7 @@ static constexpr Table filled() {
   table.prepare_size = prepare_size;
   table.prepare = prepare;
   table.product = product;
-  table.unpack_row = unpack_row;
+  table.row_numbers = row_numbers;
   return table;
 }
 
@@ -47,8 +47,8 @@ namespace cowmlx {
 
 extern const Table avx512vnni_table =
     ISA::filled<&Table::rms_norm, &Table::layer_norm, &Table::add, &Table::gate, &Table::softmax,
-                &Table::rotate, &Table::store, &Table::load, &Table::pack, &Table::attention_size,
-                &Table::attention, &Table::highest, &Table::exponentials, &Table::threefry,
-                &Table::contenders, &Table::recurrence, &Table::adam>();
+                &Table::rotate, &Table::store, &Table::load, &Table::quantize,
+                &Table::attention_size, &Table::attention, &Table::highest, &Table::exponentials,
+                &Table::threefry, &Table::contenders, &Table::recurrence, &Table::adam>();
 
 }  // namespace cowmlx

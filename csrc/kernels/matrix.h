@@ -7,7 +7,7 @@
  *
  * so a vector of 16 lanes holds the same word of 16 rows, and a product needs no sum across lanes.
  * A word is one number for dense weights (K words a row), and one uint32 of mlx's packing for
- * packed ones (K * bits / 32 words a row). The last block is filled up with rows of zeros. */
+ * quantized ones (K * bits / 32 words a row). The last block is filled up with rows of zeros. */
 #pragma once
 
 #include <cstddef>
@@ -38,12 +38,12 @@ struct LowRank;
 
 struct Matrix {
   Format format;
-  int32_t bits;    /* of a packed number: 2, 3, 4, 5, 6, 8; dense: 16 or 32 */
+  int32_t bits;    /* of a quantized number: 2, 3, 4, 5, 6, 8; dense: 16 or 32 */
   int32_t group;   /* numbers that share a scale: 32, 64, 128 (16 for nvfp4); dense: 0 */
   int32_t rows;    /* N, without the filling */
   int32_t columns; /* K */
   const void* weight;
-  const void* scales; /* packed only */
+  const void* scales; /* quantized only */
   const void* biases; /* affine only: w = scale * q + bias */
   Scalar scale_type;  /* of scales and biases; UInt8 for the fp formats' exponents */
   const float* bias;  /* (N,) added to the product, or null */
@@ -69,7 +69,7 @@ struct Prepared {
   int32_t columns;         /* K */
   bool int8;               /* values rounded to int8, a scale for each group */
   const float* x;          /* (M, K) exact values, contiguous */
-  const int8_t* quantised; /* int8: (M, K) in the order in which the weights' words come apart */
+  const int8_t* quantized; /* int8: (M, K) in the order in which the weights' words come apart */
   const float* scales;     /* int8: (M, groups) */
   const float* sums;       /* affine: (M, groups) sums of a group's exact values */
 };

@@ -31,7 +31,9 @@ std::string made_for() {
 
 NB_MODULE(_kernels, module) {
   nb::set_leak_warnings(false); /* an interpreter that ends prints nothing */
-  module.doc() = "Kernels for processors, as operations of mlx.";
+  module.doc() =
+      "Kernels for processors, as operations of mlx on the CPU.\n\nFunctions raise ValueError for "
+      "shapes, types or formats that do not fit.";
   module.attr("MLX_VERSION") = made_for();
   module.attr("MADE_WITH") = MADE_WITH;
   module.def(

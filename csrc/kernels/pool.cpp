@@ -29,8 +29,8 @@ constexpr Nanoseconds MICROSECOND = 1000, SECOND = 1000 * 1000 * MICROSECOND;
  * worker stays for longer, but lets other programs have the processor then. */
 constexpr Nanoseconds SPIN = 20 * MICROSECOND, STAY = 200 * MICROSECOND;
 
-/* What workers have won is remembered up to CREDIT; they rest once they have cost DEBT more than
- * that, which is what other programs on the same processors make of them: a caller then waits for
+/* The time that workers have won is remembered up to CREDIT; they rest once they have cost DEBT
+ * more than that. Other programs on the same processors cause such costs: a caller then waits for
  * chunks of workers that do not run. */
 constexpr Nanoseconds CREDIT = 10 * 1000 * MICROSECOND, DEBT = 4 * 1000 * MICROSECOND;
 
@@ -49,8 +49,8 @@ void relax() {
 #endif
 }
 
-/* The region under way. Whoever takes `left` from n > 0 to n - 1 has claimed a chunk of it, and the
- * region stays until that chunk is done: only then are the other members read. */
+/* The region under way. A thread that takes `left` from n > 0 to n - 1 has claimed a chunk of it,
+ * and the region stays until that chunk is done: only then are the other members read. */
 struct Region {
   alignas(64) std::atomic<int> left{0};
   alignas(64) std::atomic<int> done{0};
@@ -193,8 +193,8 @@ void alone(int count, Chunk chunk, void* context) {
   for (int index = 0; index < count; index++) chunk(context, index);
 }
 
-/* Wait for chunks that workers have claimed. Whoever sleeps lets the scheduler move a worker that
- * waits behind another program to this processor. */
+/* Wait for chunks that workers have claimed. A caller that sleeps lets the scheduler move a worker
+ * that waits behind another program to this processor. */
 void finish(int count) {
   const Nanoseconds end = now() + SPIN;
   int done = region.done.load(std::memory_order_acquire);

@@ -18,7 +18,7 @@ namespace cowmlx {
 constexpr int SMALL_ROWS = 16;
 
 /* Numbers of keys and values that share a scale, at most. */
-constexpr int MOST_PACKED_GROUP = 128;
+constexpr int LARGEST_GROUP = 128;
 
 struct Rotation {       /* rotary position embeddings (arXiv 2104.09864) of one step */
   const float* cosines; /* (positions, dims / 2), scaled if the model scales them */
@@ -28,12 +28,12 @@ struct Rotation {       /* rotary position embeddings (arXiv 2104.09864) of one 
 };
 
 struct Cache { /* keys or values of one layer and one row of a batch */
-  void* data;  /* [head][position][dim], strides below, in numbers (packed: in words) */
+  void* data;  /* [head][position][dim], strides below, in numbers (quantized: in words) */
   int64_t head_stride, position_stride;
-  Scalar type;        /* Float32, Float16 or BFloat16; not read where packed */
-  int32_t bits;       /* 0: plain numbers; 4, 8: mlx's affine packing, uint32 words */
-  int32_t group;      /* packed only: numbers that share a scale, a multiple of 32 */
-  const void* scales; /* packed only: [head][position][dim / group], strides below */
+  Scalar type;        /* Float32, Float16 or BFloat16; not read where quantized */
+  int32_t bits;       /* 0: plain numbers; 4, 8: mlx's affine quantization, uint32 words */
+  int32_t group;      /* quantized only: numbers that share a scale, a multiple of 32 */
+  const void* scales; /* quantized only: [head][position][dim / group], strides below */
   const void* biases;
   int64_t scale_head_stride, scale_position_stride;
   Scalar scale_type;
@@ -106,11 +106,11 @@ struct Table {
   void (*product)(const Matrix&, const Prepared&, int from, int to, int row, int row_end, float* y,
                   int64_t stride);
   /* One row of the matrix as numbers, for embeddings. */
-  void (*unpack_row)(const Matrix&, int row, float* out);
+  void (*row_numbers)(const Matrix&, int row, float* out);
 
   /* ---- rows (families/rows) ---- */
-  /* y = x / rms(x) * (weight + offset); weight null: ones. May be in place. */
-  void (*rms_norm)(const float* x, const float* weight, float offset, float eps, int n, float* y);
+  /* y = x / rms(x) * weight; weight null: ones. May be in place. */
+  void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n,
                      float* y);
   void (*add)(const float* a, const float* b, float scale, int n, float* y); /* y = a + scale * b */
@@ -124,9 +124,9 @@ struct Table {
   void (*store)(const float* from, int n, void* to, Scalar type); /* to a cache's type */
   void (*load)(const void* from, Scalar type, int n, float* to);
   /* n numbers, rounded to `type` first, to mlx's affine packing of 4 or 8 bits, a scale and a bias
-   * of that type for each group: the bits that mlx's own quantisation gives. */
-  void (*pack)(const float* from, int n, int bits, int group, void* words, void* scales,
-               void* biases, Scalar type);
+   * of that type for each group: the bits that mlx.core.quantize gives. */
+  void (*quantize)(const float* from, int n, int bits, int group, void* words, void* scales,
+                   void* biases, Scalar type);
   /* Floats of scratch for any attention with these dims, whatever its numbers of heads and queries.
    */
   size_t (*attention_size)(int key_dim, int value_dim);
@@ -134,7 +134,7 @@ struct Table {
    * query's result is the same bits in whatever range of queries it is given. */
   void (*attention)(const Attention&);
 
-  /* ---- draws (families/draw) ---- */
+  /* ---- samples (families/sample) ---- */
   float (*highest)(const float* x, int n); /* n > 0 */
   /* out = e^(x - shift); returns their sum. */
   double (*exponentials)(const float* x, float shift, int n, float* out);

@@ -62,7 +62,7 @@ struct Memory {
     return halves.back().get();
   }
 
-  const void* packed(size_t count) {
+  const void* quantized(size_t count) {
     words.emplace_back(new uint32_t[count]);
     std::generate_n(words.back().get(), count, [] { return static_cast<uint32_t>(engine()); });
     return words.back().get();
@@ -91,7 +91,7 @@ struct Memory {
         m.format = Format::Affine;
         m.bits = below(2) ? 4 : 8;
         m.group = GROUP;
-        m.weight = packed(count * static_cast<size_t>(m.bits) / 32);
+        m.weight = quantized(count * static_cast<size_t>(m.bits) / 32);
         m.scales = numbers(count / GROUP, scale / static_cast<float>(1 << m.bits));
         m.biases = numbers(count / GROUP, scale);
     }
@@ -151,14 +151,14 @@ struct Memory {
     a.soft_cap = below(3) ? 0 : 30.0f;
     if (below(3) == 0) a.sinks = numbers(static_cast<size_t>(a.heads));
     a.window = below(2) ? 0 : 5;
-    made.has_perceptron = below(4);
-    PerceptronHalf& p = made.perceptron;
-    if (!made.has_perceptron) return made;
+    made.has_mlp = below(4);
+    MLPHalf& p = made.mlp;
+    if (!made.has_mlp) return made;
     const int inner = GROUP * (1 + below(4));
     p.before = norm(WIDTH);
     p.after = norm(WIDTH);
     p.gate = matrix(inner, WIDTH);
-    if (below(3)) p.up = matrix(inner, WIDTH);
+    p.up = matrix(inner, WIDTH);
     p.down = matrix(WIDTH, inner);
     p.activation = static_cast<Activation>(below(5));
     return made;
@@ -182,10 +182,10 @@ Layers network(Memory& memory) {
 struct Text {
   int rows, tokens, capacity;
   Scalar type;
-  KVPacking packing;
+  KVQuantization quantization;
   std::vector<int32_t> offsets, ids;
   std::vector<float> cosines, sines;
-  std::vector<std::vector<char>> keys, values; /* packed: words, scales and biases, in turn */
+  std::vector<std::vector<char>> keys, values; /* quantized: words, scales and biases, in turn */
 };
 
 /* Whether heads are whole groups. */
@@ -200,7 +200,7 @@ Text text(const Layers& net, int rows, int tokens) {
   made.rows = rows;
   made.tokens = tokens;
   made.type = static_cast<Scalar>(below(3));
-  if (below(2) && is_wide(net)) made.packing = {below(2) ? 4 : 8, GROUP};
+  if (below(2) && is_wide(net)) made.quantization = {below(2) ? 4 : 8, GROUP};
   int longest = 0;
   for (int row = 0; row < rows; row++) {
     made.offsets.push_back(below(40));
@@ -231,13 +231,13 @@ Text text(const Layers& net, int rows, int tokens) {
     auto words = [&](int dim) {
       const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(a.groups) *
                            static_cast<size_t>(made.capacity) *
-                           static_cast<size_t>(dim * made.packing.bits / 8);
+                           static_cast<size_t>(dim * made.quantization.bits / 8);
       std::vector<char> bytes(count);
       for (char& byte : bytes) byte = static_cast<char>(engine());
       return bytes;
     };
     for (auto [part, dim] : {std::pair{&made.keys, a.key_dim}, {&made.values, a.value_dim}})
-      if (made.packing.bits == 0) {
+      if (made.quantization.bits == 0) {
         part->push_back(numbers(dim));
       } else {
         part->push_back(words(dim));
@@ -268,7 +268,7 @@ Result take(const Layers& net, const Text& text, const std::vector<Part>& parts)
   for (int32_t offset : text.offsets) place.ends.push_back(offset + text.tokens);
   std::vector<LayerCache> caches;
   const auto stored = [&](std::vector<std::vector<char>>& from, size_t layer) {
-    if (text.packing.bits == 0) return Stored{from[layer].data(), nullptr, nullptr};
+    if (text.quantization.bits == 0) return Stored{from[layer].data(), nullptr, nullptr};
     return Stored{from[3 * layer].data(), from[3 * layer + 1].data(), from[3 * layer + 2].data()};
   };
   for (size_t i = 0; i < net.layers.size(); i++)
@@ -284,7 +284,7 @@ Result take(const Layers& net, const Text& text, const std::vector<Part>& parts)
     step.angles = &angles;
     step.places = &place;
     step.caches = caches.data();
-    step.packing = text.packing;
+    step.quantization = text.quantization;
     step.part = part;
     step.workers = threads();
     const size_t bytes = scratch_size(net, step);

@@ -249,11 +249,11 @@ void check(const Table& table, const Kind& kind, int n, int columns, int rows, b
       failures++, fprintf(stderr, "row %d of %d differs alone\n", row, rows);
   }
   for (int row = 0; row < n; row += 7) {
-    table.unpack_row(m.matrix, row, line.data);
+    table.row_numbers(m.matrix, row, line.data);
     for (int k = 0; k < columns; k++) {
       const double wanted = m.numbers[int64_t{row} * columns + k];
       if (fabs(line[k] - wanted) > 1e-5 * (1 + fabs(wanted)))
-        failures++, fprintf(stderr, "row %d unpacks to %g, not %g\n", row, line[k], wanted);
+        failures++, fprintf(stderr, "row %d decodes to %g, not %g\n", row, line[k], wanted);
     }
   }
 }

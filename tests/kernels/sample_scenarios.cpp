@@ -1,4 +1,4 @@
-/* Draws of single rows, whatever their options, beside a reference that sorts: what is drawn is
+/* Samples of single rows with any options, beside a reference that sorts: what is sampled is
  * always a token that the filters leave. Ends with 0, or at the first thing that is not so. */
 #include <algorithm>
 #include <cmath>
@@ -39,7 +39,7 @@ Table portable_parts() {
 
 const int MIROSTAT = find_sampler("mirostat", 0);
 
-void add(DrawOptions& options, const char* name, std::vector<double> numbers) {
+void add(SampleOptions& options, const char* name, std::vector<double> numbers) {
   const int sampler = find_sampler(name, numbers.size());
   EXPECT(sampler >= 0);
   options.samplers.push_back({sampler, std::move(numbers)});
@@ -60,20 +60,20 @@ std::vector<float> random_logits(int n) {
 }
 
 /* One row; memory has no number more than it has to, so that a sanitizer sees every other. */
-int32_t draw(const Table& table, const DrawRow& row, const std::vector<float>& logits) {
+int32_t sample(const Table& table, const SampleRow& row, const std::vector<float>& logits) {
   const auto n = logits.size();
   std::unique_ptr<float[]> own(new float[n]), weights(new float[n]), distances(new float[n]),
       values(new float[n]);
   std::unique_ptr<int32_t[]> tokens(new int32_t[n]);
   std::copy(logits.begin(), logits.end(), own.get());
-  const Drawn drawn =
-      draw_row(table, row, static_cast<int>(n),
-               {own.get(), weights.get(), distances.get(), values.get(), tokens.get()});
+  const Sampled sampled =
+      sample_row(table, row, static_cast<int>(n),
+                 {own.get(), weights.get(), distances.get(), values.get(), tokens.get()});
   const bool bounded =
       std::any_of(row.options->samplers.begin(), row.options->samplers.end(),
                   [](const SamplerStep& step) { return step.sampler == MIROSTAT; });
-  EXPECT(bounded ? !(drawn.surprise < 0) : drawn.surprise == 0);
-  return drawn.token;
+  EXPECT(bounded ? !(sampled.surprise < 0) : sampled.surprise == 0);
+  return sampled.token;
 }
 
 /* How many logits are above one. */
@@ -87,7 +87,7 @@ void any_options(const Table& table) {
   for (int round = 0; round < 600; round++) {
     const int n = 1 + below(below(4) == 0 ? 3000 : 90);
     const std::vector<float> logits = random_logits(n);
-    DrawOptions options;
+    SampleOptions options;
     options.seed = engine() * uint64_t{0x9E3779B97F4A7C15};
     if (below(5) > 0) {
       if (below(3) == 0) add(options, "top_n_sigma", {0.5});
@@ -111,15 +111,15 @@ void any_options(const Table& table) {
     allowed[static_cast<size_t>(only)] = true;
     const bool masked = below(3) == 0;
     const std::vector<std::pair<int32_t, float>> terms = {{below(n), 3.0f}, {n, 1.0f}, {-1, 1.0f}};
-    const DrawRow row{&options,
-                      engine(),
-                      recent.data(),
-                      static_cast<int64_t>(recent.size()),
-                      terms.data(),
-                      below(4),
-                      static_cast<float>(below(12) - 3),
-                      masked ? allowed.get() : nullptr};
-    const int32_t token = draw(table, row, logits);
+    const SampleRow row{&options,
+                        engine(),
+                        recent.data(),
+                        static_cast<int64_t>(recent.size()),
+                        terms.data(),
+                        below(4),
+                        static_cast<float>(below(12) - 3),
+                        masked ? allowed.get() : nullptr};
+    const int32_t token = sample(table, row, logits);
     EXPECT(token >= 0 && token < n);
     if (masked) EXPECT(token == only);
   }
@@ -129,12 +129,12 @@ void filters(const Table& table) {
   for (int round = 0; round < 300; round++) {
     const int n = 2 + below(400);
     const std::vector<float> logits = random_logits(n);
-    DrawOptions options;
-    const DrawRow row{&options, engine(), nullptr, 0, nullptr, 0, 0, nullptr};
+    SampleOptions options;
+    const SampleRow row{&options, engine(), nullptr, 0, nullptr, 0, 0, nullptr};
     const int top_k = 1 + below(n);
     add(options, "top_k", {static_cast<double>(top_k)});
     add(options, "temperature", {0.1});
-    EXPECT(rank_of(logits, draw(table, row, logits)) < top_k);
+    EXPECT(rank_of(logits, sample(table, row, logits)) < top_k);
     options.samplers.clear();
     add(options, "top_p", {0.5});
     add(options, "temperature", {0.1});
@@ -147,7 +147,7 @@ void filters(const Table& table) {
       mass += std::exp(double{ordered[last]} - ordered[0]);
       if (mass >= 0.50001 * total) break;
     }
-    EXPECT(logits[static_cast<size_t>(draw(table, row, logits))] >= ordered[last]);
+    EXPECT(logits[static_cast<size_t>(sample(table, row, logits))] >= ordered[last]);
   }
 }
 
@@ -189,10 +189,10 @@ void no_numbers(const Table& table) {
         {"top_n_sigma", {1}}, {"dynatemp", {0, 2, 1}}, {"mirostat", {}},
     };
     for (const auto& [name, numbers] : samplers) {
-      DrawOptions options;
+      SampleOptions options;
       add(options, name, numbers);
-      const DrawRow row{&options, engine(), nullptr, 0, nullptr, 0, 3, nullptr};
-      const int32_t token = draw(table, row, logits);
+      const SampleRow row{&options, engine(), nullptr, 0, nullptr, 0, 3, nullptr};
+      const int32_t token = sample(table, row, logits);
       EXPECT(token >= 0 && token < 256);
     }
   }

@@ -142,7 +142,7 @@ def test_packed_caches(groups, heads, queries, before, dims, bits, group, type_,
         parts = (packed[-1][0], *(part.astype(mx.float32) for part in packed[-1][1:]))
         plain.append(exact(mx.dequantize(*parts, group_size=group, bits=bits)))
     what = mask_of(mask, (2, groups * heads, queries, positions), seed)
-    found = MODULE.attention_packed(q, *packed, scale=SCALE, bits=bits, group=group, mask=what)
+    found = MODULE.attention_quantized(q, *packed, scale=SCALE, bits=bits, group=group, mask=what)
     assert found.dtype == q.dtype
     assert is_close(found, attend(exact(q), *plain, mask=plain_mask(what)))
 
@@ -259,9 +259,9 @@ def test_what_does_not_fit_is_refused(arguments, options, why):
         ((Q, PACKED, PACKED), 8, 64, "keys of 32 numbers are no whole number of groups of 64"),
         ((Q, PACKED, PACKED), 4, 32, "scales and biases of keys do not fit its groups"),
         ((Q[..., :32], PACKED, PACKED), 4, 64, "queries have 32 numbers, keys 64"),
-        ((Q, (SCALES, *PACKED[1:]), PACKED), 4, 64, "keys are not packed"),
+        ((Q, (SCALES, *PACKED[1:]), PACKED), 4, 64, "keys are not quantized"),
     ],
 )
 def test_packed_caches_that_do_not_fit_are_refused(arguments, bits, group, why):
     with pytest.raises(ValueError, match=why):
-        MODULE.attention_packed(*arguments, scale=1.0, bits=bits, group=group)
+        MODULE.attention_quantized(*arguments, scale=1.0, bits=bits, group=group)

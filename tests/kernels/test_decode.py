@@ -14,8 +14,8 @@ from support.loaded import load
 
 from cowmlx.accelerate import kernels
 from cowmlx.accelerate.fused import network as fused
+from cowmlx.accelerate.fused.caches import form_of
 from cowmlx.accelerate.fused.decode import logits_behind
-from cowmlx.accelerate.fused.forms import quick_form_of
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.sequence import share
 from cowmlx.generated.constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
@@ -167,7 +167,7 @@ def test_tokens_whose_embeddings_are_zeros_prove_nothing(tmp_path, family):
 
 def test_angles_are_no_longer_than_asked_for_and_can_be_forgotten(made):
     model = made("llama")
-    (angles,) = at_once(model)._run._angles  # which models of the same kind share
+    (angles,) = at_once(model)._run._tables  # which models of the same kind share
     angles.forget()
     own, plain = begun(model, PROMPT), begun(model, [7] * 400)
     length = angles.tables[0].shape[0]
@@ -185,7 +185,7 @@ def test_angles_are_no_longer_than_asked_for_and_can_be_forgotten(made):
 def test_what_does_not_fit_is_refused(made):
     model = made("llama")
     caches = begun(model, PROMPT)
-    run, form = at_once(model)._run, quick_form_of(caches[0])
+    run, form = at_once(model)._run, form_of(caches[0])
     assert run.decode(mx.array([[1]]), caches, form) is None
     assert run.decode(one(1), caches[:1], form) is None
     assert run.decode(mx.array([1, 2]), caches, form) is None

@@ -39,7 +39,7 @@ FOUR_BITS = {"group_size": 32, "bits": 4}
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[Model, Model]]]:
-    """A model with fused layers, and the same with layers of its own."""
+    """A model with fused layers, and the same with its own layers."""
     made: dict[str, tuple[Model, Model]] = {}
 
     def get(family: str, quantize: dict[str, Any] | None = None) -> tuple[Model, Model]:
@@ -104,7 +104,7 @@ def follow(models: tuple[Model, Model], caches: tuple[list[Any], list[Any]], cou
 
 
 @pytest.mark.parametrize("family", WHOLE)
-def test_whole_networks_are_recognised(pair, family):
+def test_whole_networks_are_recognized(pair, family):
     model, _ = pair(family)
     layers = model.info()["kernels"]
     assert layers["fused"] == layers["layers"] == model.config["num_hidden_layers"]
@@ -113,7 +113,7 @@ def test_whole_networks_are_recognised(pair, family):
 
 
 @pytest.mark.parametrize("family", HALVES)
-def test_the_attention_of_mixtures_of_experts_is_recognised(pair, family):
+def test_the_attention_of_mixtures_of_experts_is_recognized(pair, family):
     model, _ = pair(family)
     layers = model.info()["kernels"]
     assert layers["fused"] == layers["layers"]
@@ -309,9 +309,9 @@ def test_calls_of_other_kinds_are_the_networks_own(pair):
     )
     assert_near(own, expected)
     assert_same_state(*caches)
-    quantised = [cache.to_quantized(group_size=32, bits=8) for cache in model.make_cache()]
+    quantized = [cache.to_quantized(group_size=32, bits=8) for cache in model.make_cache()]
     with pytest.raises(ValueError, match="32"):  # heads of 16, as without kernels
-        model.network(ids, cache=quantised)
+        model.network(ids, cache=quantized)
 
 
 def test_sixteen_bits_keep_their_type_of_cache(tmp_path):

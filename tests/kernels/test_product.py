@@ -195,7 +195,7 @@ AFFINE = {"rows": 40, "mode": "affine", "bits": 4, "group": 64}
         ((mx.array(1.0), MATRIX), {"rows": 40}, "at least one axis"),
         ((X, MATRIX, SCALES), {"rows": 40}, "dense weights have no scales"),
         ((X, MATRIX, None, None, mx.zeros(39)), {"rows": 40}, r"bias is float32 \(39\); it must"),
-        ((X, MATRIX, SCALES, SCALES), AFFINE, "weight is float32; packed weights are uint32"),
+        ((X, MATRIX, SCALES, SCALES), AFFINE, "weight is float32; quantized weights are uint32"),
         ((X, WORDS), AFFINE, "weights of mode affine need scales and biases"),
         ((X, WORDS, SCALES), AFFINE, "weights of mode affine need scales and biases"),
         ((X, WORDS, SCALES, SCALES), AFFINE | {"bits": 7}, "no kernel takes 7 bits in groups"),

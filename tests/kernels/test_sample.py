@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused(logits, given, last, named):
     own = batch.kernel_options(sampler(4))
     with pytest.raises(ValueError, match=named):
         given = [(row, own, 0, [], [], 0.0, mask) for row, mask in given]
-        MODULE.draw(logits, given, last)
+        MODULE.sample(logits, given, last)
 
 
 def test_the_kernel_knows_every_sampler():
@@ -172,7 +172,7 @@ def test_the_kernel_knows_every_sampler():
     params = parameters(**more, top_p=0.5, min_p=0.5, typical_p=0.5, xtc_probability=0.5)
 
     def make(name: str, numbers: list[float]) -> None:
-        MODULE.draw_options(
+        MODULE.sample_options(
             seed=0, samplers=[(name, numbers)], bias=[], forbids=False, penalties=[]
         )
 

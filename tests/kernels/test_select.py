@@ -20,7 +20,7 @@ PROMPT = [(7 * i) % 300 for i in range(400)]  # some ms
 
 @pytest.fixture
 def network(tmp_path):
-    """A network of fused layers whose packed weights are multiplied with eight bits."""
+    """A network of fused layers whose quantized weights are multiplied with eight bits."""
     path = tiny_models.make(tmp_path, "llama", quantize={"group_size": 32, "bits": 4})
     loading = registry.load(
         str(path),

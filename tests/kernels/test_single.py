@@ -14,7 +14,8 @@ from numbers_of_kernels import random
 from support import tiny_models
 from support.kernel_module import needed
 
-from cowmlx.accelerate import angles, names, operations, single
+from cowmlx.accelerate import operations, single
+from cowmlx.accelerate import rope as angles
 from cowmlx.models import registry
 from cowmlx.networks import light_route
 
@@ -104,7 +105,7 @@ def test_only_private_modules_are_bound():
     """What the host sees of mlx and of mlx-lm stays as it is."""
     fast = dict(vars(mx.fast))
     base = light_route.import_module("models.base")
-    names.bind()
+    single.bind()
     assert base.mx is not mx
     assert base.mx.fast.rms_norm is operations.rms_norm
     assert base.mx.array is mx.array
@@ -169,7 +170,7 @@ def test_packed_attention_says_that_it_has_no_gradient():
     def loss(q: mx.array) -> mx.array:
         return operations.packed_attention(q, packed, packed, 0.3, None, 64, 8).sum()
 
-    with pytest.raises(ValueError, match="no gradient with packed caches"):
+    with pytest.raises(ValueError, match="no gradient with quantized caches"):
         mx.eval(mx.grad(loss)(q))
 
 
@@ -234,9 +235,9 @@ def test_families(family, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mask", [None, "causal", "array"])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_quantised_caches_of_mlx_lm(bits, mask):
+def test_quantized_caches_of_mlx_lm(bits, mask):
     base = light_route.import_module("models.base")
-    names.bind()
+    single.bind()
     q, k = random((2, 6, 4, 64), "float32"), random((2, 3, 9, 64), "float32", 1)
     packed = mx.quantize(k, 32, bits)
     plain = mx.dequantize(*packed, 32, bits)

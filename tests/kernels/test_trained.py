@@ -1,4 +1,4 @@
-"""Operations with gradients of their own, against mlx's operations and gradients."""
+"""Operations with our gradients, against mlx's operations and gradients."""
 
 from __future__ import annotations
 

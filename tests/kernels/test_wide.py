@@ -8,7 +8,7 @@ import pytest
 from support import tiny_models, without_kernels
 from support.loaded import load
 
-from cowmlx.accelerate import wide
+from cowmlx.accelerate import switch
 
 PROMPT = [3, 5, 7, 2, 9, 11]
 
@@ -40,5 +40,5 @@ def test_mixtures_of_experts_run_without_kernels(tmp_path, family, dtype, near):
 def test_only_experts_of_sixteen_bits_are_widened(tmp_path):
     model = load(tiny_models.make(tmp_path / "model", "mixtral"))
     before = [type(module) for _, module in model.network.named_modules()]
-    wide.replace(model.network)
+    switch.widen(model.network)
     assert [type(module) for _, module in model.network.named_modules()] == before

@@ -1,4 +1,4 @@
-"""Without kernels, numbers are plain mlx-lm's within the narrow bounds of its own operations."""
+"""Without kernels, numbers are plain mlx-lm's within narrow bounds of its operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARK = "@pytest.mark." + "plain"  # put together, so that this file is not one o
 FILES = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in path.read_text()]
 
 
-@pytest.mark.skipif(not SETS, reason="this process has no kernels: its own tests are these")
+@pytest.mark.skipif(not SETS, reason="this process has no kernels: these tests run there")
 def test_numbers_are_those_of_plain_mlx_lm():
     """Kernels are bound for the whole process, so another one runs what compares with mlx-lm."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "plain", "-p", "no:cacheprovider"]

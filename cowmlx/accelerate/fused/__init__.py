@@ -1,1 +1,1 @@
-"""Decoder layers as one operation: recognised by their parts, and proved to be the same."""
+"""Decoder layers as one operation: recognized by their parts, and proved to be the same."""

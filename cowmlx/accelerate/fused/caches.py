@@ -1,9 +1,11 @@
-"""What fused layers read and write of the caches that networks are given: a form for each kind.
+"""How fused layers read and write the caches that networks are given: a form for each kind.
 
 Plain layers and fused ones leave a cache in the same state, so a call may take either.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -12,38 +14,42 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    # Of every row of the batch: the first column written, columns in use then, what query 0 counts
-    # as; and whether the layers' window applies.
+    # Of every row of the batch: the first column written, columns in use then, the position that
+    # query 0 counts as; and whether the layers' window applies.
     Place = tuple[list[int], list[int], list[int], bool]
-    # What a layer's cache consists of: keys and values; or of each words, scales and biases.
+    # A layer's cache: keys and values; quantized, words, scales and biases of both.
     Buffers = Sequence[mx.array]
 
 _TYPES = (mx.float32, mx.float16, mx.bfloat16)
 _SPARE = 64  # columns for tokens to come, at least, in what grows by doubling
+_WORD = 32
+_BITS = (4, 8)
+_GROUPS = (32, 64, 128)
 
 
-class Shape:
-    """What a layer keeps of a token, and how far it looks back.
+class Shape(NamedTuple):
+    """What a layer keeps of a token, and how far it looks back."""
 
-    Attributes:
-        groups, key_dim, value_dim: of keys and values.
-        window: tokens that a query sees; 0: all.
-    """
+    groups: int
+    """Heads of keys and values."""
+    key_dim: int
+    value_dim: int
+    window: int
+    """Tokens that a query sees; 0: all."""
 
-    __slots__ = ("groups", "key_dim", "value_dim", "window")
-
-    def __init__(self, groups: int, key_dim: int, value_dim: int, window: int) -> None:
-        self.groups = groups
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.window = window
-
-    def zeros(self, rows: int, columns: int, dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
-        """Return keys and values without tokens."""
-        return (
-            mx.zeros((rows, self.groups, columns, self.key_dim), dtype),
-            mx.zeros((rows, self.groups, columns, self.value_dim), dtype),
-        )
+    def zeros(
+        self, rows: int, columns: int, dtype: mx.Dtype, bits: int = 0, group: int = 0
+    ) -> list[mx.array]:
+        """Return buffers without tokens, quantized to so many bits unless these are 0."""
+        made = []
+        for dim in (self.key_dim, self.value_dim):
+            if not bits:
+                made.append(mx.zeros((rows, self.groups, columns, dim), dtype))
+                continue
+            made.append(mx.zeros((rows, self.groups, columns, dim * bits // _WORD), mx.uint32))
+            shape = (rows, self.groups, columns, dim // group)
+            made += [mx.zeros(shape, dtype) for _ in range(2)]
+        return made
 
 
 def columns_for(tokens: int, step: int) -> int:
@@ -54,174 +60,170 @@ def columns_for(tokens: int, step: int) -> int:
 
 
 class Growing:
-    """mlx-lm's ``KVCache``: buffers that grow by blocks of columns, the first ones by doubling."""
+    """mlx-lm's ``KVCache`` or ``QuantizedKVCache``: buffers that grow by blocks of columns.
 
-    @staticmethod
-    def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
+    The first ones grow by doubling.
+
+    Attributes:
+        quantized: whether keys and values are words, scales and biases.
+        direct: whether kernels read and write the cache themselves, where it has room.
+        batched: whether it is the rows of a batch.
+    """
+
+    batched = False
+
+    def __init__(self, quantized: bool = False, direct: bool = True) -> None:
+        self.quantized = quantized
+        self.direct = direct
+
+    def format(self, cache: Any) -> tuple[int, int]:
+        """Return the bits of a number, and how many share a scale; 0: not quantized."""
+        return (cache.bits, cache.group_size) if self.quantized else (0, 0)
+
+    def fits(self, cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
         """Whether a step can be taken with it; nothing has changed."""
-        keys = cache.keys
-        return keys is None or (keys.shape[0] == rows and keys.dtype in _TYPES)
+        buffers = self._buffers(cache)
+        return self._is_known(cache, shape, buffers) and all(
+            each.shape[0] == rows for each in buffers[:1]
+        )
 
-    @staticmethod
-    def packing(cache: Any) -> tuple[int, int]:
-        """Return the bits of a number, and how many share a scale; 0: plain numbers."""
-        return 0, 0
+    def _is_known(self, cache: Any, shape: Shape, buffers: Buffers) -> bool:
+        """Whether kernels have the type, and the format for heads of that size."""
+        bits, group = self.format(cache)
+        if self.quantized and (
+            bits not in _BITS
+            or group not in _GROUPS
+            or shape.key_dim % group
+            or shape.value_dim % group
+        ):
+            return False
+        typed = buffers[1:2] if self.quantized else buffers
+        return all(each.dtype in _TYPES for each in typed)
 
-    @staticmethod
-    def offsets(cache: Any, rows: int) -> list[int]:
+    def _buffers(self, cache: Any) -> Buffers:
+        """Return what a cache holds; nothing before its first token."""
+        if cache.keys is None:
+            return ()
+        return (*cache.keys, *cache.values) if self.quantized else (cache.keys, cache.values)
+
+    def offsets(self, cache: Any, rows: int) -> list[int]:
         """Return the position of every row's next token."""
         return [cache.offset] * rows
 
-    @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
+    def room(self, cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
         """Return buffers with columns for the step's tokens."""
-        before, keys, values = cache.offset, cache.keys, cache.values
-        if keys is not None and before + tokens <= keys.shape[2]:
-            return keys, values
+        before, buffers = cache.offset, self._buffers(cache)
+        if buffers and before + tokens <= buffers[0].shape[2]:
+            return buffers
         columns = columns_for(before + tokens, cache.step)
-        if keys is None:
-            return shape.zeros(rows, columns, dtype)
-        new_keys, new_values = shape.zeros(rows, columns - before, keys.dtype)
-        if before < keys.shape[2]:
-            keys, values = keys[..., :before, :], values[..., :before, :]
-        cache.keys = cache.values = None  # or what they hold would be copied once more
-        return mx.concatenate([keys, new_keys], 2), mx.concatenate([values, new_values], 2)
+        if not buffers:
+            return shape.zeros(rows, columns, dtype, *self.format(cache))
+        new = shape.zeros(rows, columns - before, buffers[-1].dtype, *self.format(cache))
+        if before < buffers[0].shape[2]:
+            buffers = [each[..., :before, :] for each in buffers]
+        cache.keys = cache.values = None  # or their arrays would be copied once more
+        return [mx.concatenate(list(parts), 2) for parts in zip(buffers, new, strict=True)]
 
-    @staticmethod
-    def give_back(cache: Any, buffers: Buffers) -> None:
+    def give_back(self, cache: Any, buffers: Buffers) -> None:
         """Hold again what :meth:`room` gave: the step is not taken."""
-        cache.keys, cache.values = buffers
+        if self.quantized:
+            cache.keys, cache.values = tuple(buffers[:3]), tuple(buffers[3:])
+        else:
+            cache.keys, cache.values = buffers
 
-    @staticmethod
-    def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
+    def place(self, cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
         """Return where the step's tokens go in buffers of so many columns."""
         at = [cache.offset] * rows
         return at, [cache.offset + tokens] * rows, at, shape.window > 0
 
-    @staticmethod
-    def took(cache: Any, buffers: Buffers, tokens: int) -> None:
+    def took(self, cache: Any, buffers: Buffers, tokens: int) -> None:
         """Hold what the step has written."""
-        cache.keys, cache.values = buffers
+        self.give_back(cache, buffers)
         cache.offset += tokens
 
 
-class Ring:
+class _Ring(Growing):
     """mlx-lm's ``RotatingKVCache``: a token a step into a ring, prompts in the order of time."""
 
-    @staticmethod
-    def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
-        """Whether a step can be taken with it; nothing has changed."""
-        return (
-            not cache.keep
-            and cache.max_size == shape.window
-            and Growing.fits(cache, shape, rows, tokens)
-        )
+    def fits(self, cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
+        is_ring = not cache.keep and cache.max_size == shape.window
+        return is_ring and super().fits(cache, shape, rows, tokens)
 
-    packing = Growing.packing
-    offsets = Growing.offsets
-    give_back = Growing.give_back
-
-    @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
-        """Return buffers with columns for the step's tokens."""
+    def room(self, cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
         if tokens > 1:
-            return _Line.room(cache, shape, rows, tokens, dtype)
-        keys, values, before = cache.keys, cache.values, cache.offset
-        if keys is None or (before >= keys.shape[2] and keys.shape[2] < cache.max_size):
-            more = shape.zeros(
-                rows,
-                min(cache.step, cache.max_size - before),
-                dtype if keys is None else keys.dtype,
-            )
-            if keys is None:
-                keys, values = more
-            else:
-                keys, values = (
-                    mx.concatenate([keys, more[0]], 2),
-                    mx.concatenate([values, more[1]], 2),
-                )
+            return self._line(cache, shape, rows, tokens, dtype)
+        buffers, before, size = self._buffers(cache), cache.offset, cache.max_size
+        if not buffers or (before >= buffers[0].shape[2] and buffers[0].shape[2] < size):
+            of = buffers[0].dtype if buffers else dtype
+            more = shape.zeros(rows, min(cache.step, size - before), of)
+            joined = zip(buffers, more, strict=True) if buffers else ()
+            buffers = [mx.concatenate(list(parts), 2) for parts in joined] or more
             cache._idx = before
-        excess = keys.shape[2] - cache.max_size
+        excess = buffers[0].shape[2] - size
         if excess > 0:
-            keys, values = keys[:, :, excess:], values[:, :, excess:]
-            cache._idx = cache.max_size
-        at = cache._idx % cache.max_size
-        if keys.shape[2] == cache.max_size and before % cache.max_size != at:
+            buffers = [each[:, :, excess:] for each in buffers]
+            cache._idx = size
+        at = cache._idx % size
+        if buffers[0].shape[2] == size and before % size != at:
             # The order of columns is that of additions: it is the one that a batch's rows have.
-            by = (before - at) % cache.max_size
-            keys, values = mx.roll(keys, by, 2), mx.roll(values, by, 2)
-            at = before % cache.max_size
+            buffers = [mx.roll(each, (before - at) % size, 2) for each in buffers]
+            at = before % size
         cache._idx = at
         cache.keys = cache.values = None
-        return keys, values
+        return buffers
 
-    @staticmethod
-    def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
-        """Return where the step's tokens go in buffers of so many columns."""
-        if tokens > 1:
-            before = [columns - tokens] * rows
-            return before, [columns] * rows, before, True
-        end = min(cache.offset + 1, columns)
-        return [cache._idx] * rows, [end] * rows, [end - 1] * rows, False
-
-    @staticmethod
-    def took(cache: Any, buffers: Buffers, tokens: int) -> None:
-        """Hold what the step has written."""
-        cache.keys, cache.values = buffers
-        cache.offset += tokens
-        cache._idx = cache.keys.shape[2] if tokens > 1 else cache._idx + 1
-
-
-class _Line:
-    """A ring laid out in the order of time, with a prompt's tokens behind it."""
-
-    @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
+    def _line(self, cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
+        """Return the ring laid out in the order of time, with room for a prompt behind it."""
         if cache.keys is None:
             return shape.zeros(rows, tokens, dtype)
-        new = shape.zeros(rows, tokens, cache.keys.dtype)
         made = []
+        new = shape.zeros(rows, tokens, cache.keys.dtype)
         for array, more in zip((cache.keys, cache.values), new, strict=True):
             ordered = cache._temporal_order(array)
             excess = max(0, ordered.shape[2] - cache.max_size + 1)
             made.append(mx.concatenate([ordered[:, :, excess:], more], 2))
         return made
 
+    def place(self, cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
+        if tokens > 1:
+            before = [columns - tokens] * rows
+            return before, [columns] * rows, before, True
+        end = min(cache.offset + 1, columns)
+        return [cache._idx] * rows, [end] * rows, [end - 1] * rows, False
 
-class Rows:
+    def took(self, cache: Any, buffers: Buffers, tokens: int) -> None:
+        super().took(cache, buffers, tokens)
+        cache._idx = cache.keys.shape[2] if tokens > 1 else cache._idx + 1
+
+
+class _Rows(Growing):
     """A batch's keys and values, a row for each sequence (``cowmlx.cache.key_values``)."""
 
-    @staticmethod
-    def fits(cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
-        """Whether a step can be taken with it; nothing has changed."""
+    batched = True
+
+    def _buffers(self, cache: Any) -> Buffers:
+        buffers: Buffers = cache.buffers
+        return buffers
+
+    def fits(self, cache: Any, shape: Shape, rows: int, tokens: int) -> bool:
         if len(cache.rows.all) != rows or cache.rows.width != tokens:
             return False
-        if any(each.dtype not in _TYPES for each in cache.buffers):
+        if not self._is_known(cache, shape, cache.buffers):
             return False
         return not cache.ring or (cache.ring == shape.window and tokens == 1)
 
-    packing = Growing.packing
-
-    @staticmethod
-    def offsets(cache: Any, rows: int) -> list[int]:
-        """Return the position of every row's next token."""
+    def offsets(self, cache: Any, rows: int) -> list[int]:
         return [row.length for row in cache.rows.all]
 
-    @staticmethod
-    def room(cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
-        """Return buffers with columns for the step's tokens."""
-        room: list[mx.array] = cache.room(list(shape.zeros(0, 0, dtype)))
+    def room(self, cache: Any, shape: Shape, rows: int, tokens: int, dtype: mx.Dtype) -> Buffers:
+        room: Buffers = cache.room(shape.zeros(0, 0, dtype, *self.format(cache)))
         cache.buffers = []
         return room
 
-    @staticmethod
-    def give_back(cache: Any, buffers: Buffers) -> None:
-        """Hold again what :meth:`room` gave: the step is not taken."""
+    def give_back(self, cache: Any, buffers: Buffers) -> None:
         cache.buffers = list(buffers)
 
-    @staticmethod
-    def place(cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
-        """Return where the step's tokens go in buffers of so many columns."""
+    def place(self, cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
         lengths = [row.length for row in cache.rows.all]
         if not cache.ring:
             ends = [row.length + max(row.count, 1) for row in cache.rows.all]
@@ -230,7 +232,27 @@ class Rows:
         ends = [min(length + 1, ring) for length in lengths]
         return [length % ring for length in lengths], ends, [end - 1 for end in ends], False
 
-    @staticmethod
-    def took(cache: Any, buffers: Buffers, tokens: int) -> None:
+    def took(self, cache: Any, buffers: Buffers, tokens: int) -> None:
         """Hold what the step has written; the batch moves its rows on."""
-        cache.buffers = list(buffers)
+        self.give_back(cache, buffers)
+
+
+_FORMS: dict[str, Growing] = {
+    "KVCache": Growing(),
+    "QuantizedKVCache": Growing(quantized=True),
+    "RotatingKVCache": _Ring(direct=False),
+    "KVRows": _Rows(),
+    "QuantizedRows": _Rows(quantized=True),
+    "RotatingRows": _Rows(direct=False),
+}
+_MODULES = (".models.cache", ".cache.key_values")
+_forms: dict[type, Growing | None] = {}
+
+
+def form_of(cache: Any) -> Growing | None:
+    """Return how fused layers use a cache, or None if they do not."""
+    kind = type(cache)
+    if kind not in _forms:
+        ours = kind.__module__.endswith(_MODULES)
+        _forms[kind] = _FORMS.get(kind.__name__) if ours else None
+    return _forms[kind]

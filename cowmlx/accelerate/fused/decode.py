@@ -1,7 +1,7 @@
 """Decoding with a network whose layers are fused: a token a row, from tokens to logits at once.
 
-The way of every call, through the modules of mlx-lm, is right and slow: a small model's token takes
-less time than Python needs for it.
+The general way through the modules of mlx-lm is slow: Python takes longer for it than kernels take
+for a small model's token.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.accelerate.blocks import InBlocks
-from cowmlx.accelerate.fused.forms import quick_form_of
+from cowmlx.accelerate.fused.caches import form_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ class Decode:
 
     def logits(self, ids: mx.array, caches: list[Any]) -> mx.array | None:
         """Return logits (B, V) behind tokens (B,); None, and nothing has changed, if it cannot."""
-        form = quick_form_of(caches[0]) if caches else None
-        return None if form is None else self._run.decode(ids, caches, form)
+        form = form_of(caches[0]) if caches else None
+        if form is None or not form.direct:
+            return None
+        return self._run.decode(ids, caches, form)
 
 
 def logits_behind(network: Module, ids: mx.array, caches: list[Any]) -> mx.array:
@@ -64,7 +66,7 @@ def logits_behind(network: Module, ids: mx.array, caches: list[Any]) -> mx.array
 
 
 def head_of(network: Any, owner: Any) -> Any | None:
-    """Return what may be the head of a network: a mapping of its own, or else its embedding."""
+    """Return what may be the head of a network: a linear layer, or else its embedding."""
     own = [each for each in network.values() if isinstance(each, InBlocks)]
     tied = [each for each in owner.values() if isinstance(each, InBlocks)]
     found = own or [each for each in tied if hasattr(each, "as_linear")]

@@ -1,9 +1,8 @@
-"""Fusing the layers of a network, and telling which ones and why not the others."""
+"""Fuses the layers of a network, and reports which ones and why not the others."""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -11,8 +10,9 @@ from mlx.nn.layers.base import Module
 from cowmlx import failures
 from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import decode, parts, proof, stand_in, trace
-from cowmlx.accelerate.fused.angles import Unturnable
+from cowmlx.accelerate.fused.arrangements import Arrangement
 from cowmlx.accelerate.fused.run import Run
+from cowmlx.accelerate.rope import UnsupportedRoPE
 from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
@@ -59,10 +59,10 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, int8: bool = F
     Args:
         network: its weights in blocks (``cowmlx.accelerate.linear``) and read; changed in place.
         make_cache: returns empty caches of its layers.
-        int8: whether activations are rounded for products with packed weights.
+        int8: whether activations are rounded for products with quantized weights.
 
     Returns:
-        what is fused, and why the rest is not.
+        what is fused, and why other layers are not.
     """
     rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.int8]
     for module in rounding:
@@ -106,7 +106,7 @@ def _fuse(
 
 
 def unfused(reason: str) -> dict[str, Any]:
-    """Return what is told of networks whose layers are not looked at."""
+    """Return the report of a network whose layers are not examined."""
     report = Report()
     report.reasons[reason] += 0
     return report.info()
@@ -129,7 +129,7 @@ def _has_attention(block: Any) -> bool:
 
 
 def _ids(owner: Any) -> tuple[int, int]:
-    """Return two tokens that tell something: embeddings of those that nobody trained may be 0."""
+    """Return two tokens with large embeddings: those of untrained tokens may be 0."""
     embedding = _embedding(owner)
     if embedding is None:
         return 0, 0
@@ -145,25 +145,21 @@ def _layers(
 ) -> list[proof.Fused | None]:
     """Return what each layer is proved to be; reasons for others go to the report."""
     found: list[proof.Fused | None] = []
-    hint: proof.Arrangement | None = None
+    hint: Arrangement | None = None
     for index, (block, window) in enumerate(zip(blocks, windows, strict=True)):
         stand_in.put(block, None)
         fused = None
         try:
-            layer = proof.Layer(block, window, partial(_cache_at, make_cache, index))
+            layer = proof.Layer(block, window, lambda at=index: make_cache()[at])  # type: ignore[misc]
             fused = layer.prove(hint)
             hint = fused.arrangement
-        except (parts.Unknown, Unturnable) as why:
+        except (parts.Unknown, UnsupportedRoPE) as why:
             report.reasons[str(why)] += 1
         except Exception as error:  # whatever a module that only looks like one of these may raise
             failures.reraise_shortage(error)
             report.reasons[f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"] += 1
         found.append(fused)
     return found
-
-
-def _cache_at(make_cache: Callable[[], list[Any]], index: int) -> Any:
-    return make_cache()[index]
 
 
 def _put_layers(blocks: list[Any], found: list[proof.Fused | None], int8: bool) -> None:
@@ -227,26 +223,28 @@ def _scale(embedding: Any, before: mx.array, ids: mx.array) -> float | None:
     root = mx.array(width**0.5)
     rough = (mx.sum(rows * given) / mx.maximum(mx.sum(rows * rows), 1e-30)).item()
     candidates = [1.0, root.item(), root.astype(mx.bfloat16).astype(mx.float32).item(), rough]
-    near = _ALIKE if before.dtype == mx.float32 else _ALIKE_16
     for scale in candidates:
-        size = mx.maximum(mx.abs(given).max(), 1e-30)
-        if (mx.abs(given - rows * scale).max() / size).item() < near:  # type: ignore[operator]
+        if _is_near(rows * scale, before):
             return float(scale)  # type: ignore[arg-type]
     return None
 
 
+def _is_near(made: mx.array, expected: mx.array) -> bool:
+    """Whether float32 numbers are equal but for rounding to the other array's type."""
+    near = _ALIKE if expected.dtype == mx.float32 else _ALIKE_16
+    size = mx.maximum(mx.abs(expected).max(), 1e-30)
+    return (mx.abs(made - expected.astype(mx.float32)).max() / size).item() < near  # type: ignore[operator]
+
+
 def _last_norm(owner: Any, around: trace.Around) -> Any | None:
     """Return the norm behind the last layer, or None if anything else is there."""
-    x, expected = around.behind.astype(mx.float32), around.result.astype(mx.float32)
-    near = _ALIKE if around.result.dtype == mx.float32 else _ALIKE_16
+    x = around.behind.astype(mx.float32)
     for module in owner.values():
         if isinstance(module, Module) and parts.is_norm(module):
             try:
-                told = parts.norm_of(module, x.shape[-1])
+                norm = parts.norm_of(module, x.shape[-1])
             except parts.Unknown:
                 continue
-            made = module(x)
-            size = mx.maximum(mx.abs(expected).max(), 1e-30)
-            if (mx.abs(made - expected).max() / size).item() < near:  # type: ignore[operator]
-                return told
+            if _is_near(module(x), around.result):
+                return norm
     return None

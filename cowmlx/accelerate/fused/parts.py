@@ -1,11 +1,12 @@
-"""What decoder layers consist of, found by what their modules have, whatever these are called."""
+"""The parts of decoder layers, recognized by the names and shapes of their modules."""
 
 from __future__ import annotations
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
-from cowmlx.accelerate.fused import adapted, angles
+from cowmlx.accelerate import kernels, rope
+from cowmlx.accelerate.blocks import LANES
 from cowmlx.accelerate.linear import InMatrix
 
 TYPE_CHECKING = False
@@ -13,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from cowmlx.accelerate.fused.angles import Angles
+    from cowmlx.accelerate.rope import RoPETables
 
-_LANES = 16
 _QUERY = ("q_proj", "query_proj", "wq", "query")
 _KEY = ("k_proj", "key_proj", "wk", "key")
 _VALUE = ("v_proj", "value_proj", "wv", "value")
@@ -33,6 +33,7 @@ _QUERY_NORM = ("q_norm", "query_norm", "q_layernorm")
 _KEY_NORM = ("k_norm", "key_norm", "k_layernorm")
 _ROTATION = ("rope", "rotary_emb", "rotary")
 _NEAR = 1e-5
+_LORA, _DORA = "LoRALinear", "DoRALinear"
 
 
 class Unknown(Exception):
@@ -40,7 +41,7 @@ class Unknown(Exception):
 
 
 def block_parts(block: Any) -> tuple[Any, Any | None, list[Any]]:
-    """Return a layer's attention, its perceptron if it has a plain one, and its norms in order.
+    """Return a layer's attention, its MLP if it has a plain one, and its norms in order.
 
     Raises:
         Unknown: it has no attention, or more than one.
@@ -50,9 +51,9 @@ def block_parts(block: Any) -> tuple[Any, Any | None, list[Any]]:
     if len(attentions) != 1:
         raise Unknown(f"it has {len(attentions)} attentions that project queries, keys and values")
     attention = attentions[0]
-    perceptrons = [each for _, each in children if _is_perceptron(each)]
+    mlps = [each for _, each in children if _is_mlp(each)]
     norms = [each for _, each in children if is_norm(each)]
-    return attention, perceptrons[0] if len(perceptrons) == 1 else None, norms
+    return attention, mlps[0] if len(mlps) == 1 else None, norms
 
 
 def is_norm(module: Any) -> bool:
@@ -100,8 +101,8 @@ def _normed(
     return mx.fast.layer_norm(x, weight, bias, eps)
 
 
-def attention_of(module: Any, width: int) -> dict[str, Any]:
-    """Describe an attention, but for norms before and behind it and for its rotation's table.
+def attention_of(module: Any) -> dict[str, Any]:
+    """Describe an attention without the norms around it and its rotation.
 
     Raises:
         Unknown: it is none that kernels have.
@@ -140,20 +141,20 @@ def attention_of(module: Any, width: int) -> dict[str, Any]:
     return found
 
 
-def rotation_of(module: Any, description: dict[str, Any]) -> Angles | None:
+def rotation_of(module: Any, description: dict[str, Any]) -> RoPETables | None:
     """Return how the heads of an attention turn; None if they do not.
 
     Raises:
-        Unturnable: by no table.
+        rope.UnsupportedRoPE: by no table.
     """
     rotation = _first(module, _ROTATION)
     if rotation is None or not callable(rotation):
         return None
-    return angles.shared(rotation, description["key"].rows // description["groups"])
+    return rope.tables_of(rotation, description["key"].rows // description["groups"])
 
 
-def perceptron_of(module: Any) -> dict[str, Any]:
-    """Describe a gated perceptron, but for its activation and the norms around it.
+def mlp_of(module: Any) -> dict[str, Any]:
+    """Describe a gated MLP without its activation and the norms around it.
 
     Raises:
         Unknown: it is none that kernels have.
@@ -183,29 +184,43 @@ def _add_norms(module: Any, found: dict[str, Any], heads: int, groups: int, dims
     raise Unknown("its attention norms neither heads nor all of them together")
 
 
+def attention_width(attention: Any) -> int:
+    """Return the width of what an attention reads.
+
+    Raises:
+        Unknown: its projections are not linear layers that kernels have.
+    """
+    for names in (_QUERY, _JOINED):
+        found = _linear(attention, names, optional=True)
+        if found is not None:
+            width: int = found.columns
+            return width
+    raise Unknown("its attention projects by no linear layers")
+
+
 def _is_attention(module: Any) -> bool:
     projects = all(_first(module, names) is not None for names in (_QUERY, _KEY, _VALUE))
     return (projects or _first(module, _JOINED) is not None) and _first(module, _OUT) is not None
 
 
-def _is_perceptron(module: Any) -> bool:
+def _is_mlp(module: Any) -> bool:
     gated = _first(module, _GATE) is not None and _first(module, _UP) is not None
     inner = gated or _first(module, _GATE_AND_UP) is not None
     parts = [each for each in module.values() if isinstance(each, Module)]
-    plain = all(isinstance(each, InMatrix) or adapted.takes(each) for each in parts)
+    plain = all(isinstance(each, InMatrix) or is_adapted(each) for each in parts)
     return inner and _first(module, _DOWN) is not None and plain
 
 
 def _linear(module: Any, names: tuple[str, ...], optional: bool = False) -> Any:
     found = _first(module, names)
+    if found is None:
+        if optional:
+            return None
+        raise Unknown(f"it has no {names[0]}")
     if isinstance(found, InMatrix):
         return found
-    if found is not None and adapted.takes(found):
-        return adapted.Adapted(found)
-    if found is None and optional:
-        return None
-    if found is None:
-        raise Unknown(f"it has no {names[0]}")
+    if is_adapted(found):
+        return Adapted(found)
     raise Unknown(f"its {names[0]} is a {type(found).__name__}")
 
 
@@ -217,7 +232,7 @@ def _cut(joined: Any, sizes: list[int]) -> list[Any]:
     """
     matrix, begin, parts = joined.matrix(), 0, []
     for size in sizes:
-        if begin % _LANES:
+        if begin % LANES:
             raise Unknown(f"its joined projections begin at row {begin}, within a block")
         parts.append(matrix.part(begin, size))
         begin += size
@@ -234,3 +249,54 @@ def _number(module: Any, names: tuple[str, ...]) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
     return None
+
+
+def is_adapted(module: Any) -> bool:
+    """Whether a module is mlx-lm's ``LoRALinear`` or ``DoRALinear`` around a matrix in blocks."""
+    kind = type(module).__name__
+    return (
+        kind in (_LORA, _DORA)
+        and isinstance(module.get("linear"), InMatrix)
+        and isinstance(getattr(module, "scale", None), int | float)
+        and all(name in module and module[name].ndim == 2 for name in ("lora_a", "lora_b"))
+        and (kind == _LORA or ("m" in module and module["m"].ndim == 1))
+    )
+
+
+class Adapted:
+    """A linear layer with an adapter as fused layers use it: a matrix and a low-rank part.
+
+    LoRA (arXiv 2106.09685) adds to the matrix, and DoRA (arXiv 2402.09353, eq. 5) gives each row of
+    the sum a trained length.
+
+    Args:
+        module: one that :func:`is_adapted` takes.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._linear = module["linear"]
+        self.rows: int = self._linear.rows
+        self.columns: int = self._linear.columns
+
+    def matrix(self) -> Any:
+        """Return the weight as layers of kernels hold it, evaluated."""
+        down = self._module["lora_a"].astype(mx.float32).T
+        up = self._module["lora_b"].astype(mx.float32).T * self._module.scale
+        rescale = None
+        if "m" in self._module:
+            rescale = self._rescale(down, up)
+            up = up * rescale[:, None]
+        return self._linear.matrix().with_low(_matrix(down), _matrix(up), rescale)
+
+    def _rescale(self, down: mx.array, up: mx.array) -> mx.array:
+        """Return what rows of the sum are multiplied with, (N,): it depends on no input."""
+        adapted = self._module._dequantized_weight().astype(mx.float32) + up @ down
+        scale: mx.array = self._module["m"].astype(mx.float32) / mx.linalg.norm(adapted, axis=1)
+        mx.eval(scale)
+        return scale
+
+
+def _matrix(weight: mx.array) -> Any:
+    module = kernels.module()
+    return module.Matrix(module.pack(mx.contiguous(weight)), rows=weight.shape[0])

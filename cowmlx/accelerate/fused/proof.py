@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from typing import NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from cowmlx import failures
 from cowmlx.accelerate.fused import parts
+from cowmlx.accelerate.fused.arrangements import ACTIVATIONS, Arrangement, declared, searched
 from cowmlx.accelerate.fused.run import Run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
 _ROWS, _PROMPT = 2, 5
 # Of the largest change that a layer makes: float32 rounds to 1e-7 of it, wrong parts to 1e-3.
 _TOLERANCE = 1e-4
-_ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2")
-_SLOTS = ("before", "after", "inner_before", "inner_after")
-
-
-class Arrangement:
-    """Which norm stands where in a layer, and what its perceptron's activation is.
-
-    Attributes:
-        slots: for each of the layer's norms, the name of its place.
-        activation: "" where there is no perceptron that kernels have.
-        residual: what both halves are multiplied with before they are added.
-        turns: whether heads turn with their position.
-    """
-
-    __slots__ = ("activation", "residual", "slots", "turns")
-
-    def __init__(
-        self, slots: tuple[str, ...], activation: str, residual: float, turns: bool
-    ) -> None:
-        self.slots = slots
-        self.activation = activation
-        self.residual = residual
-        self.turns = turns
 
 
 class Rest:
@@ -58,21 +36,15 @@ class Rest:
         return x + (made if self._residual == 1 else made * self._residual)
 
 
-class Fused:
-    """A layer that kernels compute, or its first half.
+class Fused(NamedTuple):
+    """A layer that kernels compute, or its first half."""
 
-    Attributes:
-        description: for :class:`~cowmlx.accelerate.fused.run.Run`.
-        rest: what follows, or None.
-        arrangement: by which it was proved.
-    """
-
-    def __init__(
-        self, description: dict[str, Any], rest: Rest | None, arrangement: Arrangement
-    ) -> None:
-        self.description = description
-        self.rest = rest
-        self.arrangement = arrangement
+    description: dict[str, Any]
+    """For :class:`~cowmlx.accelerate.fused.run.Run`."""
+    rest: Rest | None
+    """The half that follows, where kernels have none."""
+    arrangement: Arrangement
+    """By which it was proved."""
 
 
 class Layer:
@@ -84,30 +56,30 @@ class Layer:
         make_cache: returns its empty cache.
 
     Raises:
-        Unknown, Unturnable: it is none that kernels have.
+        Unknown, UnsupportedRoPE: it is none that kernels have.
     """
 
     def __init__(self, block: Any, window: int, make_cache: Callable[[], Any]) -> None:
         self._block = block
         self._window = window
         self._make_cache = make_cache
-        attention, perceptron, self._norms = parts.block_parts(block)
-        self.width = attention_width(attention)
-        self._attention = parts.attention_of(attention, self.width)
-        self._angles = parts.rotation_of(attention, self._attention)
-        self._perceptron = None if perceptron is None else parts.perceptron_of(perceptron)
+        attention, mlp, self._norms = parts.block_parts(block)
+        self.width = parts.attention_width(attention)
+        self._attention = parts.attention_of(attention)
+        self._tables = parts.rotation_of(attention, self._attention)
+        self._mlp = None if mlp is None else parts.mlp_of(mlp)
         known = {id(each) for each in (attention, *self._norms)}
         others = [
             each for each in block.values() if isinstance(each, Module) and id(each) not in known
         ]
         self._rest = None
-        if self._perceptron is None:
+        if self._mlp is None:
             if len(others) != 1:
                 raise parts.Unknown(f"it has {len(others)} modules behind its attention")
             self._rest = others[0]
         elif len(others) != 1:
-            raise parts.Unknown("it has more than an attention and a perceptron")
-        self._told = [_norm(each, self.width) for each in self._norms]
+            raise parts.Unknown("it has more than an attention and an MLP")
+        self._known = [_norm(each, self.width) for each in self._norms]
         self._inputs: list[mx.array] = []
         self._expected: list[mx.array] = []
 
@@ -121,15 +93,26 @@ class Layer:
             Unknown: nothing that kernels have gives the same.
         """
         self._expect()
-        if hint is not None and len(hint.slots) == len(self._norms):
-            fused = self._made(hint)
+        has_mlp, turns = self._mlp is not None, self._tables is not None
+        for how in (*([] if hint is None else [hint]), *declared(self._block, has_mlp, turns)):
+            if len(how.slots) != len(self._norms) or (has_mlp and not how.activation):
+                continue
+            own = how._replace(
+                activation=how.activation if has_mlp else "", turns=how.turns and turns
+            )
+            fused = self._made(own)
             if fused is not None and self._error(fused) < _TOLERANCE:
                 return fused
+        return self._search()
+
+    def _search(self) -> Fused:
+        """Return the first arrangement that gives the same, with the best of its activations."""
         least = float("inf")
-        for slots, residual, turns in self._arrangements():
+        turns = self._tables is not None
+        for slots, residual, with_turns in searched(self._block, len(self._norms), turns):
             best: tuple[float, Fused] | None = None
-            for activation in _ACTIVATIONS if self._perceptron is not None else ("",):
-                fused = self._made(Arrangement(slots, activation, residual, turns))
+            for activation in ACTIVATIONS if self._mlp is not None else ("",):
+                fused = self._made(Arrangement(slots, activation, residual, with_turns))
                 if fused is None:
                     break
                 error = self._error(fused)
@@ -140,22 +123,8 @@ class Layer:
                 return best[1]
         raise parts.Unknown(f"its results differ by {least:.1g} of their size")
 
-    def _arrangements(self) -> Iterator[tuple[tuple[str, ...], float, bool]]:
-        residuals = [1.0]
-        own = getattr(self._block, "residual_multiplier", None)
-        if isinstance(own, float):
-            residuals.insert(0, own)
-        usual = {2: ("before", "inner_before"), 4: ("before", "after", *_SLOTS[2:])}
-        count = len(self._norms)
-        orders = list(permutations(_SLOTS, count)) if count <= len(_SLOTS) else []
-        orders.sort(key=lambda slots: slots != usual.get(count))
-        for turns in (True, False) if self._angles is not None else (False,):
-            for residual in residuals:
-                for slots in orders:
-                    yield slots, residual, turns
-
     def _made(self, how: Arrangement) -> Fused | None:
-        told = dict(zip(how.slots, self._told, strict=True))
+        told = dict(zip(how.slots, self._known, strict=True))
         modules = dict(zip(how.slots, self._norms, strict=True))
         if any(value is None for slot, value in told.items() if slot in ("before", "after")):
             return None
@@ -164,11 +133,11 @@ class Layer:
             "after": told.get("after"),
             "residual": how.residual,
         }
-        perceptron, rest = None, None
-        if self._perceptron is not None:
+        mlp, rest = None, None
+        if self._mlp is not None:
             if any(value is None for value in told.values()):
                 return None
-            perceptron = self._perceptron | {
+            mlp = self._mlp | {
                 "before": told.get("inner_before"),
                 "after": told.get("inner_after"),
                 "activation": how.activation,
@@ -179,8 +148,8 @@ class Layer:
             rest = Rest(self._rest, *inner, how.residual)
         description = {
             "attention": attention,
-            "perceptron": perceptron,
-            "angles": self._angles if how.turns else None,
+            "mlp": mlp,
+            "angles": self._tables if how.turns else None,
             "window": self._window,
             "cache": type(self._make_cache()).__name__,
         }
@@ -227,20 +196,6 @@ class Layer:
             off.append(mx.abs(own - expected).max() / size)
         worst = float(mx.stack(off).max().item())  # type: ignore[arg-type]
         return worst if worst == worst else float("inf")  # NaN is no proof
-
-
-def attention_width(attention: Any) -> int:
-    """Return the width of what an attention reads.
-
-    Raises:
-        Unknown: its projections are not linear layers that kernels have.
-    """
-    for names in (parts._QUERY, parts._JOINED):
-        found = parts._linear(attention, names, optional=True)
-        if found is not None:
-            width: int = found.columns
-            return width
-    raise parts.Unknown("its attention projects by no linear layers")
 
 
 def _norm(module: Any, width: int) -> Any:

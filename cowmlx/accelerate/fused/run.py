@@ -5,15 +5,14 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
-from cowmlx.accelerate.fused.caches import Shape
-from cowmlx.accelerate.fused.forms import form_of
+from cowmlx.accelerate.fused.caches import Shape, form_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cowmlx.accelerate.fused.angles import Angles
-    from cowmlx.accelerate.fused.forms import Quick
+    from cowmlx.accelerate.fused.caches import Growing
+    from cowmlx.accelerate.rope import RoPETables
 
 
 class Run:
@@ -21,8 +20,8 @@ class Run:
 
     Args:
         width: H, of activations.
-        layers: descriptions, see ``parts.py``, each with "angles": an Angles or None, and "window".
-        int8: whether activations are rounded for products with packed weights.
+        layers: descriptions, see ``parts.py``, with "angles" (RoPETables or None) and "window".
+        int8: whether activations are rounded for products with quantized weights.
         embedding, scale, norm, head: what comes before and behind, where it belongs to the run.
     """
 
@@ -38,7 +37,7 @@ class Run:
         head: Any = None,
     ) -> None:
         self._module = kernels.module()
-        self._angles: list[Angles] = []
+        self._tables: list[RoPETables] = []
         keys: list[Any] = []
         kinds: dict[tuple[str, int], int] = {}
         self._shapes: list[Shape] = []
@@ -51,7 +50,7 @@ class Run:
             if angles is not None:
                 if angles.key not in keys:
                     keys.append(angles.key)
-                    self._angles.append(angles)
+                    self._tables.append(angles)
                 table = keys.index(angles.key)
             kind = layer["cache"], window
             half |= {
@@ -65,7 +64,7 @@ class Run:
             groups = half["groups"]
             dims = half["key"].rows // groups, half["value"].rows // groups
             self._shapes.append(Shape(groups, *dims, window))
-            told.append({"attention": half, "perceptron": layer.get("perceptron")})
+            told.append({"attention": half, "mlp": layer.get("mlp")})
         ends = {"embedding": embedding, "scale": scale, "norm": norm, "head": head}
         self._layers = self._module.make_layers(width, told, int8, ends)
         self._firsts = [self._kinds.index(kind) for kind in range(len(kinds))]
@@ -74,7 +73,7 @@ class Run:
         """Nothing: a copy of a network may get other weights, and proves its layers anew."""
         return None
 
-    def decode(self, ids: mx.array, caches: list[Any], form: Quick) -> mx.array | None:
+    def decode(self, ids: mx.array, caches: list[Any], form: Growing) -> mx.array | None:
         """Take a token of every row through the layers and the head.
 
         Args:
@@ -86,9 +85,9 @@ class Run:
             logits (B, V) of float32; None, and nothing has changed, if caches or angles have no
             room for it, or are of another kind.
         """
-        angles = [table for each in self._angles for table in each.tables]
+        angles = [table for each in self._tables for table in each.tables]
         made: mx.array | None = self._module.decode_layers(
-            self._layers, ids, caches, form.batched, form.packed, angles
+            self._layers, ids, caches, form.batched, form.quantized, angles
         )
         return made
 
@@ -103,7 +102,7 @@ class Run:
             kv_type: of keys and values that are the first of their cache.
             out_type: of the activations.
             lazy: whether what the last layer does after it has written its cache is computed apart,
-                so that nobody pays for it who does not want it.
+                so that it costs nothing where it is not wanted.
 
         Returns:
             activations (B, T, H); None, and nothing has changed, if the caches are others than
@@ -118,15 +117,15 @@ class Run:
                 return None
         first = forms[0]
         offsets: list[int] = first.offsets(caches[0], rows)
-        packing = first.packing(caches[0])
+        kv_format = first.format(caches[0])
         for form, cache in zip(forms, caches, strict=True):
             if form is not first and form.offsets(cache, rows) != offsets:
                 return None
-            if form.packing(cache) != packing:
+            if form.format(cache) != kv_format:
                 return None
-        bits, group = packing
+        bits, group = kv_format
         end = max(offsets) + tokens
-        angles = [table for each in self._angles for table in each.upto(end)]
+        angles = [table for each in self._tables for table in each.upto(end)]
         each = 6 if bits else 2  # buffers of a layer
         buffers: list[mx.array] = []
         try:
@@ -142,7 +141,7 @@ class Run:
                 self._layers, x, offsets, places, angles, buffers, part,
                 type=mx.float32 if lazy else out_type, bits=bits, group=group,
             )  # fmt: skip
-        except BaseException:  # other rows of the caches go on
+        except BaseException:  # other rows of the caches continue
             for form, cache, at in zip(forms, caches, range(0, len(buffers), each), strict=False):
                 form.give_back(cache, buffers[at : at + each])
             raise

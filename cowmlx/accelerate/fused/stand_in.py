@@ -1,7 +1,7 @@
-"""Classes that take the place of a network's own, and compute fused where a call allows it.
+"""Classes that take the place of a network's, and compute fused where a call allows it.
 
-An instance keeps its attributes and gets another class: a subclass of its own, made once for each.
-Its ``_fused`` is what computes; without one, as in a copy of a network, it is what it was.
+An instance keeps its attributes and gets another class, a subclass of its class. Its ``_fused``
+computes; without one, as in a copy of a network, the network's code does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What a network does around its layers, seen by listening while it is called without them."""
+"""What a network does around its layers: it is called with listeners in their places."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -21,7 +23,7 @@ class Unclear(Exception):
 
 
 class Listener:
-    """Stands in for a layer: the same attributes; its result is an array of its own."""
+    """Stands in for a layer: the same attributes; its result is a random array."""
 
     def __init__(self, block: Any) -> None:
         self._block = block
@@ -38,23 +40,17 @@ class Listener:
         return getattr(self._block, name)
 
 
-class Around:
-    """How a network calls its layers.
+class Around(NamedTuple):
+    """How a network calls its layers."""
 
-    Attributes:
-        before: (1, T, H) what the first layer is given.
-        behind: (1, T, H) what the last one has given.
-        result: what the network makes of that.
-        windows: tokens that each layer sees; 0: all.
-    """
-
-    def __init__(
-        self, before: mx.array, behind: mx.array, result: mx.array, windows: list[int]
-    ) -> None:
-        self.before = before
-        self.behind = behind
-        self.result = result
-        self.windows = windows
+    before: mx.array
+    """(1, T, H) that the first layer is given."""
+    behind: mx.array
+    """(1, T, H) that the last one has given."""
+    result: mx.array
+    """The network's result of that."""
+    windows: list[int]
+    """Tokens that each layer sees; 0: all."""
 
 
 def lists_of_blocks(network: Module) -> Iterator[tuple[Any, str]]:
@@ -94,7 +90,7 @@ def listen(owner: Any, name: str, caches: list[Any], ids: mx.array) -> Around:
     windows = []
     for listener, cache in zip(listeners, caches, strict=True):
         if len(listener.called) != 1 or listener.called[0][2] is not cache:
-            raise Unclear("its layers are not called once each, with a cache of their own")
+            raise Unclear("its layers are not called once each, with their own caches")
         x, mask, _ = listener.called[0]
         if given is not None and x is not given:
             raise Unclear("it does something between its layers")

@@ -165,7 +165,7 @@ class LogProbs:
 
 def kernel_usable(logits: mx.array) -> bool:
     """Whether the kernel can sample from logits, on the current device."""
-    return kernels.available() and kernels.module().can_draw(logits)
+    return kernels.available() and kernels.module().can_sample(logits)
 
 
 def sample_by_kernel(
@@ -193,7 +193,7 @@ def sample_by_kernel(
     last = None
     if any(_looks_back(each) and isinstance(each.last, Sample) for each in inputs):
         last = stacked([each.last if isinstance(each.last, Sample) else None for each in inputs])
-    tokens, surprises = kernels.module().draw(logits, given, last)
+    tokens, surprises = kernels.module().sample(logits, given, last)
     return tokens, surprises
 
 
@@ -205,7 +205,7 @@ def _looks_back(each: SampleInput) -> bool:
 def kernel_options(sampler: Sampler) -> Any:
     """Return a sampler's options in the kernel's form."""
     params, penalties = sampler.params, sampler.penalties
-    return kernels.module().draw_options(
+    return kernels.module().sample_options(
         seed=params.seed,
         samplers=[(row.name, numbers) for row, numbers in sampler.steps],
         bias=list(zip(penalties.biased, penalties.bias, strict=True)),

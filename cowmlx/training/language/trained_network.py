@@ -8,7 +8,7 @@ from mlx.utils import tree_flatten
 
 from cowmlx.accelerate import kernels, single
 from cowmlx.accelerate.device import take_out
-from cowmlx.accelerate.form import is_packed
+from cowmlx.accelerate.device import is_quantized
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.folders import weights
 from cowmlx.models import adapters
@@ -109,7 +109,7 @@ def _widen(net: Module) -> None:
 
 
 def _unfreeze(net: Any, options: LanguageOptions) -> None:
-    if is_packed(net):
+    if is_quantized(net):
         raise Unsupported(
             "type is 'full', but the model's weights are quantised, and such numbers have no "
             "gradients; train an adapter (type 'lora'), or a model that is not quantised",

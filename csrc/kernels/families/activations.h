@@ -57,7 +57,7 @@ constexpr float TINY = 0x1p-110f;
 
 /* Round a group to int8: its scale, and d times the sum of what it was rounded to. Numbers that are
  * not finite make the scale so, and with it the result. */
-static inline void quantise_group(const float* x, int group, int8_t* out, float* scale,
+static inline void quantize_group(const float* x, int group, int8_t* out, float* scale,
                                   float* sum) {
   F most = zero(), differences = zero();
   for (int i = 0; i < group; i += 16) {
@@ -116,7 +116,7 @@ static inline void prepare_int8(const Matrix& matrix, const float* x, int row, i
   int8_t* out = values + int64_t{row / width} * width * matrix.columns + row % width * 4;
   for (int g = 0; g < groups; g++, out += group * width) {
     const int64_t at = int64_t{row} * groups + g;
-    quantise_group(x + g * group, group, rounded, scales + at, sums + at);
+    quantize_group(x + g * group, group, rounded, scales + at, sums + at);
     place_group(matrix.bits, group, rounded, out, 4 * width);
   }
 }
@@ -151,7 +151,7 @@ static inline void prepare(const Matrix& matrix, const float* x, int64_t stride,
     auto* values = reinterpret_cast<int8_t*>(place);
     for (int row = 0; row < rows; row++)
       prepare_int8(matrix, x + row * stride, row, width, values, scales, sums);
-    out->quantised = values;
+    out->quantized = values;
     return;
   }
   auto* values = rows == 1 ? nullptr : reinterpret_cast<float*>(place);

@@ -20,8 +20,8 @@ COWMLX_INLINE float scalar_at(const void* p, Scalar type, int64_t i) {
   return type == Scalar::Float16 ? from_float16(half) : from_bfloat16(half);
 }
 
-/* n numbers from position `position` of a packed cache on. */
-COWMLX_INLINE void unpack_position(const Cache& cache, int64_t position, int n, float* to) {
+/* n numbers from position `position` of a quantized cache on. */
+COWMLX_INLINE void load_quantized(const Cache& cache, int64_t position, int n, float* to) {
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(static_cast<const uint32_t*>(cache.data) +
                                                           position * cache.position_stride);
   int64_t at = position * cache.scale_position_stride;
@@ -61,7 +61,7 @@ COWMLX_INLINE Tile tile_of(const Cache& cache, int from, int n, int dim, float* 
     int64_t position = from + i;
     float* to = room + static_cast<int64_t>(i) * dim;
     if (cache.bits)
-      unpack_position(cache, position, dim, to);
+      load_quantized(cache, position, dim, to);
     else
       load_numbers(static_cast<const uint16_t*>(cache.data) + position * cache.position_stride,
                    cache.type, dim, to);

@@ -1,4 +1,4 @@
-/* Numbers out of packed words, and the scales beside them, for 16 rows at a time. */
+/* Numbers out of quantized words, and the scales beside them, for 16 rows at a time. */
 #pragma once
 
 #include "../matrix.h"
@@ -42,7 +42,7 @@ struct Packing {
   }
 };
 
-/* What a format's packed integers stand for, in float32, before the scale. BIASED formats have a
+/* What a format's quantized integers stand for, in float32, before the scale. BIASED formats have a
  * bias for each group, which counts from integer MIDDLE on: integers of both signs add up to less,
  * and what the bias takes off again is less. */
 template <int BITS>

@@ -77,7 +77,7 @@ struct Int8 {
   template <int M, int B>
   static COWMLX_MEMBER void tile(const Task& task, int row, int block) {
     const int64_t columns = task.matrix.columns, groups = task.groups();
-    int8_tile<Code, BITS, M, B>(task.matrix, task.prepared.quantised + row * columns,
+    int8_tile<Code, BITS, M, B>(task.matrix, task.prepared.quantized + row * columns,
                                 WIDTH<M> * columns / 4, task.prepared.scales + row * groups,
                                 task.prepared.sums + row * groups, block, task.from(row));
   }
@@ -149,7 +149,7 @@ static float number_of(const Matrix& matrix, int row, int k) {
   }
 }
 
-static void unpack_row(const Matrix& matrix, int row, float* out) {
+static void row_numbers(const Matrix& matrix, int row, float* out) {
   for (int k = 0; k < matrix.columns; k++) out[k] = number_of(matrix, row, k);
 }
 

@@ -27,12 +27,11 @@ COWMLX_INLINE float squares(const float* x, int n) {
   });
 }
 
-COWMLX_KERNEL void rms_norm(const float* x, const float* weight, float offset, float eps, int n,
-                            float* y) {
+COWMLX_KERNEL void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
   F factor = set(1.0f / __builtin_sqrtf(squares(x, n) / static_cast<float>(n) + eps));
   each_vector(n, [=](int i, int lanes) {
     F v = get(x + i, lanes) * factor;
-    if (weight) v = v * (get(weight + i, lanes) + set(offset));
+    if (weight) v = v * get(weight + i, lanes);
     put(y + i, v, lanes);
   });
 }
@@ -159,8 +158,8 @@ COWMLX_KERNEL void load_numbers(const void* from, Scalar type, int n, float* to)
 }
 
 /* One group of numbers: a word's numbers lie lowest first. */
-COWMLX_INLINE void pack_group(const float* x, int n, int bits, uint8_t* to, float* scale_out,
-                              float* bias_out) {
+COWMLX_INLINE void quantize_affine(const float* x, int n, int bits, uint8_t* to,
+                                           float* scale_out, float* bias_out) {
   const float most = static_cast<float>((1 << bits) - 1), least_step = 1e-7f;
   F low = set(__builtin_inff()), high = set(-__builtin_inff());
   for (int i = 0; i < n; i += LANES) { /* a NaN in front counts for nothing */
@@ -195,20 +194,20 @@ COWMLX_INLINE void pack_group(const float* x, int n, int bits, uint8_t* to, floa
   *bias_out = bias;
 }
 
-COWMLX_KERNEL void pack_numbers(const float* from, int n, int bits, int group, void* words,
-                                void* scales, void* biases, Scalar type) {
+COWMLX_KERNEL void quantize_numbers(const float* from, int n, int bits, int group, void* words,
+                                    void* scales, void* biases, Scalar type) {
   uint8_t* to = static_cast<uint8_t*>(words);
   for (int at = 0, start = 0; start < n; at++, start += group) {
     const float* numbers = from + start;
-    float rounded[MOST_PACKED_GROUP];
-    uint16_t halves[MOST_PACKED_GROUP];
+    float rounded[LARGEST_GROUP];
+    uint16_t halves[LARGEST_GROUP];
     if (type != Scalar::Float32) {
       store_numbers(numbers, group, halves, type);
       load_numbers(halves, type, group, rounded);
       numbers = rounded;
     }
     float scale, bias;
-    pack_group(numbers, group, bits, to + start * bits / 8, &scale, &bias);
+    quantize_affine(numbers, group, bits, to + start * bits / 8, &scale, &bias);
     if (type == Scalar::Float32) {
       static_cast<float*>(scales)[at] = scale;
       static_cast<float*>(biases)[at] = bias;

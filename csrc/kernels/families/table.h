@@ -15,7 +15,7 @@ static constexpr Table filled(const char* name) {
   table.prepare_size = prepare_size;
   table.prepare = prepare;
   table.product = product;
-  table.unpack_row = unpack_row;
+  table.row_numbers = row_numbers;
   table.rms_norm = rms_norm;
   table.layer_norm = layer_norm;
   table.add = add;
@@ -24,7 +24,7 @@ static constexpr Table filled(const char* name) {
   table.rotate = rotate;
   table.store = store_numbers;
   table.load = load_numbers;
-  table.pack = pack_numbers;
+  table.quantize = quantize_numbers;
   table.attention_size = attention_size;
   table.attention = attention;
   table.highest = maximum_of;

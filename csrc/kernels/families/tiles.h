@@ -76,7 +76,7 @@ static void dense_tile(const Matrix& matrix, const float* x, int64_t run, int bl
   write(matrix, block, total, out);
 }
 
-/* Packed weights and exact activations. */
+/* Quantized weights and exact activations. */
 template <class Code, int M, int B>
 static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const float* sums,
                        int block, const Output& out) {
@@ -155,7 +155,7 @@ COWMLX_INLINE I bytes_table() {
   return set_table(values);
 }
 
-/* Packed weights and int8 activations: sums of a group are exact integers. */
+/* Quantized weights and int8 activations: sums of a group are exact integers. */
 template <class Code, int BITS, int M, int B>
 static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const float* scales,
                       const float* sums, int block, const Output& out) {

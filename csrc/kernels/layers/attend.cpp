@@ -16,17 +16,17 @@ constexpr int64_t SMALL_WORK = 1 << 15;
 Cache at(const Step& step, const LayerCache& cache, const Stored& stored, int64_t line, int dim) {
   Cache found{};
   const int64_t size = static_cast<int64_t>(size_of(cache.type));
-  if (step.packing.bits == 0) {
+  if (step.quantization.bits == 0) {
     found.data = static_cast<char*>(stored.data) + line * dim * size;
     found.position_stride = dim;
     found.type = cache.type;
     return found;
   }
-  const int words = dim * step.packing.bits / 32, groups = dim / step.packing.group;
+  const int words = dim * step.quantization.bits / 32, groups = dim / step.quantization.group;
   found.data = static_cast<uint32_t*>(stored.data) + line * words;
   found.position_stride = words;
-  found.bits = step.packing.bits;
-  found.group = step.packing.group;
+  found.bits = step.quantization.bits;
+  found.group = step.quantization.group;
   found.scales = static_cast<char*>(stored.scales) + line * groups * size;
   found.biases = static_cast<char*>(stored.biases) + line * groups * size;
   found.scale_position_stride = groups;
@@ -39,8 +39,8 @@ void put(const Table& table, const float* from, int dim, const Cache& to) {
   if (to.bits == 0)
     table.store(from, dim, to.data, to.type);
   else
-    table.pack(from, dim, to.bits, to.group, to.data, const_cast<void*>(to.scales),
-               const_cast<void*>(to.biases), to.scale_type);
+    table.quantize(from, dim, to.bits, to.group, to.data, const_cast<void*>(to.scales),
+                   const_cast<void*>(to.biases), to.scale_type);
 }
 
 int longest(const Step& step, int place) {
@@ -64,7 +64,7 @@ void finish_head(const Norm& norm, bool per_head, const Turn& turn, const Step& 
 void apply(const Table& table, const Norm& norm, const float* x, int n, float* y) {
   switch (norm.kind) {
     case Norm::Kind::Rms:
-      table.rms_norm(x, norm.weight, 0, norm.eps, n, y);
+      table.rms_norm(x, norm.weight, norm.eps, n, y);
       break;
     case Norm::Kind::Layer:
       table.layer_norm(x, norm.weight, norm.bias, norm.eps, n, y);

@@ -1,8 +1,8 @@
-/* Decoder layers as data: what a network's modules were recognised as, in the order in which a row
+/* Decoder layers as data: what a network's modules were recognized as, in the order in which a row
  * of activations passes through them.
  *
  *     x += attention_scale * after(out(attend(before(x))))
- *     x += perceptron_scale * after(down(act(gate(before(x))) * up(before(x))))
+ *     x += mlp_scale * after(down(act(gate(before(x))) * up(before(x))))
  *
  * Any norm may be missing. All numbers but weights, keys and values are float32. */
 #pragma once
@@ -42,22 +42,22 @@ struct AttentionHalf {
   int32_t place = 0;            /* of the step's places */
 };
 
-struct PerceptronHalf {
+struct MLPHalf {
   Norm before, after;
-  Matrix gate, up, down; /* up.rows 0: a perceptron without a gate, whose inner layer is `gate` */
+  Matrix gate, up, down;
   Activation activation = Activation::Silu;
   float residual = 1;
 };
 
 struct Layer {
   AttentionHalf attention;
-  bool has_perceptron = false; /* false: what follows is left to others */
-  PerceptronHalf perceptron;
+  bool has_mlp = false; /* false: what follows is left to others */
+  MLPHalf mlp;
 };
 
 struct Layers {
   int32_t width = 0;  /* H */
-  bool int8 = false;  /* activations of products with packed weights rounded to int8 */
+  bool int8 = false;  /* activations of products with quantized weights rounded to int8 */
   Matrix embedding{}; /* rows 0: the step gives activations, not tokens */
   float input_scale = 1;
   std::vector<Layer> layers;
@@ -80,19 +80,19 @@ struct Place {
   bool windowed;                  /* whether the layers' window applies (a ring holds no more) */
 };
 
-/* How keys and values are stored: as numbers, or in mlx's affine packing. */
-struct KVPacking {
+/* How keys and values are stored: as numbers, or in mlx's affine quantization. */
+struct KVQuantization {
   int32_t bits = 0;  /* 0: plain numbers; else 4 or 8 */
   int32_t group = 0; /* numbers that share a scale */
 
-  bool operator==(const KVPacking&) const = default;
+  bool operator==(const KVQuantization&) const = default;
   int parts() const { return bits ? 3 : 1; } /* arrays that keys, or values, consist of */
 };
 
 /* Keys or values of one layer, contiguous. */
 struct Stored {
-  void* data;            /* (rows, groups, capacity, dim), or as many packed */
-  void *scales, *biases; /* packed only: (rows, groups, capacity, dim / group) */
+  void* data;            /* (rows, groups, capacity, dim), or as many quantized */
+  void *scales, *biases; /* quantized only: (rows, groups, capacity, dim / group) */
 };
 
 struct LayerCache {
@@ -117,8 +117,8 @@ struct Step {
   float* logits;          /* (B, V) of what the head makes of x where T is 1, or null */
   const Angles* angles;
   const Place* places;
-  const LayerCache* caches; /* per layer */
-  KVPacking packing;        /* of all caches */
+  const LayerCache* caches;    /* per layer */
+  KVQuantization quantization; /* of all caches */
   Part part;
   int32_t workers; /* there is scratch for so many */
 };

@@ -35,8 +35,7 @@ void Preparing::reserve(Arena& arena, const Matrix* const* matrices, int count, 
   for (auto& scratch : scratch_) scratch = arena.take<char>(size_ * parts);
 }
 
-Preparing::Kinds Preparing::kinds(const Product* products, int count, bool int8) {
-  (void)int8;
+Preparing::Kinds Preparing::kinds(const Product* products, int count) {
   Kinds of{};
   int distinct = 0;
   for (int i = 0; i < count; i++) {

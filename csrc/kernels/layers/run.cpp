@@ -29,8 +29,8 @@ struct Buffers {
       value = std::max<size_t>(value, a.groups * a.value_dim);
       scratch = std::max(scratch, attend_scratch(*step.table, a));
       for (const Matrix* matrix : {&a.query, &a.key, &a.value, &a.out}) matrices.push_back(matrix);
-      if (!layer.has_perceptron) continue;
-      const PerceptronHalf& p = layer.perceptron;
+      if (!layer.has_mlp) continue;
+      const MLPHalf& p = layer.mlp;
       inner = std::max<size_t>(inner, p.gate.rows);
       for (const Matrix* matrix : {&p.gate, &p.up, &p.down}) matrices.push_back(matrix);
     }
@@ -62,6 +62,9 @@ struct Buffers {
   }
 };
 
+/* For products that nothing precedes or follows. */
+constexpr auto NOTHING = [](auto...) {};
+
 class Pass {
  public:
   Pass(const Layers& net, const Step& step, Buffers& buffers)
@@ -81,7 +84,7 @@ class Pass {
       for (int s = 0; s < slab_count(rows_); s++) {
         const Slab part = slab(rows_, s);
         output(layer.attention, part);
-        if (layer.has_perceptron) perceptron(layer.perceptron, part);
+        if (layer.has_mlp) mlp(layer.mlp, part);
       }
     }
     if (net_.last.kind != Norm::Kind::None)
@@ -94,7 +97,7 @@ class Pass {
 
   void embed() {
     rowwise(rows_, [&](int row) {
-      step_.table->unpack_row(net_.embedding, step_.ids[row], x(row));
+      step_.table->row_numbers(net_.embedding, step_.ids[row], x(row));
       if (net_.input_scale != 1)
         for (int i = 0; i < net_.width; i++) x(row)[i] *= net_.input_scale;
     });
@@ -105,8 +108,7 @@ class Pass {
     for (int s = 0; s < slab_count(rows_); s++) {
       const Slab part = slab(rows_, s);
       const Product product{&net_.head, step_.logits + int64_t{part.begin} * width, width};
-      b_.preparing.prepare(part, &product, 1, {x(part.begin), net_.width}, net_.int8, [](int) {});
-      b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
+      multiply(part, product, {x(part.begin), net_.width});
     }
   }
 
@@ -122,9 +124,16 @@ class Pass {
         products[count++] = {&a.key, b_.keys, key};
         products[count++] = {&a.value, b_.values, value};
       }
-      normed_products(a.before, part, products, count, false, [](int, int, int, int) {});
+      normed_products(a.before, part, products, count, false, NOTHING);
       if (stores) store(a, step_, cache, b_.keys, b_.values, part.begin, part.rows);
     }
+  }
+
+  /* One product of rows. */
+  void multiply(const Slab& part, const Product& product, const RowsOf& rows) {
+    b_.preparing.prepare(part, &product, 1, rows, net_.int8, NOTHING);
+    b_.preparing.multiply(part, &product, 1, false, NOTHING);
+    add_low(part, product, rows);
   }
 
   /* Products of normed rows of x. */
@@ -148,9 +157,9 @@ class Pass {
     const LowRank& low = *product.matrix->low;
     const int rank = low.down.rows, height = product.matrix->rows;
     const Product down{&low.down, b_.low, rank}, up{&low.up, b_.lifted, height};
-    b_.preparing_low.prepare(part, &down, 1, rows, false, [](int) {});
-    b_.preparing_low.multiply(part, &down, 1, false, [](int, int, int, int) {});
-    b_.preparing_low.prepare(part, &up, 1, {b_.low, rank}, false, [](int) {});
+    b_.preparing_low.prepare(part, &down, 1, rows, false, NOTHING);
+    b_.preparing_low.multiply(part, &down, 1, false, NOTHING);
+    b_.preparing_low.prepare(part, &up, 1, {b_.low, rank}, false, NOTHING);
     b_.preparing_low.multiply(part, &up, 1, false, [&](int from, int to, int row, int row_end) {
       for (; row < row_end; row++) {
         float* out = product.out + row * product.stride + from;
@@ -165,34 +174,29 @@ class Pass {
     const int width = a.heads * a.value_dim;
     const Product product{&a.out, b_.added, net_.width};
     const RowsOf rows{b_.attended + int64_t{part.begin} * width, width};
-    b_.preparing.prepare(part, &product, 1, rows, net_.int8, [](int) {});
-    b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
-    add_low(part, product, rows);
+    multiply(part, product, rows);
     add(a.after, a.residual, part);
   }
 
-  void perceptron(const PerceptronHalf& p, const Slab& part) {
+  void mlp(const MLPHalf& p, const Slab& part) {
     const int inner = p.gate.rows;
-    const bool gated = p.up.rows != 0;
     const Product products[2] = {{&p.gate, b_.gate, inner}, {&p.up, b_.up, inner}};
     const auto gate = [&](int from, int to, int row, int row_end) {
       for (; row < row_end; row++) {
         float* gate = b_.gate + int64_t{row} * inner + from;
         const float* up = b_.up + int64_t{row} * inner + from;
-        step_.table->gate(p.activation, gate, gated ? up : nullptr, to - from, gate);
+        step_.table->gate(p.activation, gate, up, to - from, gate);
       }
     };
     if (p.gate.low || p.up.low) { /* which are added first */
-      normed_products(p.before, part, products, gated ? 2 : 1, true, [](int, int, int, int) {});
+      normed_products(p.before, part, products, 2, true, NOTHING);
       rowwise(part.rows, [&](int row) { gate(0, inner, row, row + 1); });
     } else {
-      normed_products(p.before, part, products, gated ? 2 : 1, true, gate);
+      normed_products(p.before, part, products, 2, true, gate);
     }
     const Product product{&p.down, b_.added, net_.width};
     const RowsOf rows{b_.gate, inner};
-    b_.preparing.prepare(part, &product, 1, rows, net_.int8, [](int) {});
-    b_.preparing.multiply(part, &product, 1, false, [](int, int, int, int) {});
-    add_low(part, product, rows);
+    multiply(part, product, rows);
     add(p.after, p.residual, part);
   }
 

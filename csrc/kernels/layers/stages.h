@@ -95,7 +95,7 @@ class Preparing {
   template <class F>
   void prepare(const Slab& slab, const Product* products, int count, const RowsOf& rows, bool int8,
                F&& make) {
-    of_ = kinds(products, count, int8);
+    of_ = kinds(products, count);
     int distinct = 0;
     for (int i = 0; i < count; i++) distinct = std::max(distinct, of_.kind[i] + 1);
     share(slab.parts, slab.parts, [&](int part, int) {
@@ -147,7 +147,7 @@ class Preparing {
   struct Kinds {
     int kind[MOST_MATRICES], first[MOST_MATRICES];
   };
-  static Kinds kinds(const Product* products, int count, bool int8);
+  static Kinds kinds(const Product* products, int count);
   static bool int8_for(const Matrix&, bool int8);
   static int blocks_per_task(const Slab&, const Product* products, int total);
 

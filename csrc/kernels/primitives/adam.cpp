@@ -149,10 +149,7 @@ Args:
     eps: added to the root.
 
 Returns:
-    The parameter and both moments after the step.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    The parameter and both moments after the step.)");
 }
 
 }  // namespace cowmlx

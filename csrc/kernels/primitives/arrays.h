@@ -72,14 +72,13 @@ struct Copy {
   void run() const; /* on all threads */
 };
 
-/* Lets an operation's outputs write into the buffers of its inputs, as far as nobody else holds
- * these, also while tasks of earlier operations run.
+/* Lets an operation's outputs write into the buffers of its inputs where nothing else holds these,
+ * also while tasks of earlier operations run.
  *
- * mlx holds the buffers of an operation's outputs, of all but one, until its task is done. By mlx's
- * own measure the next operation would find them somebody else's, and copy. So the outputs are no
- * siblings any more once their operation is evaluated, and this keeps their memory instead. What
- * reads such an output on another stream is given to a later eval(), not to the same: no fence of
- * mlx stands between them. */
+ * mlx holds the buffers of all but one of an operation's outputs until its task is done, so the next
+ * operation would count them as shared, and copy. Therefore the outputs stop being siblings once
+ * their operation is evaluated, and this keeps their memory instead. An operation that reads such an
+ * output on another stream belongs into a later eval(): mlx has no fence between them. */
 class Takeover {
  public:
   /* `inputs`: what eval_cpu was given. The output that has them stays as it is. */
@@ -88,7 +87,7 @@ class Takeover {
   /* Once all outputs have data and nothing fails any more: they are evaluated. */
   void finish();
 
-  /* Let output `out` have the buffer of input `in`, which has its shape and type, or one of its own
+  /* Let output `out` have the buffer of input `in`, which has its shape and type, or a new one
    * and a copy to make. */
   void buffer(size_t in, size_t out);
 

@@ -1,4 +1,5 @@
-/* Attention as mlx.core.fast.scaled_dot_product_attention means it, over plain and packed caches.
+/* Attention as mlx.core.fast.scaled_dot_product_attention means it, over plain and quantized
+ * caches.
  */
 #include <cstring>
 #include <variant>
@@ -12,7 +13,7 @@ namespace {
 constexpr int ROWS = 64; /* queries of all heads of a group that are one task */
 
 using Mask = std::optional<std::variant<std::string, mx::array>>;
-using Packed = std::tuple<mx::array, mx::array, mx::array>;
+using Quantized = std::tuple<mx::array, mx::array, mx::array>;
 
 /* What of an attention is no array. */
 struct Settings {
@@ -57,7 +58,7 @@ struct Job {
   const Table* table;
   Settings settings;
   Strided q;
-  Strided parts[6]; /* keys, values; packed: each with scales and biases */
+  Strided parts[6]; /* keys, values; quantized: each with scales and biases */
   const char* mask;
   int64_t mask_strides[4];
   int mask_width;
@@ -169,8 +170,8 @@ class AttentionOperation : public WithGradient {
     auto& encoder = mx::cpu::get_command_encoder(stream());
     for (const mx::array& input : given) encoder.set_input_array(input);
     encoder.set_output_array(out);
-    const bool packed = settings_.bits != 0;
-    const size_t count = packed ? 6 : 2;
+    const bool quantized = settings_.bits != 0;
+    const size_t count = quantized ? 6 : 2;
     Job job{};
     job.table = &table();
     job.settings = settings_;
@@ -209,7 +210,7 @@ class AttentionOperation : public WithGradient {
  protected:
   mx::array plainly(const Arrays& inputs) override {
     if (settings_.bits || settings_.soft_cap > 0 || settings_.window > 0)
-      refuse("attention has no gradient with packed caches, soft caps or windows");
+      refuse("attention has no gradient with quantized caches, soft caps or windows");
     std::optional<mx::array> mask, sinks;
     if (settings_.has_mask) mask = inputs[3];
     if (settings_.has_sinks) sinks = inputs.back();
@@ -311,10 +312,11 @@ mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, 
 }
 
 /* How wide the numbers of a head are. */
-int check_packed(const Packed& packed, const std::string& name, int rows, int bits, int group) {
-  const auto& [weight, scales, biases] = packed;
+int check_quantized(const Quantized& quantized, const std::string& name, int rows, int bits,
+                    int group) {
+  const auto& [weight, scales, biases] = quantized;
   check(weight, name, rows);
-  if (weight.dtype() != mx::uint32) refuse(name + " are not packed: no uint32");
+  if (weight.dtype() != mx::uint32) refuse(name + " are not quantized: no uint32");
   check_numbers(scales, name + "' scales");
   const int64_t width = int64_t{weight.shape(3)} * 32 / bits;
   if (width % group != 0)
@@ -327,15 +329,15 @@ int check_packed(const Packed& packed, const std::string& name, int rows, int bi
   return static_cast<int>(width);
 }
 
-mx::array attention_packed(const mx::array& q, const Packed& k, const Packed& v, float scale,
-                           int bits, int group, const Mask& mask) {
+mx::array attention_quantized(const mx::array& q, const Quantized& k, const Quantized& v,
+                              float scale, int bits, int group, const Mask& mask) {
   const mx::Stream stream = cpu_stream();
   if (q.ndim() != 4) refuse("q has the shape " + shape_text(q) + "; it has four axes");
   if ((bits != 4 && bits != 8) || group < 32 || group % 32 != 0)
     refuse("no kernel reads caches of " + std::to_string(bits) + " bits in groups of " +
            std::to_string(group));
-  const int key_dim = check_packed(k, "keys", q.shape(0), bits, group);
-  const int value_dim = check_packed(v, "values", q.shape(0), bits, group);
+  const int key_dim = check_quantized(k, "keys", q.shape(0), bits, group);
+  const int value_dim = check_quantized(v, "values", q.shape(0), bits, group);
   if (q.shape(3) != key_dim)
     refuse("queries have " + std::to_string(q.shape(3)) + " numbers, keys " +
            std::to_string(key_dim));
@@ -371,12 +373,9 @@ Args:
     window: a causal query sees only so many positions; 0: all.
 
 Returns:
-    (B, H, T, E) of the type that q, k and v promote to.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
-  module.def("attention_packed", attention_packed, "q"_a, "k"_a, "v"_a, nb::kw_only(), "scale"_a,
-             "bits"_a, "group"_a, "mask"_a = nb::none(),
+    (B, H, T, E) of the type that q, k and v promote to.)");
+  module.def("attention_quantized", attention_quantized, "q"_a, "k"_a, "v"_a, nb::kw_only(),
+             "scale"_a, "bits"_a, "group"_a, "mask"_a = nb::none(),
              R"(The same over keys and values as mlx.core.quantize packs them in mode affine.
 
 Args:
@@ -385,10 +384,7 @@ Args:
     v: (weights, scales, biases) of (B, G, S, E).
     scale, mask: as for attention().
     bits: of a number: 4 or 8.
-    group: numbers that share a scale: a multiple of 32.
-
-Raises:
-    ValueError: shapes, types or formats do not fit.)");
+    group: numbers that share a scale: a multiple of 32.)");
 }
 
 }  // namespace cowmlx

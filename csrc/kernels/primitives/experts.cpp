@@ -44,7 +44,7 @@ struct Job {
   int rows;          /* R */
   int32_t* order;    /* (R,) rows by experts */
   int32_t* starts;   /* (E + 1,) */
-  Segment* segments; /* as many as there can be */
+  Segment* segments; /* for the largest number of them */
   /* for each slot: */
   float* values;  /* (SMALL_ROWS, K) */
   float* results; /* (SMALL_ROWS, N) */
@@ -225,8 +225,8 @@ Args:
     x: (..., K) float32, float16 or bfloat16, of a shape that broadcasts to (*indices.shape, K).
     indices: whole numbers below E. Rows of others are NaN.
     weight: pack() of (E * N', words), the experts' rows, each expert's N filled up with zeros to
-        N', a multiple of 16; packed ones uint32.
-    scales: pack() of the scales of packed weights, filled up in the same way.
+        N', a multiple of 16; quantized ones uint32.
+    scales: pack() of the scales of quantized weights, filled up in the same way.
     biases: pack() of the biases of mode affine.
     bias: (E, N) added to results.
     count: E.
@@ -234,10 +234,7 @@ Args:
     mode, bits, group, int8: as product() takes them.
 
 Returns:
-    (*indices.shape, N) of x's type.
-
-Raises:
-    ValueError: shapes, types or formats do not fit.)");
+    (*indices.shape, N) of x's type.)");
 }
 
 }  // namespace cowmlx

@@ -69,7 +69,7 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   for (size_t layer = writes ? 0 : count - 1, out = 1; layer < count; layer++) {
     const auto stored = [&] {
       void* data[3] = {};
-      for (int part = 0; part < call_.packing.parts(); part++, next++, out++) {
+      for (int part = 0; part < call_.quantization.parts(); part++, next++, out++) {
         if (writes) takeover.buffer(next, out);
         mx::array held = writes ? outputs[out] : inputs[next];
         data[part] = held.data<void>();
@@ -96,7 +96,7 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   step.places = work->call.places.data();
   step.angles = work->angles.data();
   step.caches = work->caches.data();
-  step.packing = call_.packing;
+  step.quantization = call_.quantization;
   step.part = call_.part;
   step.workers = threads();
   const size_t bytes = scratch_size(layers, step) + Arena::ALIGNMENT;
@@ -116,37 +116,38 @@ void check_place(const Place& place, int rows) {
     refuse("a place has not a number for every row");
 }
 
-void check_packing(const KVPacking& packing) {
-  if (packing.bits == 0 && packing.group == 0) return;
-  if ((packing.bits != 4 && packing.bits != 8) || packing.group < 32 || packing.group % 32 != 0 ||
-      packing.group > MOST_PACKED_GROUP)
-    refuse("no kernel writes caches of " + std::to_string(packing.bits) + " bits in groups of " +
-           std::to_string(packing.group));
+void check_format(const KVQuantization& quantization) {
+  if (quantization.bits == 0 && quantization.group == 0) return;
+  if ((quantization.bits != 4 && quantization.bits != 8) || quantization.group < 32 ||
+      quantization.group % 32 != 0 || quantization.group > LARGEST_GROUP)
+    refuse("no kernel writes caches of " + std::to_string(quantization.bits) +
+           " bits in groups of " + std::to_string(quantization.group));
 }
 
 /* Whether arrays are keys or values of `dim` numbers that lie as `like` does. */
-bool is_stored(const mx::array* arrays, const KVPacking& packing, int groups, int dim,
+bool is_stored(const mx::array* arrays, const KVQuantization& quantization, int groups, int dim,
                const mx::array& like, mx::Dtype type) {
-  if (packing.bits != 0 && (dim % packing.group != 0 || arrays[0].dtype() != mx::uint32))
+  if (quantization.bits != 0 && (dim % quantization.group != 0 || arrays[0].dtype() != mx::uint32))
     return false;
-  for (int part = 0; part < packing.parts(); part++) {
+  for (int part = 0; part < quantization.parts(); part++) {
     const mx::array& each = arrays[part];
     int numbers = dim;
-    if (packing.bits != 0) numbers = part == 0 ? dim * packing.bits / 32 : dim / packing.group;
+    if (quantization.bits != 0)
+      numbers = part == 0 ? dim * quantization.bits / 32 : dim / quantization.group;
     if (each.ndim() != 4 || each.shape(0) != like.shape(0) || each.shape(1) != groups ||
         each.shape(2) != like.shape(2) || each.shape(3) != numbers)
       return false;
-    if ((packing.bits == 0 || part > 0) && each.dtype() != type) return false;
+    if ((quantization.bits == 0 || part > 0) && each.dtype() != type) return false;
   }
   return true;
 }
 
-void check_cache(const AttentionHalf& half, const Place& place, const KVPacking& packing,
+void check_cache(const AttentionHalf& half, const Place& place, const KVQuantization& quantization,
                  const mx::array* arrays, int rows, int tokens) {
-  const mx::array &first = arrays[0], &last = arrays[2 * packing.parts() - 1];
+  const mx::array &first = arrays[0], &last = arrays[2 * quantization.parts() - 1];
   if (first.ndim() != 4 || first.shape(0) < rows || scalar_of(last, "keys") == Scalar::UInt8 ||
-      !is_stored(arrays, packing, half.groups, half.key_dim, first, last.dtype()) ||
-      !is_stored(arrays + packing.parts(), packing, half.groups, half.value_dim, first,
+      !is_stored(arrays, quantization, half.groups, half.key_dim, first, last.dtype()) ||
+      !is_stored(arrays + quantization.parts(), quantization, half.groups, half.value_dim, first,
                  last.dtype()))
     refuse("keys and values are not those of the layer");
   for (int row = 0; row < rows; row++)
@@ -160,6 +161,42 @@ Part part_of(const std::string& name) {
   if (name == "store_last") return Part::StoreLast;
   if (name == "finish_last") return Part::FinishLast;
   refuse("part is \"" + name + "\"; it can be all, store_last or finish_last");
+}
+
+/* Check the tables of a step up to position `longest`, and put them behind its inputs. */
+void add_angles(Arrays& inputs, const Arrays& angles, int longest) {
+  if (angles.size() % 2 != 0) refuse("cosines and sines do not pair");
+  for (size_t i = 0; i < angles.size(); i++) {
+    const mx::array& table = angles[i];
+    if (table.ndim() != 2 || table.dtype() != mx::float32 || table.shape(0) < longest ||
+        !table.is_available() || !table.flags().row_contiguous ||
+        table.shape(1) != angles[i / 2 * 2].shape(1))
+      refuse("a table of cosines and sines is too short, or not evaluated");
+    inputs.push_back(table);
+  }
+}
+
+/* The same for the caches of the layers that the step writes or reads. */
+void add_caches(Arrays& inputs, const Layers& layers, const LayersCall& call, const Arrays& angles,
+                const Arrays& caches, int tokens, mx::Stream stream) {
+  const bool writes = call.part != Part::FinishLast;
+  const size_t first = writes ? 0 : layers.layers.size() - 1;
+  check_format(call.quantization);
+  const size_t each = 2 * static_cast<size_t>(call.quantization.parts());
+  if (caches.size() != each * (layers.layers.size() - first))
+    refuse("there are not keys and values for every layer");
+  for (size_t i = first; i < layers.layers.size(); i++) {
+    const AttentionHalf& half = layers.layers[i].attention;
+    if (half.place < 0 || half.place >= static_cast<int>(call.places.size()) ||
+        half.turn.table >= call.angles ||
+        (half.turn.table >= 0 && angles[2 * half.turn.table].shape(1) * 2 != half.turn.dims))
+      refuse("a layer has no place, or no table to turn by");
+    const mx::array* own = caches.data() + each * (i - first);
+    check_cache(half, call.places[half.place], call.quantization, own,
+                static_cast<int>(call.offsets.size()), tokens);
+    for (size_t part = 0; part < each; part++)
+      inputs.push_back(writes ? own[part] : plain(own[part], stream));
+  }
 }
 
 /* (columns, ends, positions, windowed), a number for every row of the batch each. */
@@ -193,47 +230,23 @@ Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mx::array&
   if (call.logits && (layers.head.rows == 0 || count != 1 || call.part != Part::All))
     refuse("logits take a head, and one token a row");
   for (const Place& place : call.places) check_place(place, rows);
-  if (angles.size() % 2 != 0) refuse("cosines and sines do not pair");
-  call.angles = static_cast<int>(angles.size() / 2);
-  Arrays inputs{x};
-  inputs.reserve(1 + angles.size() + caches.size());
   int longest = 0;
   for (int offset : call.offsets) {
     if (offset < 0) refuse("an offset is below 0");
     longest = std::max(longest, offset + count);
   }
-  for (size_t i = 0; i < angles.size(); i++) {
-    const mx::array& table = angles[i];
-    if (table.ndim() != 2 || table.dtype() != mx::float32 || table.shape(0) < longest ||
-        !table.is_available() || !table.flags().row_contiguous ||
-        table.shape(1) != angles[i / 2 * 2].shape(1))
-      refuse("a table of cosines and sines is too short, or not evaluated");
-    inputs.push_back(table);
-  }
-  const bool writes = call.part != Part::FinishLast;
-  const size_t first = writes ? 0 : layers.layers.size() - 1;
-  check_packing(call.packing);
-  const size_t each = 2 * static_cast<size_t>(call.packing.parts());
-  if (caches.size() != each * (layers.layers.size() - first))
-    refuse("there are not keys and values for every layer");
-  for (size_t i = first; i < layers.layers.size(); i++) {
-    const AttentionHalf& half = layers.layers[i].attention;
-    if (half.place < 0 || half.place >= static_cast<int>(call.places.size()) ||
-        half.turn.table >= call.angles ||
-        (half.turn.table >= 0 && angles[2 * half.turn.table].shape(1) * 2 != half.turn.dims))
-      refuse("a layer has no place, or no table to turn by");
-    const mx::array* own = caches.data() + each * (i - first);
-    check_cache(half, call.places[half.place], call.packing, own, rows, count);
-    for (size_t part = 0; part < each; part++)
-      inputs.push_back(writes ? own[part] : plain(own[part], stream));
-  }
+  Arrays inputs{x};
+  inputs.reserve(1 + angles.size() + caches.size());
+  add_angles(inputs, angles, longest);
+  call.angles = static_cast<int>(angles.size() / 2);
+  add_caches(inputs, layers, call, angles, caches, count, stream);
   std::vector<mx::Shape> shapes;
   if (call.logits)
     shapes.push_back({rows, layers.head.rows});
   else
     shapes.push_back({rows, count, layers.width});
   std::vector<mx::Dtype> types{type};
-  if (writes)
+  if (call.part != Part::FinishLast)
     for (const mx::array& cache : caches) {
       shapes.push_back(cache.shape());
       types.push_back(cache.dtype());
@@ -255,14 +268,11 @@ Args:
     places: (columns, ends, positions, windowed) for every kind of cache: a number for every row.
     angles: evaluated cosines and sines (positions, half) of every kind of rotation.
     caches: keys and values (rows, groups, capacity, dim) of every layer, one after the other;
-        packed, each as words, scales and biases.
+        quantized, each as words, scales and biases.
     part: all, store_last (the last layer writes keys and values, and the activations are those
         before it), or finish_last (the rest; caches are the last layer's).
     type: of the activations that come out.
-    bits, group: of mlx's affine packing, where caches have it: 4 or 8, and 32, 64, 96 or 128.
-
-Raises:
-    ValueError: something does not fit the layers.)");
+    bits, group: of mlx's affine quantization, where caches have it: 4 or 8, and 32, 64, 96 or 128.)");
 }
 
 }  // namespace cowmlx

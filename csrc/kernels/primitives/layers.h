@@ -23,16 +23,16 @@ struct LayersCall {
   Part part;
   std::vector<int32_t> offsets;
   std::vector<Place> places;
-  int angles;        /* how many tables of cosines and sines are among the inputs */
-  bool logits;       /* what comes out is what the head makes of the activations */
-  KVPacking packing; /* of keys and values */
+  int angles;                  /* how many tables of cosines and sines are among the inputs */
+  bool logits;                 /* what comes out is what the head makes of the activations */
+  KVQuantization quantization; /* of keys and values */
 };
 
 /* Inputs: tokens (B,), (B, T) or activations (B, T, H); cosines and sines of every table; keys and
- * values of every layer (of the last one alone for Part::FinishLast), each of `packing.parts()`
- * arrays. Outputs: activations (B, T,
- * H), or logits (B, V) of float32, and but for Part::FinishLast keys and values as they are then:
- * in the buffers of the inputs, if nobody else holds these, and in copies otherwise. */
+ * values of every layer (of the last one alone for Part::FinishLast), each of
+ * `quantization.parts()` arrays. Outputs: activations (B, T, H), or logits (B, V) of float32, and
+ * but for Part::FinishLast keys and values as they are then: in the buffers of the inputs, if
+ * nobody else holds these, and in copies otherwise. */
 class LayersStep : public Operations {
  public:
   LayersStep(mx::Stream stream, std::shared_ptr<const HeldLayers> held, LayersCall call)

@@ -85,18 +85,17 @@ class Reader {
     return half;
   }
 
-  PerceptronHalf perceptron(const nb::dict& from) {
-    PerceptronHalf half;
+  MLPHalf mlp(const nb::dict& from) {
+    MLPHalf half;
     const int width = held_.layers.width;
     half.before = norm(from, "before", width);
     half.after = norm(from, "after", width);
     half.gate = matrix(from, "gate");
     half.up = matrix(from, "up");
     half.down = matrix(from, "down");
-    if (half.gate.columns != width || half.down.rows != width ||
-        half.down.columns != half.gate.rows ||
-        (half.up.rows != 0 && (half.up.rows != half.gate.rows || half.up.columns != width)))
-      refuse("the layers of a perceptron do not fit each other");
+    if (half.gate.columns != width || half.down.rows != width || half.up.columns != width ||
+        half.down.columns != half.gate.rows || half.up.rows != half.gate.rows)
+      refuse("the layers of an MLP do not fit each other");
     half.activation = activation_of(nb::cast<std::string>(from["activation"]));
     half.residual = nb::cast<float>(from["residual"]);
     return half;
@@ -124,9 +123,9 @@ std::shared_ptr<HeldLayers> make(int width, const nb::list& layers, bool int8,
     const nb::dict from = nb::cast<nb::dict>(item);
     Layer layer;
     layer.attention = reader.attention(nb::cast<nb::dict>(from["attention"]));
-    const nb::object perceptron = from.get("perceptron", nb::none());
-    layer.has_perceptron = !perceptron.is_none();
-    if (layer.has_perceptron) layer.perceptron = reader.perceptron(nb::cast<nb::dict>(perceptron));
+    const nb::object mlp = from.get("mlp", nb::none());
+    layer.has_mlp = !mlp.is_none();
+    if (layer.has_mlp) layer.mlp = reader.mlp(nb::cast<nb::dict>(mlp));
     held->layers.layers.push_back(layer);
   }
   if (held->layers.layers.empty()) refuse("there are no layers");
@@ -143,7 +142,7 @@ void bind_layers(nb::module_& module) {
            "weight"_a, "scales"_a = nb::none(), "biases"_a = nb::none(), "bias"_a = nb::none(),
            nb::kw_only(), "rows"_a, "mode"_a = "dense", "bits"_a = 0, "group"_a = 0)
       .def("part", &HeldMatrix::part, "first"_a, "rows"_a,
-           "Rows from `first` on, which begins a block, as a matrix of their own.")
+           "Rows from `first` on, which begins a block, as another matrix.")
       .def("with_low", &HeldMatrix::with_low, "down"_a, "up"_a, "rescale"_a = nb::none(),
            "This matrix and an adapter's: `up` times `down` added, dense float32, to rows that are "
            "multiplied with `rescale`.")
@@ -156,13 +155,10 @@ void bind_layers(nb::module_& module) {
 
 Args:
     width: of activations.
-    layers: for each {"attention": {...}, "perceptron": {...} or None}; see the source.
-    int8: round activations to eight bits for products with packed weights.
+    layers: for each {"attention": {...}, "mlp": {...} or None}; see the source.
+    int8: round activations to eight bits for products with quantized weights.
     ends: "embedding", "scale", "norm" and "head" of what comes before and behind, where it belongs
-        to it.
-
-Raises:
-    ValueError: the parts do not fit each other.)");
+        to it.)");
 }
 
 }  // namespace cowmlx

@@ -1,4 +1,4 @@
-/* A token a row, over caches as Python's objects hold them: what decoding does between two draws.
+/* A token a row, over caches as Python's objects hold them: what decoding does between two samples.
  * All that may be missing here, such as room in a cache, makes it do nothing, and the way in Python
  * (cowmlx/accelerate/fused/run.py) is taken instead. */
 #include "layers.h"
@@ -31,8 +31,8 @@ void set(nb::handle of, PyObject* name, nb::handle value) {
   if (PyObject_SetAttr(of.ptr(), name, value.ptr()) != 0) throw nb::python_error();
 }
 
-/* How a cache whose class says so has packed what it holds. */
-KVPacking packing_of(nb::handle cache) {
+/* How a cache whose class says so has quantized what it holds. */
+KVQuantization quantization_of(nb::handle cache) {
   return {nb::cast<int>(get(cache, names().bits)), nb::cast<int>(get(cache, names().group_size))};
 }
 
@@ -46,7 +46,7 @@ nb::tuple three(const mx::array* arrays) { return nb::make_tuple(arrays[0], arra
 
 /* One sequence's caches, mlx-lm's KVCache: `keys`, `values` and `offset`; of QuantizedKVCache, the
  * first two are three arrays each. */
-template <bool PACKED>
+template <bool QUANTIZED>
 struct Growing {
   static bool offsets(nb::handle cache, int rows, std::vector<int32_t>& to) {
     to.assign(static_cast<size_t>(rows), nb::cast<int>(get(cache, names().offset)));
@@ -61,7 +61,7 @@ struct Growing {
     for (PyObject* name : {names().keys, names().values}) {
       const nb::object held = get(cache, name);
       if (held.is_none()) return false;
-      if constexpr (!PACKED) {
+      if constexpr (!QUANTIZED) {
         if (!take(held, rows, true, to)) return false;
       } else {
         if (nb::len(held) != 3) return false;
@@ -73,14 +73,14 @@ struct Growing {
   }
 
   static void write(nb::handle cache, const mx::array* made, int32_t offset) {
-    set(cache, names().keys, PACKED ? three(made) : nb::cast(made[0]));
-    set(cache, names().values, PACKED ? three(made + 3) : nb::cast(made[1]));
+    set(cache, names().keys, QUANTIZED ? three(made) : nb::cast(made[0]));
+    set(cache, names().values, QUANTIZED ? three(made + 3) : nb::cast(made[1]));
     set(cache, names().offset, nb::int_(offset + 1));
   }
 };
 
 /* The rows of a batch (cowmlx/cache/key_values.py), which moves them on. */
-template <bool PACKED>
+template <bool QUANTIZED>
 struct Rows {
   static bool offsets(nb::handle cache, int rows, std::vector<int32_t>& to) {
     const nb::object owner = get(cache, names().rows);
@@ -97,7 +97,7 @@ struct Rows {
 
   static bool read(nb::handle cache, int rows, Arrays& to) {
     const auto buffers = nb::cast<nb::list>(get(cache, names().buffers));
-    if (nb::len(buffers) != (PACKED ? 6 : 2)) return false;
+    if (nb::len(buffers) != (QUANTIZED ? 6 : 2)) return false;
     for (nb::handle buffer : buffers)
       if (!take(buffer, rows, false, to)) return false;
     return true;
@@ -105,16 +105,16 @@ struct Rows {
 
   static void write(nb::handle cache, const mx::array* made, int32_t) {
     nb::list buffers;
-    for (int part = 0; part < (PACKED ? 6 : 2); part++) buffers.append(nb::cast(made[part]));
+    for (int part = 0; part < (QUANTIZED ? 6 : 2); part++) buffers.append(nb::cast(made[part]));
     set(cache, names().buffers, buffers);
   }
 };
 
-bool has_room(const Arrays& caches, int32_t end, bool packed) {
+bool has_room(const Arrays& caches, int32_t end, bool quantized) {
   return std::all_of(caches.begin(), caches.end(), [=](const mx::array& each) {
     return each.shape(2) >= end &&
            (each.dtype() == mx::float32 || each.dtype() == mx::float16 ||
-            each.dtype() == mx::bfloat16 || (packed && each.dtype() == mx::uint32));
+            each.dtype() == mx::bfloat16 || (quantized && each.dtype() == mx::uint32));
   });
 }
 
@@ -130,27 +130,27 @@ std::vector<Place> places_of(const Layers& layers, const std::vector<int32_t>& o
   return places;
 }
 
-template <template <bool> class Kind, bool PACKED>
+template <template <bool> class Kind, bool QUANTIZED>
 std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const mx::array& ids,
                                 const nb::list& caches, const Arrays& angles, mx::Stream stream) {
-  using Form = Kind<PACKED>;
+  using Form = Kind<QUANTIZED>;
   const Layers& layers = held->layers;
   const int rows = ids.shape(0);
   const nb::handle first = caches[0];
   LayersCall call{Part::All, {}, {}, 0, true, {}};
-  if constexpr (PACKED) call.packing = packing_of(first);
+  if constexpr (QUANTIZED) call.quantization = quantization_of(first);
   if (!Form::offsets(first, rows, call.offsets)) return std::nullopt;
   Arrays buffers;
-  buffers.reserve((PACKED ? 6 : 2) * layers.layers.size() + 1);
+  buffers.reserve((QUANTIZED ? 6 : 2) * layers.layers.size() + 1);
   for (nb::handle cache : caches) {
     if (!cache.type().is(first.type()) || !Form::alike(cache, first, call.offsets) ||
         !Form::read(cache, rows, buffers))
       return std::nullopt;
-    if (PACKED && packing_of(cache) != call.packing) return std::nullopt;
+    if (QUANTIZED && quantization_of(cache) != call.quantization) return std::nullopt;
   }
   const std::vector<int32_t> offsets = call.offsets;
   const int32_t end = *std::max_element(offsets.begin(), offsets.end()) + 1;
-  if (!has_room(buffers, end, PACKED)) return std::nullopt;
+  if (!has_room(buffers, end, QUANTIZED)) return std::nullopt;
   for (const mx::array& table : angles)
     if (table.shape(0) < end) return std::nullopt;
   call.places = places_of(layers, offsets);
@@ -158,14 +158,14 @@ std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const m
   const mx::array* next = made.data() + 1;
   for (nb::handle cache : caches) {
     Form::write(cache, next, offsets.front());
-    next += PACKED ? 6 : 2;
+    next += QUANTIZED ? 6 : 2;
   }
   return made[0];
 }
 
 std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
                                        const mx::array& ids, const nb::list& caches, bool batched,
-                                       bool packed, const Arrays& angles) {
+                                       bool quantized, const Arrays& angles) {
   const size_t tables = angles.size() / 2;
   const bool turns = std::all_of(held->layers.layers.begin(), held->layers.layers.end(),
                                  [tables](const Layer& layer) {
@@ -175,7 +175,7 @@ std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
       nb::len(caches) != held->layers.layers.size())
     return std::nullopt;
   const mx::Stream stream = cpu_stream();
-  if (packed)
+  if (quantized)
     return batched ? decode<Rows, true>(held, ids, caches, angles, stream)
                    : decode<Growing, true>(held, ids, caches, angles, stream);
   return batched ? decode<Rows, false>(held, ids, caches, angles, stream)
@@ -186,7 +186,7 @@ std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
 
 void bind_layers_decode(nb::module_& module) {
   module.def("decode_layers", decode_layers, "layers"_a, "ids"_a, "caches"_a, "batched"_a,
-             "packed"_a, "angles"_a,
+             "quantized"_a, "angles"_a,
              R"(Take a token of every row through layers and their head: logits (B, V) of float32.
 
 Args:
@@ -194,14 +194,11 @@ Args:
     ids: (B,) tokens of 32 bits.
     caches: of the layers, all KVCache, or all KVRows of one batch; they hold the tokens afterwards.
     batched: which of both.
-    packed: whether they are QuantizedKVCache or QuantizedRows instead.
+    quantized: whether they are QuantizedKVCache or QuantizedRows instead.
     angles: evaluated cosines and sines (positions, half) of every kind of rotation.
 
 Returns:
-    None, and nothing has changed, where a cache has no room, or a table is too short.
-
-Raises:
-    ValueError: something does not fit the layers.)");
+    None, and nothing has changed, where a cache has no room, or a table is too short.)");
 }
 
 }  // namespace cowmlx

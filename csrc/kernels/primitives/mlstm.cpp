@@ -25,7 +25,7 @@ struct Job {
   float eps;
   float* factors; /* for each head: forget, take and scale of each position */
 
-  /* Gates, the normaliser and what hidden states are divided by. */
+  /* Gates, the normalizer and what hidden states are divided by. */
   void weigh(int64_t head) const {
     float* forget = factors + head * 3 * positions;
     float *take = forget + positions, *scale = take + positions;
@@ -143,7 +143,7 @@ Arrays mlstm(const mx::array& q, const mx::array& k, const mx::array& v, const m
   check(i, "i", {rows, heads, positions});
   check(f, "f", {rows, heads, positions});
   check(memory, "the memory", {rows, heads, key_dim, value_dim});
-  check(normalizer, "the normaliser", {rows, heads, key_dim});
+  check(normalizer, "the normalizer", {rows, heads, key_dim});
   check(logarithm, "the logarithm", {rows, heads, 1});
   Arrays inputs;
   for (const mx::array* array : {&q, &k, &v, &i, &f, &memory, &normalizer, &logarithm})
@@ -172,10 +172,7 @@ Args:
     eps: added to the denominator.
 
 Returns:
-    The hidden states (B, H, S, E), and memory, normaliser and logarithm behind the last position.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    The hidden states (B, H, S, E), and memory, normalizer and logarithm behind the last position.)");
 }
 
 }  // namespace cowmlx

@@ -47,7 +47,7 @@ inline mx::cpu::CommandEncoder& prepare(mx::Stream stream, const Arrays& inputs,
   return encoder;
 }
 
-/* Memory, not initialised, until the operation that is being dispatched is done. */
+/* Memory, not initialized, until the operation that is being dispatched is done. */
 template <class T>
 T* temporary(mx::cpu::CommandEncoder& encoder, int64_t count) {
   const auto bytes = static_cast<size_t>(count) * sizeof(T);

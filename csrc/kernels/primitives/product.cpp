@@ -152,7 +152,7 @@ struct TakeJob {
     float* to = spare != nullptr ? spare : static_cast<float*>(out) + place * columns;
     const int index = indices[place] < 0 ? indices[place] + matrix.rows : indices[place];
     if (index >= 0 && index < matrix.rows) {
-      table.unpack_row(matrix, index, to);
+      table.row_numbers(matrix, index, to);
     } else { /* nobody can be told here: numbers that are none spoil what they get into */
       std::fill_n(to, columns, std::numeric_limits<float>::quiet_NaN());
     }
@@ -218,18 +218,15 @@ void bind_product(nb::module_& module) {
 
 Args:
     x: float32, float16 or bfloat16; sums are float32.
-    weight: the matrix as pack() gives it, (blocks, words, 16); packed ones uint32.
-    scales: pack() of the scales of packed weights.
+    weight: the matrix as pack() gives it, (blocks, words, 16); quantized ones uint32.
+    scales: pack() of the scales of quantized weights.
     biases: pack() of the biases of mode affine.
     bias: (N,) float32 added to every row of the result.
     rows: N.
     mode: dense, or a mode of mlx.core.quantize.
-    bits: of a packed number.
+    bits: of a quantized number.
     group: numbers that share a scale.
-    int8: round every group of x's numbers to eight bits; dense weights ignore it.
-
-Raises:
-    ValueError: shapes, types or formats do not fit.)");
+    int8: round every group of x's numbers to eight bits; dense weights ignore it.)");
   module.def("take", take, "indices"_a, "weight"_a, "scales"_a = nb::none(),
              "biases"_a = nb::none(), nb::kw_only(), "rows"_a, "mode"_a = "dense", "bits"_a = 0,
              "group"_a = 0, "dtype"_a,
@@ -238,10 +235,7 @@ Raises:
 Args:
     indices: whole numbers; negative ones count from the end. Rows out of range are NaN.
     weight, scales, biases, rows, mode, bits, group: as product() takes them.
-    dtype: of the result.
-
-Raises:
-    ValueError: shapes, types or formats do not fit.)");
+    dtype: of the result.)");
 }
 
 }  // namespace cowmlx

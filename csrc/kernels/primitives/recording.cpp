@@ -28,8 +28,8 @@ class Recording {
  public:
   /* Write down what a function does with arrays like these.
    *
-   * Arrays that it reads beside its inputs are kept if they have values, and made anew each time if
-   * they have a primitive. */
+   * Arrays that it reads beside its inputs are kept if they have values, and built again each time
+   * if they have a primitive. */
   Recording(const nb::callable& function, const std::vector<mx::array>& inputs)
       : stream_(mx::default_stream(mx::default_device())) {
     std::vector<mx::array> places;

@@ -152,10 +152,7 @@ Args:
     scale: positions are multiplied by it.
 
 Returns:
-    (1 or B, T, 2, dims / 2) float32.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    (1 or B, T, 2, dims / 2) float32.)");
   module.def(
       "held", [](const mx::array& array) { return mx::array(array); }, "array"_a,
       "The array as it is now, whatever is written to the name that was given.");
@@ -166,10 +163,7 @@ Raises:
 Args:
     x: float32, float16 or bfloat16.
     angles: of all rows or of each, as angles() gives them.
-    traditional: pairs are neighbours, not halves.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    traditional: pairs are neighbours, not halves.)");
 }
 
 }  // namespace cowmlx

@@ -13,7 +13,7 @@ enum class Kind { RmsNorm, LayerNorm, Softmax, Gate };
 
 struct Settings {
   Kind kind;
-  float eps = 0, offset = 0;
+  float eps = 0;
   Activation activation = Activation::Silu;
   bool has_first = false, has_second = false; /* weight or other rows; bias */
 
@@ -27,7 +27,7 @@ struct Settings {
                   int n, float* y) const {
     switch (kind) {
       case Kind::RmsNorm:
-        return table.rms_norm(x, first, offset, eps, n, y);
+        return table.rms_norm(x, first, eps, n, y);
       case Kind::LayerNorm:
         return table.layer_norm(x, first, second, eps, n, y);
       case Kind::Softmax:
@@ -133,7 +133,6 @@ class RowOperation : public WithGradient {
     if (settings_.has_second) second = inputs.back();
     switch (settings_.kind) {
       case Kind::RmsNorm:
-        if (first) first = mx::add(*first, mx::array(settings_.offset), stream());
         return mx::fast::rms_norm(x, first, settings_.eps, stream());
       case Kind::LayerNorm:
         return mx::fast::layer_norm(x, first, second, settings_.eps, stream());
@@ -175,11 +174,10 @@ mx::array make(Arrays inputs, mx::Dtype type, const Settings& settings, mx::Stre
                    std::move(inputs));
 }
 
-mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps,
-                   float offset) {
+mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps) {
   const mx::Stream stream = cpu_stream();
   check_rows(x, "x");
-  Settings settings{.kind = Kind::RmsNorm, .eps = eps, .offset = offset};
+  Settings settings{.kind = Kind::RmsNorm, .eps = eps};
   Arrays inputs{x};
   mx::Dtype type = x.dtype();
   settings.has_first = add_vector(inputs, type, weight, "weight", stream);
@@ -234,18 +232,13 @@ Activation activation_of(const std::string& name) {
 }
 
 void bind_rows(nb::module_& module) {
-  module.def("rms_norm", rms_norm, "x"_a, "weight"_a.none(), "eps"_a, nb::kw_only(),
-             "offset"_a = 0.0F,
-             R"(x / sqrt(mean of x squared + eps) * (weight + offset) over the last axis.
+  module.def("rms_norm", rms_norm, "x"_a, "weight"_a.none(), "eps"_a,
+             R"(x / sqrt(mean of x squared + eps) * weight over the last axis.
 
 Args:
     x: (..., N) float32, float16 or bfloat16; sums are float32.
     weight: (N,), or None for ones.
-    eps: added to the mean.
-    offset: added to the weight, such as 1 in Gemma.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    eps: added to the mean.)");
   module.def("layer_norm", layer_norm, "x"_a, "weight"_a.none(), "bias"_a.none(), "eps"_a,
              R"((x - mean) / sqrt(variance + eps) * weight + bias over the last axis.
 
@@ -253,28 +246,19 @@ Args:
     x: (..., N) float32, float16 or bfloat16; sums are float32.
     weight: (N,), or None for ones.
     bias: (N,), or None for zeros.
-    eps: added to the variance.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    eps: added to the variance.)");
   module.def("softmax", softmax, "x"_a,
              R"(Softmax over the last axis, in float32.
 
 Args:
-    x: (..., N) float32, float16 or bfloat16.
-
-Raises:
-    ValueError: shape or type does not fit.)");
+    x: (..., N) float32, float16 or bfloat16.)");
   module.def("gate", gate, "gate"_a, "up"_a = nb::none(), nb::kw_only(), "activation"_a = "silu",
-             R"(activation(gate) * up, as in gated perceptrons.
+             R"(activation(gate) * up, as in gated MLPs.
 
 Args:
     gate: (..., N) float32, float16 or bfloat16; computed as float32.
     up: of the same shape, or None for ones.
-    activation: silu, gelu, gelu_tanh (its approximation), relu, relu2 (its square) or sigmoid.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    activation: silu, gelu, gelu_tanh (its approximation), relu, relu2 (its square) or sigmoid.)");
 }
 
 }  // namespace cowmlx

@@ -8,9 +8,9 @@
 namespace cowmlx {
 namespace {
 
-using Options = std::shared_ptr<DrawOptions>;
+using Options = std::shared_ptr<SampleOptions>;
 
-/* What a token is drawn from, besides arrays. */
+/* What a token is sampled from, besides arrays. */
 struct Asked {
   int row; /* of the logits */
   Options options;
@@ -22,7 +22,7 @@ struct Asked {
 };
 using AllAsked = std::vector<Asked>;
 
-constexpr int PARTS = 5; /* of DrawMemory */
+constexpr int PARTS = 5; /* of SampleMemory */
 
 struct Job {
   std::shared_ptr<const AllAsked> asked;
@@ -35,23 +35,23 @@ struct Job {
   uint32_t* out;
   float* surprises;
 
-  void draw(const Table& table, int index, int worker) const {
+  void sample(const Table& table, int index, int worker) const {
     const Asked& own = (*asked)[static_cast<size_t>(index)];
     std::vector<int32_t> recent = own.recent;
     if (last != nullptr) recent.push_back(static_cast<int32_t>(last[index]));
     char* first = memory + PARTS * part * worker;
-    const DrawMemory parts{reinterpret_cast<float*>(first), reinterpret_cast<float*>(first + part),
-                           reinterpret_cast<float*>(first + 2 * part),
-                           reinterpret_cast<float*>(first + 3 * part),
-                           reinterpret_cast<int32_t*>(first + 4 * part)};
+    const SampleMemory parts{
+        reinterpret_cast<float*>(first), reinterpret_cast<float*>(first + part),
+        reinterpret_cast<float*>(first + 2 * part), reinterpret_cast<float*>(first + 3 * part),
+        reinterpret_cast<int32_t*>(first + 4 * part)};
     logits.read(table, own.row, 1, parts.logits);
-    const DrawRow row{own.options.get(), own.number,
-                      recent.data(),     static_cast<int64_t>(recent.size()),
-                      own.terms.data(),  static_cast<int64_t>(own.terms.size()),
-                      own.most_surprise, masks[static_cast<size_t>(index)]};
-    const Drawn drawn = draw_row(table, row, logits.columns(), parts);
-    out[index] = static_cast<uint32_t>(drawn.token);
-    surprises[index] = drawn.surprise;
+    const SampleRow row{own.options.get(), own.number,
+                        recent.data(),     static_cast<int64_t>(recent.size()),
+                        own.terms.data(),  static_cast<int64_t>(own.terms.size()),
+                        own.most_surprise, masks[static_cast<size_t>(index)]};
+    const Sampled sampled = sample_row(table, row, logits.columns(), parts);
+    out[index] = static_cast<uint32_t>(sampled.token);
+    surprises[index] = sampled.surprise;
   }
 
   void operator()() const {
@@ -59,7 +59,7 @@ struct Job {
     std::atomic<bool> failed{false};
     share(static_cast<int>(asked->size()), workers, [&](int index, int worker) {
       try {
-        draw(used, index, worker);
+        sample(used, index, worker);
       } catch (const std::bad_alloc&) { /* a chunk does not throw */
         failed.store(true, std::memory_order_relaxed);
       }
@@ -68,9 +68,9 @@ struct Job {
   }
 };
 
-class Draw : public Operations {
+class Sample : public Operations {
  public:
-  Draw(mx::Stream stream, std::shared_ptr<const AllAsked> asked, bool has_last)
+  Sample(mx::Stream stream, std::shared_ptr<const AllAsked> asked, bool has_last)
       : Operations(stream), asked_(std::move(asked)), has_last_(has_last) {}
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
@@ -89,27 +89,27 @@ class Draw : public Operations {
                          workers, outputs[0].data<uint32_t>(), outputs[1].data<float>()});
   }
 
-  const char* name() const override { return "CowmlxDraw"; }
+  const char* name() const override { return "CowmlxSample"; }
 
  private:
   std::shared_ptr<const AllAsked> asked_;
   bool has_last_;
 };
 
-/* Row, options, number of the draw, the last tokens, what is taken from logits, mirostat's bound,
+/* Row, options, number of the sample, the last tokens, what is taken from logits, mirostat's bound,
  * the mask. */
 using Given = std::tuple<int, Options, uint64_t, std::vector<int32_t>,
                          std::vector<std::pair<int32_t, float>>, float, std::optional<mx::array>>;
 
-Arrays draw(const mx::array& logits, std::vector<Given> given,
-            const std::optional<mx::array>& last) {
+Arrays sample(const mx::array& logits, std::vector<Given> given,
+              const std::optional<mx::array>& last) {
   const mx::Stream stream = cpu_stream();
   if (logits.ndim() != 2 || logits.size() == 0 || scalar_of(logits, "logits") == Scalar::UInt8)
     refuse("logits can be float32, float16 or bfloat16, (B, V)");
   const auto count = static_cast<int>(given.size());
   Arrays inputs{logits};
   if (last) {
-    if (last->shape() != mx::Shape{count}) refuse("last has a token for each row that is drawn");
+    if (last->shape() != mx::Shape{count}) refuse("last has a token for each row that is sampled");
     inputs.push_back(plain(mx::astype(*last, mx::uint32, stream), stream));
   }
   auto asked = std::make_shared<AllAsked>();
@@ -126,12 +126,12 @@ Arrays draw(const mx::array& logits, std::vector<Given> given,
     asked->push_back(
         {row, options, number, std::move(recent), std::move(terms), most_surprise, mask});
   }
-  return mx::array::make_arrays({{count}, {count}}, {mx::uint32, mx::float32},
-                                std::make_shared<Draw>(stream, std::move(asked), last.has_value()),
-                                inputs);
+  return mx::array::make_arrays(
+      {{count}, {count}}, {mx::uint32, mx::float32},
+      std::make_shared<Sample>(stream, std::move(asked), last.has_value()), inputs);
 }
 
-bool can_draw(const mx::array& logits) {
+bool can_sample(const mx::array& logits) {
   return mx::default_device() == mx::Device::cpu &&
          (logits.dtype() == mx::float32 || logits.dtype() == mx::float16 ||
           logits.dtype() == mx::bfloat16);
@@ -143,7 +143,7 @@ Options make_options(uint64_t seed,
                      std::vector<std::pair<std::string, std::vector<double>>> samplers,
                      std::vector<std::pair<int32_t, float>> bias, bool forbids,
                      const std::vector<Step>& penalties) {
-  auto made = std::make_shared<DrawOptions>();
+  auto made = std::make_shared<SampleOptions>();
   made->seed = seed;
   for (auto& [name, numbers] : samplers) {
     const int sampler = find_sampler(name, numbers.size());
@@ -168,10 +168,10 @@ Options make_options(uint64_t seed,
 }  // namespace
 
 void bind_sample(nb::module_& module) {
-  nb::class_<DrawOptions>(module, "DrawOptions", "What a generation does with logits.");
-  module.def("draw_options", make_options, nb::kw_only(), "seed"_a, "samplers"_a, "bias"_a,
+  nb::class_<SampleOptions>(module, "SampleOptions", "What a generation does with logits.");
+  module.def("sample_options", make_options, nb::kw_only(), "seed"_a, "samplers"_a, "bias"_a,
              "forbids"_a, "penalties"_a,
-             R"(Options for draw(), as cowmlx.generation.sampling has them.
+             R"(Options for sample(), as cowmlx.generation.sampling has them.
 
 Args:
     seed: of 64 bits.
@@ -182,22 +182,19 @@ Args:
 
 Raises:
     ValueError: there is no such sampler or penalty, or a sampler has too few numbers.)");
-  module.def("can_draw", can_draw, "logits"_a,
-             "Whether draw() takes logits of this type, and the stream in use is a CPU's.");
-  module.def("draw", draw, "logits"_a, "given"_a, "last"_a = nb::none(),
+  module.def("can_sample", can_sample, "logits"_a,
+             "Whether sample() takes logits of this type, and the stream in use is a CPU's.");
+  module.def("sample", sample, "logits"_a, "given"_a, "last"_a = nb::none(),
              R"(A token for each row that is asked for, (N,) uint32, and its surprise, (N,) float32.
 
 The surprise is in bits, among the tokens that mirostat leaves; 0 without.
 
 Args:
     logits: (B, V).
-    given: of each token its row, options, the number of the draw, the last tokens, as many as
+    given: of each token its row, options, the number of the sample, the last tokens, as many as
         penalties look back on, tokens with what is taken from their logits, each once, mirostat's
         bound in bits, and (V,) bool which tokens are allowed, or None.
-    last: (N,) tokens behind these last ones, perhaps still computing; None: nothing is behind them.
-
-Raises:
-    ValueError: shapes or types do not fit.)");
+    last: (N,) tokens behind these last ones, perhaps still computing; None: nothing is behind them.)");
 }
 
 }  // namespace cowmlx

@@ -28,7 +28,7 @@ struct SamplerStep {
 
 /* What a generation does with logits. Knows its owners for the reason that HeldLayers does
  * (layers.h). */
-struct DrawOptions : std::enable_shared_from_this<DrawOptions> {
+struct SampleOptions : std::enable_shared_from_this<SampleOptions> {
   uint64_t seed = 0;
   std::vector<SamplerStep> samplers; /* in order; none: the token with the highest logit */
   std::vector<std::pair<int32_t, float>> bias;
@@ -36,9 +36,9 @@ struct DrawOptions : std::enable_shared_from_this<DrawOptions> {
   std::vector<PenaltyStep> penalties;
 };
 
-struct DrawRow {
-  const DrawOptions* options;
-  uint64_t number;       /* of the draw: with the seed it decides what is random */
+struct SampleRow {
+  const SampleOptions* options;
+  uint64_t number;       /* of the sample: with the seed it decides what is random */
   const int32_t* recent; /* the last tokens, as many as the longest window wants */
   int64_t recent_count;
   const std::pair<int32_t, float>* terms; /* tokens, each once; what is taken from their logits */
@@ -47,13 +47,13 @@ struct DrawRow {
   const bool* allowed; /* of every token, or null */
 };
 
-struct Drawn {
+struct Sampled {
   int32_t token;
   float surprise; /* bits, among the tokens that mirostat has left; else 0 */
 };
 
 /* Memory for a row of n logits; each part has room for n numbers. */
-struct DrawMemory {
+struct SampleMemory {
   float* logits;
   float* weights;
   float* distances;
@@ -66,12 +66,12 @@ struct DrawMemory {
 int find_sampler(const std::string& name, size_t numbers);
 
 /* `memory.logits` holds the row's n logits and is changed. */
-Drawn draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory);
+Sampled sample_row(const Table& table, const SampleRow& row, int n, const SampleMemory& memory);
 
-/* The random key of a seed's n-th draw, and a number in [0, 1) that belongs to it, as in
+/* The random key of a seed's n-th sample, and a number in [0, 1) that belongs to it, as in
  * cowmlx/generation/sampling/randomness.py. */
-uint64_t draw_key(uint64_t seed, uint64_t number);
-double draw_coin(uint64_t key);
+uint64_t sample_key(uint64_t seed, uint64_t number);
+double sample_coin(uint64_t key);
 
 /* The numbers of cowmlx/generation/sampling/randomness.py for a key and `size` tokens; only those
  * that may decide are computed. */

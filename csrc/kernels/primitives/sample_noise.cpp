@@ -86,9 +86,9 @@ int find(const Table& table, const float* numbers, int n, float number) {
 
 }  // namespace
 
-uint64_t draw_key(uint64_t seed, uint64_t number) { return mixed(seed + (number + 1) * GOLDEN); }
+uint64_t sample_key(uint64_t seed, uint64_t number) { return mixed(seed + (number + 1) * GOLDEN); }
 
-double draw_coin(uint64_t key) { return static_cast<double>(mixed(key ^ COIN) >> 11) * 0x1p-53; }
+double sample_coin(uint64_t key) { return static_cast<double>(mixed(key ^ COIN) >> 11) * 0x1p-53; }
 
 /* mlx's bits of n numbers: counter pair (i, i + n - n / 2) gives those of its two places; where n
  * is odd, the pair (n / 2, 0) that of the middle. */

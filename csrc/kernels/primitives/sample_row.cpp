@@ -79,7 +79,7 @@ constexpr double LARGEST_SCALE = 1e30; /* cowmlx/generation/sampling/filters.py 
 constexpr double BIT = 0.693147180559945309417; /* ln 2 */
 
 /* Apply a penalty to every token among the last of the sequence once. */
-void penalize(const PenaltyStep& step, const DrawRow& row, int n, float* logits) {
+void penalize(const PenaltyStep& step, const SampleRow& row, int n, float* logits) {
   const auto size = static_cast<int64_t>(
       std::min(step.window, static_cast<uint64_t>(std::max<int64_t>(row.recent_count, 0))));
   std::vector<int32_t> tokens(row.recent + row.recent_count - size, row.recent + row.recent_count);
@@ -107,7 +107,7 @@ void penalize(const PenaltyStep& step, const DrawRow& row, int n, float* logits)
 }
 
 /* Bias, penalties and mask. `raw` are the logits as they were, or null where nothing forbids. */
-void adjust(const Table& table, const DrawRow& row, int n, float* logits, const float* raw) {
+void adjust(const Table& table, const SampleRow& row, int n, float* logits, const float* raw) {
   for (const auto& [token, value] : row.options->bias)
     if (token >= 0 && token < n) logits[token] += value;
   for (const PenaltyStep& step : row.options->penalties) penalize(step, row, n, logits);
@@ -124,7 +124,7 @@ void adjust(const Table& table, const DrawRow& row, int n, float* logits, const 
 /* The tokens that are left, in their order, with their logits. */
 class Left {
  public:
-  Left(const Table& table, int n, const DrawMemory& memory)
+  Left(const Table& table, int n, const SampleMemory& memory)
       : table_(table), memory_(memory), values_(memory.logits), size_(n) {}
 
   const float* values() const { return values_; }
@@ -287,7 +287,7 @@ class Left {
   }
 
   const Table& table_;
-  const DrawMemory& memory_;
+  const SampleMemory& memory_;
   const float* values_;
   int size_;
   bool dense_ = true;
@@ -296,7 +296,7 @@ class Left {
 /* A row on its way through the samplers. */
 struct Sampling {
   Left left;
-  const DrawRow& row;
+  const SampleRow& row;
   uint64_t key;
   std::optional<float> scale;     /* the inverse of the temperature */
   std::optional<double> log_left; /* of mirostat: the logarithm of the mass that it left */
@@ -322,7 +322,7 @@ constexpr Sampler SAMPLERS[] = {
     {"typical_p", 1, [](Sampling& on, const Numbers& own) { on.left.keep_typical(own[0]); }},
     {"xtc", 2, /* probability, threshold, then the spared tokens */
      [](Sampling& on, const Numbers& own) {
-       if (own[0] > draw_coin(on.key))
+       if (own[0] > sample_coin(on.key))
          on.left.exclude_top_choices(static_cast<float>(own[1]), own.data() + 2,
                                      own.data() + own.size());
      }},
@@ -357,13 +357,13 @@ int find_sampler(const std::string& name, size_t numbers) {
   return -1;
 }
 
-Drawn draw_row(const Table& table, const DrawRow& row, int n, const DrawMemory& memory) {
-  const DrawOptions& options = *row.options;
+Sampled sample_row(const Table& table, const SampleRow& row, int n, const SampleMemory& memory) {
+  const SampleOptions& options = *row.options;
   const bool restores = options.forbids && row.allowed != nullptr;
   if (restores) std::copy_n(memory.logits, n, memory.values);
   adjust(table, row, n, memory.logits, restores ? memory.values : nullptr);
   if (options.samplers.empty()) return {first_best(table, memory.logits, n), 0};
-  Sampling on{Left(table, n, memory), row, draw_key(options.seed, row.number), {}, {}};
+  Sampling on{Left(table, n, memory), row, sample_key(options.seed, row.number), {}, {}};
   for (const SamplerStep& step : options.samplers) SAMPLERS[step.sampler].apply(on, step.numbers);
   const Left& left = on.left;
   const float best = left.best(), scale = on.scale.value_or(1);

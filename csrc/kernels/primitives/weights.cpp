@@ -39,7 +39,7 @@ Format format_of(const std::string& mode, const mx::array& weight) {
   refuse("mode is \"" + mode + "\"; it can be one of " + known);
 }
 
-void check_packing(Format format, int bits, int group) {
+void check_format(Format format, int bits, int group) {
   const bool fits = [&] {
     switch (format) {
       case Format::Affine:
@@ -112,13 +112,13 @@ Layout add_matrix(Arrays& inputs, const mx::array& weight, const std::optional<m
   const int blocks = (rows + LANES - 1) / LANES;
   const Format format = format_of(mode, weight);
   check_blocks(weight, "weight", blocks, 0);
-  const bool packed = mode != "dense", affine = format == Format::Affine;
-  Layout layout{format, bits, group, rows, 0, packed, affine, bias.has_value(), Scalar::Float32};
+  const bool quantized = mode != "dense", affine = format == Format::Affine;
+  Layout layout{format, bits, group, rows, 0, quantized, affine, bias.has_value(), Scalar::Float32};
   const int64_t words = weight.shape(1);
-  if (packed) {
-    check_packing(format, bits, group);
+  if (quantized) {
+    check_format(format, bits, group);
     if (weight.dtype() != mx::uint32)
-      refuse("weight is " + type_text(weight) + "; packed weights are uint32");
+      refuse("weight is " + type_text(weight) + "; quantized weights are uint32");
     layout.columns = static_cast<int>(words * 32 / bits);
     if (words < 1 || words * 32 % bits != 0 || layout.columns % group != 0)
       refuse("weight has " + std::to_string(words) +
@@ -147,7 +147,7 @@ Layout add_matrix(Arrays& inputs, const mx::array& weight, const std::optional<m
     refuse("bias is " + type_text(*bias) + " " + shape_text(*bias) + "; it must be float32 (" +
            std::to_string(rows) + ")");
   inputs.push_back(plain(weight, stream));
-  if (packed) inputs.push_back(plain(*scales, stream));
+  if (quantized) inputs.push_back(plain(*scales, stream));
   if (affine) inputs.push_back(plain(*biases, stream));
   if (bias) inputs.push_back(plain(*bias, stream));
   return layout;

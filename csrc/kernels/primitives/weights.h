@@ -31,7 +31,7 @@ Scalar scalar_of(const mx::array& array, const std::string& name);
 mx::array plain(const mx::array& array, mx::Stream stream);
 
 /* What of a matrix is no array. Its arrays are inputs that follow each other: the weight, the
- * scales of packed formats, the biases of affine ones, then (N,) numbers added to products. */
+ * scales of quantized formats, the biases of affine ones, then (N,) numbers added to products. */
 struct Layout {
   Format format;
   int bits, group, rows, columns;

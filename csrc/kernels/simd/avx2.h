@@ -1,5 +1,5 @@
-/* 16 lanes as two registers of AVX2, with FMA and F16C: lanes 0 … 7 and 8 … 15. What the functions
- * mean is told in portable.h. */
+/* 16 lanes as two registers of AVX2, with FMA and F16C: lanes 0 … 7 and 8 … 15. portable.h says
+ * what the functions mean. */
 #pragma once
 
 #include <immintrin.h>

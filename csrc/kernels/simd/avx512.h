@@ -1,5 +1,5 @@
 /* 16 lanes as one register of AVX-512 (F, BW, VL, DQ; VNNI where the compiler's flags have it).
- * What the functions mean is told in portable.h. */
+ * portable.h says what the functions mean. */
 #pragma once
 
 /* GCC 12's own headers leave registers undefined on purpose, and warn of it. */

@@ -1,5 +1,5 @@
-/* 16 lanes as four registers of NEON, with dot products (ARMv8.2). What the functions mean is told
- * in portable.h. */
+/* 16 lanes as four registers of NEON, with dot products (ARMv8.2). portable.h says what the
+ * functions mean. */
 #pragma once
 
 #include <arm_neon.h>

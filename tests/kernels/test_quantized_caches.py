@@ -1,4 +1,4 @@
-"""Fused layers over quantised keys and values: the bits of mlx's own packing, and its tokens."""
+"""Fused layers over quantized keys and values: the bits of mlx's own packing, and its tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def identity() -> Any:
         **{"residual": 1.0, "window": 0, "place": 0},
         **{"table": -1, "turning": 0, "traditional": False},
     }
-    return MODULE.make_layers(DIM, [{"attention": half, "perceptron": None}], False, {})
+    return MODULE.make_layers(DIM, [{"attention": half, "mlp": None}], False, {})
 
 
 def numbers(type_: str) -> mx.array:
@@ -113,7 +113,7 @@ def test_a_format_that_no_kernel_writes_is_refused():
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[Model, Model]]]:
-    """A model with fused layers, and the same with layers of its own."""
+    """A model with fused layers, and the same with its own layers."""
     made: dict[str, tuple[Model, Model]] = {}
 
     def get(family: str, quantize: dict[str, Any] | None = None) -> tuple[Model, Model]:
@@ -195,14 +195,14 @@ def test_trimmed_shared_and_foreign_caches_go_on(pair, bits):
     assert trim(kept, 4)
     assert mx.array_equal(run(model, kept, PROMPT[8:]), after).item()
     theirs = empty_caches(plain, bits, 64)
-    run(plain, theirs, PROMPT[:8])  # what one side has begun the other goes on with
+    run(plain, theirs, PROMPT[:8])  # what one side has begun the other continues with
     ours = share(theirs)
     assert_near(run(model, ours, PROMPT[8:]), run(plain, theirs, PROMPT[8:]), bits)
     assert_near(run(plain, ours, [7]), run(model, theirs, [7]), bits)
     made = []
     for each in (model, plain):
         filled = each.make_cache()
-        run(each, filled, PROMPT[:8])  # quantised afterwards
+        run(each, filled, PROMPT[:8])  # quantized afterwards
         late = [cache.to_quantized(group_size=64, bits=bits) for cache in filled]
         made.append(run(each, late, PROMPT[8:]))
     assert_near(*made, bits)
@@ -274,7 +274,7 @@ def test_rows_of_a_batch_give_what_they_give_alone(pair, family, bits):
 
 
 def test_what_plain_attention_refuses_stays_refused(tmp_path):
-    """Soft caps and quantised keys: kernels have both, mlx-lm's layers have not."""
+    """Soft caps and quantized keys: kernels have both, mlx-lm's layers have not."""
     from cowmlx.cache.layers import can_quantize
 
     for family, can in (("llama", True), ("gemma2", False)):
