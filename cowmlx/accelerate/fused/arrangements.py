@@ -35,7 +35,31 @@ class Arrangement(NamedTuple):
 
 # Layer classes of mlx-lm by the places of their norms, in the order in which layers have them, and
 # by the activation of their MLP, where they have one that kernels compute.
-_CLASSES: dict[tuple[tuple[str, ...], str], str] = {}
+_CLASSES: dict[tuple[tuple[str, ...], str], str] = {
+    (_PRE, "silu"): """
+        apertus.ApertusDecoderLayer bailing_moe.BailingMoeDecoderLayer
+        deepseek.DeepseekDecoderLayer dots1.Dots1DecoderLayer ernie4_5.DecoderLayer
+        ernie4_5_moe.Ernie4_5_DecoderLayer exaone_moe.DecoderLayer glm.GLMBlock
+        glm4_moe.DecoderLayer gpt_oss.TransformerBlock granite.TransformerBlock
+        granitemoe.GraniteMoeDecoderLayer helium.HeliumDecoderLayer internlm3.TransformerBlock
+        jamba.JambaDecoderLayer Klear.KlearDecoderLayer lfm2.Lfm2DecoderLayer
+        lfm2_moe.Lfm2DecoderLayer llama.TransformerBlock mellum.MellumDecoderLayer
+        mimo.TransformerBlock minimax.MiniMaxDecoderLayer mixtral.MixtralDecoderLayer
+        nemotron.TransformerBlock olmoe.TransformerBlock phi3.TransformerBlock
+        phimoe.PhiMoEDecoderLayer qwen2.TransformerBlock qwen2_moe.Qwen2MoeDecoderLayer
+        qwen3.TransformerBlock qwen3_moe.Qwen3MoeDecoderLayer seed_oss.TransformerBlock
+        stablelm.DecoderLayer starcoder2.TransformerBlock telechat3.Telechat3DecoderLayer
+    """,
+    (_PRE, "gelu"): "gemma.TransformerBlock",
+    (("inner_before", "before"), ""): "openelm.TransformerBlock",
+    (_POST, "silu"): """
+        exaone4.TransformerBlock olmo2.TransformerBlock olmo3.Olmo3DecoderLayer
+        olmo_hybrid.FullAttentionDecoderLayer
+    """,
+    (_SLOTS, "gelu_tanh"): "gear.DecoderLayer gemma3_text.TransformerBlock",
+    (("before", "inner_before", "inner_after", "after"), "gelu_tanh"): "gemma2.TransformerBlock",
+    (("before", "inner_before", "after", "inner_after"), "silu"): "glm4.Glm4DecoderLayer",
+}
 DECLARED = {name: how for how, names in _CLASSES.items() for name in names.split()}
 
 
