@@ -163,12 +163,12 @@ def test_gradients_are_mlx_s(name):
         assert same(one, other, 1e-4)
 
 
-def test_packed_attention_says_that_it_has_no_gradient():
+def test_quantized_attention_says_that_it_has_no_gradient():
     q = random((1, 2, 3, 64), "float32")
     packed = mx.quantize(q, 64, 8)
 
     def loss(q: mx.array) -> mx.array:
-        return operations.packed_attention(q, packed, packed, 0.3, None, 64, 8).sum()
+        return operations.quantized_attention(q, packed, packed, 0.3, None, 64, 8).sum()
 
     with pytest.raises(ValueError, match="no gradient with quantized caches"):
         mx.eval(mx.grad(loss)(q))
