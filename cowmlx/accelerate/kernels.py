@@ -75,11 +75,7 @@ def mlx_types() -> tuple[type, ...]:
 
 def info() -> dict[str, Any]:
     """Return the kernels' part of ``runtime_info``."""
-    return {
-        "instruction_set": instruction_set(),
-        "threads": threads(),
-        "problem": reason() or None,
-    }
+    return {"instruction_set": instruction_set(), "threads": threads(), "problem": reason() or None}
 
 
 @cache

@@ -57,12 +57,7 @@ def rms_norm(x: mx.array, weight: mx.array | None, eps: float, *, stream: Any = 
 
 
 def layer_norm(
-    x: mx.array,
-    weight: mx.array | None,
-    bias: mx.array | None,
-    eps: float,
-    *,
-    stream: Any = None,
+    x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float, *, stream: Any = None
 ) -> mx.array:
     """As ``mlx.core.fast.layer_norm``."""
     if _takes(stream, x) and _is_vector(weight) and _is_vector(bias):

@@ -58,11 +58,7 @@ class KernelRoPE(RoPE):
         )  # fmt: skip
 
 
-_KINDS: dict[type, type] = {
-    RMSNorm: KernelRMSNorm,
-    LayerNorm: KernelLayerNorm,
-    RoPE: KernelRoPE,
-}
+_KINDS: dict[type, type] = {RMSNorm: KernelRMSNorm, LayerNorm: KernelLayerNorm, RoPE: KernelRoPE}
 
 
 def _kinds() -> dict[type, type]:

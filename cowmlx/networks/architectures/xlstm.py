@@ -179,11 +179,7 @@ class Model(WiredModel):
 
 def _invalid(message: str, key: str, value: object) -> BadFormat:
     return BadFormat(
-        f"config.json: {message}",
-        reason="invalid_config",
-        file="config.json",
-        key=key,
-        value=value,
+        f"config.json: {message}", reason="invalid_config", file="config.json", key=key, value=value
     )
 
 

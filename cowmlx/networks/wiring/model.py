@@ -85,11 +85,7 @@ class WiredModel(Module):
         return values[self.wiring.output]
 
     def _run(
-        self,
-        step: _Step,
-        inputs: mx.array,
-        values: Mapping[str, mx.array],
-        cache: list[Any] | None,
+        self, step: _Step, inputs: mx.array, values: Mapping[str, mx.array], cache: list[Any] | None
     ) -> mx.array:
         x = _sum(step.inputs, values) if step.inputs else inputs
         lent = [self.blocks[name] for name in step.lent]
