@@ -32,6 +32,7 @@
  * This header includes the others, a noun each:
  *
  *   cow_mlx/base.hpp             Versions, errors, handles.
+ *   cow_mlx/methods.hpp          Methods of models, contexts, programs and trainings.
  *   cow_mlx/names.hpp            Names of calls, for errors.
  *   cow_mlx/params.hpp           Fields of params.
  *   cow_mlx/callbacks.hpp        What is called while a call lasts.

@@ -1,15 +1,18 @@
-"""A new call is an entry in the header and a method of the engine; all between is generated."""
+"""A new call takes at most six edits: header, engine, and the bindings of managed languages.
+
+All between is generated, as are the methods of C++ and Rust.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
+from additions import built, compiled
 from support.compiler import require, run
 from support.paths import CALF
 
-HEADING = "/* -------------------------------------------------------------- Adapters */"
+SECTION = "/* -------------------------------------------------------------- Adapters */"
 ENTRY = """
 /**
  * How often a context holds some tokens, and what was asked.
@@ -69,48 +72,110 @@ int main(int argc, char** argv) {
 """
 
 
-def edited(path: Path, before: str, text: str) -> None:
-    content = path.read_text()
-    assert content.count(before) == 1
-    path.write_text(content.replace(before, text + "\n" + before))
+# Where each text goes: before a line of a file.
+EDITS = [
+    ("include/cow_mlx/adapter.h", SECTION, ENTRY),
+    ("cowmlx/services/contexts.py", "    def context_tokens(", METHOD),
+    (
+        "bindings/node/lib/context.js",
+        "  /**\n   * The tokens that the cache holds.",
+        """
+  /** How often the context holds some tokens, and what was asked. */
+  occurrences(wanted, note) {
+    const { found, told } = call("context_occurrences", { context: this, wanted, note });
+    return { found, ...JSON.parse(told) };
+  }
+""",
+    ),
+    ("bindings/node/lib/context.js", '  setAdapter: "adapter",', '  occurrences: "wanted, note",'),
+    (
+        "bindings/java/src/main/java/cowmlx/Context.java",
+        "  /** Drops the last tokens, and tells how many. */",
+        """
+  /** Tells what was asked, as JSON. */
+  public String occurrences(int[] wanted, String note) {
+    byte[] utf8 = Arena.utf8(note, "note");
+    try (Arena arena = new Arena(); Memory found = new Memory(8)) {
+      Memory tokens = arena.ints(wanted);
+      Memory bytes = arena.bytes(utf8);
+      return Fill.text(256, (told, room, needed) -> Api.get().cow_mlx_context_occurrences(
+          handle(), tokens, wanted.length, bytes, utf8.length, found, told, room, needed));
+    }
+  }
+""",
+    ),
+    (
+        "bindings/go/context.go",
+        "// TrimEnd drops the last tokens",
+        """
+// Occurrences tells what was asked, as JSON.
+func (c *Context) Occurrences(wanted []int32, note string) (string, error) {
+	var found uint64
+	text := unsafe.Pointer(unsafe.StringData(note))
+	told, err := fill[byte](256, 1, func(to unsafe.Pointer, room uintptr, needed *uintptr) int32 {
+		return api.contextOccurrences(c.handle(), pointer(wanted), uintptr(len(wanted)), text,
+			uintptr(len(note)), unsafe.Pointer(&found), to, room, unsafe.Pointer(needed))
+	})
+	return string(told), err
+}
+""",
+    ),
+]
+IN_CPP = r"""
+#include <cow_mlx.hpp>
+#include <iostream>
+
+int main(int, char** argv) {
+  cowmlx::Runtime runtime;
+  cowmlx::Model model(argv[1]);
+  cowmlx::Context context(model);
+  cowmlx::GenerationParams params;
+  params.max_tokens = 0;
+  context.begin({5, 6, 5, 7}, params);
+  auto [found, told] = context.occurrences({5, 7}, "x");
+  std::cout << found << " " << told << "\n";
+}
+"""
+IN_PYTHON = r"""
+import ctypes, json, sys
+from cowmlx.host.library import Library
+
+with Library(sys.argv[1]) as library:
+    model = library.opened("model_load", sys.argv[2].encode(), None)
+    context = library.opened("context_create", model, None)
+    tokens, found = (ctypes.c_int32 * 4)(5, 6, 5, 7), ctypes.c_size_t()
+    library.call("context_begin", context, tokens, 4, library.params("generation", max_tokens=0))
+    told = library.described("context_occurrences", context, tokens, 1, b"x", 1, found)
+    print(found.value, json.dumps(told))
+"""
+TOLD = '{"wanted": [5, 7], "note": "%s"}'
 
 
-def test_an_entry_and_a_method_make_a_call(tree, tmp_path):
+def test_six_edits_make_a_call_of_every_binding(tree, tmp_path):
     require("cc")
-    edited(
-        next(path for path in (tree / "include").rglob("*.h") if HEADING in path.read_text()),
-        HEADING,
-        ENTRY,
-    )
-    edited(tree / "cowmlx/services/contexts.py", "    def context_tokens(", METHOD)
-    for command in (
-        [sys.executable, "tools/bindings/generate.py"],
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
-    ):
-        # Kernels take most of a build, and no call goes through them.
-        done = run(command, cwd=tree, env={**os.environ, "COWMLX_KERNELS": "off"})
-        assert done.returncode == 0, done.stdout + done.stderr
+    library = built(tree, EDITS)
+    assert len(EDITS) <= 6
     (tmp_path / "host.c").write_text(HOST)
-    library = next((tree / "cowmlx/lib").glob("libcowmlx.*1*"))
-    rpath = f"-Wl,-rpath,{library.parent}"
-    done = run(
-        [
-            "cc",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            f"-I{tree / 'include'}",
-            tmp_path / "host.c",
-            library,
-            rpath,
-            "-o",
-            tmp_path / "host",
-        ]
-    )
-    assert done.returncode == 0, done.stderr
-    done = run([tmp_path / "host", CALF])
+    host = compiled(tree, library, tmp_path / "host.c", "cc", "-std=c11")
+    done = run([host, CALF])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "context_occurrences: wanted is NULL, but count is not 0",
-        '3 {"wanted": [5, 7], "note": "hö"}',
+        f"3 {TOLD % 'hö'}",
     ]
+
+    (tmp_path / "in_cpp.cpp").write_text(IN_CPP)
+    host = compiled(tree, library, tmp_path / "in_cpp.cpp", "c++", "-std=c++17")
+    assert run([host, CALF]).stdout == f"3 {TOLD % 'x'}\n"
+
+    (tmp_path / "host.py").write_text(IN_PYTHON)
+    alone = {**os.environ, "PYTHONPATH": str(tree)}
+    done = run([sys.executable, tmp_path / "host.py", library, CALF], env=alone)
+    assert (done.stderr, done.stdout) == ("", '2 {"wanted": [5], "note": "x"}\n')
+
+    # What tests demand of every call. The method of Rust is text that the crate's tests compile.
+    assert "pub fn occurrences(&self" in (tree / "bindings/rust/cowmlx/src/methods.rs").read_text()
+    demands = ["tests/bindings/test_every_call_is_bound.py", "tests/abi/test_null.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *demands]
+    done = run([*command, "-k", "bound or occurrences"], cwd=tree, env=alone)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -12,12 +12,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tools.bindings import emit_rust
-from tools.bindings.calls import Call, Role
 from tools.bindings.call_table import Is
+from tools.bindings.calls import Call, Role
 from tools.bindings.emit_params import is_path
 
 INPUTS = ("scalar", "string", "text", "tokens")
-CPP_TYPES = {"size_t": "std::size_t", "_Bool": "bool", "double": "double", "float": "float"}
+CPP_TYPES = {
+    "size_t": "std::size_t",
+    "bool": "bool",
+    "_Bool": "bool",
+    "double": "double",
+    "float": "float",
+}
 CPP_BUFFERS = {"char": "std::string", "int32_t": "std::vector<std::int32_t>"}
 CPP_BUFFERS |= {"float": "std::vector<float>"}
 
@@ -25,7 +31,10 @@ CPP_BUFFERS |= {"float": "std::vector<float>"}
 def missing(calls: list[Call], folder: Path, pattern: str) -> dict[str, list[Call]]:
     """The calls that no source in a folder makes, by their noun; generated sources do not count."""
     sources = [path.read_text() for path in sorted(folder.rglob(pattern)) if is_by_hand(path)]
-    made = set(re.findall(r"\bcow_mlx_(\w+)\(", "\n".join(sources)))
+    if not sources:  # a copy of the tree without the binding
+        return {}
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(sources), flags=re.S)
+    made = set(re.findall(r"\bcow_mlx_(\w+)\b", code))
     nouns: dict[str, list[Call]] = {}
     for call in calls:
         if call.name not in made and Is.NO_ROLES not in call.properties:
@@ -40,7 +49,8 @@ def is_by_hand(path: Path) -> bool:
 
 def noun_of(call: Call) -> str:
     """The noun whose class has the method."""
-    noun, first, *others = call.name.partition("_")[0], *call.roles[:1], *call.roles[1:]
+    noun = call.name.partition("_")[0]
+    first, others = call.roles[0], call.roles[1:]
     buffers = [role for role in call.outputs if role.kind == "buffers_out"]
     simple = (
         first.kind == "handle"
@@ -53,6 +63,11 @@ def noun_of(call: Call) -> str:
     if not simple:
         raise ValueError(f"{call.name}: write its methods of C++ and Rust by hand")
     return noun
+
+
+def is_file(role: Role) -> bool:
+    """Whether a text is a path."""
+    return role.name == "path" or is_path(role.name)
 
 
 def buffer_of(call: Call) -> Role | None:
@@ -94,7 +109,7 @@ def rust_method(call: Call) -> Iterable[str]:
     for role in call.inputs[1:]:
         if role.kind == "string":
             yield f"    {rust_text(call, role)}"
-    yield from (f"    let mut {role.name} = Default::default();" for role in values)
+    yield from (f"    let mut {role.name} = {rust_output(role)}::default();" for role in values)
     given = ", ".join(rust_argument(role) for role in call.roles)
     made = f"unsafe {{ sys::{call.function.name}({given}) }}"
     yield "    // SAFETY: inputs live until the call returns; a buffer has its capacity."
@@ -111,16 +126,15 @@ def rust_method(call: Call) -> Iterable[str]:
 def rust_input(role: Role) -> str:
     """The type of an input."""
     if role.kind == "string":
-        type_ = "impl AsRef<Path>" if is_path(f"_{role.name}") else "&str"
+        type_ = "impl AsRef<Path>" if is_file(role) else "&str"
         return f"Option<{type_}>" if role.type.nullable else type_
     named = {"text": "&str", "tokens": "&[i32]"}
-    return named.get(role.kind) or emit_rust.BASE[role.type.name]
+    return named.get(role.kind) or emit_rust.BASE.get(role.type.name, role.type.name)
 
 
 def rust_text(call: Call, role: Role) -> str:
     """The statement that makes a text of C."""
-    is_file = is_path(f"_{role.name}")
-    how, value = ("c_path", f"{role.name}.as_ref()") if is_file else ("c_text", role.name)
+    how, value = ("c_path", f"{role.name}.as_ref()") if is_file(role) else ("c_text", role.name)
     named = f'"{call.name}: {role.name}"'
     if role.type.nullable:
         return f"let {role.name} = {role.name}.map(|text| c_text({named}, text)).transpose()?;"
@@ -151,8 +165,12 @@ def rust_argument(role: Role) -> str:
 def rust_output(role: Role) -> str:
     """The type of a result."""
     if role.kind == "value_out":
-        return emit_rust.BASE[role.type.name]
-    return "String" if role.type.name == "char" else f"Vec<{emit_rust.BASE[role.type.name]}>"
+        return emit_rust.BASE.get(role.type.name, role.type.name)
+    return (
+        "String"
+        if role.type.name == "char"
+        else f"Vec<{emit_rust.BASE.get(role.type.name, role.type.name)}>"
+    )
 
 
 # -------------------------------------------------------------------------------------- C++
@@ -166,10 +184,18 @@ def cpp(calls: list[Call], folder: Path, generated: str) -> str:
     lines += ["#include <vector>", "", '#include "base.hpp"', "", "namespace cowmlx::detail {"]
     nouns = missing(calls, folder, "*.hpp")
     for noun in ("model", "context", "program", "training"):
-        lines += ["", "template <typename Self>", f"class {noun.capitalize()}Methods {{", " public:"]
+        lines += [
+            "",
+            "template <typename Self>",
+            f"class {noun.capitalize()}Methods {{",
+            " public:",
+        ]
         for call in nouns.pop(noun, []):
             lines += [f"  {line}".rstrip() for line in cpp_method(call)]
-        lines += [" private:", "  auto self() const { return static_cast<const Self*>(this)->handle(); }"]
+        lines += [
+            " private:",
+            "  auto self() const { return static_cast<const Self*>(this)->handle(); }",
+        ]
         lines += ["};"]
     if nouns:
         raise ValueError(f"no class of C++ has generated methods of {sorted(nouns)}")
@@ -194,9 +220,14 @@ def cpp_method(call: Call) -> Iterable[str]:
     made = f"{call.function.name}({given})"
     if buffer:
         data, capacity, size = buffer.names
-        element = "char" if buffer.type.name == "char" else CPP_TYPES.get(buffer.type.name, "std::int32_t")
+        element = (
+            "char"
+            if buffer.type.name == "char"
+            else CPP_TYPES.get(buffer.type.name, "std::int32_t")
+        )
         yield f"  auto {data}_ = fill<{cpp_output(buffer)}>("
-        yield f"      1024, [&]({element}* {data}, std::size_t {capacity}, std::size_t* {size}) {{"
+        sizes = f"std::size_t {capacity}, std::size_t* {size}"
+        yield f"      {4096 if element == 'char' else 1024}, [&]({element}* {data}, {sizes}) {{"
         yield f"        return {made};"
         yield "      });"
     else:

@@ -116,6 +116,7 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_cpp_operations,
         emit_go,
         emit_managed_operations,
+        emit_methods,
         emit_params,
         emit_rust,
         emit_rust_operations,
@@ -124,6 +125,7 @@ def committed(exported: Exported) -> dict[Path, str]:
 
     public = exported.public
     params = calls.params_structs(public)
+    known = calls.read(public)
     symbols = sorted(function.name for header in exported.headers for function in header.functions)
     cpp, go, rust = (ROOT / "bindings" / name for name in ("cpp/cow_mlx", "go", "rust"))
     recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
@@ -131,9 +133,11 @@ def committed(exported: Exported) -> dict[Path, str]:
         **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
         go / "operations.go": emit_managed_operations.go(FROM_TABLE),
         cpp / "operations.hpp": emit_cpp_operations.header(FROM_TABLE),
+        cpp / "methods.hpp": emit_methods.cpp(known, cpp, FROM_PUBLIC),
         cpp / "names.hpp": emit_params.cpp_names(public, FROM_PUBLIC),
         cpp / "params.hpp": emit_params.cpp(public, FROM_PUBLIC),
         rust / "cowmlx-sys/src/declarations.rs": emit_rust.declarations(public, FROM_PUBLIC),
+        rust / "cowmlx/src/methods.rs": emit_methods.rust(known, rust / "cowmlx/src", FROM_PUBLIC),
         rust / "cowmlx/src/names.rs": emit_params.rust_names(public, FROM_PUBLIC),
         rust / "cowmlx/src/params/generated.rs": emit_params.rust(public, FROM_PUBLIC),
         rust / "cowmlx/src/operations/generated.rs": emit_rust_operations.module(FROM_TABLE),

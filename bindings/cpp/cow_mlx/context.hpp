@@ -12,6 +12,7 @@
 
 #include "adapter.hpp"
 #include "generation.hpp"
+#include "methods.hpp"
 #include "model.hpp"
 
 namespace cowmlx {
@@ -33,51 +34,18 @@ class Checkpoint {
 };
 
 /** A context: one sequence of tokens and its cache. */
-class Context {
+class Context : public detail::ContextMethods<Context> {
  public:
   explicit Context(const Model& model, const ContextParams& params = {})
       : handle_(create(model, params)) {}
 
   cow_mlx_context handle() const noexcept { return handle_.get(); }
 
-  /** Tell about the context, as a JSON object. */
-  std::string info() const {
-    return detail::fill<std::string>(4096,
-                                     [&](char* buffer, std::size_t size, std::size_t* length) {
-                                       return cow_mlx_context_info(handle(), buffer, size, length);
-                                     });
-  }
-
   /** Open a context that holds what this one holds. */
   Context fork() const {
     cow_mlx_context copy = 0;
     detail::check(cow_mlx_context_fork(handle(), &copy));
     return Context(copy);
-  }
-
-  /** Forget every token and end the generation. */
-  void reset() { detail::check(cow_mlx_context_reset(handle())); }
-
-  /** The tokens that the cache holds. */
-  Tokens tokens() const {
-    return detail::fill<Tokens>(1024,
-                                [&](std::int32_t* tokens, std::size_t size, std::size_t* count) {
-                                  return cow_mlx_context_tokens(handle(), tokens, size, count);
-                                });
-  }
-
-  /** Drop the last tokens. @return how many were dropped */
-  std::size_t trim_end(std::size_t count) {
-    std::size_t trimmed = 0;
-    detail::check(cow_mlx_context_trim_end(handle(), count, &trimmed));
-    return trimmed;
-  }
-
-  /** Drop the first tokens. @return how many were dropped */
-  std::size_t trim_front(std::size_t count) {
-    std::size_t trimmed = 0;
-    detail::check(cow_mlx_context_trim_front(handle(), count, &trimmed));
-    return trimmed;
   }
 
   /** Keep what the context holds, to come back to it. */
@@ -90,16 +58,6 @@ class Context {
   /** Hold what was held at a checkpoint. */
   void rewind(const Checkpoint& checkpoint) {
     detail::check(cow_mlx_context_rewind(handle(), checkpoint.handle()));
-  }
-
-  /** Write what the context holds to a file. */
-  void save(const std::string& path) const {
-    detail::check(cow_mlx_context_save(handle(), detail::c_string(path, "context_save: path")));
-  }
-
-  /** Hold what another context has saved. */
-  void load(const std::string& path) {
-    detail::check(cow_mlx_context_load(handle(), detail::c_string(path, "context_load: path")));
   }
 
   /** Use an adapter from now on; a change forgets the tokens. */

@@ -13,6 +13,7 @@
 #include "base.hpp"
 #include "callbacks.hpp"
 #include "chat.hpp"
+#include "methods.hpp"
 #include "params.hpp"
 
 namespace cowmlx {
@@ -50,7 +51,7 @@ struct RankParams : detail::RankFields {
 };
 
 /** A model: weights, tokenizer and chat template of one folder. */
-class Model {
+class Model : public detail::ModelMethods<Model> {
  public:
   explicit Model(const std::string& path, const ModelParams& params = {})
       : handle_(load(path, params)) {}
@@ -95,14 +96,6 @@ class Model {
         });
   }
 
-  /** Tell about the model, as a JSON object. */
-  std::string info() const {
-    return detail::fill<std::string>(4096,
-                                     [&](char* buffer, std::size_t size, std::size_t* length) {
-                                       return cow_mlx_model_info(handle(), buffer, size, length);
-                                     });
-  }
-
   /** @param flags  COW_MLX_ADD_SPECIAL, COW_MLX_PARSE_SPECIAL */
   Tokens tokenize(std::string_view text, std::uint32_t flags = 0) const {
     return detail::fill<Tokens>(text.size() / 2 + 8, [&](std::int32_t* tokens, std::size_t size,
@@ -118,13 +111,6 @@ class Model {
           return cow_mlx_model_detokenize(handle(), tokens.data(), tokens.size(), flags, buffer,
                                           size, length);
         });
-  }
-
-  /** Whether a token ends a generation. */
-  bool is_end(std::int32_t token) const {
-    bool end = false;
-    detail::check(cow_mlx_model_is_end(handle(), token, &end));
-    return end;
   }
 
   /** Render a conversation with the model's chat template, and tokenize it.

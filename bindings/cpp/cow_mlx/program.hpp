@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "array.hpp"
+#include "methods.hpp"
 #include "params.hpp"
 
 namespace cowmlx {
@@ -78,7 +79,7 @@ struct RunParams : detail::RunFields {
 };
 
 /** A computation on arrays: checked once, run many times, by any number of threads at once. */
-class Program {
+class Program : public detail::ProgramMethods<Program> {
  public:
   /** @param json  the program; see cow_mlx_program_create() */
   explicit Program(std::string_view json) : Program(create(json)) {}

@@ -12,6 +12,7 @@
 
 #include "adapter.hpp"
 #include "array.hpp"
+#include "methods.hpp"
 #include "model.hpp"
 #include "program.hpp"
 
@@ -45,7 +46,7 @@ struct FitParams : detail::FitFields {
 };
 
 /** A training of a program or of a language model. One call at a time runs on it. */
-class Training {
+class Training : public detail::TrainingMethods<Training> {
  public:
   /** Of a program, which may go then. */
   explicit Training(const Program& program, const TrainingParams& params = {})
@@ -92,25 +93,6 @@ class Training {
     detail::check(cow_mlx_training_parameter(
         handle(), detail::c_string(name, "training_parameter: name"), &array));
     return Array(array);
-  }
-
-  /** What it is, as a JSON object. */
-  std::string info() const {
-    return detail::fill<std::string>(4096, [&](char* text, std::size_t size, std::size_t* length) {
-      return cow_mlx_training_info(handle(), text, size, length);
-    });
-  }
-
-  /** Save it, whole or not at all; also while a fit runs. */
-  void save(const std::string& folder) const {
-    detail::check(
-        cow_mlx_training_save(handle(), detail::c_string(folder, "training_save: folder")));
-  }
-
-  /** Go on where one of the same program or model, and params, was saved. */
-  void load(const std::string& folder) const {
-    detail::check(
-        cow_mlx_training_load(handle(), detail::c_string(folder, "training_load: folder")));
   }
 
   /** What was trained of a language model, as it is now; also while a fit runs. */

@@ -210,7 +210,7 @@ impl<'r> ProgramBuilder<'r> {
         let graph = self.graph.borrow();
         match &graph.error {
             Some(error) => Err(error.clone()),
-            None => graph.json().map_err(|sentence| refused("conflict", sentence)),
+            None => graph.json().map_err(conflict),
         }
     }
 
@@ -310,7 +310,7 @@ impl<'r> ProgramBuilder<'r> {
     /// The types of values; what is not known yet, the library infers.
     pub(crate) fn types(&self, ids: &[Id]) -> Result<Vec<Type>> {
         self.ask_for_captures(ids)?;
-        let ids = self.graph.borrow_mut().all_here(ids).map_err(|sentence| refused("conflict", sentence))?;
+        let ids = self.graph.borrow_mut().all_here(ids).map_err(conflict)?;
         let scope = self.graph.borrow().scope();
         self.ask(scope, &ids)?;
         let graph = self.graph.borrow();
@@ -369,13 +369,13 @@ impl<'r> ProgramBuilder<'r> {
     fn value(&self, made: Refused<Id>) -> Value<'_> {
         match made {
             Ok(id) => Value { builder: self, id },
-            Err(sentence) => self.failed(refused("conflict", sentence)),
+            Err(sentence) => self.failed(conflict(sentence)),
         }
     }
 
     fn recorded(&self, done: Refused<()>) {
         if let Err(sentence) = done {
-            self.failed(refused("conflict", sentence));
+            self.failed(conflict(sentence));
         }
     }
 
@@ -386,6 +386,10 @@ impl<'r> ProgramBuilder<'r> {
         let id = graph.constant(typed(Dtype::Float32, &Dims::default()), "0".into());
         Value { builder: self, id }
     }
+}
+
+fn conflict(sentence: String) -> Error {
+    refused("conflict", sentence)
 }
 
 fn refused(reason: &str, sentence: String) -> Error {

@@ -113,18 +113,6 @@ impl<'m> Context<'m> {
         check(unsafe { sys::cow_mlx_context_reset(self.raw) })
     }
 
-    /// The tokens that the cache holds, prompt and generated ones. The last token of an ended
-    /// generation may be missing.
-    ///
-    /// # Errors
-    /// As the manual says.
-    pub fn tokens(&self) -> Result<Vec<Token>> {
-        // SAFETY: the buffer has that capacity.
-        buffer::vector(1024, |tokens, capacity, count| unsafe {
-            sys::cow_mlx_context_tokens(self.raw, tokens, capacity, count)
-        })
-    }
-
     /// Drop the last tokens. A generation under way ends. Tells how many were dropped.
     ///
     /// # Errors
@@ -169,17 +157,6 @@ impl<'m> Context<'m> {
         check(unsafe { sys::cow_mlx_context_rewind(self.raw, checkpoint.raw) })
     }
 
-    /// Write what the context holds to a file, so that a later process need not process the
-    /// tokens again. The file appears whole or not at all.
-    ///
-    /// # Errors
-    /// As the manual says of `cow_mlx_context_save`.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = c_path("context_save: path", path.as_ref())?;
-        // SAFETY: the path lives until the call returns.
-        check(unsafe { sys::cow_mlx_context_save(self.raw, path.as_ptr()) })
-    }
-
     /// Hold what another context, perhaps of an earlier process, has saved. A generation under way
     /// ends. A call that fails changes nothing.
     ///
@@ -189,18 +166,6 @@ impl<'m> Context<'m> {
         let path = c_path("context_load: path", path.as_ref())?;
         // SAFETY: the path lives until the call returns.
         check(unsafe { sys::cow_mlx_context_load(self.raw, path.as_ptr()) })
-    }
-
-    /// Tell about the context, as a JSON object: effective parameters, tokens, bytes, and how the
-    /// last prompt was processed.
-    ///
-    /// # Errors
-    /// As the manual says.
-    pub fn info(&self) -> Result<String> {
-        // SAFETY: the buffer has that capacity.
-        buffer::text(|buffer, capacity, length| unsafe {
-            sys::cow_mlx_context_info(self.raw, buffer, capacity, length)
-        })
     }
 
     /// Use an adapter of the context's model from now on, or none. A change makes the context

@@ -17,6 +17,8 @@ mod generation;
 mod graph;
 mod later;
 mod library;
+#[rustfmt::skip]
+mod methods;
 mod model;
 mod names;
 mod number;

@@ -151,17 +151,6 @@ impl<'r> Model<'r> {
         self.raw
     }
 
-    /// Tell about the model, as a JSON object: architecture, sizes, what its cache can do.
-    ///
-    /// # Errors
-    /// As the manual says.
-    pub fn info(&self) -> Result<String> {
-        // SAFETY: the buffer has that capacity.
-        buffer::text(|buffer, capacity, length| unsafe {
-            sys::cow_mlx_model_info(self.raw, buffer, capacity, length)
-        })
-    }
-
     /// Turn text into tokens; [`Special::ADD`] and [`Special::PARSE`] may be given.
     ///
     /// # Errors
@@ -186,17 +175,6 @@ impl<'r> Model<'r> {
             let flags = special.0;
             sys::cow_mlx_model_detokenize(self.raw, data, count, flags, buffer, capacity, length)
         })
-    }
-
-    /// Whether a token ends a generation. Tokens outside the vocabulary do not.
-    ///
-    /// # Errors
-    /// As the manual says.
-    pub fn is_end(&self, token: Token) -> Result<bool> {
-        let mut end = false;
-        // SAFETY: writes a bool.
-        check(unsafe { sys::cow_mlx_model_is_end(self.raw, token, &mut end) })?;
-        Ok(end)
     }
 
     /// Render a conversation with the model's own chat template, and tokenize it.

@@ -9,7 +9,6 @@ use crate::error::{Error, Result, Status, check, opened};
 use crate::owner::Owner;
 use crate::params::{Filled, RunParams};
 use crate::runtime::Runtime;
-use crate::text::c_text;
 use crate::{buffer, callback, sys};
 
 /// What a run is given.
@@ -229,19 +228,6 @@ impl<'r> Program<'r> {
             "unknown_handle",
             "program_cancel: no such program is open",
         ))
-    }
-
-    /// What it is, as a JSON object; with a value of each dimension also what a run takes.
-    ///
-    /// # Errors
-    /// As the manual says of `cow_mlx_program_info`.
-    pub fn info(&self, dimensions: Option<&str>) -> Result<String> {
-        let given = dimensions.map(|text| c_text("program_info: dimensions", text)).transpose()?;
-        let given = given.as_ref().map_or(null(), |text| text.as_ptr());
-        // SAFETY: the text ends with NUL, the buffer has that capacity.
-        buffer::text(|text, capacity, length| unsafe {
-            sys::cow_mlx_program_info(self.raw, given, text, capacity, length)
-        })
     }
 
     /// All operations, as a JSON array.

@@ -16,7 +16,7 @@ use crate::params::{FitParams, TrainingParams};
 use crate::program::{Input, Program};
 use crate::runtime::Runtime;
 use crate::text::{c_path, c_text};
-use crate::{buffer, callback, sys};
+use crate::{callback, sys};
 
 use callbacks::{NextBatch, on_training};
 pub use events::{FitEnd, TrainingEvent, TrainingEventKind};
@@ -146,37 +146,6 @@ impl<'r> Training<'r> {
         // SAFETY: the name lives until the call returns.
         let status = unsafe { sys::cow_mlx_training_parameter(self.raw, name.as_ptr(), &mut raw) };
         opened(status, || Array::open(raw, self.runtime.clone()))
-    }
-
-    /// What it is, as a JSON object.
-    ///
-    /// # Errors
-    /// As the manual says of `cow_mlx_training_info`.
-    pub fn info(&self) -> Result<String> {
-        // SAFETY: the buffer has that capacity.
-        buffer::text(|text, capacity, length| unsafe {
-            sys::cow_mlx_training_info(self.raw, text, capacity, length)
-        })
-    }
-
-    /// Save it, whole or not at all; also while a fit runs.
-    ///
-    /// # Errors
-    /// As the manual says of `cow_mlx_training_save`.
-    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
-        let folder = c_path("training_save: folder", folder.as_ref())?;
-        // SAFETY: the path lives until the call returns.
-        check(unsafe { sys::cow_mlx_training_save(self.raw, folder.as_ptr()) })
-    }
-
-    /// Go on where one of the same program or model, and params, was saved.
-    ///
-    /// # Errors
-    /// As the manual says of `cow_mlx_training_load`.
-    pub fn load(&self, folder: impl AsRef<Path>) -> Result<()> {
-        let folder = c_path("training_load: folder", folder.as_ref())?;
-        // SAFETY: the path lives until the call returns.
-        check(unsafe { sys::cow_mlx_training_load(self.raw, folder.as_ptr()) })
     }
 
     /// What was trained of a language model, as it is now, for contexts of `model`.

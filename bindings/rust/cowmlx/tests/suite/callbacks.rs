@@ -157,7 +157,7 @@ fn an_error_within_a_closure_does_not_change_the_message_of_the_call() {
         })
         .unwrap_err();
     assert_eq!(error.status(), Status::Canceled);
-    assert!(error.message().starts_with("context_chat"), "{error}");
+    assert!(error.message().starts_with("Context::chat: "), "{error}");
 }
 
 #[test]
