@@ -78,7 +78,7 @@ EDITS = [
     ("cowmlx/services/contexts.py", "    def context_tokens(", METHOD),
     (
         "bindings/node/lib/context.js",
-        "  /**\n   * The tokens that the cache holds.",
+        "  #piece({ status",
         """
   /** How often the context holds some tokens, and what was asked. */
   occurrences(wanted, note) {
@@ -90,7 +90,7 @@ EDITS = [
     ("bindings/node/lib/context.js", '  setAdapter: "adapter",', '  occurrences: "wanted, note",'),
     (
         "bindings/java/src/main/java/cowmlx/Context.java",
-        "  /** Drops the last tokens, and tells how many. */",
+        "  private static long sizeOf(",
         """
   /** Tells what was asked, as JSON. */
   public String occurrences(int[] wanted, String note) {
@@ -106,7 +106,7 @@ EDITS = [
     ),
     (
         "bindings/go/context.go",
-        "// TrimEnd drops the last tokens",
+        "func (c *Context) trim(",
         """
 // Occurrences tells what was asked, as JSON.
 func (c *Context) Occurrences(wanted []int32, note string) (string, error) {
