@@ -1,9 +1,9 @@
-"""How many tokens of a prompt are processed at a time, so that none of it takes long.
+"""The sizes of a prompt's chunks.
 
-A cancel, and whoever decodes beside a prompt, waits for the chunk that is computing. The plan of a
-model's chunks follows from its size, and is kept: the same prompt is cut at the same places, and
-so computed to the same bits, whatever else runs. Only where a chunk is found to take much more or
-much less time than it should is the plan changed.
+Cancels, and contexts that decode meanwhile, wait for the chunk that is computing. The plan follows
+from the model's size and is kept, so that a prompt is cut at the same places, and computed to the
+same bits, regardless of load. It changes only when a chunk takes much more or less time than it
+should.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.models.model import Model
 
-PREFILL_CHUNK = 512  # tokens of a prompt that are processed at a time: the most
-SMALL_CHUNK = 128  # while others decode
+PREFILL_CHUNK = 512  # tokens of the largest chunk
+SMALL_CHUNK = 128  # of the largest while others decode
 SECONDS = 0.1  # that a chunk should take
-SLOW = 0.15  # from here on chunks become smaller
-LIMIT = 0.2  # that a cancel should take, and what it waits for
-QUICK = 0.03  # up to here they become larger
-STRETCH = 2048  # tokens of context that have a size of their own, since attention takes longer
+SLOW = 0.15  # above, chunks become smaller
+LIMIT = 0.2  # that a cancel may take
+QUICK = 0.03  # below, chunks become larger
+STRETCH = 2048  # tokens of context with chunks of one size: attention takes longer behind more
 GROWTH = 4  # at most, from one chunk to the next
-# Smaller chunks that take nearly the time of larger ones cost more than they help, unless a cancel
-# is in time with them; and so do those in which a token takes much longer.
+# Smaller chunks are not worth it if they take nearly the time of larger ones, unless only they let
+# a cancel be in time, or if a token takes much longer in them.
 _WORTH_IT = 0.75
 _DEAR = 2.5
 
 
 class Speed(NamedTuple):
-    """What is assumed of a model's device until it is measured.
+    """The assumed speed of a model's device, until a chunk is measured.
 
     Attributes:
         rate: multiplications in a second.
-        least: tokens of a chunk at least, until it is measured: below, chunks take hardly less
-            time where weights are read, or unpacked, once for all tokens of a chunk.
+        least: tokens of the smallest chunk: smaller ones take hardly less time where weights are
+            read once for all tokens of a chunk.
     """
 
     rate: float
@@ -42,17 +42,15 @@ class Speed(NamedTuple):
 
 
 GPU = Speed(2e12, 64)
-KERNELS = Speed(5e10, 16)  # of any weights
-BLAS = Speed(5e10, 16)  # float32
-UNPACKED = Speed(5e10, 64)  # packed weights that are unpacked for each chunk
-SIXTEEN_BITS = Speed(4e9, 1)  # mlx's own products of 16 bits, number by number
+BLAS = Speed(5e10, 16)  # of float32, and the kernels of any weights
+PLAIN = Speed(4e9, 1)  # mlx's products of quantized weights and of 16 bits without kernels
 
 
 class Pace:
     """The plan of a model's chunks. Sizes are powers of two.
 
     Args:
-        parameters: of the model, about as many as multiplications for a token.
+        parameters: of the model, about the multiplications for a token.
         speed: of its device.
     """
 
@@ -60,21 +58,21 @@ class Pace:
         self.parameters = parameters
         self.speed = speed
         self._sizes: dict[int, int] = {}  # by stretch
-        self._slower: dict[int, tuple[int, float]] = {}  # what a stretch had before
+        self._slower: dict[int, tuple[int, float]] = {}  # a stretch's size and seconds before
         expected = self.speed.rate * SECONDS / max(self.parameters, 1)
         self._least = 1
         self._sizes[0] = max(self.speed.least, min(_power_of_two(expected), PREFILL_CHUNK))
 
     def size(self, position: int) -> int:
-        """Return how many tokens to process at a time behind ``position`` tokens."""
+        """Return the tokens of a chunk behind ``position`` tokens."""
         stretch = position // STRETCH
         return self._sizes[max(known for known in self._sizes if known <= stretch)]
 
     def observe(self, size: int, position: int, seconds: float) -> None:
-        """Change the plan if a chunk took much longer, or less long, than it should.
+        """Change the plan if a chunk took much more or less time than it should.
 
         Args:
-            size: tokens of the chunk; nothing is learned of one that is not as planned.
+            size: tokens of the chunk; other sizes than the planned one are ignored.
             position: tokens before it.
             seconds: that it took, with nothing else to compute.
         """
@@ -102,7 +100,7 @@ def _is_worth_it(size: int, seconds: float, before: int, seconds_before: float) 
 
 
 def pace_of(model: Model) -> Pace:
-    """Return the plan of a model's chunks, which is kept with what is known of its weights."""
+    """Return the plan of a model's chunks, which expires with its weights."""
     made: Pace = model.remembered.once("pace", lambda: Pace(model.parameters, _speed(model)))
     return made
 
@@ -111,11 +109,7 @@ def _speed(model: Model) -> Speed:
     form = model.form
     if not form.on_cpu:
         return GPU
-    if not form.why_not:
-        return KERNELS
-    if form.is_slow:
-        return SIXTEEN_BITS
-    return UNPACKED if form.quantized else BLAS
+    return PLAIN if form.is_slow else BLAS
 
 
 def _power_of_two(number: float) -> int:

@@ -133,7 +133,7 @@ def test_chunks_that_get_no_quicker_stay():
 
 @pytest.mark.parametrize("reading", [0, 0.02, 0.05, 0.1, 0.13])
 @pytest.mark.parametrize("token", [0.0001, 0.001, 0.005, 0.02, 0.05])
-@pytest.mark.parametrize("assumed", [pace.KERNELS, pace.UNPACKED, pace.GPU])
+@pytest.mark.parametrize("assumed", [BLAS, pace.GPU])
 def test_a_cancel_waits_for_little_once_a_model_is_known(reading, token, assumed):
     """Chunks take the time of reading the weights, and of their tokens."""
     plan = Pace(10**9, assumed)
