@@ -1,4 +1,4 @@
-"""The answer to a conversation: the form that it has to match, and its events."""
+"""Answers to conversations: the form that they have to match, and their events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_SPACE = 32  # characters of whitespace that are held back, since a marker ma
 
 
 class ChatEvent:
-    """One thing that a chat says.
+    """One event of a chat.
 
     Attributes:
         kind: one of ``EVENT_``.
@@ -45,20 +45,18 @@ class ChatEvent:
 class ChatSplitter:
     """Splits the text of an answer at markers, which never come out.
 
-    Text that may begin a marker is held back until that is known. Whitespace next to a marker
-    of thinking or of a tool call belongs to it: templates put it there. All other text comes out,
-    whatever pieces it came in.
+    Text that may begin a marker is held back until more text decides. Whitespace next to a marker
+    of thinking or of a tool call belongs to it: templates put it there. All other text comes out.
 
     Args:
         format: the model's markers.
-        tools: as the template was given them; parsers convert arguments to their types.
+        tools: those of the template; parsers convert arguments to their types.
         reasoning: whether the prompt has opened the model's thinking.
         fresh: whether the prompt ends with a marker.
-        calls: whether markers of tool calls mean any.
-        required: whether the answer is calls alone, so that an end marker inside an argument is
-            none.
-        constrained: whether the answer matches a grammar, so that thinking ends at its end alone.
-        verbatim: whether that grammar knows no markers: what is like one is text.
+        calls: whether tool calls are events.
+        required: whether the answer is calls alone, so that end markers inside arguments are text.
+        constrained: whether the answer matches a grammar, so that only its marker ends thinking.
+        verbatim: whether that grammar has no markers: text like one is text.
         stripped: whether whitespace behind the thinking is no part of the answer.
     """
 
@@ -91,13 +89,13 @@ class ChatSplitter:
         self._space = ""  # what came in front of it
 
     def add(self, text: str) -> list[ChatEvent]:
-        """Return the events that more text lets out."""
+        """Return the events of more text."""
         if self._format.plain:
             return self._say(text)
         return list(self._split(text))
 
     def finish(self, finish: int) -> list[ChatEvent]:
-        """Return what was held back, and the end: no more text comes.
+        """Return the events of the text that was held back, and the end.
 
         Args:
             finish: why, one of ``FINISH_``.
@@ -143,7 +141,7 @@ class ChatSplitter:
             text = text[at + len(marker) :]
 
     def _meaning(self, marker: str) -> int:
-        """Return the kind of what a marker begins; the current one if it means nothing here."""
+        """Return the kind of event that a marker begins; the current one if none begins here."""
         if marker == self._format.tool_start:
             thinking = self._kind == constants.EVENT_REASONING and self._constrained
             return constants.EVENT_TOOL_CALL if self._calls and not thinking else self._kind
@@ -161,7 +159,7 @@ class ChatSplitter:
         return bool(start) and text.startswith(start)
 
     def _collect(self, call: str, text: str) -> tuple[list[ChatEvent], str]:
-        """Add text to a tool call; return the events, if it ends, and what follows it."""
+        """Add text to a tool call; returns the events, if it ends, and the text behind it."""
         end = self._format.tool_end
         body = call + text
         at = body.find(end, max(0, len(call) - len(end) + 1)) if end else -1
@@ -198,7 +196,7 @@ class ChatSplitter:
             yield ChatEvent(constants.EVENT_TOOL_CALL, text, name)
 
     def _raw(self, body: str) -> str:
-        """Return what looked like a tool call, as the model said it."""
+        """Return the model's text that looked like a tool call."""
         return self._space + self._format.tool_start + body
 
     def _say(self, text: str) -> list[ChatEvent]:
@@ -216,12 +214,12 @@ def _space_before(text: str, at: int) -> int:
 class ChatAnswer:
     """The form of one answer.
 
-    A grammar, the host's or that of the tool calls that it requires, holds for what follows the
-    model's thinking: behind a prompt that has opened it, or where the model opens it itself.
+    A grammar, the host's or that of required tool calls, holds behind the model's thinking,
+    whether the prompt has opened that or the model does.
 
     Attributes:
-        constraint: what the output must match, or None.
-        splitter: what tells the answer as events.
+        constraint: on the output, or None.
+        splitter: turns the answer into events.
 
     Raises:
         InvalidArgument: tool calls are required, and a grammar is given; or the grammar is bad.
@@ -262,7 +260,7 @@ class ChatAnswer:
         """Return the tokens that may start thinking, none if the prompt has; None: there is none.
 
         Args:
-            tail: what the prompt says about it, see :meth:`ChatFormat.open_tail`.
+            tail: of the prompt, see :meth:`ChatFormat.open_tail`.
         """
         model, options = self._model, self._conversation.options
         if tail is not None:
@@ -272,7 +270,7 @@ class ChatAnswer:
         return start if wanted and start and max(start) < model.vocabulary_size else None
 
     def _form(self, params: GenerationParams) -> Constraint | None:
-        """Return what the answer must match."""
+        """Return the constraint on the answer behind the thinking."""
         options = self._conversation.options
         if options.choice != "required":
             if params.grammar is None:

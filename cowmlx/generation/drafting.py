@@ -56,7 +56,7 @@ class PromptLookup:
         return tokens[found : found + count] if found is not None else []
 
     def _learn(self, tokens: list[int]) -> None:
-        """Note every run but those that end the sequence."""
+        """Note every run but those at the end of the sequence."""
         known = len(self._seen)
         if tokens[:known] != self._seen:
             known = 0
@@ -69,11 +69,11 @@ class PromptLookup:
 
 
 class DraftModel:
-    """A smaller model that generates with the same keys, so that its samples tend to be the same.
+    """A smaller model that samples with the same keys, so that its samples tend to be the same.
 
     Args:
         model: the draft model.
-        sequence: what it has processed so far, of whatever prompt.
+        sequence: of the tokens that it has processed.
         params: of the generation.
     """
 
@@ -160,12 +160,12 @@ class DraftState:
         return DraftModel(draft, self._sequence, params)
 
     def settle(self) -> None:
-        """Leave nothing to compute."""
+        """Finish pending computations."""
         if self._sequence is not None:
             self._sequence.settle()
 
     def reset(self) -> None:
-        """Forget what was processed."""
+        """Forget the processed tokens."""
         self._sequence = None
 
 

@@ -1,4 +1,4 @@
-"""Output that matches a grammar."""
+"""Grammars that the output has to match."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from cowmlx.models.model import Model
 
-ALLOWED = b"\xc8"  # what the library's masks hold for a token that is allowed
-# A space, or a line break and an indentation. Without a bound, a model that likes white space
-# fills its output with it, and never ends.
+ALLOWED = b"\xc8"  # the byte of an allowed token in the library's masks
+# A space, or a line break and an indentation. Without a bound, some models fill their output with
+# white space and never end.
 _WHITESPACE = r"\x20|\n[\x20\t]{0,20}"
 _WHITESPACE_OPTIONS = {"whitespace_pattern", "whitespace_flexible"}
 _MAX_MESSAGE = 700
@@ -44,9 +44,8 @@ _PLACE = re.compile(r"(?:^|^at |\bat line )(?P<line>\d+)(?:\((?P<column>\d+)\):)
 class Constraint:
     """Follows the tokens of one generation through a grammar (arXiv 2307.09702).
 
-    A token is allowed if its bytes go on with some text that the grammar matches; which tokens
-    these are is found out with the library's trie of all tokens. Its bytes are those that the
-    model's detokenizer gives, so the emitted text is what the grammar matches.
+    A token is allowed if its bytes continue some text that the grammar matches, by the library's
+    trie of all tokens. Its bytes are those of the model's detokenizer, so the emitted text matches.
 
     Args:
         model: whose tokens these are.
@@ -98,7 +97,7 @@ class Constraint:
         return self._mask
 
     def accept(self, token: int) -> bool:
-        """Go on with a token; true if the output is complete and nothing may follow.
+        """Take the next token; true if the output is complete and nothing may follow.
 
         Raises:
             InvalidArgument: the grammar became too complex here.
@@ -130,12 +129,12 @@ class Constraint:
 
 
 def _refused(message: str, form: str, *, places: bool = True) -> InvalidArgument:
-    """Return the error for what the library says, with the place where it names one.
+    """Return the error for a message of the library.
 
     Args:
-        message: what it says.
-        form: takes that.
-        places: whether those are of the host's text, and not of one made from it.
+        message: the library's.
+        form: takes its short form.
+        places: whether places that it names are in the host's text.
     """
     place = _PLACE.search(message) if places else None
     return InvalidArgument(
@@ -148,7 +147,7 @@ def _refused(message: str, form: str, *, places: bool = True) -> InvalidArgument
 
 
 def _reason(message: str) -> str:
-    """Make a line or two of what the library says about an error."""
+    """Return a line or two of the library's message."""
     for mark in ("\n<", "<non-verbose/>"):  # dumps of its state
         message = message.split(mark)[0]
     message = message.strip()
@@ -182,7 +181,7 @@ def lark_source(grammar: str) -> str:
 
 
 def bounded_whitespace(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema whose white space is bounded, unless it says itself what it is."""
+    """Return a JSON schema whose white space is bounded, unless it sets white space itself."""
     own = schema.get("x-guidance", {})
     if not isinstance(own, dict) or not _WHITESPACE_OPTIONS.isdisjoint(own):
         return schema
@@ -253,9 +252,9 @@ def _lark_of_gbnf(grammar: str) -> str:
 
 
 class _Tokens:
-    """What the library asks of a tokenizer.
+    """The form of a tokenizer that the library reads.
 
-    The library keeps it as long as its trie, so it holds no reference to what holds the trie.
+    The library keeps it as long as its trie, so it must not refer to the trie's owner.
 
     Attributes:
         tokens: bytes of every token of the model, none for one that gives no text.

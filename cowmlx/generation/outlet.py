@@ -1,7 +1,7 @@
-"""What a context's host takes without waiting for this thread: the front of its outbox.
+"""The outlet of a context: pieces that its host takes without waiting for this thread.
 
-Pieces come there once a call on the context has returned at once, or its host has a descriptor.
-The outbox has them, too, until it is known that the host has taken them.
+It offers the front of the outbox, once a call on the context has returned at once or its host has
+a descriptor. Pieces stay in the outbox until the host is known to have taken them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         """All outlets, by the handles of their contexts; the bridge implements it."""
 
         def begin(self, handle: int, round: int, cancel_epoch: int) -> int:
-            """A generation begins. Returns the round that its pieces belong to, 0: none is offered.
+            """Begin a generation; returns the round of its pieces, 0: none is offered.
 
             Args:
                 handle: of the context.
@@ -32,39 +32,39 @@ if TYPE_CHECKING:
             """
 
         def clear(self, handle: int) -> None:
-            """There is no generation any more."""
+            """Forget the generation."""
 
         def watch(self, handle: int) -> int:
             """Return the host's descriptor, or a negative errno; pieces are offered from now on."""
 
         def offer(self, handle: int, round: int, piece: Piece, is_end: bool, counts: bool) -> None:
-            """Let the host take a piece, or say that none will come.
+            """Let the host take a piece, or see the end.
 
             Args:
                 handle: of the context.
-                round: others are over, and what is offered to them is dropped.
-                piece: of an end why.
-                is_end: it stays, whoever takes it.
-                counts: :meth:`taken` tells of it.
+                round: pieces of other rounds are dropped.
+                piece: at the end one with the reason.
+                is_end: it stays when the host takes it.
+                counts: :meth:`taken` counts it.
 
             Raises:
-                MemoryError: there is none for it.
+                MemoryError: there is no memory for it.
             """
 
         def offer_failure(self, handle: int, round: int, error: BaseException) -> None:
-            """Let the host know why none will come."""
+            """Let the host see why no piece will come."""
 
         def taken(self, handle: int, back: bool) -> int:
             """Return how many pieces the host has taken since the last time.
 
             Args:
                 handle: of the context.
-                back: all others are there to be taken no more.
+                back: take all others back.
             """
 
 
 class ClosedOutlets:
-    """Outlets without a library around the engine: nothing is offered."""
+    """Outlets that offer nothing."""
 
     def begin(self, handle: int, round: int, cancel_epoch: int) -> int:
         """Offer nothing."""
@@ -84,16 +84,16 @@ class ClosedOutlets:
         """Do nothing."""
 
     def taken(self, handle: int, back: bool) -> int:
-        """Nothing was offered."""
+        """Return 0."""
         return 0
 
 
 class Outlet:
-    """One context's.
+    """The outlet of one context.
 
     Args:
-        outlets: all.
-        handle: the context's.
+        outlets: of all contexts.
+        handle: returns the context's.
     """
 
     def __init__(self, outlets: Outlets, handle: Callable[[], int]) -> None:
@@ -101,20 +101,20 @@ class Outlet:
         self._handle = handle
         self._round = 0
         self._offered = 0  # pieces, the first of the outbox
-        self._ended = False  # the host knows that no more will come
+        self._ended = False  # whether the end is offered
 
     @property
     def is_open(self) -> bool:
-        """Whether pieces come here, so that one shall be there before anybody asks."""
+        """Whether it offers pieces, so that one is computed before the host asks."""
         return self._round != 0
 
     def begin(self, round: int, cancel_epoch: int) -> None:
-        """A generation begins, of a call of this round; 0: one that waits."""
+        """Begin a generation, for a call of this round; 0: one that waits."""
         self._round = self._outlets.begin(self._handle(), round, cancel_epoch)
         self._offered, self._ended = 0, False
 
     def clear(self) -> None:
-        """There is no generation any more."""
+        """Forget the generation."""
         self._outlets.clear(self._handle())
         self._round = self._offered = 0
 
@@ -134,12 +134,12 @@ class Outlet:
         return fd
 
     def note_taken(self, generation: Generation) -> None:
-        """Let a generation know what its host has."""
+        """Let a generation know what its host has taken."""
         if self._offered:
             self._take(generation, self._outlets.taken(self._handle(), back=False))
 
     def take_back(self, generation: Generation) -> None:
-        """Offer nothing any more; a generation knows then what its host has."""
+        """Offer nothing any more, and let the generation know what its host has taken."""
         if self._offered or self._ended:
             self._take(generation, self._outlets.taken(self._handle(), back=True))
             self._offered, self._ended = 0, False
@@ -150,7 +150,7 @@ class Outlet:
         self._offered -= count
 
     def show(self, generation: Generation) -> None:
-        """Let the host take what there is."""
+        """Offer all pieces of the outbox, and the end."""
         if not self._round or self._ended:
             return
         handle, round, outbox = self._handle(), self._round, generation.outbox

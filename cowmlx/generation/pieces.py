@@ -1,4 +1,4 @@
-"""What a generation gives its host: text and pieces, and the sizes and times of all of them."""
+"""The output of a generation: pieces with their text, and its sizes and times."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class StopMatcher:
-    """Lets text through up to the first stop text, which itself never comes out.
+    """Lets text through up to the first stop text.
 
-    Text that may be the beginning of a stop text is held back until the next
-    text decides.
+    Text that may begin a stop text is held back until more text decides.
     """
 
     def __init__(self, stops: list[str]) -> None:
@@ -39,7 +38,7 @@ class StopMatcher:
         return text[:border]
 
     def finish(self) -> str:
-        """Return what is held back: no more text comes."""
+        """Return the text that was held back, at the end."""
         held, self._held = self._held, ""
         return held
 
@@ -53,10 +52,10 @@ def _overlap(text: str, stop: str) -> int:
 
 
 class TextOutput:
-    """Whole characters only, and nothing from the first stop text on.
+    """Turns tokens into text: whole characters, up to the first stop text.
 
     Args:
-        model: whose tokens come.
+        model: of the tokens.
         stops: texts that end the output.
         exact: keep a leading space that the tokenizer drops: a grammar may have asked for it.
     """
@@ -67,8 +66,6 @@ class TextOutput:
         self._stops: StopMatcher | None = None
         self._stopped = False  # a stop text has come
         if stops:
-            from cowmlx.generation.pieces import StopMatcher  # late: most hosts have none
-
             self._stops = StopMatcher(stops)
 
     def add(self, token: int, finish: int) -> tuple[str, int]:
@@ -89,7 +86,7 @@ class TextOutput:
         return text, constants.FINISH_STOP_TEXT if self._stopped else finish
 
     def _finish(self) -> str:
-        """Return what was held back: no more tokens come."""
+        """Return the text that was held back, at the end."""
         text = self._detokenizer.finish()
         if self._stops is None:
             return text
@@ -106,11 +103,11 @@ class Piece:
     """One token and its text.
 
     Attributes:
-        silent: the token only ends the generation and is no output of its own.
-        before: how many tokens the sequence held before it.
-        count: how many tokens were generated with it.
-        seconds: when it was there, since the prompt was processed.
-        logits: behind the last token held once this piece is the host's.
+        silent: the token only ends the generation and is no output.
+        before: tokens that the sequence held before it.
+        count: tokens generated so far, this one included.
+        seconds: from the end of the prompt to this token.
+        logits: behind the last token that the host knows with this piece.
         logprob: of the token, or None.
         top: the most probable tokens with their log probabilities.
     """

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class RollingWindow:
     """Drops tokens behind the first ``keep``, a quarter of the rest at a time.
 
-    What is dropped depends on the sequence's length alone, so the prompts of a conversation that
-    grows keep their beginning in common, whoever cuts them: generation or the next begin.
+    The number depends on the sequence's length alone, so the prompts of a conversation that grows
+    keep their beginning in common, whether generation cuts them or the next begin.
     """
 
     def __init__(self, size: int, keep: int) -> None:
@@ -37,19 +37,19 @@ class RollingWindow:
         return -(-excess // self._step) * self._step
 
     def cut(self, tokens: list[int], dropped: int = 0) -> list[int]:
-        """Return what stays of tokens, ``dropped`` of which are gone already."""
+        """Return the tokens that stay, after ``dropped`` earlier ones."""
         more = self.dropped(len(tokens) + dropped) - dropped
         return tokens[: self.keep] + tokens[self.keep + more :]
 
 
 class Reuse:
-    """What a begin made of its prompt.
+    """The reused and the dropped part of a prompt.
 
     Attributes:
-        dropped: tokens that it lost at its front.
+        dropped: tokens at the front that did not fit the window.
         shared: tokens that another context had processed.
-        first_difference: index of the first token that was not as held, or None.
-        rebuilt: why nothing held could be kept, or None.
+        first_difference: index of the first token that differs from the held one, or None.
+        rebuilt: why no held token could be kept, or None.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ def keep_known(
     prefixes: SharedPrefixes | None,
     kind: Hashable,
 ) -> Reuse:
-    """Let a sequence hold what is known of a prompt's beginning, and nothing else.
+    """Let a sequence hold the processed beginning of a prompt, and nothing else.
 
     Args:
         sequence: a context's.
         prompt: all tokens that are to be held.
         dropped: tokens that the host's prompt had in front of them.
-        prefixes: what contexts have shared; None: nothing of it.
-        kind: whose snapshots fit the sequence.
+        prefixes: of other contexts; None: the context does not share.
+        kind: of snapshots that fit the sequence.
     """
     held = sequence.tokens
     common = common_prefix(held, prompt)
@@ -93,7 +93,7 @@ def keep_known(
 
 
 def share(sequence: Sequence, prefixes: SharedPrefixes, kind: Hashable) -> None:
-    """Leave what a sequence holds for the model's other contexts."""
+    """Share the tokens that a sequence holds with the model's other contexts."""
     if prefixes.wants(sequence.tokens, 0):
         snapshot = sequence.snapshot()
         assert snapshot is not None
@@ -112,7 +112,7 @@ class Prompt:
     Args:
         tokens: all of the prompt.
         sequence: the context's, which holds what is reused of it.
-        rolling: how to go on where the window is full, or None to end there.
+        rolling: how the window rolls; None: it does not.
         drafter: drafts tokens.
         on_prompt: called when all of the prompt but its last token is processed.
 
@@ -143,7 +143,7 @@ class Prompt:
         self._on_prompt = on_prompt
         self._chunk = 0  # tokens that are computing
         self._chunk_began = 0.0
-        self._chunk_starting = 0.0  # seconds: mlx lets a few operations wait, and waits for others
+        self._chunk_starting = 0.0  # seconds: mlx waits for some operations
 
     @property
     def left(self) -> int:
@@ -158,7 +158,7 @@ class Prompt:
     # ---------------------------------------------------------------- Chunks
 
     def next_chunk(self, size: int) -> list[int]:
-        """Return the tokens to process next, ``size`` at most; none if something else was done."""
+        """Return the tokens to process next, ``size`` at most; none if other work was done."""
         self._chunk_began = perf_counter()
         if self._unplaced is not None:
             self._roll(self._unplaced)
@@ -169,7 +169,7 @@ class Prompt:
         return self._rest[: max(1, min(size, len(self._rest) - 1))]
 
     def hold(self, chunk: list[int]) -> None:
-        """Note tokens that the layers process, or have processed."""
+        """Note tokens that the layers process or have processed."""
         self._sequence.append(chunk)
         del self._rest[: len(chunk)]
         self._chunk += len(chunk)
@@ -184,7 +184,7 @@ class Prompt:
         Args:
             first: the token behind all of them, if it is sampled.
         Returns:
-            its tokens, those before it, and the seconds that it took, or None if that is not known.
+            its tokens, those before it, and the seconds that it took; None if that is unknown.
         """
         size, position = self._chunk, len(self._sequence.tokens)
         if not size:
@@ -199,13 +199,13 @@ class Prompt:
             self.processed += size
             self.recomputed += size
         self._chunk = 0
-        # It may have been ready long before anybody looked.
+        # It may have been ready long before.
         seconds = ends - self._chunk_began
         known = 2 * (self._chunk_starting + ends - waits) >= seconds
         return size, position - size, seconds if known else None
 
     def finish(self) -> bool:
-        """Nothing is left; true if that was the prompt, and no window that rolled."""
+        """Note that no token is left; true if that was the prompt, and no window that rolled."""
         rolled, self._rolling = self._rolling, False
         return not rolled
 
@@ -219,11 +219,11 @@ class Prompt:
         return len(self._rest) if len(self._rest) <= SHORT_PROMPT else 0
 
     def all_but_last(self) -> list[int]:
-        """Return what is left but for the last token."""
+        """Return the remaining tokens but the last."""
         return self._rest[:-1]
 
     def last(self) -> int:
-        """Return the last token: all before it are fed."""
+        """Return the last token, after all before it were fed."""
         self.hold(self._rest[:-1])
         if self._on_prompt is not None:
             self._on_prompt()
@@ -232,11 +232,11 @@ class Prompt:
     # ---------------------------------------------------------------- Rolling
 
     def roll_for(self, token: int) -> None:
-        """Let the window roll before anything else: it has no place for a token."""
+        """Let the window roll next: it has no place for a token."""
         self._unplaced = token
 
     def _roll(self, token: int) -> None:
-        """Make place for a token: what stays in the window is processed again, and then it."""
+        """Make place for a token: the tokens that stay are processed again, and then it."""
         assert self._roller is not None
         tokens = [*self._sequence.tokens, token]
         kept = self._roller.cut(tokens)

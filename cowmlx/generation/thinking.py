@@ -22,15 +22,14 @@ _STARTING, _THINKING, _GAP, _ANSWERING = range(4)
 class ThinkingFirst:
     """Lets a model think before a constraint begins to hold.
 
-    While it thinks, every token is allowed but those that end the generation: an answer is to
-    follow. Where the thinking ends is read from the text, as the chat's events are, so the end
-    marker may be one token or come in parts. A token that has more than whitespace behind the
-    marker is not allowed, so that what the grammar matches begins with a token. Whitespace behind
-    the marker is no part of the match, unless the grammar itself may begin with some.
+    While it thinks, every token is allowed but those that end the generation. The end of thinking
+    is found in the text, so the end marker may be one token or come in parts. A token with more
+    than whitespace behind the marker is not allowed: the match begins with a token. Whitespace
+    behind the marker is no part of the match, unless the grammar may begin with some.
 
     Args:
         model: whose tokens these are.
-        constraint: what follows the thinking.
+        constraint: on the answer.
         start: the tokens with which the model may start to think; none if the prompt has.
         end: the text that ends the thinking.
         takes_space: whether what the constraint matches may begin with whitespace.
@@ -76,7 +75,7 @@ class ThinkingFirst:
         return mx.array(view) != 0
 
     def accept(self, token: int) -> bool:
-        """Go on with a token; true if the output is complete and nothing may follow.
+        """Take the next token; true if the output is complete and nothing may follow.
 
         Raises:
             InvalidArgument: the grammar became too complex here.
@@ -117,7 +116,7 @@ def takes_space(model: Model, constraint: Constraint) -> bool:
 
 
 class _MarkerTokens:
-    """What tokens of a vocabulary may do to the marker that ends a model's thinking.
+    """The tokens of a vocabulary that complete the marker at the end of a model's thinking.
 
     Attributes:
         spaces: the tokens of whitespace alone.

@@ -1,8 +1,7 @@
-"""The calls that wait for a generation, and what each takes from it.
+"""Waiters: calls that wait for a generation.
 
-``advance`` hands over what there is and says whether the call has ended;
-``hungry`` whether the generation must step before it can; ``takes`` whether
-pieces are taken, and not only looked at.
+``advance`` hands over pieces and returns whether the call has ended; ``hungry`` says whether it
+needs a step of the generation; ``takes`` whether it takes pieces.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ class BeginWaiter:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self._told = -1  # tokens of the prompt that the host knows to be processed
+        self._reported = -1  # tokens of the prompt that the host knows to be processed
 
     def hungry(self, generation: Generation) -> bool:
         """Whether the host lets the prompt go on."""
         return generation.prefilling and self.call.ready
 
     def advance(self, generation: Generation) -> bool:
-        """Tell how far the prompt is; end the call after it."""
+        """Report the progress of the prompt; end the call after it."""
         if self._broken_off(generation):
             return True
-        self._tell_progress(generation)
+        self._report_progress(generation)
         if generation.prefilling or not self.call.ready:
             return False
         self.succeed()
         return True
 
     def succeed(self) -> None:
-        """End the call well."""
+        """End the call with its result."""
         self.call.succeed()
 
     def _broken_off(self, generation: Generation) -> bool:
@@ -76,9 +75,9 @@ class BeginWaiter:
             return False
         return True
 
-    def _tell_progress(self, generation: Generation) -> None:
-        if self.call.ready and generation.prompt.processed != self._told:
-            self._told = generation.prompt.processed
+    def _report_progress(self, generation: Generation) -> None:
+        if self.call.ready and generation.prompt.processed != self._reported:
+            self._reported = generation.prompt.processed
             self.call.post_prompt(generation.prompt.processed, generation.stats.prompt_tokens)
 
 
@@ -90,7 +89,7 @@ class TrimWaiter(BeginWaiter):
         self._trimmed = trimmed
 
     def succeed(self) -> None:
-        """Tell how many tokens were dropped."""
+        """End the call with the number of dropped tokens."""
         self.call.succeed(self._trimmed)
 
 
@@ -98,14 +97,14 @@ class GenerateWaiter(BeginWaiter):
     """``context_generate``: until the generation has ended and all text is handed over."""
 
     def hungry(self, generation: Generation) -> bool:
-        """Whether the host has taken all there is."""
+        """Whether the host has taken all pieces."""
         return self.call.ready and not generation.outbox
 
     def advance(self, generation: Generation) -> bool:
         """Hand over a piece's text; end the call after the last."""
         if self._broken_off(generation):
             return True
-        self._tell_progress(generation)
+        self._report_progress(generation)
         while self.call.ready and generation.outbox:
             piece = generation.take()
             if piece.text:
@@ -126,14 +125,14 @@ class ChatWaiter(BeginWaiter):
         self._complete = False  # whether the last event is known
 
     def hungry(self, generation: Generation) -> bool:
-        """Whether the host has taken all there is."""
+        """Whether the host has taken all events."""
         return self.call.ready and not generation.outbox and not self._events
 
     def advance(self, generation: Generation) -> bool:
         """Hand over an event; end the call after the last."""
         if self._broken_off(generation):
             return True
-        self._tell_progress(generation)
+        self._report_progress(generation)
         while self.call.ready:
             if self._events:
                 event = self._events.popleft()
@@ -166,7 +165,7 @@ class PollWaiter:
         return not generation.outbox
 
     def advance(self, generation: Generation) -> bool:
-        """End the call when there is something to take, or no time is left."""
+        """End the call when ``next`` would not block, or no time is left."""
         if generation.outbox or generation.ended:
             self.call.succeed()
         elif perf_counter() >= self._deadline:

@@ -1,4 +1,4 @@
-"""Bias, penalties and DRY: what is done to logits before anything is chosen from them."""
+"""Bias, penalties and DRY, which change logits before filters and sampling."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     Penalty = Callable[[mx.array, "_Recent"], mx.array]
 
-# Nothing that is added or multiplied goes beyond these: it has the last word long before, and
-# together they cannot make a logit overflow.
+# Bounds of terms and factors, which keep logits from overflowing; far smaller ones decide already.
 _LARGEST_TERM = 1e24
 _LARGEST_FACTOR = 1e12
 _LARGEST_POWER = 100.0
@@ -31,7 +30,7 @@ _LARGEST_POWER = 100.0
 class Penalties:
     """A bias, then the repetition, presence and frequency penalties, then DRY, of one generation.
 
-    Each looks back on a window of its own, the last tokens of the whole sequence.
+    Each looks back on a window: the last tokens of the whole sequence.
 
     Args:
         params: of the generation.
@@ -41,8 +40,8 @@ class Penalties:
         any: whether there are any at all.
         dry: whether DRY is one: then the last token has to be known.
         forbids: whether the bias forbids tokens.
-        steps: window, name and number of each penalty that there is, in order.
-        kind: what generations have in common whose rows are penalised together.
+        steps: window, name and number of each penalty, in order.
+        kind: equal for generations whose rows share operations.
     """
 
     def __init__(self, params: GenerationParams, model: Model) -> None:
@@ -80,7 +79,7 @@ class Penalties:
         )
 
     def dry_terms(self, each: SampleInput) -> list[tuple[int, float]]:
-        """Return the tokens that DRY makes less probable, and what it takes from their logits."""
+        """Return the tokens that DRY makes less probable, with the terms it subtracts."""
         if self._repeats is None:
             return []
         params = self._params
@@ -188,7 +187,7 @@ class _Recent:
                 self.tokens = mx.where(self._real, self.tokens, last)
                 self._real = mx.concatenate([self._real, mx.ones(last.shape, mx.bool_)], axis=1)
             self.tokens = mx.concatenate([self.tokens, last], axis=1)
-        # A row's tokens have a range of their own among all, with a last one for what repeats.
+        # Each row's tokens get a separate range; its last number is for padding.
         self._range = vocabulary + 1
 
     def occurrences(self) -> mx.array:

@@ -1,4 +1,4 @@
-"""Runs of tokens that a sequence repeats, and which tokens would go on with them (DRY)."""
+"""Runs of tokens that a sequence repeats, and the tokens that would continue them (DRY)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = 2  # tokens that are looked up, at most: runs that end alike in them are 
 
 
 class Breakers:
-    """Texts that end a run: what stands before one is not repeated by what stands behind it.
+    """Sequence breakers: runs never cross these texts.
 
     Args:
         texts: of them.
@@ -52,22 +52,21 @@ class Breakers:
 
 
 class Repeats:
-    """Finds the runs at the end of a sequence that it has had before, as the sequence grows.
+    """Finds the runs at the end of a growing sequence that occurred in it before.
 
-    For the next token that counts which of them it would go on with. Looked at are the places
-    where the last tokens occurred before, in the window: a token more costs a step for each of
-    them, and only what follows no earlier call, such as a prompt, is looked at as a whole (by a
-    Z-function, in time proportional to its length).
+    A further token costs a step for each place in the window where the last tokens occurred
+    before. Only a sequence that does not continue the last call's, such as a prompt, is read as a
+    whole (by a Z-function, in time proportional to its length).
 
     Args:
-        shortest: tokens of a run that counts, at least 1.
-        window: tokens at the end of the sequence that are looked at.
-        breakers: what ends a run.
-        back: tokens by which a sequence may be shorter than in the call before, without being
-            looked at as a whole.
+        shortest: tokens of the shortest run, at least 1.
+        window: tokens at the end of the sequence in which runs are found.
+        breakers: end runs.
+        back: tokens by which a sequence may be shorter than the last call's without being read as
+            a whole.
 
     Attributes:
-        steps: what has been looked at so far, for tests of what it costs.
+        steps: places read so far, for tests of the cost.
     """
 
     def __init__(self, shortest: int, window: int, breakers: Breakers, back: int = 0) -> None:
@@ -86,10 +85,10 @@ class Repeats:
         self.steps = 0
 
     def after(self, tokens: list[int]) -> dict[int, int]:
-        """Return for each token that would go on with a run how long the longest of them is.
+        """Return the length of the longest run that each token would continue.
 
         Args:
-            tokens: the sequence; most often the one of the call before with another token.
+            tokens: the sequence, mostly the last call's and one token.
         """
         known = common_prefix(self._tokens, tokens)
         dropped = len(self._tokens) - known

@@ -103,7 +103,7 @@ def pythonic(writer: CallWriter, tools: list[Tool], once: bool) -> str:
 
 
 def _gemma(quote: str, nested: bool) -> Callable[[CallWriter, list[Tool], bool], str]:
-    """``call:name{key:value,...}``, texts between quotes of their own."""
+    """``call:name{key:value,...}``, texts between special quotes."""
 
     def value(writer: CallWriter, tool: Tool, key: str, schema: dict[str, Any]) -> str:
         kind = writer.kind(tool, key, schema)
@@ -160,8 +160,8 @@ class Elements:
     Attributes:
         before, after: around an argument's value; the key takes the place of ``{}``, and line
             breaks may be left out.
-        keys: what they may be made of.
-        line: whether values that are JSON may have lines of their own.
+        keys: a pattern that they must match.
+        line: whether JSON values may stand on separate lines.
         outer: texts that no value may hold.
         misread: a pattern of values that parsers take for something else.
         quoted: whether a text may be a JSON string.

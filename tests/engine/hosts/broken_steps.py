@@ -35,7 +35,7 @@ def faults():
         "turn": (Lane, "turn"),
         "step and what frees": (Scheduler, "step", (Engine, "free_all")),
         "lane": (Lane, "step"),
-        "event": (GenerateWaiter, "_tell_progress"),
+        "event": (GenerateWaiter, "_report_progress"),
     }
 
 
