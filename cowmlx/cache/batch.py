@@ -1,8 +1,8 @@
 """The layer caches of several sequences as one batch, a row each.
 
-Every row stands at a position of its own, so that one that is not stepped simply stays: what a
-step computes for it is overwritten by its next. Rows join and leave without a copy of the others.
-mlx-lm's batch caches keep all rows at one position instead, padded on the left, and cannot pause.
+Each row has a separate position, so that rows can pause: a step's results for them are overwritten
+by their next step. Rows join and leave without a copy of the others. mlx-lm's batch caches instead
+keep all rows at one position, padded on the left, and cannot pause.
 """
 
 from __future__ import annotations
@@ -17,32 +17,29 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-MAX_PADDING = 4  # times what its sequences hold that a batch may take up
-ROOM = 1024  # columns that any row may have
+MAX_PADDING = 4  # the size of a batch, at most, as a multiple of its sequences'
+ROOM = 1024  # columns that every row may have besides
 
 
 def has_place(lengths: list[int], length: int) -> bool:
-    """Whether a sequence of so many tokens is like enough to others in length.
-
-    Every row has as many columns as the longest needs.
-    """
+    """Whether a sequence of so many tokens may join others: all rows get the longest's columns."""
     lengths = [*lengths, length]
     return max(lengths) * len(lengths) <= MAX_PADDING * sum(lengths) + ROOM * len(lengths)
 
 
 class Batch:
-    """Several sequences' layers, for a network to step at once.
+    """The layers of several sequences, for a network to step at once.
 
     Args:
         layers: empty ones of a sequence, whose batch forms these are.
-        stream: that rows come and go on, whoever asks for it.
+        stream: on which rows are copied.
     """
 
     def __init__(self, layers: list[Any], stream: mx.Stream) -> None:
         self.rows = Rows()
         self._stream = stream
         self.layers = [rows_of(self.rows, layer) for layer in layers]
-        # Asked for every token of every row.
+        # Called for every token of every row.
         self._asked = [
             form
             for form in self.layers
@@ -50,7 +47,7 @@ class Batch:
         ]
 
     def has_place(self, length: int) -> bool:
-        """Whether a sequence of so many tokens is like enough to the others in length."""
+        """Whether a sequence of so many tokens may join."""
         return has_place([row.length for row in self.rows.all], length)
 
     def join(self, layers: list[Any], length: int) -> Row:
@@ -72,7 +69,7 @@ class Batch:
         return row
 
     def take(self, row: Row) -> list[Any]:
-        """Return a row's layers, copied, as those of a sequence of its own."""
+        """Return a copy of a row's layers as those of a sequence."""
         with mx.stream(self._stream):
             layers = [form.take(row) for form in self.layers]
         mx.async_eval([layer.state for layer in layers])  # or they keep all rows alive
@@ -96,12 +93,11 @@ class Batch:
             form.shrink(len(self.rows.all))
 
     def begin_step(self, active: list[Row], counts: list[int] | None = None) -> None:
-        """Say which rows the next forward pass is for.
+        """Set the rows of the next forward pass.
 
         Args:
-            active: these.
-            counts: how many tokens each is fed, one by default; the others of a row follow its
-                own and mean nothing.
+            active: those rows.
+            counts: tokens that each is fed, one by default; padding follows them.
         """
         for row in self.rows.all:
             row.count = 0
@@ -118,7 +114,7 @@ class Batch:
         self.rows.changed()
 
     def end_step(self) -> None:
-        """Let the active rows hold the tokens that were fed."""
+        """Let the active rows hold their new tokens."""
         for row in self.rows.all:
             row.length += row.count
             row.count = 0
@@ -130,12 +126,12 @@ class Batch:
         return not self._asked or all(form.can_take_back(row, more) for form in self._asked)
 
     def nbytes_of(self, row: Row) -> int:
-        """Return the bytes that a row has a part in, shared out evenly."""
+        """Return a row's even share of the bytes."""
         return sum(form.nbytes for form in self.layers) // max(1, len(self.rows.all))
 
     @property
     def arrays(self) -> list[mx.array]:
-        """What has to be evaluated."""
+        """The arrays to evaluate."""
         return [array for form in self.layers for array in form.arrays]
 
 
@@ -145,9 +141,9 @@ class Row:
     Attributes:
         index: in the batch; changes when others leave.
         length: tokens held.
-        active: whether the step under way is one of its own.
-        count: tokens that it feeds in the step under way.
-        missed: steps of the batch since one was its own.
+        active: whether it takes part in the step under way.
+        count: tokens that it feeds there.
+        missed: steps of the batch since its last one.
     """
 
     __slots__ = ("active", "count", "index", "length", "missed")
@@ -161,13 +157,13 @@ class Row:
 
 
 class Rows:
-    """Where all rows of a batch stand, shared by its layers.
+    """The positions of a batch's rows, shared by its layers.
 
-    What is asked for is found out once per step: fused layers look at the rows themselves.
+    Arrays are made once per step, when used: fused layers read the rows themselves.
 
     Attributes:
-        width: tokens that every row is given in the step under way. What is behind a row's own
-            count is written, too, and overwritten by its next step.
+        width: tokens of every row in the step under way. Padding behind a row's count is written,
+            too, and overwritten by its next step.
     """
 
     def __init__(self) -> None:
@@ -176,7 +172,7 @@ class Rows:
         self.changed()
 
     def changed(self) -> None:
-        """Forget the arrays: a row has come, gone or moved on."""
+        """Forget the arrays: a row has joined, left or moved on."""
         self._positions: mx.array | None = None
         self._active: mx.array | None = None
         self._indices: mx.array | None = None
@@ -193,14 +189,14 @@ class Rows:
 
     @property
     def level(self) -> bool:
-        """Whether all rows hold as many tokens."""
+        """Whether all rows hold the same number of tokens."""
         if self._level is None:
             self._level = all(row.length == self.longest for row in self.all)
         return self._level
 
     @property
     def all_active(self) -> bool:
-        """Whether the step is every row's own."""
+        """Whether all rows take part in the step."""
         return all(row.active for row in self.all)
 
     @property
@@ -212,7 +208,7 @@ class Rows:
 
     @property
     def active(self) -> mx.array:
-        """(B,) whether the step is a row's own."""
+        """(B,) whether a row takes part in the step."""
         if self._active is None:
             self._active = mx.array([row.active for row in self.all])
         return self._active
@@ -228,8 +224,7 @@ class Rows:
         """Return (B, 1, S, C) which columns of a ring of ``size`` a row's next tokens attend to.
 
         Args:
-            size: columns after which positions begin again; with several tokens, more than any
-                row has.
+            size: columns of the ring; with several tokens, more than any row has.
             window: tokens attended to, the new one included.
         """
         key = size, window

@@ -47,9 +47,9 @@ _NAMES = {dtype: name for name, dtype in TYPES.items()}
 def write(
     path: str, metadata: dict[str, str], arrays: dict[str, mx.array], form: str = FORMAT
 ) -> Generator[None, None, None]:
-    """Write a saved context, or what another format is of; see :func:`write_whole`."""
-    told = {"format": form, "version": VERSION, **metadata}
-    yield from write_whole(path, lambda descriptor: _write(descriptor, told, arrays))
+    """Write a saved context, or another format; see :func:`write_whole`."""
+    header = {"format": form, "version": VERSION, **metadata}
+    yield from write_whole(path, lambda descriptor: _write(descriptor, header, arrays))
 
 
 def write_whole(
@@ -57,9 +57,8 @@ def write_whole(
 ) -> Generator[None, None, None]:
     """Write a file in bounded steps; closing the generator leaves nothing behind.
 
-    What a writer that was killed has left in the folder goes too.
-
-    The old file, if any, stays until the new one is whole and on the disk.
+    The old file stays until the new one is whole and on the disk. Partial files of writers that
+    were killed are removed from the folder.
 
     Args:
         path: the file.
@@ -174,10 +173,9 @@ def _header(metadata: dict[str, str], arrays: dict[str, mx.array]) -> bytes:
 
 
 def _pieces(array: mx.array) -> Iterator[memoryview]:
-    """Yield an array's bytes in row-major order, bounded pieces of them.
+    """Yield an array's bytes in row-major order, in bounded pieces.
 
-    Caches are allocated ahead, so what is used of them are runs with gaps between: a run is
-    written from where it lies.
+    Caches are allocated ahead, so their used parts are runs with gaps: each is written in place.
     """
     if array.ndim and array.nbytes > PIECE:
         rows = array.shape[0]

@@ -28,14 +28,13 @@ _MAX_HEADER = 16 << 20  # a model of a thousand layers has one of 1 MiB
 class Reader:
     """An open file whose header was checked; its arrays are still to be read.
 
+    Bytes are checked in the memory of the arrays, so later changes of the file do no harm.
+
     Args:
         path: the file.
         form: its format.
-        noun: what such a file is.
-        mismatch: the reason that a file of another version has.
-
-    Everything is read straight into the memory of the arrays, so that it stays what was checked,
-    whatever becomes of the file.
+        noun: for such a file.
+        mismatch: the reason for a file of another version.
 
     Attributes:
         metadata: texts by name.
@@ -58,7 +57,7 @@ class Reader:
         self._noun = noun
         self._mismatch = mismatch
         try:
-            # Without O_NONBLOCK a pipe that nobody writes to would block.
+            # Without O_NONBLOCK a pipe without a writer would block.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"no such file: {path}", file=path) from None
@@ -75,7 +74,7 @@ class Reader:
         os.close(self._descriptor)
 
     def bad(self, reason: str) -> BadFormat:
-        """Return an error that says what is wrong with the file."""
+        """Return an error about the file."""
         return BadFormat(f"{self.path} is damaged or no {self._noun}: {reason}", file=self.path)
 
     def read(self) -> Generator[None, None, dict[str, mx.array]]:
@@ -161,7 +160,7 @@ class Reader:
         for name, entry in entries:
             begin, stop = entry["data_offsets"]
             if begin != end:
-                raise self.bad(f"nobody owns the bytes from {end} to {begin}")
+                raise self.bad(f"no tensor has the bytes from {end} to {begin}")
             if entry["dtype"] not in TYPES:
                 raise self.bad(f"tensor {name!r} has the type {entry['dtype']}")
             end = stop
@@ -177,13 +176,13 @@ class Reader:
         return arrays
 
     def _take(self, position: int, size: int) -> bytes:
-        """Read so many bytes, all of them."""
+        """Read exactly ``size`` bytes."""
         data = bytearray(size)
         self._fill(memoryview(data), position)
         return bytes(data)
 
     def _fill(self, memory: memoryview, position: int) -> None:
-        """Read as many bytes as the memory has."""
+        """Fill all of the memory."""
         try:
             self._file.seek(position)
             while memory:

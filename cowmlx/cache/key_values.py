@@ -20,8 +20,8 @@ class KVRows:
     """Keys and values of one layer: buffers (R, H, C, D), R and C grown in blocks.
 
     Attributes:
-        rows: where the rows stand.
-        buffers: what keys consist of, then what values do; none as long as there are no rows.
+        rows: the positions.
+        buffers: the parts of keys, then of values; none without rows.
     """
 
     def __init__(self, rows: Rows, layer: Any) -> None:
@@ -29,7 +29,7 @@ class KVRows:
         self._kind = type(layer)
         self.buffers: list[mx.array] = []
 
-    # What networks use.
+    # For networks.
 
     @property
     def offset(self) -> mx.array:
@@ -52,7 +52,7 @@ class KVRows:
         never = self.rows.longest + n + 1
         return self.rows.mask(never, min(window_size or never, never))
 
-    # What pipelines use, for the order of what they send.
+    # For pipelines, which order their messages by it.
 
     @property
     def keys(self) -> mx.array:
@@ -63,11 +63,11 @@ class KVRows:
     def keys(self, keys: mx.array) -> None:
         self.buffers[0] = keys
 
-    # What fused layers use.
+    # For fused layers.
 
     @property
     def ring(self) -> int:
-        """Columns after which positions begin again; 0: none."""
+        """Columns of the ring; 0: none."""
         return 0
 
     def room(self, empty: list[mx.array]) -> list[mx.array]:
@@ -109,7 +109,7 @@ class KVRows:
         self.buffers = [mx.contiguous(each[: 2 * count]) for each in self.buffers] if count else []
 
     def take(self, row: Row) -> Any:
-        """Return a row as the layer cache of a sequence of its own."""
+        """Return a copy of a row as the layer cache of a sequence."""
         held = min(row.length, self._columns)
         layer = self._layer_of(
             [mx.contiguous(each[row.index : row.index + 1, :, :held]) for each in self.buffers]
@@ -128,13 +128,13 @@ class KVRows:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """What has to be evaluated."""
+        """The arrays to evaluate."""
         return list(self.buffers)
 
-    # What other kinds have otherwise.
+    # For other kinds.
 
     def _parts_of(self, layer: Any) -> list[mx.array]:
-        """Return what a sequence's layer holds for each buffer, (1, H, S, D)."""
+        """Return the used part of a sequence's layer for each buffer, (1, H, S, D)."""
         return [array[:, :, : layer.offset] for array in (layer.keys, layer.values)]
 
     def _layer_of(self, parts: list[mx.array]) -> Any:
@@ -151,7 +151,7 @@ class KVRows:
     # Buffers.
 
     def _write(self, new: list[mx.array]) -> list[mx.array]:
-        """Write (B, H, S, D) into every buffer, and return what is attended to of each."""
+        """Write (B, H, S, D) into every buffer, and return the attended part of each."""
         end = min(self.rows.longest + new[0].shape[2], self._columns)
         buffers = self.buffers or [_empty(each) for each in new]
         self.buffers = [
@@ -173,16 +173,13 @@ class KVRows:
         return buffer
 
     def _clear(self, row: Row) -> None:
-        """Leave nothing in a row that another one left: a mask hides it, but not a NaN."""
+        """Clear a row of another one's numbers: a mask hides all but NaN."""
         for buffer in self.buffers:
             if row.index < buffer.shape[0]:
                 buffer[row.index : row.index + 1] = mx.zeros((), buffer.dtype)
 
     def _placed(self, buffer: mx.array, row: Row, new: mx.array) -> mx.array:
-        """Write (1, H, S, D) into the first columns of a row.
-
-        The others become zeros: a mask leaves them out, but not a NaN that another row left.
-        """
+        """Write (1, H, S, D) into the first columns of a row, and zeros into the others."""
         _, heads, length, width = new.shape
         if buffer.shape[1] != heads or buffer.shape[3] != width or buffer.dtype != new.dtype:
             raise Unsupported("its keys and values have another shape than the batch's")
@@ -212,10 +209,10 @@ _PARTS = 3  # packed numbers, scales and biases
 
 
 class QuantizedRows(KVRows):
-    """Keys and values, each as packed numbers, scales and biases with a buffer of their own.
+    """Keys and values, each as packed numbers, scales and biases in separate buffers.
 
     Attributes:
-        group_size, bits: by these attributes mlx-lm knows which attention to use.
+        group_size, bits: attributes by which mlx-lm chooses the attention.
     """
 
     def __init__(self, rows: Rows, layer: Any) -> None:
@@ -233,7 +230,7 @@ class QuantizedRows(KVRows):
 
     def _parts_of(self, layer: Any) -> list[mx.array]:
         if (layer.bits, layer.group_size) != (self.bits, self.group_size):
-            raise Unsupported("its keys and values are quantised otherwise than the batch's")
+            raise Unsupported("its keys and values are quantized otherwise than the batch's")
         return [array[:, :, : layer.offset] for array in (*layer.keys, *layer.values)]
 
     def _layer_of(self, parts: list[mx.array]) -> Any:
@@ -271,13 +268,13 @@ class RotatingRows(KVRows):
         super().put(row, layer)
 
     def take(self, row: Row) -> Any:
-        """Return a row as the layer cache of a sequence of its own."""
+        """Return a copy of a row as the layer cache of a sequence."""
         layer = super().take(row)
         layer._idx = row.length % self.max_size or min(row.length, self.max_size)
         return layer
 
     def can_take_back(self, row: Row, more: int) -> bool:
-        """Whether ``more`` further tokens could be dropped again: none overwrites another."""
+        """Whether ``more`` further tokens could be dropped again: none may overwrite another."""
         return row.length + more < self.max_size
 
     def _parts_of(self, layer: Any) -> list[mx.array]:

@@ -1,8 +1,8 @@
-"""The state of layer caches as named leaves: what a saved context consists of, and its rules.
+"""The state of layer caches as named leaves, as saved contexts have them, and their rules.
 
 mlx-lm's caches give their state as nested tuples and lists of arrays, numbers and None. A
-:class:`Template` knows from two passes that are traced, not evaluated, what the leaves of a
-model's caches look like, so that a file is checked before any of it is used.
+:class:`Template` learns the leaves of a model's caches from two passes that are traced, not
+evaluated, so that a file is checked before it is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-# What a pass over as many tokens leaves behind tells sizes that grow from those that do not.
+# Tokens of the passes: the sizes that differ behind them are those that grow.
 _PASSES = (1, 8)
 # Caches that hold keys and values of a run of tokens that ends with the last one.
 _RUNS = ("KVCache", "QuantizedKVCache", "ConcatenateKVCache", "ChunkedKVCache")
@@ -32,7 +32,7 @@ class Mismatch(Exception):
 
 
 class ArrayInfo:
-    """What is known of an array before it is read: as much as the rules need."""
+    """The type and shape of an array that is not read yet."""
 
     __slots__ = ("dtype", "shape")
 
@@ -60,7 +60,7 @@ def leaves(layers: list[Any]) -> dict[str, Any]:
 
 
 def _parts(layers: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every cache that has a state of its own, and its path."""
+    """Yield every cache that has no parts, and its path."""
     for index, layer in enumerate(layers):
         path = f"{where}{index}"
         parts = getattr(layer, "caches", None)
@@ -87,7 +87,7 @@ def _used(layer: Any, leaf: Any) -> Any:
 
 
 class Template:
-    """What the states of a model's layer caches look like.
+    """The form of the states of a model's layer caches.
 
     Args:
         network: called with tokens (1, S) and layers.

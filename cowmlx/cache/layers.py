@@ -57,7 +57,7 @@ class KVQuantization:
             reasons.append(reason)
         raise Unsupported(
             f"kv_bits is {bits} and kv_group_size {group_size}, but the cache of a "
-            f"{model.architecture} model cannot be quantised so: {reasons[-1]}; "
+            f"{model.architecture} model cannot be quantized so: {reasons[-1]}; "
             + ("leave kv_group_size at 0" if group_size else "leave kv_bits at 0"),
             argument="kv_group_size" if group_size else "kv_bits",
             value=group_size or bits,
@@ -69,12 +69,12 @@ class KVQuantization:
         return self.bits, self.group_size
 
     def maker(self, model: Model) -> Callable[[], list[Any]]:
-        """Return what makes a sequence's empty layer caches."""
+        """Return a maker of a sequence's empty layer caches."""
         return partial(_quantized, model, self) if self.bits else model.make_cache
 
 
 def can_quantize(model: Model) -> bool:
-    """Whether any quantised cache works with a model."""
+    """Whether any quantized cache works with a model."""
     try:
         KVQuantization(model, 8, 0)
     except Unsupported:
@@ -83,7 +83,7 @@ def can_quantize(model: Model) -> bool:
 
 
 def _quantized(model: Model, how: KVQuantization) -> list[Any]:
-    """Return fresh layer caches, those for keys and values quantised.
+    """Return fresh layer caches, those for keys and values quantized.
 
     Raises:
         Unsupported: there is none, or one of a kind that cannot be.
@@ -101,12 +101,12 @@ def _quantized_layer(layer: Any, how: KVQuantization) -> Any:
         return layer.to_quantized(group_size=how.group_size, bits=how.bits)
     if kind == "ArraysCache":  # the state of a recurrence, small and always in full
         return layer
-    raise Unsupported(f"a {kind} layer has no quantised form")
+    raise Unsupported(f"a {kind} layer has no quantized form")
 
 
 def _why_not(model: Model, how: KVQuantization) -> str | None:
-    """Return why a model's cache cannot be quantised so, or None; found out once."""
-    why: str | None = model.remembered.once(("quantised", how.key), lambda: _try(model, how))
+    """Return why a model's cache cannot be quantized so, or None; tried once."""
+    why: str | None = model.remembered.once(("quantized", how.key), lambda: _try(model, how))
     return why
 
 
@@ -118,10 +118,10 @@ def _try(model: Model, how: KVQuantization) -> str | None:
             model.network(mx.array([[0]], mx.int32), cache=layers)
     except Unsupported as error:
         return str(error)
-    except Exception as error:  # what attention makes of arrays it does not expect
+    except Exception as error:  # of an attention that does not expect quantized arrays
         failures.reraise_shortage(error)
-        what = str(error).partition("\n")[0]
-        return f"its attention does not take them ({type(error).__name__}: {what})"
+        problem = str(error).partition("\n")[0]
+        return f"its attention does not take them ({type(error).__name__}: {problem})"
     return None
 
 
@@ -132,7 +132,7 @@ def bytes_of_tokens(model: Model, count: int, kv_bits: int) -> int | None:
 
     Raises:
         InvalidArgument: ``kv_bits`` is neither 0, 4 nor 8.
-        Unsupported: the model's caches cannot be quantised so.
+        Unsupported: the model's caches cannot be quantized so.
     """
     import mlx.core as mx
 

@@ -23,11 +23,11 @@ class ArrayRows:
         self.cache: list[mx.array | None] = [None] * len(layer.cache)
         self.left_padding = self.lengths = None
 
-    # What networks use.
+    # For networks.
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What ``isinstance`` sees: mamba and qwen3_next ask."""
+        """The class for ``isinstance``, which mamba and qwen3_next use."""
         return self._kind
 
     def __getitem__(self, index: int) -> mx.array | None:
@@ -72,7 +72,7 @@ class ArrayRows:
         self.cache = [None if array is None else array[:count] for array in self.cache]
 
     def take(self, row: Row) -> Any:
-        """Return a row as the layer cache of a sequence of its own."""
+        """Return a copy of a row as the layer cache of a sequence."""
         layer = self._kind(len(self.cache))
         layer.cache = [
             None if array is None else mx.contiguous(array[row.index : row.index + 1])
@@ -91,7 +91,7 @@ class ArrayRows:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """What has to be evaluated."""
+        """The arrays to evaluate."""
         return [array for array in self.cache if array is not None]
 
 
@@ -121,7 +121,7 @@ class ListRows:
             part.shrink(count)
 
     def take(self, row: Row) -> Any:
-        """Return a row as the layer cache of a sequence of its own."""
+        """Return a copy of a row as the layer cache of a sequence."""
         return self._kind(*(part.take(row) for part in self.caches))
 
     def can_take_back(self, row: Row, more: int) -> bool:
@@ -135,7 +135,7 @@ class ListRows:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """What has to be evaluated."""
+        """The arrays to evaluate."""
         return [array for part in self.caches for array in part.arrays]
 
 

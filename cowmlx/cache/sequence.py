@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 
 def share(layers: list[Any]) -> list[Any]:
-    """Return layer caches of their own over the same arrays.
+    """Return separate layer caches over the same arrays.
 
-    mlx arrays are values: a deep copy shares the buffer, and a layer that then writes to it gets
-    one of its own (copy on write).
+    mlx arrays are values: a deep copy shares the buffer until one side writes (copy on write).
     """
     return copy.deepcopy(layers)
 
@@ -35,7 +34,7 @@ class Snapshot:
 
     Attributes:
         tokens: the tokens held.
-        layers: the layer caches; whoever wants to use them takes :func:`share` of them.
+        layers: the layer caches; users take :func:`share` of them.
     """
 
     __slots__ = ("layers", "tokens")
@@ -46,7 +45,7 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, whoever else shares them."""
+        """Bytes of the arrays, shared ones included."""
         return sum(layer.nbytes for layer in self.layers)
 
 
@@ -61,9 +60,8 @@ def common_prefix(a: list[int], b: list[int]) -> int:
 class Sequence:
     """Tokens and layer caches in step: every layer holds exactly ``tokens``.
 
-    A token whose value is still being computed is in the layers before it is in
-    ``tokens``; :meth:`name` closes that gap. An operation that fails half-way
-    empties the sequence rather than leaving layers out of step.
+    A token that is still computing is in the layers before :meth:`append` notes it in ``tokens``.
+    An operation that fails half-way empties the sequence, so that layers stay in step.
 
     Args:
         network: called with tokens (1, S) and layers, gives logits (1, S, V).
@@ -75,7 +73,7 @@ class Sequence:
         self._make_layers = make_layers
         self.tokens: list[int] = []
         self._own: list[Any] = []
-        self.batch: Batch | None = None  # which has the layers now
+        self.batch: Batch | None = None  # that has the layers now
         self.row: Row | None = None  # of it
         self._template: Template | None = None
 
@@ -100,7 +98,7 @@ class Sequence:
             batch.leave(row)
 
     def join(self, batch: Batch) -> None:
-        """Move the layers into a batch, until anything but its steps wants them.
+        """Move the layers into a batch, until they are used otherwise than by its steps.
 
         Raises:
             Unsupported: they do not fit there; nothing has changed.
@@ -179,19 +177,19 @@ class Sequence:
         return Snapshot(list(tokens), layers)
 
     def _copied_layers(self) -> list[Any]:
-        """Return what the layers hold, which stay where they are."""
+        """Return copies of the layers, which stay where they are."""
         if self.batch is not None and self.row is not None:
             return self.batch.take(self.row)
         return share(self._own)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Hold what a snapshot holds; it can be restored again."""
+        """Hold a snapshot's tokens; it can be restored again."""
         self._give_up_row()
         self._own = share(snapshot.layers)
         self.tokens = list(snapshot.tokens)
 
     def template(self) -> Template:
-        """Return what the states of these layers look like."""
+        """Return the template of these layers' states."""
         if self._template is None:
             self._template = Template(self._network, self._make_layers)
         return self._template
@@ -239,23 +237,23 @@ class Sequence:
         self.tokens.extend(tokens)
 
     def remote_forward(self, tokens: list[int], rows: int) -> Entry:
-        """Let ranks process tokens that follow those held; its network must be a remote one.
+        """Let ranks process tokens that follow those held; the network must be a remote one.
 
         Args:
-            tokens: these.
-            rows: of the last of them, whose logits are wanted.
+            tokens: to process.
+            rows: how many of the last ones' logits to return.
         """
         network: Any = self._network
         entry: Entry = network.forward(self._layers or self._new_layers(), tokens, rows)
         return entry
 
     def note_bytes(self, count: int) -> None:
-        """Note how many bytes ranks hold for it, as far as it is in no batch."""
+        """Note how many bytes ranks hold for it, unless it is in a batch."""
         for layer in self._own:
             layer.nbytes = count
 
     def forget_last(self, count: int) -> None:
-        """Hold fewer tokens, of layers that are lost: nothing can be done with them again."""
+        """Hold fewer tokens, of layers that are lost and cannot be used again."""
         del self.tokens[len(self.tokens) - count :]
         self._own = []
         self._give_up_row()
@@ -266,7 +264,7 @@ class Sequence:
         return [layer.state for layer in self._layers]
 
     def settle(self) -> None:
-        """Be in no batch, leave nothing to compute, and hold little more than the tokens need."""
+        """Leave the batch, finish pending computations, and free buffers for future tokens."""
         layers = self._layers
         for layer in layers:
             shorten(layer)

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-# Tokens below which a prompt is processed sooner than it is looked up and copied.
+# Tokens of the shortest prompt for which a lookup and a copy are quicker than processing.
 WORTHWHILE = 32
 TOKEN_BYTES = 40  # of a token in Python's list, which outweighs the state of a recurrence
 
@@ -17,9 +17,9 @@ TOKEN_BYTES = 40  # of a token in Python's list, which outweighs the state of a 
 class SharedPrefixes:
     """Snapshots of prompts, the least recently used dropped first.
 
-    Only snapshots with the same ``kind`` (weights and type of cache) fit each other. They are few
-    and all compared with a prompt: mlx-lm's ``PromptTrie`` takes a time that is quadratic in
-    their length for one that they have only begun in common.
+    Only snapshots of the same ``kind`` (weights and type of cache) fit each other. They are few,
+    and each is compared with a prompt: mlx-lm's ``PromptTrie`` takes quadratic time for a prompt
+    whose beginning alone is known.
 
     Args:
         capacity: bytes that all snapshots may hold, their tokens included.
@@ -61,11 +61,11 @@ class SharedPrefixes:
             excess -= _cost(oldest.tokens, oldest.nbytes)
 
     def longest(self, kind: Hashable, prompt: list[int], more_than: int) -> Snapshot | None:
-        """Return the longest beginning of a prompt that is known, if longer than ``more_than``.
+        """Return the longest known beginning of a prompt, if longer than ``more_than``.
 
         Args:
             kind: of weights and cache.
-            prompt: what may be reused, so without the token that has to be processed.
+            prompt: without the last token, which has to be processed.
             more_than: tokens that the context holds itself.
         """
         best, length = None, max(more_than, WORTHWHILE - 1)

@@ -10,10 +10,9 @@ if TYPE_CHECKING:
 
 
 def can_trim(layer: Any, more: int = 0) -> bool:
-    """Whether a layer cache can drop its last tokens and be as if they never came.
+    """Whether a layer cache can drop its last tokens, without a trace.
 
-    Asks mlx-lm's own ``is_trimmable``, except where that promises too much: a
-    chunked cache that has thrown away its front cannot attend to it again.
+    mlx-lm's ``is_trimmable`` promises too much of a chunked cache that has dropped its front.
 
     Args:
         layer: a cache of mlx-lm.
@@ -38,7 +37,7 @@ _always: dict[type, bool] = {}
 
 
 def _always_trims(kind: type) -> bool:
-    """Whether caches of a kind can whatever they hold: asked for every token of every layer."""
+    """Whether caches of a kind always can. Called for every token of every layer."""
     if kind not in _always:
         named = kind.__name__ == "KVCache" and kind.__module__.endswith(".models.cache")
         _always[kind] = named
@@ -52,9 +51,9 @@ def trim(layers: list[Any], count: int) -> bool:
 
 
 def shorten(layer: Any) -> None:
-    """Give up the buffers that a layer cache has for tokens to come, if they are half of it.
+    """Free the buffers of a layer cache for future tokens, if they are half of it or more.
 
-    They are made anew when it grows. Of a longer sequence that would copy more than it gives back.
+    They are allocated again when it grows. For smaller ones the copy would cost more.
     """
     for part in getattr(layer, "caches", [layer]):
         keys = getattr(part, "keys", None)
@@ -66,9 +65,9 @@ def shorten(layer: Any) -> None:
 
 
 def trims_of(layers: list[Any]) -> dict[str, Any]:
-    """Tell whether empty layers can drop tokens ("trims"), and until they hold how many ("window").
+    """Return whether empty layers can drop tokens ("trims"), and up to what size ("window").
 
-    None there: however many they hold.
+    A window of None is no limit.
     """
     parts = [part for layer in layers for part in getattr(layer, "caches", (layer,))]
     limits = [

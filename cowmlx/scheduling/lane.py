@@ -35,21 +35,21 @@ PATIENCE = 32  # steps of the batch that a row sits out before it has to leave
 
 
 class Lane:
-    """The contexts of one model and kind of cache, adapter included, that have work: a unit.
+    """The contexts of one model (with its adapter) and kind of cache that have work: a unit.
 
-    In its turn the one that has waited longest steps, and whoever can goes along: tokens are
-    generated, and short prompts processed, as one batch. A context joins the batch when another
-    one can step with it, and leaves when it has ended or wants its layers; what it does alone, it
-    does on its own stream. Joining and leaving copy its own row and nobody else's.
+    In its turn the context that has waited longest steps, together with all that can use the step:
+    tokens are generated, and short prompts processed, as one batch. A context joins the batch when
+    another one can step with it, and leaves when it has ended or needs its layers; alone it works
+    on its stream. Joining and leaving copy one row.
 
     Args:
         model: with or without an adapter.
         kv: how its contexts store keys and values.
         priority: below 0 for background work.
-        stream: of its own.
+        stream: of the batch.
 
     Attributes:
-        contexts: those that have waited longest first.
+        contexts: the one that has waited longest first.
     """
 
     shares_time = False
@@ -69,24 +69,24 @@ class Lane:
 
     @property
     def finished(self) -> bool:
-        """Whether nobody has work."""
+        """Whether no context has work."""
         return not self.contexts
 
     def block(self) -> bool:
-        """Nothing is waited for between its turns."""
+        """Return false: its turns wait themselves."""
         return False
 
     def attend(self) -> None:
-        """See to everybody's cancel and deadline, without a step."""
+        """Handle cancels and deadlines, without a step."""
         for context in list(self.contexts):
             context.attend()
 
     def turn(self) -> bool:
-        """Let a context step, with all that can go along, or serve a call; false if none wants."""
+        """Let contexts step together, or serve a call; false if there is nothing to do."""
         return any(self._turn_of(context) for context in list(self.contexts))
 
     def _turn_of(self, context: Context) -> bool:
-        """Serve a context's call, and let it step if it wants to; false if neither was done."""
+        """Serve a context's call and let it step; false if it needed neither."""
         try:
             served = context.serve()
             if context.generation is None or not context.generation.wants_step:
@@ -106,7 +106,7 @@ class Lane:
         return True
 
     def _step_together(self, context: Context) -> list[Context]:
-        """Step, or process a short prompt, together with others; returns whose step it was."""
+        """Step, or process a short prompt, together with others; returns those that did."""
         if _decodes(context):
             return self.step(context)
         return self.begin(context) if _short_prompt(context) else []
@@ -129,7 +129,7 @@ class Lane:
 
     def most(self, context: Context) -> int:
         """Return how many tokens of a prompt to process in a turn at most."""
-        if context.alone is not None:  # the same whatever else runs
+        if context.alone is not None:  # the same regardless of load
             return PREFILL_CHUNK
         crowded = any(map(_decodes, self.contexts))
         return SMALL_CHUNK if crowded else PREFILL_CHUNK
@@ -137,10 +137,10 @@ class Lane:
     # ----------------------------------------------------------- Steps together
 
     def step(self, context: Context) -> list[Context]:
-        """Take a step of a context and of all that can go along.
+        """Step a context together with all that can use the step.
 
         Returns:
-            whose step it was; none if the context has to step alone.
+            those that stepped; none if the context has to step alone.
         """
         others = [other for other in self.contexts if other is not context and _goes_along(other)]
         if not others and (context.sequence.row is None or self._batched() < 2):
@@ -164,7 +164,7 @@ class Lane:
         """Process a short prompt together with those of other contexts.
 
         Returns:
-            whose prompts these were; none if the context has to process its own alone.
+            those contexts; none if this one has to process its prompt alone.
         """
         limit = min(self.most(context), pace_of(self.model).size(0))
         chosen = self._prompts_with(context, limit)
@@ -227,8 +227,8 @@ class Lane:
         """Start sampling the first tokens behind prompts.
 
         Args:
-            contexts: these.
-            rows: where each was in the batch.
+            contexts: of the prompts.
+            rows: their indices in the batch.
             logits: (B, V) behind the prompts.
         """
         self._samples.follow([(context, None) for context in contexts], rows, logits)
@@ -245,7 +245,7 @@ class Lane:
             context.sequence.join(self._batch)
         except Unsupported as error:
             context.alone = str(error)
-        except Exception as error:  # what a cache makes of a batch it does not expect
+        except Exception as error:  # of a cache that does not expect batches
             failures.reraise_shortage(error)
             context.alone = f"its cache does not take batches: {type(error).__name__}"
         return context.alone is None
@@ -267,7 +267,7 @@ class Lane:
             context.generation.batched += len(contexts) > 1
         fed = [(context, step) for context, step in taken if step.feeds]
         if fed:
-            # Rows move when one leaves, so where they stand is noted first.
+            # Rows move when one leaves, so their indices are noted first.
             rows = [context.sequence.row.index for context, _ in fed]  # type: ignore[union-attr]
             try:
                 logits = self._forward(batch, fed)
@@ -280,7 +280,7 @@ class Lane:
         self._read(taken)
 
     def _read(self, taken: list[tuple[Context, Step]]) -> None:
-        """Read the tokens of steps, whose successors are computing."""
+        """Read the tokens of steps whose successors are computing."""
         self._samples.match(taken)
         for context, step in taken:
             try:
@@ -303,7 +303,7 @@ class Lane:
         return logits
 
     def _dismiss(self) -> None:
-        """Let rows go whose generations have ended, or whose hosts have long not come back."""
+        """Drop rows whose generations have ended, or whose hosts have paused for long."""
         for context in tuple(self.contexts):
             row = context.sequence.row
             if row is not None and (row.missed > PATIENCE or not _decodes(context)):
@@ -342,14 +342,13 @@ def _awaits_prompt(context: Context) -> bool:
 
 
 class Lanes:
-    """Where contexts work: each on a stream of its own, and in a lane with others of its kind.
+    """All lanes: one per model (with its adapter), kind of cache and kind of priority.
 
-    A lane is for a model, adapter included, and a kind of cache. A context comes when it has work
-    and goes with it, so idle ones have no stream, which would be a thread, and no step looks at
-    them. Background work has lanes of its own.
+    A context is in a lane and has a stream while it has work. Idle contexts have no stream, which
+    would be a thread, and cost steps no time.
 
     Args:
-        streams: where contexts and lanes get theirs.
+        streams: of contexts and lanes.
         scheduler: gives lanes their turns.
     """
 
@@ -361,7 +360,7 @@ class Lanes:
 
     @property
     def idle_stream(self) -> mx.Stream:
-        """What is computed for contexts that have no stream, and waited for."""
+        """The stream of short computations for contexts that have none."""
         return mx.default_stream(self._streams.device)
 
     def enter(self, context: Context) -> mx.Stream:
@@ -394,11 +393,11 @@ class Lanes:
         if lane.finished:
             self._scheduler.remove(lane)
             self._streams.give_back(lane.stream)
-            # Not by its model: the weights may have another version by now.
+            # Not by its key: the weights may have another version by now.
             self._lanes = {key: each for key, each in self._lanes.items() if each is not lane}
 
     def lane_of(self, context: Context) -> Lane | None:
-        """Return where a context works; None for an idle one."""
+        """Return the lane of a context; None for an idle one."""
         return self._of.get(context)
 
 
@@ -412,5 +411,5 @@ def _kind(model: Model) -> type[Lane]:
 
 
 def _key(model: Model, kv: KVQuantization, context: Context) -> Key:
-    """Return what contexts have in common that share a lane."""
+    """Return the key that contexts of one lane share."""
     return model.weights_version, kv.key, context.priority < 0

@@ -1,7 +1,7 @@
 """Contexts of a model on several machines: a step is posted in one turn, and read in another.
 
-Nothing here waits for a machine while anybody else has something to do, so that one that hangs
-holds up no other model.
+Nothing here waits for a machine while other units have work, so a machine that hangs delays no
+other model.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class RemoteRow(Row):
-    """A sequence's place in such a batch.
+    """A sequence's row in such a batch.
 
     Attributes:
-        number: by which ranks know it.
-        nbytes: that its sequence had when it joined.
+        number: its id on ranks.
+        nbytes: of its sequence when it joined.
     """
 
     __slots__ = ("nbytes", "number")
@@ -44,7 +44,7 @@ class RemoteRow(Row):
 
 
 class RemoteRows:
-    """The rows of such a batch, in the order that ranks have them in."""
+    """The rows of such a batch, in the order of the ranks'."""
 
     def __init__(self) -> None:
         self.all: list[RemoteRow] = []
@@ -77,7 +77,7 @@ class RemoteBatch:
         return row
 
     def take(self, row: RemoteRow) -> list[RemoteLayer]:
-        """Return a row's layers, copied, as those of a sequence of its own."""
+        """Return a copy of a row's layers as those of a sequence."""
         layer = RemoteLayer(self._network, row.length, row.nbytes)
         self._note("take", row, id=layer.id)
         return [layer]
@@ -91,7 +91,7 @@ class RemoteBatch:
             self.rows.all[row.index] = last
 
     def step(self, rows: list[RemoteRow], tokens: list[int]) -> Entry:
-        """Feed rows a token each; ranks answer with their logits, in this order.
+        """Feed a token to each row; ranks answer with their logits, in this order.
 
         Raises:
             Lost: a rank is.
@@ -104,7 +104,7 @@ class RemoteBatch:
         return entry
 
     def feed(self, rows: list[RemoteRow], tokens: list[list[int]]) -> Entry:
-        """Feed rows so many tokens each, whose logits nobody wants.
+        """Feed a list of tokens to each row; their logits are not computed.
 
         Raises:
             Lost: a rank is.
@@ -139,8 +139,8 @@ class Flight:
     Args:
         entry: of their log.
         contexts: whose step it is.
-        arrive: reads it, given the lane, itself and its logits (rows, V), or None where it has
-            none. It must not refer to the lane, which would live with it until a collection.
+        arrive: reads it, given the lane, the flight and its logits (rows, V), or None without
+            any. It must not refer to the lane, which would live until a garbage collection.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Flight:
         ]
 
     def flies(self, context: Context) -> bool:
-        """Whether a context still waits for it: its generation may have ended."""
+        """Whether a context still waits for it; its generation may have ended."""
         generation = context.generation
         if generation is None or generation.ended:
             return False
@@ -164,12 +164,12 @@ class Flight:
 
     @property
     def contexts(self) -> list[Context]:
-        """Those that still wait for it."""
+        """The contexts that still wait for it."""
         return [context for context, _ in self._steps if self.flies(context)]
 
 
 class RemoteLane(Lane):
-    """A lane whose steps ranks take, one at a time."""
+    """A lane whose steps run on ranks, one at a time."""
 
     _flight: Flight | None = None
 
@@ -181,7 +181,7 @@ class RemoteLane(Lane):
     # ------------------------------------------------------------------ Turns
 
     def turn(self) -> bool:
-        """Read a step that has been taken, or let a context begin one."""
+        """Read the step under way if it has been taken; without one, let a context begin one."""
         if self._flight is None:
             return super().turn()
         self._network.group.poll()
@@ -191,14 +191,14 @@ class RemoteLane(Lane):
         return any(served)
 
     def block(self) -> bool:
-        """Wait a little for the step that ranks are taking; false if there is none."""
+        """Wait a little for the step under way; false if there is none."""
         if self._flight is None:
             return False
         self._network.group.poll(WAIT_SECONDS)
         return self.turn() or True
 
     def _land(self) -> bool:
-        """Read the step under way, if it is taken or lost; false if it is neither."""
+        """Read the step under way if it is taken or lost; false if it is neither."""
         flight, network = self._flight, self._network
         assert flight is not None
         taken, lost = 0 in flight.entry.answers, network.group.lost
@@ -252,11 +252,11 @@ class RemoteLane(Lane):
     def _post_steps(
         self, contexts: list[Context], feed: Callable[[dict[Context, int]], Entry]
     ) -> None:
-        """Begin decode steps.
+        """Begin a decode step of each context.
 
         Args:
-            contexts: whose.
-            feed: posts tokens, in their order.
+            contexts: of the steps.
+            feed: posts their tokens.
         """
         taken: list[tuple[Context, Step]] = []
         for context in contexts:
@@ -311,7 +311,7 @@ class RemoteLane(Lane):
         self._flight = Flight(entry, [context], arrive)
 
     def _process(self, contexts: list[Context]) -> None:
-        """Begin short prompts: all but the last token of each first, and then these."""
+        """Begin short prompts: all but the last token of each, then the last ones."""
         generations: list[Any] = [context.generation for context in contexts]
         rest = [generation.prompt.all_but_last() for generation in generations]
         if not any(rest):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RowSamples:
-    """Samples for the contexts of a lane. A failure in one ends its generation and no other."""
+    """Samples for the contexts of a lane. A failure of one ends its generation alone."""
 
     def __init__(self) -> None:
         self._before = BatchSampler()  # steps read their tokens
@@ -29,7 +29,7 @@ class RowSamples:
     def follow(
         self, fed: Sequence[tuple[Context, Step | None]], rows: list[int], logits: mx.array
     ) -> None:
-        """Start sampling the next tokens, where no grammar has to see the token before.
+        """Start sampling the next tokens, unless they depend on the token before.
 
         Args:
             fed: contexts, and the steps that were fed; None for one whose prompt was.
@@ -63,7 +63,7 @@ class RowSamples:
                     context.fail(error)
 
     def match(self, taken: list[tuple[Context, Step]]) -> None:
-        """Start sampling what grammars allow behind the steps' tokens."""
+        """Start sampling the tokens that depend on the steps' tokens."""
         wanted: list[Wanted] = []
         logits: list[mx.array] = []
         for context, step in taken:

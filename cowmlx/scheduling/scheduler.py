@@ -1,4 +1,4 @@
-"""Who steps when."""
+"""The order of turns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from time import perf_counter
 
 MOST_OWED = 0.25
-"""Seconds that generations get back at most once long work has had more than its half."""
+"""Seconds that generations get back at most when long work has had more than half of the time."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Unit(Protocol):
-        """Something that takes turns: contexts that generate, a model being loaded."""
+        """Work that takes turns, such as contexts that generate or a model being loaded."""
 
         @property
         def priority(self) -> int:
-            """Below 0: has a turn only when nobody else wants one."""
+            """Below 0: it has a turn only when no other unit wants one."""
 
         @property
         def shares_time(self) -> bool:
@@ -27,41 +27,40 @@ if TYPE_CHECKING:
 
         @property
         def patience(self) -> float:
-            """Seconds that nobody before it has had a turn when it has one."""
+            """Seconds that units before it must pause before its turn."""
 
         @property
         def due(self) -> float:
-            """When it has one whoever else wants one, by ``perf_counter``; inf: it is not told."""
+            """Deadline of its next turn, regardless of load, by ``perf_counter``; inf: none."""
 
         @property
         def wakes(self) -> float:
-            """When it may want a turn though nothing has happened; inf: that cannot be."""
+            """When it may want a turn although nothing has happened; inf: never."""
 
         @property
         def finished(self) -> bool:
             """Whether it never wants a turn again."""
 
         def attend(self) -> object:
-            """See to a cancel or a deadline while others have the turns. Never raises."""
+            """Handle a cancel or a deadline while others have the turns. Never raises."""
 
         def turn(self) -> bool:
             """Do one bounded piece of work; false if there is none now. Never raises."""
 
         def block(self) -> bool:
-            """Have a turn that waits for what mlx computes; false if nothing is. Never raises.
+            """Wait for a computation of mlx; false if there is none. Never raises.
 
-            Asked for when nobody has anything else to do.
+            Called when no unit has other work.
             """
 
 
 class Scheduler:
     """Gives units their turns, one after the other.
 
-    Generations have a turn each, whatever it takes. Long work, such as programs, has had a turn of
-    some length only if generations have had as long since, as far as they had anything to do. What
-    is behind others has its turns while these pause, or when it is due.
+    Long work, such as programs, gets at most as much time as generations that have work.
+    Background units have turns while others pause, or when they are due.
 
-    A step starts the next before it reads the last one, so those of different units overlap on
+    A step starts the next before it reads the last one, so steps of different units overlap on
     their streams. Nothing here starts a thread or takes a lock.
     """
 
@@ -69,12 +68,12 @@ class Scheduler:
         self._foreground: deque[Unit] = deque()
         self._background: deque[Unit] = deque()
         self._turning: Unit | None = None
-        self._owed = 0.0  # seconds that long work has had, and generations not yet
-        self._worked = -inf  # when somebody who is not behind others had a turn
+        self._owed = 0.0  # seconds that long work has had more than generations
+        self._worked = -inf  # when a foreground unit last had a turn
 
     @property
     def units(self) -> list[Unit]:
-        """All that take turns, with one whose turn has raised."""
+        """All units, with one whose turn has raised."""
         turning = [] if self._turning is None else [self._turning]
         return [*turning, *self._foreground, *self._background]
 
@@ -92,11 +91,11 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody takes turns."""
+        """Whether there are no units."""
         return not (self._foreground or self._background or self._turning)
 
     def begin(self, unit: Unit) -> None:
-        """Let a unit have its first turn at once, where short work ends, and others later."""
+        """Give a unit its first turn at once, which may finish it, and others later."""
         unit.turn()
         if not unit.finished:
             self.add(unit)
@@ -119,7 +118,7 @@ class Scheduler:
 
     @property
     def due(self) -> float | None:
-        """Seconds until a unit may want a turn though nothing has happened; None: none will."""
+        """Seconds until a unit may want a turn although nothing has happened; None: none will."""
         at = min((self._wakes(unit) for unit in self._background), default=inf)
         return None if at == inf else max(0.0, at - perf_counter())
 
@@ -152,7 +151,7 @@ class Scheduler:
         return False
 
     def _attend_background(self) -> None:
-        """See to cancels and deadlines behind the foreground; what has ended leaves."""
+        """Handle cancels and deadlines of background units; finished ones leave."""
         for unit in list(self._background):
             unit.attend()
             if unit.finished:
@@ -167,7 +166,7 @@ class Scheduler:
                 passed_over.append(unit)
             elif self._turn_of(unit, queue, unit.turn):
                 return True
-        # Nobody else has anything to do. What has ended leaves in its turn.
+        # No other unit has work. Finished ones leave in their turn.
         return any(self._turn_of(unit, queue, unit.turn) for unit in passed_over)
 
     def _turn_of(self, unit: Unit, queue: deque[Unit], turn: Callable[[], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""Long work for one call, a bounded step a turn: a unit of the scheduler."""
+"""Long work for one call, a bounded step a turn, as a unit of the scheduler."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class SteppedCall:
-    """Runs a generator, whose result ends the call, so that others step meanwhile.
+    """Runs a generator, whose result ends the call, while others step.
 
     Args:
         call: ends with the work.
-        steps: does it; when closed early it leaves everything as it was.
+        steps: do it; when closed early they leave everything unchanged.
         stream: to compute on.
-        subject: what the work is on, and ends with; None for what nobody can free.
+        subject: of the work, which ends when that is freed; None if it cannot be freed.
     """
 
     priority = 0
@@ -46,7 +46,7 @@ class SteppedCall:
 
     @property
     def wakes(self) -> float:
-        """When it may want a turn though nothing has happened."""
+        """When it may want a turn although nothing has happened."""
         return inf
 
     @property
@@ -71,20 +71,20 @@ class SteppedCall:
             return True
         try:
             with mx.stream(self._stream):
-                told = next(self._steps)
+                yielded = next(self._steps)
         except StopIteration as stop:
             self._end()
             self._succeed(stop.value)
         else:
-            return self._tell(told) is not False
+            return self._tell(yielded) is not False
         return True
 
     def block(self) -> bool:
-        """Have a turn that waits for what is computed; false if nothing is."""
+        """Wait for a computation; false if there is none."""
         return False
 
     def attend(self) -> None:
-        """End here if that was asked for."""
+        """End here if the call was cancelled."""
         if self.finished:
             return
         try:
@@ -93,7 +93,7 @@ class SteppedCall:
             self._end_with(error)
 
     def abandon(self, error: BaseException) -> None:
-        """Stop, and end the call with an error; nothing happens if it has ended."""
+        """Stop, and end the call with an error, unless it has ended."""
         if not self.finished:
             self._end_with(error)
 
@@ -104,23 +104,23 @@ class SteppedCall:
         return error is not None
 
     def _end_with(self, error: BaseException) -> None:
-        """End the call with an error, whatever else fails meanwhile."""
-        with suppress(BaseException):  # what cleaning up raises says less than the error
+        """End the call with an error, even if cleaning up fails."""
+        with suppress(BaseException):  # an error of cleaning up says less
             self._steps.close()
         with suppress(BaseException):
             self._end()
         self._call.fail(error)
 
     def _end(self) -> None:
-        """Give up what the work held, once."""
+        """Release the work's resources, once."""
         if not self.finished:
             self.finished = True
             self._release()
 
-    # What kinds of work differ in.
+    # For subclasses.
 
     def _may_step(self) -> bool:
-        """Whether the host lets the work go on now."""
+        """Whether the host lets the work continue now."""
         return True
 
     def _broken_off(self) -> Canceled | None:
@@ -128,11 +128,11 @@ class SteppedCall:
         return None
 
     def _tell(self, told: Any) -> bool | None:
-        """Let the host know what a step yielded; false if the step has done nothing."""
+        """Report a step's value to the host; false if the step has done nothing."""
         return None
 
     def _release(self) -> None:
-        """Give up what the work held; the call ends right after."""
+        """Release the work's resources; the call ends right after."""
 
     def _succeed(self, result: Any) -> None:
         """End the call with the work's result."""

@@ -1,7 +1,6 @@
 """mlx streams: one per context that has work.
 
-A stream belongs to the thread that made it and cannot be freed alone, so those
-of contexts that have no more work are used again.
+A stream belongs to the thread that made it and cannot be freed alone, so streams are used again.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def choose_device(name: str | None) -> mx.Device:
 
 
 class StreamPool:
-    """Hands out streams of one device; every one is in the hands of one owner."""
+    """Lends the streams of one device, each to one owner."""
 
     def __init__(self, device: mx.Device) -> None:
         self.device = device
@@ -49,7 +48,7 @@ class StreamPool:
         self._unstarted: mx.Stream | None = None
 
     def take(self) -> mx.Stream:
-        """Return a stream that nobody else uses.
+        """Return a stream that is not in use.
 
         Raises:
             OutOfMemory: its thread cannot be started.
@@ -64,12 +63,12 @@ class StreamPool:
         return stream
 
     def synchronize(self) -> None:
-        """Wait for what is under way on any stream, whether it fails or not."""
+        """Wait for all streams, whether their computations fail or not."""
         streams: list[mx.Stream | mx.ThreadLocalStream] = [*self._all, *BRANCHES.started]
         for stream in streams:
             with suppress(Exception):
                 mx.synchronize(stream)
 
     def give_back(self, stream: mx.Stream) -> None:
-        """Take a stream back; what runs on it is left to finish first in line."""
+        """Take a stream back; its computations finish before later ones."""
         self._free.append(stream)

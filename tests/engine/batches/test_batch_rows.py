@@ -182,7 +182,7 @@ def test_layers_out_of_step_are_refused_and_change_nothing(model):
 
 @pytest.mark.parametrize(
     ("bits", "group_size", "why"),
-    [(4, 64, "quantised otherwise"), (8, 32, "quantised otherwise"), (0, 0, "another kind")],
+    [(4, 64, "quantized otherwise"), (8, 32, "quantized otherwise"), (0, 0, "another kind")],
 )
 def test_rows_of_another_kind_are_refused_and_change_nothing(model, bits, group_size, why):
     own = model(QUANTISED)
