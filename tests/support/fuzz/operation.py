@@ -89,8 +89,12 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
         return
     if "zeros" in kinds and "complex64" in {each.dtype for each in arrays}:
         return
-    if any(each.data.size > SMALL for each in [*arrays, *eager]):
+    both = [*arrays, *eager]
+    if any(max(each.data.size, 0, *each.shape) > SMALL for each in both):
         return
+    numbers = [each for each in case["attributes"].values() if isinstance(each, float)]
+    if "float16" in {each.dtype for each in both} and max(map(abs, numbers), default=0) > 1e4:
+        return  # infinite where it is computed with
     alone = len(arrays) == 1
     numbers = iter(_numbers(each, inexact, alone) for each in arrays)
     given = [None if each is None else next(numbers) for each in case["inputs"]]
