@@ -11,12 +11,10 @@ from cowmlx.arrays.table import ClosedTable
 from cowmlx.errors import Canceled
 from cowmlx.generated import constants
 from cowmlx.generation.outlet import ClosedOutlets
-from cowmlx.services.adapters import Adapters
 from cowmlx.services.arrays import Arrays
-from cowmlx.services.checkpoints import Checkpoints
-from cowmlx.services.contexts import Contexts
+from cowmlx.services.contexts import Checkpoints, Contexts
 from cowmlx.services.generations import Generations
-from cowmlx.services.models import Models
+from cowmlx.services.models import Adapters, Models
 from cowmlx.services.runtime import Runtime
 
 TYPE_CHECKING = False

@@ -6,13 +6,15 @@ come to the engine when they are first needed.
 
 from __future__ import annotations
 
+from cowmlx import failures
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
     import mlx.core as mx
 
-    from cowmlx.arrays.submitted import Submitted
+    from cowmlx.errors import CowMlxError
 
     class Adopt(Protocol):
         """Makes values of memory that is not copied."""
@@ -167,3 +169,47 @@ class ClosedTable:
     def take(self, handle: int) -> Held | None:
         """Return None."""
         return None
+
+
+class Submitted:
+    """What stands for a value to come; whoever computes it settles it once.
+
+    Until then that takes turns in the scheduler, between which waiting calls look at the clock.
+
+    Attributes:
+        value: the array, once it is there.
+        error: why it will never be there.
+    """
+
+    __slots__ = ("error", "value")
+
+    def __init__(self) -> None:
+        self.value: mx.array | None = None
+        self.error: CowMlxError | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has a value or an error."""
+        return self.value is not None or self.error is not None
+
+    def get(self) -> mx.array:
+        """Return the value; only if it is settled.
+
+        Raises:
+            CowMlxError: why it will never be there.
+        """
+        if self.value is not None:
+            return self.value
+        if self.error is None:
+            raise RuntimeError("the value is asked for before it is there")
+        raise failures.kept(self.error)  # a copy for everybody who asks
+
+    def succeed(self, value: mx.array) -> None:
+        """Give it its value: evaluated, row-major, of its handle's dtype and shape."""
+        if not self.is_settled:
+            self.value = value
+
+    def fail(self, error: BaseException) -> None:
+        """Give it the run's error instead."""
+        if not self.is_settled:
+            self.error = failures.kept(error)

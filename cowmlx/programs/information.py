@@ -12,8 +12,7 @@ from cowmlx.programs.forms.form import Form
 from cowmlx.programs.graph import Control, Graph, Library, Node
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running.concrete import concrete
-from cowmlx.programs.running.cost import Costs
-from cowmlx.programs.running.memory import Needs, bytes_of
+from cowmlx.programs.running.cost import Costs, Needs, bytes_of
 
 
 def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[str, Any]]:

@@ -17,8 +17,8 @@ from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Operation, Spec
 from cowmlx.programs.operations.scratch import scratch_of
-from cowmlx.programs.running.computing import compute, laid_out
-from cowmlx.programs.running.memory import made_by
+from cowmlx.programs.running.cost import made_by
+from cowmlx.programs.running.tracing import compute, laid_out
 
 MAX_KNOWN = 512
 """Operations with their attributes, and with their inputs, that are known to be right."""

@@ -16,15 +16,13 @@ from cowmlx.programs.graph import Library
 from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running import flags as flagging
-from cowmlx.programs.running import unsupported
-from cowmlx.programs.running.compiling import Unit
-from cowmlx.programs.running.computing import zeros
+from cowmlx.programs.running.compiling import Unit, explained
 from cowmlx.programs.running.concrete import concrete
+from cowmlx.programs.running.cost import Needs
 from cowmlx.programs.running.flags import Flags, Note
-from cowmlx.programs.running.memory import Needs
 from cowmlx.programs.running.plan import SHORT_WORK, Segment
 from cowmlx.programs.running.rounds import Rounds, Steps, Units
-from cowmlx.programs.running.tracing import Decisions
+from cowmlx.programs.running.tracing import Decisions, zeros
 
 SIZE = 2
 """Of dimensions that have no value yet."""
@@ -57,7 +55,7 @@ def rehearse(form: Form) -> Work[None]:
         chosen = None if form.selects else decisions
         tracing = Tracing((yield from concrete(library, values)), chosen, False, DEPTH)
         yield
-        with unsupported.told(form.steps):
+        with explained(form.steps):
             form.trace(arrays, tracing, range(len(form.outputs)))
     except InvalidArgument:  # these dimensions do not fit; a run's may
         return
@@ -159,7 +157,7 @@ class Traced:
                 return (yield from self._computed(results, flags, unit.notes))
             return (yield from self._in_rounds(given))
         if self._derived is not None:
-            with unsupported.told(self._form.steps):
+            with explained(self._form.steps):
                 results, flags = self._derived(arrays)
             arrays.clear()
             return (yield from self._computed(results, flags, self._derived.notes))
@@ -180,7 +178,7 @@ class Traced:
             return results, flags, unit.notes
         if self._derived is None:
             return None
-        with unsupported.told(self._form.steps):
+        with explained(self._form.steps):
             results, flags = self._derived(arrays)
         return results, flags, self._derived.notes
 
@@ -218,7 +216,7 @@ class Traced:
         rounds = Rounds(self._units, values=False)
         yield from rounds.graph(main, self._form.written(arrays), wanted)
         yield None
-        with unsupported.told(self._form.steps):
+        with explained(self._form.steps):
             results, flags = self._trace(arrays, rounds.decisions)
         arrays.clear()
         return (yield from self._computed(results, list(flags.values()), list(flags)))

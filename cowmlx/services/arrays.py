@@ -7,11 +7,11 @@ import time
 import mlx.core as mx
 
 from cowmlx.arrays import dtypes
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
 from cowmlx.services import uploads
-from cowmlx.services.array_streams import ArrayStreams, ArrayWork
+from cowmlx.services.computing import ArrayStreams, ArrayWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

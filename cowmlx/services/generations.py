@@ -12,7 +12,7 @@ from cowmlx.generation.waiters import (
     NextWaiter,
     PollWaiter,
 )
-from cowmlx.services.conversations import read_conversation
+from cowmlx.services.models import read_conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The calls of models, and memory that is kept for them."""
+"""The calls of models, and of adapters for them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
-from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
+from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
 from cowmlx.generated.defaults import MODEL
 from cowmlx.generation.batched import note_why_not
-from cowmlx.services.conversations import read_conversation
 from cowmlx.services.loading import Inspecting, Loading, ModelToCome
 
 TYPE_CHECKING = False
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
     from cowmlx.models.split_models import Loaded
     from cowmlx.services.runtime import Runtime
+    from cowmlx.text.chat_options import Conversation
+
 
 ACTIVATIONS = {
     constants.ACTIVATIONS_DEFAULT: "default",
@@ -312,3 +313,91 @@ def _check_flags(flags: int, **known: int) -> None:
             argument="flags",
             value=f"{rest:#x}",
         )
+
+
+class Adapter:
+    """An adapter of a model.
+
+    Attributes:
+        base: the model it was loaded for.
+        adapted: the same with the adapter.
+    """
+
+    __slots__ = ("adapted", "base")
+
+    def __init__(self, base: Model, adapted: Model) -> None:
+        self.base = base
+        self.adapted = adapted
+
+
+class Adapters:
+    """Owns the open adapters.
+
+    Args:
+        runtime: what all calls work with.
+        models: those that adapters are for.
+    """
+
+    def __init__(self, runtime: Runtime, models: Models) -> None:
+        self._runtime = runtime
+        self._models = models
+
+    def get(self, handle: int) -> Adapter:
+        """Return the adapter of an open handle.
+
+        Raises:
+            UnknownHandle: it is none.
+        """
+        return self._runtime.handles.get(constants.KIND_ADAPTER, handle)  # type: ignore[return-value]
+
+    def adapter_load(self, model_handle: int, path: str, scale: float) -> int:
+        """Load an adapter for a model and return its handle."""
+        from cowmlx.models import adapters  # late: few hosts need it
+
+        model = self._models.get(model_handle)
+        model.require_one_machine("adapter_load")
+        stream = self._runtime.streams.take()
+        try:
+            with mx.stream(stream):
+                adapted = adapters.adapted(model, path, scale)
+        finally:
+            self._runtime.streams.give_back(stream)
+        return self._runtime.handles.add(constants.KIND_ADAPTER, Adapter(model, adapted))
+
+    def adapter_free(self, handle: int) -> None:
+        """Close an adapter's handle; the contexts that use it keep it."""
+        self._runtime.handles.remove(constants.KIND_ADAPTER, handle)
+
+
+def read_conversation(model: Model, messages: str, options: str | None) -> Conversation:
+    """Read a conversation (JSON texts), and render it."""
+    from cowmlx.text.chat_options import Conversation  # late: not every host chats
+
+    if model.chat_template is None:
+        raise Unsupported(
+            "this model has no chat template; write the prompt yourself and use model_tokenize"
+        )
+    parsed_messages = _parse_json("messages_json", messages, list)
+    parsed_options = _parse_json("options_json", options, dict) if options else {}
+    return Conversation(model, parsed_messages, parsed_options)
+
+
+def _parse_json(name: str, text: str, kind: type) -> Any:
+    from cowmlx import json_text
+    from cowmlx.text.chat_messages import json_type
+
+    try:
+        value = json_text.parse(text)
+    except json_text.Malformed as error:
+        raise InvalidArgument(
+            f"{name} is no JSON: {error}", reason="invalid_json", argument=name, **error.place
+        ) from None
+    if not isinstance(value, kind):
+        wanted = "an array" if kind is list else "an object"
+        raise InvalidArgument(
+            f"{name} must be {wanted}, but is {json_type(value)}",
+            reason="wrong_type",
+            argument=name,
+            accepted=wanted,
+        )
+    return value

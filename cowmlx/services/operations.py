@@ -7,12 +7,12 @@ from functools import cache
 
 import mlx.core as mx
 
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.programs import single
 from cowmlx.programs.control import control_table
 from cowmlx.programs.operations import table
-from cowmlx.services.array_streams import ArrayWork
+from cowmlx.services.computing import ArrayWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx import json_text
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.generated.constants import KIND_PROGRAM
 from cowmlx.programs.checking import text
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.program import Program
-from cowmlx.services.preparing import Opening, Telling
 from cowmlx.services.run_requests import RunRequest
-from cowmlx.services.runs import ProgramRun
+from cowmlx.services.runs import Opening, ProgramRun, Telling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

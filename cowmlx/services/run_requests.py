@@ -5,13 +5,12 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.arrays import dtypes
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.errors import InvalidArgument, OutOfRange
 from cowmlx.generated.constants import DTYPES, KIND_PROGRAM
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.program import Run
-from cowmlx.services.preparing import Preparation
-from cowmlx.services.runs import Inputs, ProgramRun, Submission, Waiting, row_major
+from cowmlx.services.runs import Inputs, Preparation, ProgramRun, Submission, Waiting, row_major
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
 from cowmlx.generated.constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
@@ -322,7 +322,7 @@ class Trainings:
     def training_adapter(self, handle: int) -> int:
         """Open what was trained as an adapter."""
         from cowmlx.services import language_trainings as language
-        from cowmlx.services.adapters import Adapter
+        from cowmlx.services.models import Adapter
         from cowmlx.training.language import publishing
 
         objective = language.objective_of(self.get(handle))

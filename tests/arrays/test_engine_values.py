@@ -16,7 +16,7 @@ from support import dlpack, on_dispatch
 from support.library import StatusError
 from support.signatures import EHANDLE, EINVAL, ESTATE, ETIMEDOUT
 
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.errors import InvalidArgument
 from cowmlx.services.arrays import Arrays as Service
 

@@ -13,7 +13,7 @@ from support.c_programs import Programs
 from support.programs import graph, node, value
 
 from cowmlx.accelerate import kernels
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.services import uploads
 from cowmlx.services.arrays import Arrays as Service
 

@@ -16,7 +16,7 @@ from support.callbacks import StatusError
 from support.programs import graph, node, value
 from support.signatures import ECANCELED, EINVAL
 
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 from cowmlx.errors import CowMlxError
 from cowmlx.scheduling.stepped import SteppedCall
 

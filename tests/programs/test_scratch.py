@@ -10,7 +10,7 @@ from support.enlarged import enlarged, filled, peak_of
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.row import Example, Operation
 from cowmlx.programs.operations.scratch import OTHERS, SCRATCH, scratch_of
-from cowmlx.programs.running.memory import bytes_of
+from cowmlx.programs.running.cost import bytes_of
 
 ELEMENTS = 12_000
 """Of an example's inputs and results: enough to outweigh what mlx takes for any array."""

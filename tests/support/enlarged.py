@@ -13,7 +13,7 @@ from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, spec_of
 from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import Attributes, Example, Operation, OperationError, Spec
-from cowmlx.programs.running.computing import compute
+from cowmlx.programs.running.tracing import compute
 
 FIXED = ("key",)
 """Inputs that have one shape alone."""

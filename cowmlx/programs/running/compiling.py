@@ -7,12 +7,15 @@ it, functions are traced in each run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
+from cowmlx.errors import Unsupported
 from cowmlx.programs.running.flags import Flags, Note
 
 Function = Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]
@@ -58,3 +61,36 @@ class Unit:
         results, flags = self._function(arrays)
         self._notes = tuple(flags)
         return [*results, *flags.values()]
+
+
+_NOT_IMPLEMENTED = re.compile(
+    r"\[Primitive::(vjp|jvp|vmap)\] Not implemented for ([\w:]+)|"
+    r"\[([\w:]+)::(vjp|jvp|vmap)\][^\n]*(?:not|NYI)[^\n]*",
+    re.IGNORECASE,
+)
+_WORDS = {"vjp": "differentiate", "jvp": "differentiate", "vmap": "vectorise"}
+
+
+@contextmanager
+def explained(steps: tuple[str, ...]) -> Generator[None]:
+    """Turn what mlx cannot into an error that names its primitive.
+
+    Args:
+        steps: what was derived.
+
+    Raises:
+        Unsupported: mlx lacks a derivative or a vectorisation.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        found = _NOT_IMPLEMENTED.search(str(error))
+        if found is None or not steps:
+            raise
+        kind = (found[1] or found[4]).lower()
+        name = found[2] or found[3]
+        raise Unsupported(
+            f"mlx cannot {_WORDS[kind]} {name} in this composition: {', then '.join(steps)}",
+            op=name,
+            steps=", then ".join(steps)[:512],
+        ) from error

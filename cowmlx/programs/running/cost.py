@@ -1,15 +1,17 @@
-"""What nodes cost: multiply-adds where their rows tell them, else an operation per element."""
+"""What nodes cost: multiply-adds, or an operation per element, and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cowmlx.programs.control import scan_length
 from cowmlx.programs.dimensions import Dim, count
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations import VIEWS, fourier, sorting
+from cowmlx.programs.operations.promotion import BITS
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.operations.scratch import scratch_of
 
 
 @dataclass(frozen=True)
@@ -127,3 +129,102 @@ def _steps(node: Node, specs: Mapping[str, Spec]) -> Dim:
         return 1
     inputs = [specs[each] for each in node.inputs if each is not None]
     return scan_length(inputs, node.attributes)
+
+
+def bytes_of(spec: Spec) -> int:
+    """Return the bytes of an array of known shape."""
+    elements = count(spec.shape)
+    assert isinstance(elements, int)
+    return elements * BITS[spec.dtype] // 8
+
+
+def made_by(op: str, specs: Iterable[Spec]) -> int:
+    """Return the bytes that an operation's results take."""
+    return 0 if op in VIEWS else sum(bytes_of(spec) for spec in specs)
+
+
+class Needs:
+    """What the graphs of a program for given dimensions need; each is looked at once.
+
+    Args:
+        library: the program.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._peaks: dict[str, int] = {}
+        self._totals: dict[str, int] = {}
+
+    def of_run(self, levels: int, copies: int) -> int:
+        """Return the bytes that a run takes at once.
+
+        Args:
+            levels: how often the program is differentiated. What is computed for a gradient has to
+                stay until that is there.
+            copies: how many rows a vectorised program computes at once.
+        """
+        main = self._library.main
+        return copies * (levels * self.total(main) + self.peak(main))
+
+    def peak(self, graph: Graph) -> int:
+        """Return the bytes alive at once, if each result goes after its last reader.
+
+        Of a loop that is what one round of it needs.
+        """
+        if graph.name not in self._peaks:
+            self._peaks[graph.name] = self._peak(graph)
+        return self._peaks[graph.name]
+
+    def _peak(self, graph: Graph) -> int:
+        nodes = graph.needed(graph.outputs)
+        roots: dict[str, str] = {}
+        last: dict[str, int] = {}
+        for at, node in enumerate(nodes):
+            for name in node.inputs:
+                if name is not None:
+                    last[roots.get(name, name)] = at
+            if node.op in VIEWS and node.inputs[0] is not None:
+                root = roots.get(node.inputs[0], node.inputs[0])
+                roots.update(dict.fromkeys(node.outputs, root))
+        last.update((roots.get(name, name), len(nodes)) for name in graph.outputs)
+        ending: dict[int, int] = {}
+        alive = peak = 0
+        for at, node in enumerate(nodes):
+            for name in node.outputs:
+                if name in roots:
+                    continue
+                size = bytes_of(graph.specs[name])
+                alive += size
+                end = last.get(name, at)
+                ending[end] = ending.get(end, 0) + size
+            peak = max(peak, alive + self._inside(node) + _on_its_way(graph, node))
+            alive -= ending.get(at, 0)
+        return peak
+
+    def _inside(self, node: Node) -> int:
+        return max((self.peak(self._library.functions[name]) for name in node.functions), default=0)
+
+    def total(self, graph: Graph) -> int:
+        """Return the bytes of all that is made, with calls and scans unrolled.
+
+        Of a ``while`` that is what one round makes.
+        """
+        if graph.name not in self._totals:
+            found = 0
+            for node in graph.needed(graph.outputs):
+                found += made_by(node.op, [graph.specs[name] for name in node.outputs])
+                found += _on_its_way(graph, node)
+                if not isinstance(node.row, Operation):
+                    inner = (self.total(self._library.functions[name]) for name in node.functions)
+                    found += steps_of(node, graph.specs) * sum(inner)
+            self._totals[graph.name] = found
+        return self._totals[graph.name]
+
+
+def _on_its_way(graph: Graph, node: Node) -> int:
+    """Return the bytes that a node takes beside its inputs and results."""
+    if not isinstance(node.row, Operation):
+        return 0
+    inputs = [None if name is None else graph.specs[name] for name in node.inputs]
+    results = [graph.specs[name] for name in node.outputs]
+    return scratch_of(node.op, node.row.arranged(inputs), node.attributes, results)

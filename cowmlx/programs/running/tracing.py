@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -12,12 +12,23 @@ from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_TRACED_DEPTH, MAX_TRACED_NODES
 from cowmlx.programs.failure import ProgramError, placed
 from cowmlx.programs.graph import Graph, Library, Node
-from cowmlx.programs.operations.promotion import FLOATS, described, is_as_declared, name_of
+from cowmlx.programs.operations.indices import Check
+from cowmlx.programs.operations.promotion import (
+    FLOATS,
+    described,
+    is_as_declared,
+    mlx_dtype,
+    name_of,
+)
 from cowmlx.programs.operations.row import Attributes, Operation, Spec
+from cowmlx.programs.operations.vectorized import checks_of_rows, results_of_rows
 from cowmlx.programs.running import flags as flagging
-from cowmlx.programs.running.computing import checks_of, compute, laid_out, zeros
 from cowmlx.programs.running.flags import Flags, Note
-from cowmlx.programs.running.gate import gated
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 Path = tuple[str | int, ...]
 """Where control flow is: names of nodes, each in a loop with the number of the round."""
@@ -353,3 +364,100 @@ def _require_inferred(node: Node, graph: Graph, spec: Spec, array: mx.array) -> 
     if not is_as_declared(array, spec):
         error = CowMlxError(f"mlx gives {described(array)}, the table says {spec}")
         raise placed(error, node.name, node.op, graph.name)
+
+
+def compute(
+    row: Operation,
+    arrays: Sequence[mx.array | None],
+    attributes: Attributes,
+    specs: Sequence[Spec],
+    marker: mx.array | None = None,
+) -> list[mx.array]:
+    """Return an operation's results, lazily.
+
+    Args:
+        row: the operation.
+        arrays: its inputs, as :func:`laid_out` returns them.
+        attributes: its attributes.
+        specs: of the results, whose shapes are numbers.
+        marker: an array that has rows while mlx's vmap traces; else None.
+    """
+    if all(0 in spec.shape for spec in specs):
+        return [zeros(spec) for spec in specs]
+    if marker is not None and row.stacks is not None:
+        return results_of_rows(row, list(arrays), attributes, specs, marker)
+    return row.compute(list(arrays), attributes)
+
+
+def checks_of(
+    row: Operation,
+    arrays: Sequence[mx.array | None],
+    attributes: Attributes,
+    marker: mx.array | None,
+) -> list[Check]:
+    """Return what has to be looked at after a run; arguments are those of :func:`compute`."""
+    if row.checks is None:
+        return []
+    if marker is not None and row.stacks is not None and row.cpu_only:
+        return checks_of_rows(row, list(arrays), attributes, marker)
+    return row.checks(list(arrays), attributes)
+
+
+def laid_out(array: mx.array | None) -> mx.array | None:
+    """Return an array without elements in row-major order, and every other array itself.
+
+    mlx 0.32.4 reduces a transposed array without elements to what lies in memory beside it, or
+    never ends.
+    """
+    if array is None or array.size:
+        return array
+    return mx.zeros(array.shape, array.dtype)
+
+
+def zeros(spec: Spec) -> mx.array:
+    """Return zeros of a shape of numbers."""
+    shape: Any = spec.shape
+    return mx.zeros(shape, mlx_dtype(spec.dtype))
+
+
+@mx.custom_function
+def _gated(array: mx.array, holds: mx.array) -> mx.array:
+    return array
+
+
+@_gated.vjp
+def _gated_gradient(
+    arrays: tuple[mx.array, mx.array], cotangent: mx.array, out: mx.array
+) -> tuple[mx.array, mx.array]:
+    _, holds = arrays
+    rows = holds.reshape(*holds.shape, *[1] * (cotangent.ndim - holds.ndim))
+    return mx.where(rows, cotangent, mx.zeros_like(cotangent)), mx.zeros_like(holds)
+
+
+@_gated.vmap
+def _gated_rows(
+    arrays: tuple[mx.array, mx.array], axes: tuple[int | None, int | None]
+) -> tuple[mx.array, int]:
+    count = next(
+        each.shape[axis] for each, axis in zip(arrays, axes, strict=True) if axis is not None
+    )
+    array, holds = (
+        mx.broadcast_to(each, (count, *each.shape)) if axis is None else mx.moveaxis(each, axis, 0)
+        for each, axis in zip(arrays, axes, strict=True)
+    )
+    return gated(array, holds), 0
+
+
+def gated(array: mx.array, holds: mx.array) -> mx.array:
+    """Return an array to which a gradient comes back only where a branch is taken.
+
+    Elsewhere the branch's own gradient may be infinite or nan, which times 0 is nan, also in mlx's
+    gradient of ``where``.
+
+    Args:
+        array: floats, of any shape.
+        holds: a bool (); of rows one for each.
+    """
+    function: Any = _gated
+    found: mx.array = function(array, holds)
+    return found

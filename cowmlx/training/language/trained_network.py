@@ -7,8 +7,7 @@ from mlx.nn.layers.base import Module
 from mlx.utils import tree_flatten
 
 from cowmlx.accelerate import kernels, single
-from cowmlx.accelerate.device import take_out
-from cowmlx.accelerate.device import is_quantized
+from cowmlx.accelerate.device import is_quantized, take_out
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.folders import weights
 from cowmlx.models import adapters

@@ -9,7 +9,7 @@ from support.arrays import Arrays
 from support.library import Library
 from support.signatures import ECANCELED, EHANDLE, ESTATE
 
-from cowmlx.arrays.submitted import Submitted
+from cowmlx.arrays.table import Submitted
 
 lib = Library()
 lib.start(device="cpu")
