@@ -23,7 +23,7 @@ class SteppedCall:
     Args:
         call: ends with the work.
         steps: do it; when closed early they leave everything unchanged.
-        stream: to compute on.
+        stream: to compute on; None if nothing is computed.
         subject: of the work, which ends when that is freed; None if it cannot be freed.
     """
 
@@ -35,13 +35,13 @@ class SteppedCall:
         self,
         call: Call,
         steps: Generator[Any, None, Any],
-        stream: mx.Stream,
+        stream: mx.Stream | None = None,
         subject: object = None,
     ) -> None:
         self.subject = subject
         self._call = call
         self._steps = steps
-        self._stream = stream
+        self._stream = stream or mx.default_stream(mx.default_device())
         self.finished = False
 
     @property
@@ -135,5 +135,5 @@ class SteppedCall:
         """Release the work's resources; the call ends right after."""
 
     def _succeed(self, result: Any) -> None:
-        """End the call with the work's result."""
-        self._call.succeed()
+        """End the call with the work's result; what this raises ends it instead."""
+        self._call.succeed(result)

@@ -10,6 +10,7 @@ from cowmlx.arrays import dtypes
 from cowmlx.arrays.table import Submitted
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
+from cowmlx.generation.waiters import FOREVER
 from cowmlx.services import uploads
 from cowmlx.services.computing import ArrayStreams, ArrayWork
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from cowmlx.arrays.table import Held
     from cowmlx.call import Call
     from cowmlx.services.runtime import Runtime
-
-_FOREVER = (1 << 32) - 1
 
 
 class Arrays:
@@ -184,7 +183,7 @@ class Arrays:
 
         tensors = array_files.wanted(path, names, self._has_float64)
         steps = array_files.load(self._table, path, tensors)
-        self._runtime.scheduler.add(FileWork(call, steps, self.streams))
+        self._runtime.scheduler.add(ArrayWork(call, steps, self.streams))
 
     @keeps_call
     def arrays_save(self, call: Call, path: str, names: list[str], handles: list[int]) -> None:
@@ -194,7 +193,7 @@ class Arrays:
         array_files.check_names(names)
         arrays = dict(zip(names, [self.held(handle) for handle in handles], strict=True))
         steps = self._save(path, arrays, dict(zip(names, handles, strict=True)))
-        self._runtime.scheduler.add(FileWork(call, steps, self.streams))
+        self._runtime.scheduler.add(ArrayWork(call, steps, self.streams))
 
     def arrays_info(self, path: str) -> dict[str, Any]:
         """Return what a file of tensors holds."""
@@ -231,13 +230,6 @@ class Arrays:
             held.set_value(value, is_computed=True)
 
 
-class FileWork(ArrayWork):
-    """Loads or saves arrays; the call ends with what the steps return."""
-
-    def _succeed(self, result: Any) -> None:
-        self._call.succeed(result)
-
-
 class ArrayWait(ArrayWork):
     """Waits for a submitted array, then has its elements ready for hosts.
 
@@ -266,7 +258,7 @@ class ArrayWait(ArrayWork):
         value = self._held.value
         if not isinstance(value, Submitted) or value.is_settled:
             return super()._may_step()
-        if self._timeout_ms != _FOREVER and time.monotonic() >= self._deadline:
+        if self._timeout_ms != FOREVER and time.monotonic() >= self._deadline:
             raise TimedOut(
                 f"the run has not given the array within timeout_ms, {self._timeout_ms}",
                 argument="timeout_ms",

@@ -85,7 +85,7 @@ class Generations:
         except StopIteration as stop:
             begin(stop.value)
             return
-        from cowmlx.services.tokenizing import PromptTokenizing  # late: most prompts are short
+        from cowmlx.services.saving import PromptTokenizing  # late: most prompts are short
 
         self._runtime.scheduler.add(PromptTokenizing(call, context, steps, begin))
 

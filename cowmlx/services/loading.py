@@ -1,4 +1,4 @@
-"""A model being loaded, or looked at: units of the scheduler, so that others step meanwhile."""
+"""A model being loaded: a unit of the scheduler, so that others step meanwhile."""
 
 from __future__ import annotations
 
@@ -90,32 +90,13 @@ class Loading(SteppedCall):
         resources.give_back()  # the weights were there in two forms
 
     def _succeed(self, result: Any) -> None:
-        try:
-            handle = self._open_model(result)
-        except BaseException as error:  # no handle is free
-            self._call.fail(error)
+        handle = self._open_model(result)
+        loaded = f"model loaded: {result.summary}"
+        if result.form.is_slow:
+            self._call.warn(
+                f"{loaded}; it is computed slowly: on a CPU mlx multiplies quantized weights and "
+                f"weights of 16 bits number by number, and {result.form.why_not}"
+            )
         else:
-            loaded = f"model loaded: {result.summary}"
-            if result.form.is_slow:
-                self._call.warn(
-                    f"{loaded}; it is computed slowly: on a CPU mlx multiplies quantized weights "
-                    f"and weights of 16 bits number by number, and {result.form.why_not}"
-                )
-            else:
-                self._call.note(loaded)
-            self._call.succeed(handle)
-
-
-class Inspecting(SteppedCall):
-    """Looks at a model's folder; nothing is computed.
-
-    Args:
-        call: ends with what is told.
-        steps: do the work, and return that.
-    """
-
-    def __init__(self, call: Call, steps: Generator[None, None, dict[str, Any]]) -> None:
-        super().__init__(call, steps, mx.default_stream(mx.default_device()))
-
-    def _succeed(self, result: Any) -> None:
-        self._call.succeed(result)
+            self._call.note(loaded)
+        self._call.succeed(handle)

@@ -16,7 +16,8 @@ from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsup
 from cowmlx.generated import constants
 from cowmlx.generated.defaults import MODEL
 from cowmlx.generation.batched import note_why_not
-from cowmlx.services.loading import Inspecting, Loading, ModelToCome
+from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.loading import Loading, ModelToCome
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Models:
         if kv_bits not in (0, *BITS):
             raise OutOfRange("kv_bits", kv_bits, "0, 4 or 8")
         steps = registry.inspect(path, lambda model: bytes_of_tokens(model, 1000, kv_bits))
-        self._runtime.scheduler.add(Inspecting(call, steps))
+        self._runtime.scheduler.add(SteppedCall(call, steps))
 
     def model_info(self, handle: int) -> dict[str, Any]:
         """Return what ``model_info`` tells."""
@@ -217,9 +218,7 @@ class Models:
         except StopIteration as stop:
             call.succeed(stop.value)
             return
-        from cowmlx.services.tokenizing import Tokenizing  # late: most texts are short
-
-        self._runtime.scheduler.add(Tokenizing(call, model, steps))
+        self._runtime.scheduler.add(SteppedCall(call, steps, subject=model))
 
     def model_is_end(self, handle: int, token: int) -> bool:
         """Whether a token ends a generation."""

@@ -96,9 +96,6 @@ class ProgramRun(ArrayWork):
     def _broken_off(self) -> Canceled | None:
         return Canceled("the program was cancelled") if self._is_canceled() else None
 
-    def _succeed(self, result: list[mx.array]) -> None:
-        self._call.succeed(result)
-
 
 class Waiting:
     """The end of a run that a call waits for.
@@ -199,9 +196,6 @@ class Opening(_Work):
 
 class Telling(_Work):
     """Describes something; the call ends with the text."""
-
-    def _succeed(self, result: str) -> None:
-        self._call.succeed(result)
 
 
 class Preparation(_Work):

@@ -1,4 +1,4 @@
-"""Contexts being saved and loaded: units of the scheduler, so that others step meanwhile."""
+"""Long work on contexts, which let no call in meanwhile: they are saved, loaded, given a prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cowmlx.scheduling.stepped import SteppedCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from cowmlx.cache.layer_state import Template
@@ -63,6 +63,30 @@ class Transfer(SteppedCall):
             self._context.wait(BeginWaiter(self._call))
         else:
             self._call.succeed()
+
+
+class PromptTokenizing(Transfer):
+    """Tokenizes the prompt of a chat; its context lets no call in meanwhile.
+
+    Args:
+        call: goes on with the chat.
+        context: that the chat is on.
+        steps: return the prompt's tokens.
+        begin: starts the generation; what it raises ends the call.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        context: Context,
+        steps: Generator[None, None, Any],
+        begin: Callable[[Any], None],
+    ) -> None:
+        super().__init__(call, context, steps)
+        self._begin = begin
+
+    def _succeed(self, result: Any) -> None:
+        self._begin(result)
 
 
 def save(context: Context, path: str) -> Generator[None, None, None]:

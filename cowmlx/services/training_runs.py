@@ -110,12 +110,7 @@ class Making(SteppedCall):
         self._streams.give_back(self._stream)
 
     def _succeed(self, result: Trainee) -> None:
-        try:
-            handle = self._open_training(result)
-        except BaseException as error:  # no handle is free
-            self._call.fail(error)
-        else:
-            self._call.succeed(handle)
+        self._call.succeed(self._open_training(result))
 
 
 class TrainingRun(SteppedCall):
@@ -243,9 +238,6 @@ class TrainingRun(SteppedCall):
         self._computing = None
         self._trainee.run = None
         self._streams.give_back(self._stream)
-
-    def _succeed(self, result: Any) -> None:
-        self._call.succeed(result)
 
 
 class Request:

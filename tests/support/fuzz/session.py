@@ -106,6 +106,9 @@ class Session:
         given = [(each.data, each.dtype) if isinstance(each, Array) else each for each in inputs]
         views, around = [], []
         for each in alike:
+            if each.data.size == 0:  # one side may be enormous
+                views.append((np.empty(each.shape, NUMPY[each.dtype]), each.dtype))
+                continue
             sides = [2 * side + 1 for side in each.shape]
             whole = np.full(sides, 90, np.uint8).astype(NUMPY[each.dtype])
             places = (..., *(slice(1, None, 2) for _ in sides))
