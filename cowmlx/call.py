@@ -1,4 +1,4 @@
-"""What the engine sees of a host's call: the interface that the bridge implements."""
+"""A host's call, as the bridge hands it to the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def keeps_call(method: Method) -> Method:
-    """Mark a method of the engine that is given its call first, and ends it later."""
+    """Mark a method of the engine that takes its call as first argument, and ends it later."""
     method.keeps_call = True  # type: ignore[attr-defined]
     return method
 
@@ -24,11 +24,11 @@ def ends_later(method: Callable[..., Any]) -> bool:
 if TYPE_CHECKING:
 
     class Call(Protocol):
-        """A call whose caller sleeps until it ends, which it does exactly once."""
+        """A call; its caller sleeps until it ends, exactly once."""
 
         @property
         def ready(self) -> bool:
-            """Whether the host has taken the last event, and wants more."""
+            """Whether the host has taken the last event and wants more."""
 
         @property
         def refused(self) -> bool:
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
 
         @property
         def cancel_epoch(self) -> int:
-            """The context's, program's or training's cancellations when the call was made."""
+            """How often the context, program or training had been cancelled when the call came."""
 
         @property
         def round(self) -> int:
-            """Of a call that has returned at once: where what it brings about goes; else 0."""
+            """Where the results of a call that has returned at once go; else 0."""
 
         @property
         def reserved(self) -> int:
-            """The handle that such a call has promised; else 0."""
+            """The handle that such a call has returned; else 0."""
 
         @property
         def brings_batches(self) -> bool:
-            """Whether the host has a function that brings batches."""
+            """Whether the host has a function for batches."""
 
         def post_progress(self, fraction: float, stage: str) -> None:
-            """Tell how far a long call is; only when ready."""
+            """Report progress; only when ready."""
 
         def post_prompt(self, processed: int, total: int) -> None:
-            """Tell how much of a prompt is processed; only when ready."""
+            """Report the processed tokens of a prompt; only when ready."""
 
         def post_text(self, text: bytes) -> None:
             """Hand over generated text; only when ready."""
@@ -63,39 +63,38 @@ if TYPE_CHECKING:
             """Hand over a chat event; only when ready."""
 
         def post_training(self, told: object) -> None:
-            """Hand over an event of a training, with its members as attributes; only when ready."""
+            """Hand over a training's event, its fields as attributes; only when ready."""
 
         def ask_batch(self, step: int, count: int) -> None:
             """Ask the host for the arrays of a step; only when ready."""
 
         def take_batch(self) -> list[int] | None:
-            """Return the handles of what was asked for, once ready; None if there is no more."""
+            """Return the batch's handles, once ready; None if there is no more."""
 
         def note(self, message: str) -> None:
-            """Let the host's log have one message, of level INFO, when the call ends."""
+            """Log a message of level INFO when the call ends."""
 
         def warn(self, message: str) -> None:
-            """Let the host's log have one message, of level WARNING, when the call ends."""
+            """Log a message of level WARNING when the call ends."""
 
         def succeed(self, value: object = None) -> bool:
-            """End the call and give the host what it asked for, if that fits its buffers.
+            """End the call with its outputs.
 
             Args:
-                value: as a method that ends at once returns it; a tuple where there are several
-                    outputs.
+                value: the output, or a tuple of several, as methods that keep no call return it.
 
             Returns:
-                whether it fitted; if not, the call has failed, and nothing was given.
+                whether the host's buffers are large enough; if not, the call has failed.
             """
 
         def done(self, value: object) -> None:
-            """End the call with "no more output"."""
+            """End the call with DONE."""
 
         def answer_size(self, size: int, count: int) -> bool:
-            """End the call if ``size`` floats need not be computed; false if they have to be.
+            """End the call if ``size`` floats need not be computed; else return False.
 
-            That is so where the host asks for a size alone, has too small a buffer, or ``size`` is
-            0. It is given the number that goes with them.
+            The host asks for the size alone, its buffer is too small, or ``size`` is 0. It receives
+            the size and ``count``.
             """
 
         def fail(self, error: BaseException) -> None:

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from cowmlx.arrays.table import ClosedTable
 from cowmlx.errors import Canceled
 from cowmlx.generated import constants
 from cowmlx.generation.outlet import ClosedOutlets
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from cowmlx.services.programs import Programs
     from cowmlx.services.trainings import Trainings
 
-# Nouns that are made when their first call comes, by how names of their calls begin: many hosts
-# never make one, and their modules take as long to import as all others.
+# Nouns whose first call makes them, by the prefixes of their calls: many hosts never make one, and
+# their modules take as long to import as all others.
 LATER = {
     "program_": "programs",
     "training_": "trainings",
@@ -46,14 +45,13 @@ class Engine:
     lock.
 
     Args:
-        cancel_epoch: how often a context, a program or a training (its handle) has been
-            cancelled.
-        open_handle, close_handle: give a handle of a kind, and take it back.
-        blas: what matrix products on the CPU are computed with.
-        blas_problem: why it is not the optimised one, if that was wanted.
-        libpython: the file that holds the interpreter's code, if it is known.
-        arrays: the open arrays; without a library around it an engine has none.
-        outlets: where hosts take what contexts generate; likewise.
+        cancel_epoch: returns how often a context, program or training (its handle) was cancelled.
+        open_handle, close_handle: return a new handle of a kind, and free one.
+        blas: the name of the library for matrix products on the CPU.
+        blas_problem: why that is not the optimized one, if it is wanted.
+        libpython: the file with the interpreter's code, if known.
+        arrays: the open arrays.
+        outlets: where hosts take what contexts generate; None: no host does.
     """
 
     def __init__(
@@ -61,10 +59,10 @@ class Engine:
         cancel_epoch: Callable[[int], int],
         open_handle: Callable[[int], int],
         close_handle: Callable[[int], None],
-        blas: str = "reference",
-        blas_problem: str | None = None,
-        libpython: str | None = None,
-        arrays: ArrayTable | None = None,
+        blas: str,
+        blas_problem: str | None,
+        libpython: str | None,
+        arrays: ArrayTable,
         outlets: Outlets | None = None,
     ) -> None:
         self.runtime = Runtime(
@@ -74,7 +72,7 @@ class Engine:
             blas,
             blas_problem,
             libpython,
-            arrays or ClosedTable(),
+            arrays,
             outlets or ClosedOutlets(),
         )
         self.models = Models(self.runtime)
@@ -99,7 +97,7 @@ class Engine:
         }
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
-        """Return the method of a call, such as ``context_next``, which one of the nouns has."""
+        """Return the noun's method for a call, such as ``context_next``."""
         owners = vars(self).get("_owners", {})
         if call not in owners:
             later = [noun for start, noun in LATER.items() if call.startswith(start)]
@@ -142,7 +140,7 @@ class Engine:
         return started
 
     def stop(self) -> None:
-        """Cancel what runs, free everything."""
+        """Cancel all calls and free everything."""
         self.free_all(Canceled("the runtime was stopped", reason="runtime_stopped"))
         self.arrays.stop()
         self.runtime.stop()
@@ -164,7 +162,7 @@ class Engine:
         mx.clear_cache()
 
     def rest(self) -> None:
-        """Wait until mlx's own threads have nothing left to do."""
+        """Wait until mlx's threads are idle."""
         self.runtime.streams.synchronize()
 
     def step(self) -> bool:
@@ -176,5 +174,5 @@ class Engine:
 
     @property
     def due(self) -> float | None:
-        """Seconds until a unit may have work though nothing has happened; None: none will."""
+        """Seconds until a unit may have work without a request; None: no unit will."""
         return self.runtime.scheduler.due

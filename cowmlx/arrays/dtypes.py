@@ -31,7 +31,7 @@ def name_of(value: int) -> str:
 
 
 def require_declared(value: mx.array, dtype: int, shape: tuple[int, ...]) -> None:
-    """Check that a value is what hosts were told, before they copy its elements.
+    """Check a value's declared dtype and shape, before hosts copy its elements.
 
     Args:
         value: the value.
@@ -39,7 +39,7 @@ def require_declared(value: mx.array, dtype: int, shape: tuple[int, ...]) -> Non
         shape: sizes.
 
     Raises:
-        CowMlxError: it is not, which is a fault of whatever computed it.
+        CowMlxError: they differ: a fault of the computation.
     """
     if value.shape != shape or value.dtype != _TYPES[dtype]:
         raise CowMlxError(

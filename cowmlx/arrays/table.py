@@ -1,7 +1,7 @@
-"""What the engine sees of the open arrays, which C keeps: the interface that the bridge implements.
+"""The open arrays, which C keeps: the interface of the bridge, and values that are still to come.
 
-An array is opened by a host, of memory that C holds, or by the engine, of a value. Its elements
-come to the engine when they are first needed.
+A host opens an array of memory that C holds, the engine one of a value. The engine takes the
+elements of the former when it first needs them.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from cowmlx.errors import CowMlxError
 
     class Adopt(Protocol):
-        """Makes values of memory that is not copied."""
+        """Makes a value of memory without a copy."""
 
         def __call__(
             self, address: int, room: int, let_go: int, shape: tuple[int, ...], dtype: int
         ) -> mx.array | None:
-            """Return a value; None if the elements would have to be copied.
+            """Return the value; None if only a copy can be one.
 
             Args:
-                address: of the elements, row-major, behind 32 bytes that may be written.
+                address: of the row-major elements, behind 32 writable bytes.
                 room: bytes from there on.
-                let_go: address of the function that takes the first, once nothing needs it.
+                let_go: address of the function that frees the first address, called at the end.
                 shape: sizes.
                 dtype: one of ``DTYPES``'s values.
             """
 
     class Held(Protocol):
-        """An array that stays while somebody has this, whatever becomes of its handle."""
+        """A reference to an array, which outlives its handle."""
 
         @property
         def handle(self) -> int:
-            """The handle that it was given by; 0: by none."""
+            """The handle of which it was taken; 0: none."""
 
         @property
         def dtype(self) -> int:
@@ -49,45 +49,44 @@ if TYPE_CHECKING:
 
         @property
         def is_computed(self) -> bool:
-            """Whether hosts can have the elements without the engine."""
+            """Whether hosts can read the elements without the engine."""
 
         @property
         def value(self) -> mx.array | Submitted | None:
-            """What the engine has for it; None if it is only memory of C's."""
+            """The engine's value; None if there is only C's memory."""
 
         def memory(self) -> memoryview:
-            """Return the elements, row-major, as bytes; only if they are computed."""
+            """Return the row-major elements as bytes; only if they are computed."""
 
         def set_value(self, value: mx.array | Submitted, is_computed: bool) -> None:
-            """Have another value for it.
+            """Replace the value.
 
             Args:
                 value: of its dtype and shape.
-                is_computed: whether it is evaluated and row-major, so that hosts may have its
-                    elements.
+                is_computed: whether it is evaluated and row-major, so that hosts may read it.
             """
 
         def adopted(self, make: Adopt) -> mx.array | None:
-            """Return a value whose elements are C's own, which it has from now on.
+            """Set and return a value that shares C's memory.
 
             Args:
                 make: makes it.
 
             Returns:
-                None if that cannot be: the elements are not C's, or others have them for good.
+                None if the elements are not in C's memory, or are exported for good.
             """
 
     class Memory(Protocol):
-        """Memory of C's that no array has yet."""
+        """Memory of C that no array has yet."""
 
         def bytes(self) -> memoryview:
-            """Return it, to be written; not once an array has it."""
+            """Return it to be written, before an array has it."""
 
     class ArrayTable(Protocol):
         """The open arrays."""
 
         def start(self, has_float64: bool) -> None:
-            """Let hosts open arrays; of float64, too, where the device has it."""
+            """Let hosts open arrays, of float64 if the device has it."""
 
         def stop(self) -> None:
             """Close every array; let hosts open no more."""
@@ -96,89 +95,41 @@ if TYPE_CHECKING:
             """Return how many are open."""
 
         def add(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> int:
-            """Open an array of a value; 0 if there is no handle for it."""
+            """Open an array of a value; 0 if no handle is left."""
 
         def hold(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> Held:
-            """Hold an array of a value, which has no handle."""
+            """Make an array of a value, without a handle."""
 
         def memory(self, size: int) -> Memory | None:
-            """Return so many bytes of C's memory; None if there are fewer."""
+            """Allocate C's memory; None if there is too little."""
 
         def trim(self) -> None:
-            """Give back memory that C keeps for arrays to come."""
+            """Free the memory that C keeps for new arrays."""
 
         def bound_memory(self, limit: int, others: int) -> None:
-            """Let C's memory, and ``others`` bytes beside it, be at most ``limit`` bytes."""
+            """Bound C's memory and ``others`` bytes together by ``limit`` bytes."""
 
         def memory_in_use(self) -> int:
-            """Return the bytes of C's memory that is held, and of the others."""
+            """Return the bytes of C's memory and of the others."""
 
         def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
-            """Open an array of memory, which it takes over; 0 if there is no handle for it."""
+            """Open an array that owns memory; 0 if no handle is left."""
 
         def close(self, handle: int) -> bool:
             """Close an array; false if it is not open."""
 
         def take(self, handle: int) -> Held | None:
-            """Hold the array of a handle; None if it is not open."""
-
-
-class ClosedTable:
-    """A table without arrays."""
-
-    def start(self, has_float64: bool) -> None:
-        """Change nothing."""
-
-    def stop(self) -> None:
-        """Change nothing."""
-
-    def count(self) -> int:
-        """Return 0."""
-        return 0
-
-    def add(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> int:
-        """Return 0."""
-        return 0
-
-    def hold(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> Held:
-        """Have no memory for it."""
-        raise MemoryError
-
-    def memory(self, size: int) -> Memory | None:
-        """Return None."""
-        return None
-
-    def trim(self) -> None:
-        """Change nothing."""
-
-    def bound_memory(self, limit: int, others: int) -> None:
-        """Change nothing."""
-
-    def memory_in_use(self) -> int:
-        """Return 0."""
-        return 0
-
-    def add_memory(self, memory: Memory, dtype: int, shape: tuple[int, ...]) -> int:
-        """Return 0."""
-        return 0
-
-    def close(self, handle: int) -> bool:
-        """Return False."""
-        return False
-
-    def take(self, handle: int) -> Held | None:
-        """Return None."""
-        return None
+            """Return the array of a handle; None if it is not open."""
 
 
 class Submitted:
-    """What stands for a value to come; whoever computes it settles it once.
+    """Stands for a value to come, which its computation settles once.
 
-    Until then that takes turns in the scheduler, between which waiting calls look at the clock.
+    Until then the computation takes turns in the scheduler, and waiting calls look at the clock.
 
     Attributes:
-        value: the array, once it is there.
-        error: why it will never be there.
+        value: the array, once it is computed.
+        error: why it cannot be.
     """
 
     __slots__ = ("error", "value")
@@ -196,20 +147,20 @@ class Submitted:
         """Return the value; only if it is settled.
 
         Raises:
-            CowMlxError: why it will never be there.
+            CowMlxError: the error of the computation.
         """
         if self.value is not None:
             return self.value
         if self.error is None:
-            raise RuntimeError("the value is asked for before it is there")
-        raise failures.kept(self.error)  # a copy for everybody who asks
+            raise RuntimeError("the value is not settled")
+        raise failures.kept(self.error)  # a copy for each caller
 
     def succeed(self, value: mx.array) -> None:
-        """Give it its value: evaluated, row-major, of its handle's dtype and shape."""
+        """Settle the value: evaluated, row-major, of its handle's dtype and shape."""
         if not self.is_settled:
             self.value = value
 
     def fail(self, error: BaseException) -> None:
-        """Give it the run's error instead."""
+        """Settle the error."""
         if not self.is_settled:
             self.error = failures.kept(error)

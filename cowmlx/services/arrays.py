@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Arrays:
-    """Opens arrays of values, and gives the values of open arrays.
+    """Opens arrays and returns the values of open ones.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -38,7 +38,7 @@ class Arrays:
 
     @property
     def stream(self) -> mx.Stream:
-        """On which operations on arrays are computed, one after the other."""
+        """The stream of operations on arrays."""
         return self.streams.current
 
     @property
@@ -51,10 +51,10 @@ class Arrays:
         self._runtime.note_memory()
 
     def require_room(self, size: int, what: str) -> None:
-        """Make sure that memory may be taken within the runtime's limit.
+        """Check the runtime's memory limit.
 
         Raises:
-            OutOfMemory: it may not.
+            OutOfMemory: ``size`` bytes exceed it.
         """
         self._runtime.require_room(size, what)
 
@@ -84,9 +84,9 @@ class Arrays:
         return _settled(handle, value) if isinstance(value, Submitted) else value
 
     def value_of(self, held: Held) -> mx.array | Submitted:
-        """Return the value of an array, which may be lazy, or what has still to be made of it.
+        """Return the value of an array, which may be lazy, or the ``Submitted`` that stands for it.
 
-        That is what a run will give, or memory that is copied in turns of its own.
+        A run settles that, or an upload of the host's memory.
         """
         value = held.value
         if isinstance(value, Submitted):
@@ -120,7 +120,7 @@ class Arrays:
         """Open an array of a value, which may be lazy, and return its handle.
 
         Raises:
-            OutOfMemory: as many are open as there can be.
+            OutOfMemory: too many are open.
         """
         return self._add(value, value.dtype, value.shape)
 
@@ -134,7 +134,7 @@ class Arrays:
         """Hold an array of a value, without a handle.
 
         Args:
-            value: the value, or what stands for one to come.
+            value: the value, or a ``Submitted``.
             dtype: one of ``DTYPES``'s values.
             shape: sizes.
             is_computed: whether it is evaluated and row-major.
@@ -149,10 +149,10 @@ class Arrays:
         self._table.close(handle)
 
     def submit(self, value: Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
-        """Open an array whose value comes later, and return its handle.
+        """Open an array whose value is settled later, and return its handle.
 
         Raises:
-            OutOfMemory: as many are open as there can be.
+            OutOfMemory: too many are open.
         """
         return self._add(value, dtype, shape)
 
@@ -160,7 +160,7 @@ class Arrays:
         handle = self._table.add(value, dtypes.value_of(dtype), tuple(shape))
         if not handle:
             raise OutOfMemory(
-                f"{self.count()} arrays are open, which is the most there can be",
+                f"{self.count()} arrays are open, the maximum",
                 reason="no_handles",
                 kind="array",
                 limit=self.count(),
@@ -169,7 +169,7 @@ class Arrays:
 
     @keeps_call
     def array_wait(self, call: Call, handle: int, timeout_ms: int) -> None:
-        """Wait until an array is computed, and compute it if nobody has begun."""
+        """Wait until an array is computed; compute it if it is lazy."""
         held = self.held(handle)
         if held.is_computed:
             call.succeed()
@@ -196,7 +196,7 @@ class Arrays:
         self._runtime.scheduler.add(ArrayWork(call, steps, self.streams))
 
     def arrays_info(self, path: str) -> dict[str, Any]:
-        """Return what a file of tensors holds."""
+        """Describe the tensors of a file."""
         from cowmlx.services import array_files  # late: few hosts have files of arrays
 
         return array_files.info(path)
@@ -211,7 +211,7 @@ class Arrays:
         yield from array_files.save(path, arrays)
 
     def compute(self, handle: int, held: Held) -> Generator[list[mx.array], None, None]:
-        """Have the elements of an array ready for hosts; yields what is computed first.
+        """Make the elements of an array readable by hosts; yields lazy arrays to compute.
 
         Raises:
             OutOfMemory: they need more than the limit leaves.
@@ -231,13 +231,13 @@ class Arrays:
 
 
 class ArrayWait(ArrayWork):
-    """Waits for a submitted array, then has its elements ready for hosts.
+    """Waits for a submitted array, then makes its elements readable by hosts.
 
     Args:
         call: ends then.
         handle: the array's, for messages.
         held: the array.
-        timeout_ms: how long a run may still take; ``UINT32_MAX``: as long as it does.
+        timeout_ms: how long to wait for a run; ``FOREVER``: no limit.
         arrays: computes it.
     """
 
@@ -251,7 +251,7 @@ class ArrayWait(ArrayWork):
 
     @property
     def shares_time(self) -> bool:
-        """Whether it computes, and does not only wait for a run."""
+        """Whether it computes; false while it waits for a run."""
         return not isinstance(self._held.value, Submitted)
 
     def _may_step(self) -> bool:

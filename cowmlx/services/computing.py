@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _STARTING = 5e-4
-"""Seconds that a turn takes in which parts of a computation were started."""
+"""A turn that takes so many seconds has started parts of a computation."""
 
 
 def is_computed(arrays: Sequence[mx.array]) -> bool:
@@ -32,9 +32,10 @@ def is_computed(arrays: Sequence[mx.array]) -> bool:
 
 
 class Computation:
-    """Arrays that mlx computes in parts, so that no call of mlx waits for another part.
+    """Arrays that mlx computes in parts.
 
-    ``mx.async_eval`` of a long graph waits for most of it. Without kernels all is computed at once.
+    ``mx.async_eval`` of a long graph would wait for most of it. Without kernels, all is computed at
+    once.
 
     Args:
         arrays: the arrays, which may be lazy.
@@ -71,10 +72,10 @@ class Computation:
 
 
 class ComputingCall(SteppedCall):
-    """Steps that yield arrays, and go on once these are computed.
+    """Steps that yield lazy arrays, and continue once these are computed.
 
-    Operations are lazy, so an array may take any time: a read of the last result of many computes
-    all of them. The dispatch thread must not wait for that.
+    Reading the last result of many lazy operations computes all of them, so the dispatch thread
+    must not wait for it.
     """
 
     _computation: Computation | None = None
@@ -82,12 +83,12 @@ class ComputingCall(SteppedCall):
 
     @property
     def is_computing(self) -> bool:
-        """Whether what the last step needs may still be computed."""
+        """Whether a computation was started and not seen to end."""
         return self._computation is not None
 
     @property
     def computing(self) -> Computation | None:
-        """What the last step needs; None if that is computed."""
+        """The computation that the next step needs; None if there is none."""
         if self._computation is not None and self._computation.advance():
             self._error = self._computation.error
             self._computation = None
@@ -98,7 +99,7 @@ class ComputingCall(SteppedCall):
         return super()._turn() or perf_counter() - began > _STARTING
 
     def _awaited(self) -> Computation | None:
-        """Return what has to be computed before the next turn, or None."""
+        """Return the computation before which the unit has no turn, or None."""
         return self.computing
 
     def _may_step(self) -> bool:
@@ -109,11 +110,11 @@ class ComputingCall(SteppedCall):
         return True
 
     def block(self) -> bool:
-        """Wait a short time for what is computed, and go on if it is there."""
+        """Wait a short time for the computation, and continue if it has ended."""
         awaited = self._awaited()
         if awaited is not None and not awaited.advance(waits=True):
-            return True  # requests are heard in between, a cancel among them
-        return self.turn()  # also for what was computed since the last turn
+            return True  # requests come first, such as a cancel
+        return self.turn()
 
     def _tell(self, told: list[mx.array] | None) -> bool | None:
         if told:
@@ -126,11 +127,11 @@ class ComputingCall(SteppedCall):
 
 
 MAX_LEFT = 4
-"""Streams that compute what nobody waits for any more, beside the one that is used."""
+"""Abandoned streams that may still compute, beside the current one."""
 
 
 class ArrayStreams:
-    """Hands out the stream of arrays: one, as long as nobody has left long work behind on it.
+    """Hands out the stream of arrays: the same one until a unit abandons long work on it.
 
     Args:
         runtime: has the streams.
@@ -140,23 +141,23 @@ class ArrayStreams:
         self._runtime = runtime
         self._current: mx.Stream | None = None
         self._computing: list[ArrayWork] = []
-        # Streams with work that nobody waits for, and for each an array that is computed after it.
+        # Abandoned streams, each with an array that is computed after their work.
         self._left: list[tuple[mx.Stream, Computation]] = []
 
     @property
     def current(self) -> mx.Stream:
-        """Where new work is computed."""
+        """The stream of new work."""
         if self._current is None:
             self._current = self._runtime.streams.take()
         return self._current
 
     def begin(self, unit: ArrayWork) -> None:
-        """Note that a unit has begun a computation."""
+        """Record that a unit computes."""
         if unit not in self._computing:
             self._computing.append(unit)
 
     def end(self, unit: ArrayWork) -> None:
-        """Note that a unit has ended; what it still computes is left behind."""
+        """Record that a unit has ended; leave its stream if that still computes."""
         if unit not in self._computing:
             return
         if unit.is_computing:
@@ -164,7 +165,7 @@ class ArrayStreams:
         self._computing.remove(unit)
 
     def ahead_of(self, unit: ArrayWork | None) -> Computation | None:
-        """Return what others compute on the current stream; None if there is nothing."""
+        """Return a computation of another unit on the current stream, or None."""
         if self._left:
             self._prune()
             for stream, mark in self._left:
@@ -189,7 +190,7 @@ class ArrayStreams:
             self._runtime.streams.give_back(stream)
 
     def _leave(self, stream: mx.Stream) -> None:
-        """Compute elsewhere from now on: nobody waits for what is computed on a stream."""
+        """Abandon a stream, which still computes: new work gets another one."""
         if stream != self._current:
             return
         self._prune()
@@ -197,12 +198,12 @@ class ArrayStreams:
         mark.advance()
         self._left = [each for each in self._left if each[0] != stream]
         if len(self._left) < MAX_LEFT:
-            with suppress(OutOfMemory):  # without a new stream, later work waits for this one
+            with suppress(OutOfMemory):  # without a new stream, new work waits behind the old
                 self._current = self._runtime.streams.take()
         self._left.append((stream, mark))
 
     def _prune(self) -> None:
-        """Let streams that were left be used again once all is computed there."""
+        """Give abandoned streams back once they have finished."""
         for left in [each for each in self._left if each[1].advance()]:
             self._left.remove(left)
             if left[0] != self._current:
@@ -210,9 +211,9 @@ class ArrayStreams:
 
 
 class ArrayWork(ComputingCall):
-    """Work on the stream of arrays, which has no turn while others' work is computed there.
+    """Work on the stream of arrays, without turns while another unit computes there.
 
-    Otherwise the dispatch thread, which waits for what is short, would wait for that, too.
+    The dispatch thread waits for short work, and would wait for the other unit's, too.
 
     Args:
         call: ends with the work.
@@ -229,7 +230,7 @@ class ArrayWork(ComputingCall):
 
     @property
     def stream(self) -> mx.Stream:
-        """Where the last step has computed."""
+        """The stream of the last step."""
         return self._stream
 
     def _awaited(self) -> Computation | None:

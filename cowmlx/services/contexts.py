@@ -190,7 +190,7 @@ class Contexts:
     def note_failure(
         self, handle: int, status: int, message: str, reason: str, details: dict[str, Any]
     ) -> None:
-        """Let ``context_info`` tell of a call that failed, if its handle is an open context's."""
+        """Record a failed call for ``context_info``, if its handle is an open context's."""
         context: Context | None = self._runtime.handles.find(constants.KIND_CONTEXT, handle)  # type: ignore[assignment]
         if context is not None:
             context.failure = {

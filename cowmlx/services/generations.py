@@ -1,4 +1,4 @@
-"""The calls that generate, and tell of what was generated."""
+"""The calls that generate, and that describe the last generation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Generations:
 
     Args:
         runtime: what all calls work with.
-        models: those that guess ahead.
+        models: the draft models.
         contexts: what is generated on.
     """
 

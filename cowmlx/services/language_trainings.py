@@ -41,8 +41,8 @@ def make(
     for name in _OF_PROGRAMS:
         if params[name]:
             raise InvalidArgument(
-                f"{name} is set, but it is an option of programs; fine_tune says what is trained "
-                "of a model",
+                f"{name} is set, but it is an option of programs; fine_tune chooses the layers "
+                "that are trained of a model",
                 reason="conflict",
                 argument=name,
                 other="fine_tune",
@@ -170,7 +170,7 @@ def objective_of(trainee: Trainee) -> LanguageObjective:
     if isinstance(objective, LanguageObjective):
         return objective
     raise Unsupported(
-        "the training is of a program; only what was trained of a language model can be an adapter "
+        "the training is of a program; only a language model's trained layers can be an adapter "
         "or be exported",
         argument="training",
     )
@@ -186,7 +186,7 @@ def export_options(text: str | None) -> dict[str, bool]:
     found = options.read(options.parse(text or "{}", "options_json"), "options_json", known)
     if found["dequantize"] and not found["fuse"]:
         raise InvalidArgument(
-            "options_json.dequantize goes with options_json.fuse: an adapter has no packed weights",
+            "options_json.dequantize needs options_json.fuse: an adapter has no quantized weights",
             reason="conflict",
             argument="options_json.dequantize",
             other="options_json.fuse",

@@ -25,7 +25,7 @@ class ModelToCome:
 
 
 class Loading(SteppedCall):
-    """Runs a loader, one weight group a turn, and tells its host how far it is.
+    """Runs a loader, one weight group a turn, and reports progress to its host.
 
     Args:
         call: ends with the model's handle.

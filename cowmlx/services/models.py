@@ -65,7 +65,7 @@ class Models:
         model: Model | ModelToCome = self._runtime.handles.get(constants.KIND_MODEL, handle)  # type: ignore[assignment]
         if isinstance(model, ModelToCome):
             raise BadState(
-                f"model {handle} is still being loaded; model_poll tells when it is there",
+                f"model {handle} is still being loaded; call model_poll until it is loaded",
                 reason="model_loading",
             )
         return model
@@ -147,7 +147,7 @@ class Models:
         return loaded.model
 
     def end_ranks(self) -> None:
-        """End the ranks of all models, whoever still has one."""
+        """End the ranks of all models."""
         for model in list(self._on_ranks):
             network: Any = model.network
             network.group.close()

@@ -199,7 +199,7 @@ class Telling(_Work):
 
 
 class Preparation(_Work):
-    """Prepares the first run for new dimensions; the call goes on with it.
+    """Prepares the first run for new dimensions; the call continues with it.
 
     Args:
         call: the run's.

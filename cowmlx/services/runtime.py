@@ -36,14 +36,10 @@ class Runtime:
     """Owns the handles, the scheduler and the streams between a start and its stop.
 
     Args:
-        cancel_epoch: how often a context, a program or a training (its handle) has been
-            cancelled.
-        open_handle, close_handle: give a handle of a kind, and take it back.
-        blas: what matrix products on the CPU are computed with.
-        blas_problem: why it is not the optimised one, if that was wanted.
-        libpython: the file that holds the interpreter's code, if it is known.
         arrays: the open arrays.
         outlets: where hosts take what contexts generate.
+
+    The other arguments are those of :class:`cowmlx.engine.Engine`.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class PromptTokenizing(Transfer):
     """Tokenizes the prompt of a chat; its context lets no call in meanwhile.
 
     Args:
-        call: goes on with the chat.
+        call: continues with the chat.
         context: that the chat is on.
         steps: return the prompt's tokens.
         begin: starts the generation; what it raises ends the call.

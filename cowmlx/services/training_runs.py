@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 PRIORITY = -1
 SHARE = 0.1
-"""What part of the time a training has while others never pause."""
+"""A training's part of the time while others never pause."""
 PATIENCE = 0.02
-"""Seconds without a turn of others that are a pause."""
+"""Seconds without turns of others that count as a pause."""
 # Micro-batches of so many seconds are waited for; during longer ones others have their turns.
 _SHORT = 0.004
-# When it is looked whether one is computed: after a part of the time of the one before, then
-# after parts of its own time, within bounds in seconds.
+# When to look whether a micro-batch is computed: after a part of the last one's time, then after
+# parts of the elapsed time, within bounds in seconds.
 _FIRST_LOOK, _LOOK, _MIN_LOOK, _MAX_LOOK = 1 / 2, 1 / 32, 5e-5, 5e-3
 _OPTIONS = ("seed", "clip_value", "clip_norm", "micro_batch", "skip_non_finite")
 
@@ -114,7 +114,7 @@ class Making(SteppedCall):
 
 
 class TrainingRun(SteppedCall):
-    """A step, a fit, an evaluation or a load; what a step yields is told to the host.
+    """A step, a fit, an evaluation or a load; the host receives what a step yields.
 
     Args:
         call: ends with it.
@@ -293,7 +293,7 @@ class HostData:
         return {"epoch": self._epoch, "index": self._index, "data": None}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a place; the host is asked by the step, so this is what is told alone."""
+        """Go to a place; the host is asked by the step, so this only reports the place."""
         self._epoch, self._index = int(state["epoch"]), int(state["index"])
 
 

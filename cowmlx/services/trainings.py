@@ -66,8 +66,8 @@ class Trainings:
         settings = settings_of(params)
         if params["fine_tune"] is not None:
             raise InvalidArgument(
-                "fine_tune is set, but it is an option of models; train says what is trained of a "
-                "program",
+                "fine_tune is set, but it is an option of models; train chooses the parameters of "
+                "a program",
                 reason="conflict",
                 argument="fine_tune",
                 other="train",
@@ -202,7 +202,7 @@ class Trainings:
 
     @keeps_call
     def training_load(self, call: Call, handle: int, folder: str) -> None:
-        """Go on where a training was saved."""
+        """Continue a saved training."""
         trainee = self.get(handle)
         trainee.require_idle()
         self._run(call, handle, trainee, training_files.load(trainee, folder))
@@ -320,7 +320,7 @@ class Trainings:
     # --------------------------------------------------------- Language models
 
     def training_adapter(self, handle: int) -> int:
-        """Open what was trained as an adapter."""
+        """Open the trained layers as an adapter."""
         from cowmlx.services import language_trainings as language
         from cowmlx.services.models import Adapter
         from cowmlx.training.language import publishing
@@ -337,7 +337,7 @@ class Trainings:
 
     @keeps_call
     def training_export(self, call: Call, handle: int, folder: str, options: str | None) -> None:
-        """Write what was trained as mlx-lm reads it."""
+        """Write the trained layers or model in mlx-lm's format."""
         from cowmlx.services import language_trainings as language
         from cowmlx.training.language import export
 
@@ -353,7 +353,7 @@ class Saving(SteppedCall):
     Args:
         call: ends with it.
         trainee: what is written.
-        steps: write it; when closed early they leave what was there before.
+        steps: write it; closed early, they leave the folder as it was.
         stream: to compute on.
     """
 

@@ -77,7 +77,7 @@ class Upload:
         """Nothing ends it early: others may wait for the array, too."""
 
     def block(self) -> bool:
-        """Wait a short time for the whole, and go on if it is there."""
+        """Wait a short time for the whole, and continue if it is computed."""
         if self._computation is not None and not self._computation.advance(waits=True):
             return True
         return self.turn()

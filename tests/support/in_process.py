@@ -58,10 +58,31 @@ class Call:
         self.error = error
 
 
+class ClosedTable:
+    """A table of arrays that has none."""
+
+    def memory_in_use(self) -> int:
+        return 0
+
+    def count(self) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
 @contextmanager
 def started() -> Iterator[Engine]:
     """An engine that runs."""
-    engine = Engine(lambda handle: 0, lambda kind: next(_handles), lambda handle: None)
+    engine = Engine(
+        lambda handle: 0,
+        lambda kind: next(_handles),
+        lambda handle: None,
+        "reference",
+        None,
+        None,
+        ClosedTable(),
+    )
     engine.start(RUNTIME, "")
     yield engine
     engine.stop()

@@ -68,7 +68,7 @@ _NOT_IMPLEMENTED = re.compile(
     r"\[([\w:]+)::(vjp|jvp|vmap)\][^\n]*(?:not|NYI)[^\n]*",
     re.IGNORECASE,
 )
-_WORDS = {"vjp": "differentiate", "jvp": "differentiate", "vmap": "vectorise"}
+_WORDS = {"vjp": "differentiate", "jvp": "differentiate", "vmap": "vectorize"}
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def explained(steps: tuple[str, ...]) -> Generator[None]:
         steps: what was derived.
 
     Raises:
-        Unsupported: mlx lacks a derivative or a vectorisation.
+        Unsupported: mlx lacks a derivative or a vectorization.
     """
     try:
         yield

@@ -161,15 +161,15 @@ class Needs:
         Args:
             levels: how often the program is differentiated. What is computed for a gradient has to
                 stay until that is there.
-            copies: how many rows a vectorised program computes at once.
+            copies: how many rows a vectorized program computes at once.
         """
         main = self._library.main
         return copies * (levels * self.total(main) + self.peak(main))
 
     def peak(self, graph: Graph) -> int:
-        """Return the bytes alive at once, if each result goes after its last reader.
+        """Return the bytes alive at once, if each result is freed after its last reader.
 
-        Of a loop that is what one round of it needs.
+        Loops count as one round.
         """
         if graph.name not in self._peaks:
             self._peaks[graph.name] = self._peak(graph)
@@ -205,10 +205,7 @@ class Needs:
         return max((self.peak(self._library.functions[name]) for name in node.functions), default=0)
 
     def total(self, graph: Graph) -> int:
-        """Return the bytes of all that is made, with calls and scans unrolled.
-
-        Of a ``while`` that is what one round makes.
-        """
+        """Return the bytes of all results, with calls and scans unrolled, ``while`` as a round."""
         if graph.name not in self._totals:
             found = 0
             for node in graph.needed(graph.outputs):

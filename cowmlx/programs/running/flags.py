@@ -36,7 +36,7 @@ class Note:
     check: Check | None = field(default=None, compare=False)
 
     def look(self, flag: mx.array) -> CowMlxError | None:
-        """Return the error that an evaluated array tells of, or None."""
+        """Return the error of an evaluated flag, or None."""
         error: CowMlxError | None = None
         if self.check is not None:
             error = self.check.look(flag)
@@ -55,7 +55,7 @@ Flags = dict[Note, mx.array]
 
 
 def add(flags: Flags, note: Note, flag: mx.array, guard: mx.array | None) -> None:
-    """Add a flag; of two about the same, the first that tells of something stays.
+    """Add a flag; of two with the same note, the first that is set stays.
 
     Args:
         flags: receives it.
@@ -79,7 +79,7 @@ def of_check(node: Node, function: str, number: int, check: Check) -> Note:
 
 
 def raise_first(looked: Iterable[tuple[Note, mx.array]]) -> None:
-    """Raise what the first evaluated flag tells of.
+    """Raise the error of the first evaluated flag that is set.
 
     Raises:
         CowMlxError: an index out of range, or a number that is not finite.

@@ -1,7 +1,7 @@
 """How a graph is cut: into units that are computed at once, and control flow between them.
 
 A unit is a turn of the scheduler, so it is bounded in nodes and in work. Control flow whose
-predicate has to be known, and loops that are long, run in rounds of their own.
+predicate has to be known, and loops that are long, run in separate rounds.
 """
 
 from __future__ import annotations

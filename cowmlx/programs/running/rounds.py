@@ -147,7 +147,7 @@ class Rounds:
         """Compute arrays; others have a turn meanwhile.
 
         Raises:
-            CowMlxError: a flag tells of something.
+            CowMlxError: a flag is set.
         """
         flags, self._flags = self._flags, []
         pending = [*arrays, *(flag for _, flag in flags)]

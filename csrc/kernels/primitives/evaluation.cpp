@@ -1,5 +1,5 @@
 /* Arrays that are computed in parts. mlx starts a whole graph at once, and waits for its streams
- * when more than a few tasks are active: whoever starts a long graph waits for most of it. */
+ * when more than a few tasks are active, so the caller of a long graph waits for most of it. */
 
 #include <algorithm>
 #include <array>

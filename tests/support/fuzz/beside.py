@@ -18,7 +18,7 @@ LONGEST = 4.0
 
 
 class Beside:
-    """Generates the same text over and over on a thread of its own, with pauses."""
+    """Generates the same text over and over on a separate thread, with pauses."""
 
     def __init__(self, lib: Library) -> None:
         self._lib = lib

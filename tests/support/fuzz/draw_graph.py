@@ -17,7 +17,7 @@ PLAIN = [row for row in ROWS if not row.attributes and len(row.inputs) in (1, 2)
 
 
 class DrawGraph(Draw):
-    """Draws programs; every function has values of its own alone."""
+    """Draws programs; a function has separate values."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
