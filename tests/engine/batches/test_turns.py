@@ -148,9 +148,21 @@ class Micro:
         """Note how it ended."""
         self.error = error
 
-    def is_computed(self, arrays: list[float]) -> bool:
-        """Whether its time is over."""
-        return self._clock.now >= arrays[0]
+    def computation(self) -> type:
+        """A class in place of mlx's computations: each ends at a time."""
+        clock = self._clock
+
+        class Ending:
+            error = None
+
+            def __init__(self, ends: list[float]) -> None:
+                self._end = ends[0]
+
+            def advance(self, waits: bool = False) -> bool:
+                clock.now += 0.004 if waits else 0
+                return clock.now >= self._end
+
+        return Ending
 
     def _steps(self) -> Iterator[Any]:
         while True:
@@ -164,7 +176,7 @@ class Micro:
 @pytest.mark.parametrize(("length", "beside"), [(0.05, 0.0), (0.002, 0.05), (0.0001, 0.002)])
 def test_a_training_has_its_share_while_others_never_pause(clock, monkeypatch, length, beside):
     context, training = Unit(clock, 0.001, False), Micro(clock, length, beside)
-    monkeypatch.setattr(training_runs, "is_computed", training.is_computed)
+    monkeypatch.setattr(training_runs, "Computation", training.computation())
     run(clock, [context, training.unit], 20)
     share = len(training.ends) * (length + beside) / 20
     assert SHARE / 2 <= share <= SHARE * 1.05
@@ -176,7 +188,7 @@ def test_a_training_has_all_the_time_in_a_pause(clock, monkeypatch):
     has_work = SimpleNamespace(now=True)
     context = Unit(clock, 0.001, False, lambda: has_work.now)
     training = Micro(clock, 0.01, 0.1)
-    monkeypatch.setattr(training_runs, "is_computed", training.is_computed)
+    monkeypatch.setattr(training_runs, "Computation", training.computation())
     scheduler = Scheduler()
     for unit in (context, training.unit):
         scheduler.add(unit)
@@ -195,7 +207,7 @@ def test_a_training_has_all_the_time_in_a_pause(clock, monkeypatch):
 
 def test_a_cancel_ends_a_training_that_others_leave_no_turn(clock, monkeypatch):
     context, training = Unit(clock, 0.001, False), Micro(clock, 0.0, 100)
-    monkeypatch.setattr(training_runs, "is_computed", training.is_computed)
+    monkeypatch.setattr(training_runs, "Computation", training.computation())
     scheduler = Scheduler()
     for unit in (context, training.unit):
         scheduler.add(unit)
