@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from cowmlx.programs import dimensions
 from cowmlx.programs.dimensions import Dim, DimensionError
@@ -322,8 +322,3 @@ _WORDS = {
     "int or ints": "an integer or a list of integers",
     "pairs": "an integer or a list of [before, after]",
 }
-
-
-def refuse(operation: str, sentence: str, **details: Any) -> NoReturn:
-    """Raise an error about the value of an attribute that only shapes can tell."""
-    raise OperationError("out_of_range", f"{operation}: {sentence}", op=operation, **details)

@@ -245,10 +245,10 @@ def _plain(axes: int) -> Operation:
         "out[n, i, o] = sum over k, c of input[n, i stride + k dilation - padding, c] weight[o, k, "
         "c]",
         [
-            example(f"float32{sizes}", f"float32[6,{kernel},4]"),
-            example(f"float32{sizes}", f"float32[6,{kernel},4]", stride=2, padding=1),
-            example(f"float32{sizes}", f"float32[6,{kernel},2]", groups=2, padding=2, dilation=2),
-            example(f"float32[0{sizes[2:]}", f"float32[6,{kernel},4]"),
+            example(f"{sizes}", f"[6,{kernel},4]"),
+            example(f"{sizes}", f"[6,{kernel},4]", stride=2, padding=1),
+            example(f"{sizes}", f"[6,{kernel},2]", groups=2, padding=2, dilation=2),
+            example(f"[0{sizes[2:]}", f"[6,{kernel},4]"),
         ],
         (_STRIDE, _PADDING, _DILATION, _GROUPS),
     )
@@ -266,10 +266,10 @@ def _transposed(axes: int) -> Operation:
         "out[n, i stride + k dilation - padding, o] = sum over k, c of input[n, i, c] weight[o, k, "
         "c]",
         [
-            example(f"float32{sizes}", whole),
-            example(f"float32{sizes}", whole, stride=2, padding=1, output_padding=1),
-            example(f"float32{sizes}", whole, dilation=2),
-            example(f"float32{sizes}", half, groups=2, stride=2),
+            example(f"{sizes}", whole),
+            example(f"{sizes}", whole, stride=2, padding=1, output_padding=1),
+            example(f"{sizes}", whole, dilation=2),
+            example(f"{sizes}", half, groups=2, stride=2),
         ],
         (
             _STRIDE,
@@ -343,8 +343,8 @@ def _pool(name: str, axes: int, largest: bool) -> Operation:
         + (" (padding counts as 0)." if not largest else "."),
         f"out[n, i, c] = {'max' if largest else 'mean'} over k of x[n, i stride + k - padding, c]",
         [
-            example(f"float32{shape}", kernel_size=2),
-            example(f"float32{shape}", kernel_size=3, stride=1, padding=1),
+            example(f"{shape}", kernel_size=2),
+            example(f"{shape}", kernel_size=3, stride=1, padding=1),
         ],
         attributes=(
             _option("kernel_size", REQUIRED, "The window: a number, or one for each axis."),
@@ -382,9 +382,9 @@ ROWS = (
         "A convolution along 1 to 3 axes with padding for each end, and a dilated input.",
         "as conv1d, conv2d and conv3d, of the input with zeros between its elements",
         [
-            example("float32[2,6,5,4]", "float32[3,2,3,4]", padding=[[1, 0], [2, 1]]),
-            example("float32[2,6,4]", "float32[3,2,4]", input_dilation=2, stride=2),
-            example("float32[2,6,4]", "float32[3,3,4]", kernel_dilation=2, flip=True),
+            example("[2,6,5,4]", "[3,2,3,4]", padding=[[1, 0], [2, 1]]),
+            example("[2,6,4]", "[3,2,4]", input_dilation=2, stride=2),
+            example("[2,6,4]", "[3,3,4]", kernel_dilation=2, flip=True),
         ],
         (
             _STRIDE,
@@ -401,7 +401,7 @@ ROWS = (
             _GROUPS,
             Attribute("flip", "bool", False, "Whether windows are reversed, as in mathematics."),
         ),
-        aliases=("conv", "convolution", "conv_general_dilated"),
+        aliases="conv convolution conv_general_dilated",
     ),
     row(
         "convolve",
@@ -411,9 +411,9 @@ ROWS = (
         "The discrete convolution of two lines.",
         "out[i] = sum over k of a[i - k] v[k]",
         [
-            example("float32[5]", "float32[3]"),
-            example("float32[2]", "float32[5]", mode="same"),
-            example("float32[5]", "float32[2]", mode="valid"),
+            example("[5]", "[3]"),
+            example("[2]", "[5]", mode="same"),
+            example("[5]", "[2]", mode="valid"),
         ],
         attributes=(
             Attribute(
@@ -421,7 +421,7 @@ ROWS = (
                 "choice",
                 "full",
                 "How much of the ends is wanted.",
-                choices=("full", "same", "valid"),
+                ("full", "same", "valid"),
             ),
         ),
         differentiable=("a", "v"),

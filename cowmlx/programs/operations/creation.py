@@ -9,8 +9,8 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import MAX_DIMENSION
-from cowmlx.programs.operations.making import example, mlx_dtype, row
-from cowmlx.programs.operations.promotion import FLOATS
+from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.operations.promotion import FLOATS, mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import REAL_NUMBERS, axis_of, fits, spec, value_refused
 
@@ -51,7 +51,7 @@ def _filled(
         compute,
         f"An array of {about}" + (" with another's shape." if like else "."),
         f"out = {about if not valued else 'vals'}",
-        [example("float32[2,3]", **vals), example("float32[]", dtype="int32", **vals)]
+        [example("[2,3]", **vals), example("[]", dtype="int32", **vals)]
         if like
         else [
             example(shape=[2, 3], **vals),
@@ -197,7 +197,7 @@ ROWS = (
             example(start=5, stop=0, step=-2),
             example(start=5, stop=0),
         ],
-        aliases=("range",),
+        aliases="range",
     ),
     row(
         "iota",

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from cowmlx.programs.operations.making import PAIR, elementwise, inexact
+from cowmlx.programs.operations.making import PAIR, elementwise
+from cowmlx.programs.operations.promotion import inexact
 from cowmlx.programs.operations.rules import REAL
 
 Axis = int | tuple[int, ...] | None
@@ -275,92 +276,71 @@ def logcumsumexp(
 _function = partial(elementwise, result=inexact)
 
 EXPONENTIALS = (
-    _function("exp", exp, "The exponential.", "e^a"),
-    _function("expm1", mx.expm1, "The exponential less 1, exact near 0.", "e^a - 1", accepted=REAL),
-    _function("exp2", exp2, "The power of 2.", "2^a", accepted=REAL),
-    _function("log", mx.log, "The natural logarithm.", "ln a", values=" 0.5..2", aliases=("ln",)),
-    _function(
-        "log1p", mx.log1p, "The logarithm of 1 + a, exact near 0.", "ln(1 + a)", values=" -0.5..2"
-    ),
-    _function("log2", log2, "The logarithm of base 2.", "ln a / ln 2", values=" 0.5..2"),
-    _function("log10", log10, "The logarithm of base 10.", "ln a / ln 10", values=" 0.5..2"),
+    _function("exp", "The exponential.", "e^a", exp),
+    _function("expm1", "The exponential less 1, exact near 0.", "e^a - 1", accepted=REAL),
+    _function("exp2", "The power of 2.", "2^a", exp2, accepted=REAL),
+    _function("log", "The natural logarithm.", "ln a", values=" 0.5..2", aliases="ln"),
+    _function("log1p", "The logarithm of 1 + a, exact near 0.", "ln(1 + a)", values=" -0.5..2"),
+    _function("log2", "The logarithm of base 2.", "ln a / ln 2", log2, values=" 0.5..2"),
+    _function("log10", "The logarithm of base 10.", "ln a / ln 10", log10, values=" 0.5..2"),
     _function(
         "logaddexp",
-        logaddexp,
         "The logarithm of a sum of exponentials, without overflow.",
         "ln(e^a + e^b)",
+        logaddexp,
         places=PAIR,
     ),
     _function(
         "erf",
-        erf,
         "The error function.",
         "2 / sqrt(pi) integral from 0 to a of e^(-t^2) dt",
+        erf,
         accepted=REAL,
     ),
     _function(
         "erfinv",
-        erfinv,
         "The inverse of the error function.",
         "erf(out) = a",
+        erfinv,
         accepted=REAL,
         values=" -0.8..0.8",
-        aliases=("erf_inv",),
+        aliases="erf_inv",
     ),
 )
 
 
 TRIGONOMETRY = (
-    _function("sin", sin, "The sine.", "sin a", aliases=("sine",)),
-    _function("cos", cos, "The cosine.", "cos a", aliases=("cosine",)),
-    _function("tan", tan, "The tangent.", "sin a / cos a", values=" -1..1"),
-    _function(
-        "arcsin",
-        mx.arcsin,
-        "The inverse sine.",
-        "sin out = a",
-        values=" -0.8..0.8",
-        aliases=("asin",),
-    ),
-    _function(
-        "arccos",
-        mx.arccos,
-        "The inverse cosine.",
-        "cos out = a",
-        values=" -0.8..0.8",
-        aliases=("acos",),
-    ),
-    _function("arctan", mx.arctan, "The inverse tangent.", "tan out = a", aliases=("atan",)),
+    _function("sin", "The sine.", "sin a", sin, aliases="sine"),
+    _function("cos", "The cosine.", "cos a", cos, aliases="cosine"),
+    _function("tan", "The tangent.", "sin a / cos a", tan, values=" -1..1"),
+    _function("arcsin", "The inverse sine.", "sin out = a", values=" -0.8..0.8", aliases="asin"),
+    _function("arccos", "The inverse cosine.", "cos out = a", values=" -0.8..0.8", aliases="acos"),
+    _function("arctan", "The inverse tangent.", "tan out = a", aliases="atan"),
     _function(
         "arctan2",
-        mx.arctan2,
         "The angle of the point (b, a).",
         "atan(a / b) in the quadrant of (b, a)",
         places=PAIR,
         accepted=REAL,
         values=" 0.5..2",
-        aliases=("atan2",),
+        aliases="atan2",
     ),
-    _function("sinh", mx.sinh, "The hyperbolic sine.", "(e^a - e^-a) / 2"),
-    _function("cosh", mx.cosh, "The hyperbolic cosine.", "(e^a + e^-a) / 2"),
-    _function("tanh", mx.tanh, "The hyperbolic tangent.", "sinh a / cosh a"),
-    _function(
-        "arcsinh", mx.arcsinh, "The inverse hyperbolic sine.", "sinh out = a", aliases=("asinh",)
-    ),
+    _function("sinh", "The hyperbolic sine.", "(e^a - e^-a) / 2"),
+    _function("cosh", "The hyperbolic cosine.", "(e^a + e^-a) / 2"),
+    _function("tanh", "The hyperbolic tangent.", "sinh a / cosh a"),
+    _function("arcsinh", "The inverse hyperbolic sine.", "sinh out = a", aliases="asinh"),
     _function(
         "arccosh",
-        mx.arccosh,
         "The inverse hyperbolic cosine.",
         "cosh out = a",
         values=" 1.5..3",
-        aliases=("acosh",),
+        aliases="acosh",
     ),
     _function(
         "arctanh",
-        mx.arctanh,
         "The inverse hyperbolic tangent.",
         "tanh out = a",
         values=" -0.8..0.8",
-        aliases=("atanh",),
+        aliases="atanh",
     ),
 )

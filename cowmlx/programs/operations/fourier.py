@@ -35,7 +35,7 @@ _NORM = Attribute(
     "choice",
     "backward",
     "Whether 1 / n is the inverse's factor, or its root that of both, or it is the other's.",
-    choices=("backward", "ortho", "forward"),
+    ("backward", "ortho", "forward"),
 )
 _S = Attribute(
     "s", "ints", None, "As n, for each of axes; null is their own.", low=1, high=MAX_LENGTH
@@ -89,7 +89,7 @@ def _one(name: str, function: Callable[..., mx.array], summary: str, formula: st
         [
             example(f"{kind}[2,6]"),
             example(f"{kind}[5,2]", axis=0, norm="ortho"),
-            example("float32[2,6]", n=4),
+            example("[2,6]", n=4),
             example(f"{kind}[2,6]", n=9, norm="forward"),
         ],
         attributes=(_N, Attribute("axis", "axis", -1, "The axis."), _NORM),
@@ -128,7 +128,7 @@ def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operati
         "the transform of each axis after the other",
         [
             example(f"{kind}[2,4,6]"),
-            example("float32[2,4]"),
+            example("[2,4]"),
             example(f"{kind}[3,4]", s=[2, 6], axes=[0, 1], norm="ortho"),
         ],
         attributes=(
@@ -179,10 +179,10 @@ def _shift(name: str, where: str) -> Operation:
     return moving(
         name,
         rule,
-        compute,
         f"The frequency 0 {where}.",
         "out = roll(a, half the length)",
-        [example("float32[5]"), example("float32[2,6]", axes=[1])],
+        [example("[5]"), example("[2,6]", axes=[1])],
+        compute,
         attributes=(Attribute("axes", "axis or axes", None, "The axes; null is all."),),
     )
 

@@ -15,8 +15,9 @@ from cowmlx.programs.operations.indices import (
     safe,
     taken,
 )
-from cowmlx.programs.operations.making import example, mlx_dtype, row
+from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
+from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import (
     REAL,
@@ -72,7 +73,7 @@ def _take_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 
 def _take_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
-    array, indices = arrays
+    array, indices = arrays[:2]
     return checks_of("indices", indices, _take_length(array, attributes), attributes)
 
 
@@ -158,14 +159,6 @@ def _put_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
     return [mx.where(last >= 0, put, line).reshape(array.shape)]
 
 
-def _length_checks(name: str) -> Any:
-    def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
-        array, indices = arrays[:2]
-        return checks_of("indices", indices, _take_length(array, attributes), attributes)
-
-    return checks
-
-
 def _embedding(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     weight, indices = inputs
     require_rank("weight", weight, 2, 2)
@@ -220,13 +213,13 @@ ROWS = (
         "The elements at indices along an axis; negative ones count from the end.",
         "out[…, i, …] = a[…, indices[i], …]",
         [
-            example("float32[4,3]", "int32[2] 0..3", axis=0),
-            example("float32[4,3]", "int32[2,2] -3..2", axis=-1),
-            example("float32[4,3]", "uint8[] 0..3", axis=0),
-            example("float32[4,3]", "int64[5] -12..11"),
-            example("float32[0,3]", "int32[0] 0..0", axis=0),
+            example("[4,3]", "int32[2] 0..3", axis=0),
+            example("[4,3]", "int32[2,2] -3..2", axis=-1),
+            example("[4,3]", "uint8[] 0..3", axis=0),
+            example("[4,3]", "int64[5] -12..11"),
+            example("[0,3]", "int32[0] 0..0", axis=0),
         ],
-        aliases=("gather", "index_select"),
+        aliases="gather index_select",
         attributes=(
             Attribute("axis", "axis", None, "The axis; null takes from the flattened array."),
             INDICES,
@@ -242,12 +235,12 @@ ROWS = (
         "The elements at indices that stand beside those of an array.",
         "out[i, j] = a[i, indices[i, j]] along the last axis",
         [
-            example("float32[3,4]", "int32[3,2] 0..3"),
-            example("float32[3,4]", "int32[1,4] -3..2", axis=0),
-            example("float32[3,4]", "uint8[5] 0..11", axis=None),
-            example("float32[3,4]", "int64[3,0] 0..0", axis=1),
+            example("[3,4]", "int32[3,2] 0..3"),
+            example("[3,4]", "int32[1,4] -3..2", axis=0),
+            example("[3,4]", "uint8[5] 0..11", axis=None),
+            example("[3,4]", "int64[3,0] 0..0", axis=1),
         ],
-        aliases=("take_along_dim",),
+        aliases="take_along_dim",
         attributes=(
             Attribute(
                 "axis", "axis", -1, "The axis; null takes from the flattened array.", nullable=True
@@ -255,7 +248,7 @@ ROWS = (
             INDICES,
         ),
         differentiable=("a",),
-        checks=_length_checks("take_along_axis"),
+        checks=_take_checks,
     ),
     row(
         "put_along_axis",
@@ -266,16 +259,16 @@ ROWS = (
         "one counts.",
         "out[i, indices[i, j]] = values[i, j] along the last axis, a elsewhere",
         [
-            example("float32[3,4]", "int32[3,1] 0..3", "float32[3,1]", axis=-1),
-            example("float32[3,4]", "int32[1,4] 0..2", "float32[]", axis=0),
-            example("float32[3,4]", "int32[1] 0..11", "float32[1]"),
+            example("[3,4]", "int32[3,1] 0..3", "[3,1]", axis=-1),
+            example("[3,4]", "int32[1,4] 0..2", "[]", axis=0),
+            example("[3,4]", "int32[1] 0..11", "[1]"),
         ],
         attributes=(
             Attribute("axis", "axis", None, "The axis; null puts into the flattened array."),
             INDICES,
         ),
         differentiable=("a", "values"),
-        checks=_length_checks("put_along_axis"),
+        checks=_take_checks,
     ),
     row(
         "embedding",
@@ -284,7 +277,7 @@ ROWS = (
         _embedding_arrays,
         "The rows of a table at indices.",
         "out[…, j] = weight[indices[…], j]",
-        [example("float32[5,3]", "int32[2,2] 0..4"), example("float32[5,3]", "uint8[] 0..4")],
+        [example("[5,3]", "int32[2,2] 0..4"), example("[5,3]", "uint8[] 0..4")],
         attributes=(INDICES,),
         differentiable=("weight",),
         checks=_embedding_checks,
@@ -367,9 +360,9 @@ def _scatter(
         f"An array with updates {about} at indices along an axis.",
         formula,
         [
-            example("float32[5,3]", "int32[2] distinct 0..4", "float32[2,3]"),
-            example("float32[3,5]", "int32[2] distinct -5..-1", "float32[3,2]", axis=-1),
-            example("float32[4]", "uint8[] 0..3", "float32[]"),
+            example("[5,3]", "int32[2] distinct 0..4", "[2,3]"),
+            example("[3,5]", "int32[2] distinct -5..-1", "[3,2]", axis=-1),
+            example("[4]", "uint8[] 0..3", "[]"),
         ],
         attributes=(Attribute("axis", "axis", 0, "The axis."), INDICES),
         differentiable=gradients,

@@ -28,7 +28,7 @@ INDICES = Attribute(
     "choice",
     "check",
     "What happens to an index out of range: the run fails and names it, or it is clamped.",
-    choices=("check", "clamp"),
+    ("check", "clamp"),
 )
 
 

@@ -31,7 +31,7 @@ def reduction_of(default: str) -> Attribute:
         "choice",
         default,
         "What becomes of the losses: none, or their mean or sum.",
-        choices=("none", "mean", "sum"),
+        ("none", "mean", "sum"),
     )
 
 
@@ -53,7 +53,7 @@ def _cross_entropy(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     logits, targets, weights = inputs
     require_dtype("logits", logits, FLOATS)
     axis = axis_of(attributes["axis"], len(logits.shape))
-    require_elements(logits, [axis])
+    require_elements(logits.shape, [axis])
     shape = without(logits.shape, axis)
     dtype = logits.dtype
     if len(targets.shape) == len(logits.shape):
@@ -103,18 +103,15 @@ def _cross_entropy_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.
     return reduce_losses(losses, attributes)
 
 
-def _class_checks(name: str) -> Any:
-    def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
-        scores, targets = arrays[:2]
-        if targets.ndim == scores.ndim:
-            return []
-        size = scores.shape[attributes["axis"]]
-        return checks_of("targets", targets, size, attributes, negative=False)
-
-    return checks
+def _class_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    scores, targets = arrays[:2]
+    if targets.ndim == scores.ndim:
+        return []
+    size = scores.shape[attributes["axis"]]
+    return checks_of("targets", targets, size, attributes, negative=False)
 
 
-def _met(inputs: list[Any], places: Sequence[str], name: str) -> Spec:
+def _met(inputs: list[Any], places: Sequence[str]) -> Spec:
     """Check inputs of one shape; return the spec of a loss for each of their elements."""
     for place, given in zip(places, inputs, strict=True):
         require_dtype(place, given, FLOATS)
@@ -133,7 +130,7 @@ def _loss(
     attributes: Sequence[Attribute] = (),
     axis: int | None = None,
     examples: Sequence[Example] | None = None,
-    aliases: Sequence[str] = (),
+    aliases: str = "",
     source: str = "",
     values: str = "",
     differentiable: Sequence[str] | None = None,
@@ -150,7 +147,7 @@ def _loss(
         attributes: beside ``reduction``.
         axis: the axis that it sums over by default; None for a loss of each element.
         examples: if not the usual ones.
-        aliases: other names.
+        aliases: other names, separated by spaces.
         source: of the formula.
         values: the range of the examples' inputs.
         differentiable: the inputs that a gradient goes through; all if None.
@@ -158,7 +155,7 @@ def _loss(
     along = () if axis is None else (Attribute("axis", "axis", axis, "The axis of vectors."),)
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        found = _met(inputs, places, name)
+        found = _met(inputs, places)
         if axis is not None:
             at = axis_of(attributes["axis"], len(found.shape))
             found = Spec(without(found.shape, at), found.dtype)
@@ -187,11 +184,8 @@ def _loss(
 
 
 def _binary(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    name = "binary_cross_entropy"
     given = [each for each in inputs if each is not None]
-    return reduced_spec(
-        _met(given, ("inputs", "targets", "weights")[: len(given)], name), attributes
-    )
+    return reduced_spec(_met(given, ("inputs", "targets", "weights")[: len(given)]), attributes)
 
 
 def _binary_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -284,12 +278,12 @@ ROWS = (
         "loss = logsumexp(logits) - (1 - s) score - s mean(logits), s the label smoothing, score "
         "logits[targets] or sum(logits targets)",
         [
-            example("float32[4,3]", "int32[4] 0..2", reduction="mean"),
-            example("float32[4,3]", "float32[4,3] 0..1", label_smoothing=0.1),
-            example("float32[2,3,4]", "uint8[2,4] 0..2", "float32[2,4] 0..1", axis=1),
-            example("float32[3]", "int64[] 0..2", reduction="sum"),
+            example("[4,3]", "int32[4] 0..2", reduction="mean"),
+            example("[4,3]", "[4,3] 0..1", label_smoothing=0.1),
+            example("[2,3,4]", "uint8[2,4] 0..2", "[2,4] 0..1", axis=1),
+            example("[3]", "int64[] 0..2", reduction="sum"),
         ],
-        aliases=("softmax_cross_entropy",),
+        aliases="softmax_cross_entropy",
         attributes=(
             Attribute("axis", "axis", -1, "The axis of the classes."),
             Attribute(
@@ -305,7 +299,7 @@ ROWS = (
         ),
         differentiable=("logits", "targets", "weights"),
         source="mlx.nn.losses.cross_entropy; label smoothing: arXiv 1512.00567, section 7",
-        checks=_class_checks("cross_entropy"),
+        checks=_class_checks,
     ),
     row(
         "binary_cross_entropy",
@@ -316,9 +310,9 @@ ROWS = (
         "-(t ln(p) + (1 - t) ln(1 - p)), p = sigmoid(inputs) with logits; logarithms are -100 at "
         "least",
         [
-            example("float32[4]", "float32[4] 0..1"),
-            example("float32[4] 0.1..0.9", "float32[4] 0..1", with_logits=False, reduction="none"),
-            example("float32[4]", "float32[4] 0..1", "float32[4] 0..1", reduction="sum"),
+            example("[4]", "[4] 0..1"),
+            example("[4] 0.1..0.9", "[4] 0..1", with_logits=False, reduction="none"),
+            example("[4]", "[4] 0..1", "[4] 0..1", reduction="sum"),
         ],
         attributes=(
             Attribute("with_logits", "bool", True, "Whether inputs are logits."),
@@ -335,8 +329,8 @@ ROWS = (
         "The negative of the log probabilities at class ids.",
         "-inputs[targets]",
         [
-            example("float32[4,3]", "int32[4] 0..2", reduction="mean"),
-            example("float32[3,4]", "uint8[4] 0..2", axis=0),
+            example("[4,3]", "int32[4] 0..2", reduction="mean"),
+            example("[3,4]", "uint8[4] 0..2", axis=0),
         ],
         attributes=(
             Attribute("axis", "axis", -1, "The axis of the classes."),
@@ -345,7 +339,7 @@ ROWS = (
         ),
         differentiable=("inputs",),
         source="mlx.nn.losses.nll_loss",
-        checks=_class_checks("nll_loss"),
+        checks=_class_checks,
     ),
     _loss(
         "l1_loss",
@@ -354,7 +348,7 @@ ROWS = (
         "The absolute differences.",
         "|p - t|",
         default="mean",
-        aliases=("mae_loss",),
+        aliases="mae_loss",
     ),
     _loss(
         "mse_loss",
@@ -363,7 +357,7 @@ ROWS = (
         "The squared differences.",
         "(p - t)^2",
         default="mean",
-        aliases=("mean_squared_error",),
+        aliases="mean_squared_error",
     ),
     _loss(
         "smooth_l1_loss",
@@ -420,8 +414,8 @@ ROWS = (
             Attribute("eps", "float", 1e-6, "The least variance.", low=0),
         ),
         examples=[
-            example("float32[4]", "float32[4]", "float32[4] 0.5..2"),
-            example("float32[4]", "float32[4]", "float32[4] 0.5..2", full=True, reduction="none"),
+            example("[4]", "[4]", "[4] 0.5..2"),
+            example("[4]", "[4]", "[4] 0.5..2", full=True, reduction="none"),
         ],
     ),
     _loss(

@@ -11,7 +11,7 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import DimensionError, Shape, check_shape
 from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.promotion import inexact, mlx_dtype, promote
+from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import (
     FLOAT64_ERROR,
     Attribute,
@@ -25,7 +25,7 @@ from cowmlx.programs.operations.row import (
     OperationError,
     Spec,
 )
-from cowmlx.programs.operations.rules import broadcast, require_dtype, spec
+from cowmlx.programs.operations.rules import broadcast, require_dtype, require_rank, spec
 
 PAIR = ("a", "b")
 """The names of two inputs."""
@@ -58,7 +58,7 @@ def row(
     formula: str,
     examples: Sequence[Example],
     *,
-    aliases: Sequence[str] = (),
+    aliases: str = "",
     attributes: Sequence[Attribute] = (),
     outputs: Sequence[str] = ("out",),
     differentiable: Sequence[str] = (),
@@ -99,7 +99,7 @@ def row(
 
     return Operation(
         name=name,
-        aliases=tuple(aliases),
+        aliases=tuple(aliases.split()),
         inputs=places,
         attributes=tuple(attributes),
         outputs=tuple(outputs),
@@ -122,8 +122,9 @@ def row(
 
 
 def example(*inputs: str | None, **attributes: Any) -> Example:
-    """Return an example: a text for each input, then attributes."""
-    return Example(inputs, attributes)
+    """Return an example: a text for each input, of float32 if it has no dtype, then attributes."""
+    texts = [f"float32{each}" if each and each.startswith("[") else each for each in inputs]
+    return Example(tuple(texts), attributes)
 
 
 def constant(value: float, like: mx.array) -> mx.array:
@@ -143,49 +144,91 @@ def _common(arrays: Sequence[mx.array]) -> mx.Dtype:
     return found
 
 
-def elementwise(
+def shaped(
     name: str,
-    function: Callable[..., mx.array],
+    places: Sequence[str],
+    rule: Callable[..., Shape],
     summary: str,
     formula: str,
+    examples: Sequence[Example],
+    function: Callable[..., mx.array] | None = None,
+    *,
+    accepted: Sequence[str] = ALL_DTYPES,
+    rank: int = 0,
+    result: Result = same,
+    meets: bool = False,
+    differentiable: bool | Sequence[str] = True,
+    **more: Any,
+) -> Operation:
+    """Return the row of an operation whose one result has a shape that follows from others.
+
+    Args:
+        name: the row's.
+        places: the names of its inputs.
+        rule: the result's shape, for those of inputs and attributes.
+        summary: one sentence.
+        formula: what it computes.
+        examples: inputs that it takes.
+        function: takes the arrays, then attributes by name; mlx's of that name if None.
+        accepted: the dtypes that each input may have.
+        rank: the least number of dimensions of an input.
+        result: the result's dtype, for that in which inputs meet.
+        meets: whether the function gets arrays of one dtype.
+        differentiable: whether all inputs can be differentiated, or which.
+        more: as :func:`row` takes it.
+    """
+    apply = function or getattr(mx, name)
+    if isinstance(differentiable, bool):
+        differentiable = tuple(places) if differentiable else ()
+
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        for place, given in zip(places, inputs, strict=True):
+            require_dtype(place, given, accepted)
+            require_rank(place, given, rank)
+        dtype = result(promote([given.dtype for given in inputs]))
+        return [spec(rule(*(given.shape for given in inputs), attributes), dtype)]
+
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        return [apply(*(cast(arrays) if meets else arrays), **attributes)]
+
+    return row(
+        name,
+        places,
+        infer,
+        compute,
+        summary,
+        formula,
+        examples,
+        differentiable=differentiable,
+        **more,
+    )
+
+
+def elementwise(
+    name: str,
+    summary: str,
+    formula: str,
+    function: Callable[..., mx.array] | None = None,
     *,
     places: Sequence[str] = ("a",),
-    result: Result = same,
     accepted: Sequence[str] = ALL_DTYPES,
     examples: Sequence[Example] | None = None,
     values: str = "",
-    aliases: Sequence[str] = (),
-    attributes: Sequence[Attribute] = (),
-    differentiable: bool | Sequence[str] = True,
-    source: str = "",
+    **more: Any,
 ) -> Operation:
     """Return the row of a function of elements: inputs are broadcast, and meet in one dtype.
 
     Args:
         name: the row's.
-        function: takes the arrays, then attributes by name.
         summary: one sentence.
         formula: what it computes.
+        function: as :func:`shaped` takes it, like ``places``, ``accepted`` and ``more``.
         places: the names of its inputs.
-        result: the result's dtype, for that in which inputs meet.
         accepted: the dtypes that each input may have.
         examples: if not those of two or three shapes.
         values: the range of the examples' inputs, such as ``" 0.1..0.9"``.
-        aliases: other names.
-        attributes: its keyword arguments.
-        differentiable: whether all inputs can be differentiated, or which.
-        source: of the formula.
+        more: the rest.
     """
-
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        for place, given in zip(places, inputs, strict=True):
-            require_dtype(place, given, accepted)
-        dtype = result(promote([given.dtype for given in inputs]))
-        return [spec(broadcast([given.shape for given in inputs]), dtype)]
-
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [function(*arrays, **attributes)]
-
     if examples is None:
         kind = "float32" if "float32" in accepted else "int32" if "int32" in accepted else "bool"
         shapes = [("[2,3]",) * len(places)]
@@ -195,66 +238,23 @@ def elementwise(
         else:
             shapes += [("[]",), ("[0]",)]
         examples = [example(*(f"{kind}{shape}{values}" for shape in each)) for each in shapes]
-    if isinstance(differentiable, bool):
-        differentiable = tuple(places) if differentiable else ()
-    return row(
-        name,
-        places,
-        infer,
-        compute,
-        summary,
-        formula,
-        examples,
-        aliases=aliases,
-        attributes=attributes,
-        differentiable=differentiable,
-        source=source,
+
+    def rule(*given: Any) -> Shape:
+        return broadcast(given[:-1])
+
+    return shaped(
+        name, places, rule, summary, formula, examples, function, accepted=accepted, **more
     )
 
 
 def moving(
     name: str,
     rule: Callable[[Shape, Attributes], Shape],
-    function: Callable[..., mx.array],
     summary: str,
     formula: str,
     examples: Sequence[Example],
+    function: Callable[..., mx.array] | None = None,
     **more: Any,
 ) -> Operation:
-    """Return the row of an operation that moves elements: any dtype, and it stays.
-
-    Args:
-        name: the row's.
-        rule: the result's shape, for the input's and attributes.
-        function: takes the array, then attributes by name.
-        summary: one sentence.
-        formula: what it computes.
-        examples: inputs that it takes.
-        more: as :func:`row` takes it.
-    """
-
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
-        return [spec(rule(given.shape, attributes), given.dtype)]
-
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [function(*arrays, **attributes)]
-
-    more.setdefault("differentiable", ("a",))
-    return row(name, ("a",), infer, compute, summary, formula, examples, **more)
-
-
-__all__ = [
-    "PAIR",
-    "cast",
-    "constant",
-    "elementwise",
-    "example",
-    "inexact",
-    "magnitude",
-    "mlx_dtype",
-    "moving",
-    "row",
-    "same",
-    "truth",
-]
+    """Return the row of an operation on one array, as :func:`shaped` does."""
+    return shaped(name, ("a",), rule, summary, formula, examples, function, **more)

@@ -9,8 +9,8 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Dim, Shape, count, divided
 from cowmlx.programs.operations.indexing import require_some
 from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
-from cowmlx.programs.operations.making import example, mlx_dtype, row
-from cowmlx.programs.operations.promotion import name_of
+from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.operations.promotion import mlx_dtype, name_of
 from cowmlx.programs.operations.row import Attribute, Attributes, Compute, Infer, Spec
 from cowmlx.programs.operations.rules import (
     broadcast,
@@ -24,7 +24,7 @@ from cowmlx.programs.operations.rules import (
 from cowmlx.quantized_formats import FORMATS
 
 FLOATS = ("float16", "bfloat16", "float32")
-_MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", choices=tuple(FORMATS))
+_MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", tuple(FORMATS))
 _ATTRIBUTES = (
     Attribute("group_size", "int", None, "How many share a scale; null is the mode's own.", low=1),
     Attribute("bits", "int", None, "The bits of an element; null is the mode's own.", low=1),
@@ -257,10 +257,10 @@ ROWS = (
         "Matrices in few bits, with a scale (and a bias, if affine) for each group of a row.",
         "w = scales w_q + biases, in groups",
         [
-            example("float32[4,64]", group_size=32, bits=4),
-            example("float32[2,128]", bits=8),
-            example("float32[2,64]", mode="mxfp4"),
-            example("float32[2,32]", mode="nvfp4"),
+            example("[4,64]", group_size=32, bits=4),
+            example("[2,128]", bits=8),
+            example("[2,64]", mode="mxfp4"),
+            example("[2,32]", mode="nvfp4"),
         ],
         attributes=_ATTRIBUTES,
         outputs=("w_q", "scales", "biases"),
@@ -275,7 +275,7 @@ ROWS = (
         "What quantised matrices stand for.",
         "out = scales w + biases, in groups",
         [
-            example("uint32[4,8] bits", "float32[4,2]", "float32[4,2]", group_size=32, bits=4),
+            example("uint32[4,8] bits", "[4,2]", "[4,2]", group_size=32, bits=4),
             example("uint32[2,8] bits", "uint8[2,2] 100..130", mode="mxfp4"),
             example("uint32[2,8] 0..100", "uint8[2,1] 100..130", mode="mxfp8"),
         ],
@@ -293,15 +293,8 @@ ROWS = (
         "The product with a quantised matrix.",
         "x (scales w + biases)^T, or without ^T",
         [
-            example("float32[3,64]", "uint32[4,8] bits", "float32[4,1]", "float32[4,1]"),
-            example(
-                "float32[3,4]",
-                "uint32[4,8] bits",
-                "float32[4,2]",
-                "float32[4,2]",
-                transpose=False,
-                group_size=32,
-            ),
+            example("[3,64]", "uint32[4,8] bits", "[4,1]", "[4,1]"),
+            example("[3,4]", "uint32[4,8] bits", "[4,2]", "[4,2]", transpose=False, group_size=32),
         ],
         attributes=(_TRANSPOSE, *_ATTRIBUTES),
         differentiable=("x",),
@@ -319,21 +312,14 @@ ROWS = (
         "out[i] = x[lhs_indices[i]] (scales w + biases)[rhs_indices[i]]^T",
         [
             example(
-                "float32[3,2,64]",
+                "[3,2,64]",
                 "uint32[5,4,8] bits",
-                "float32[5,4,1]",
-                "float32[5,4,1]",
+                "[5,4,1]",
+                "[5,4,1]",
                 "int32[3] 0..2",
                 "int32[3] 0..4",
             ),
-            example(
-                "float32[2,64]",
-                "uint32[5,4,8] bits",
-                "float32[5,4,1]",
-                "float32[5,4,1]",
-                None,
-                "uint8[2] 0..4",
-            ),
+            example("[2,64]", "uint32[5,4,8] bits", "[5,4,1]", "[5,4,1]", None, "uint8[2] 0..4"),
         ],
         attributes=(_TRANSPOSE, *_ATTRIBUTES, INDICES),
         differentiable=("x",),
@@ -347,7 +333,7 @@ ROWS = (
         lambda arrays, attributes: [mx.to_fp8(arrays[0])],
         "The bits of 8-bit floats (e4m3); what is too large becomes the largest.",
         "bits of the nearest e4m3",
-        [example("float32[2,3]"), example("float32[]")],
+        [example("[2,3]"), example("[]")],
         stacks=(0,),
     ),
     row(

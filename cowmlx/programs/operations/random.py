@@ -11,8 +11,8 @@ import mlx.core as mx
 from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.creation import SHAPE
 from cowmlx.programs.operations.indices import Check, check_that
-from cowmlx.programs.operations.making import example, mlx_dtype, row
-from cowmlx.programs.operations.promotion import FLOATS, INTEGERS
+from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.operations.promotion import FLOATS, INTEGERS, mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Operation, Spec
 from cowmlx.programs.operations.rules import (
     axis_of,
@@ -57,7 +57,7 @@ def _drawn(
     *,
     options: Sequence[dict[str, Any]] = ({},),
     limits: Callable[[Attributes], None] | None = None,
-    aliases: Sequence[str] = (),
+    aliases: str = "",
 ) -> Operation:
     """Return the row of floats that are drawn alone.
 
@@ -69,7 +69,7 @@ def _drawn(
         attributes: beside shape and dtype.
         options: attributes of examples.
         limits: refuses attributes that do not go together.
-        aliases: other names.
+        aliases: other names, separated by spaces.
     """
 
     def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
@@ -221,7 +221,7 @@ def _categorical(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     require_key(key)
     require_dtype("logits", logits, FLOATS)
     axis = axis_of(attributes["axis"], len(logits.shape))
-    require_elements(logits, range(len(logits.shape)))
+    require_elements(logits.shape, range(len(logits.shape)))
     shape = without(logits.shape, axis)
     many = attributes["num_samples"]
     return [spec(shape if many is None else (*shape, many), "uint32")]
@@ -305,7 +305,7 @@ ROWS = (
         "The key of a seed.",
         "out = (high bits, low bits)",
         [example(seed=7), example(seed=2**40 + 1)],
-        aliases=("key", "PRNGKey"),
+        aliases="key PRNGKey",
         attributes=(_SEED,),
     ),
     row(
@@ -330,7 +330,7 @@ ROWS = (
         ),
         options=({"low": -1.0, "high": 3.0},),
         limits=_in_order("low", "high"),
-        aliases=("uniform", "rand"),
+        aliases="uniform rand",
     ),
     _drawn(
         "random_normal",
@@ -339,7 +339,7 @@ ROWS = (
         "out ~ N(loc, scale^2)",
         (_LOC, Attribute("scale", "float", 1.0, "The standard deviation.", low=0)),
         options=({"loc": 3.0, "scale": 0.5},),
-        aliases=("normal", "randn"),
+        aliases="normal randn",
     ),
     _drawn(
         "random_truncated_normal",
@@ -351,14 +351,14 @@ ROWS = (
             Attribute("upper", "float", 2.0, "The upper bound."),
         ),
         limits=_in_order("lower", "upper"),
-        aliases=("truncated_normal",),
+        aliases="truncated_normal",
     ),
     _drawn(
         "random_gumbel",
         _gumbel,
         "Numbers of a Gumbel distribution.",
         "out = -ln(-ln(u)), u ~ U(0, 1)",
-        aliases=("gumbel",),
+        aliases="gumbel",
     ),
     _drawn(
         "random_laplace",
@@ -366,7 +366,7 @@ ROWS = (
         "Numbers of a Laplace distribution.",
         "out ~ e^(-|out - loc| / scale) / (2 scale)",
         (_LOC, Attribute("scale", "float", 1.0, "The mean distance from loc.", low=0)),
-        aliases=("laplace",),
+        aliases="laplace",
     ),
     row(
         "random_randint",
@@ -380,7 +380,7 @@ ROWS = (
             example("uint32[2]", shape=[5], low=-(2**62), high=2**62, dtype="int64"),
             example("uint32[2]", shape=[0], low=0, high=1, dtype="uint8"),
         ],
-        aliases=("randint", "random_integers"),
+        aliases="randint random_integers",
         attributes=(
             SHAPE,
             Attribute("low", "int", REQUIRED, "The least.", low=-(2**63), high=2**63 - 1),
@@ -403,7 +403,7 @@ ROWS = (
         "True with a probability.",
         "out ~ u < p, u ~ U(0, 1)",
         [example("uint32[2]", shape=[2, 3]), example("uint32[2]", shape=[4], p=1.0)],
-        aliases=("bernoulli",),
+        aliases="bernoulli",
         attributes=(SHAPE, Attribute("p", "float", 0.5, "The probability.", low=0, high=1)),
     ),
     row(
@@ -414,11 +414,11 @@ ROWS = (
         "Classes, as uint32, drawn with the probabilities softmax(logits).",
         "out = argmax(logits + Gumbel noise)",
         [
-            example("float32[4,3]", "uint32[2]"),
-            example("float32[3,4]", "uint32[2]", axis=0, num_samples=5),
-            example("float32[3]", "uint32[2]"),
+            example("[4,3]", "uint32[2]"),
+            example("[3,4]", "uint32[2]", axis=0, num_samples=5),
+            example("[3]", "uint32[2]"),
         ],
-        aliases=("categorical", "multinomial"),
+        aliases="categorical multinomial",
         attributes=(
             Attribute("axis", "axis", -1, "The axis of the classes."),
             Attribute("num_samples", "int", None, "How many; null is one, without an axis.", low=0),
@@ -431,8 +431,8 @@ ROWS = (
         _permutation_array,
         "The elements along an axis in a random order.",
         "out = take(x, a random order)",
-        [example("float32[5,2]", "uint32[2]"), example("int32[2,5] 0..9", "uint32[2]", axis=1)],
-        aliases=("permutation", "shuffle"),
+        [example("[5,2]", "uint32[2]"), example("int32[2,5] 0..9", "uint32[2]", axis=1)],
+        aliases="permutation shuffle",
         differentiable=("x",),
         attributes=(Attribute("axis", "axis", 0, "The axis."),),
     ),
@@ -443,8 +443,8 @@ ROWS = (
         _multivariate_array,
         "Vectors of a normal distribution with a covariance.",
         "out ~ N(mean, cov)",
-        [example("float32[3]", "float32[3,3] definite", "uint32[2]", shape=[4])],
-        aliases=("multivariate_normal",),
+        [example("[3]", "[3,3] definite", "uint32[2]", shape=[4])],
+        aliases="multivariate_normal",
         differentiable=("mean",),
         attributes=(Attribute("shape", "shape", (), "How many vectors."),),
         checks=_multivariate_checks,

@@ -1,28 +1,36 @@
-"""Reductions along axes."""
+"""Reductions along axes, cumulative operations along one, and differences."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.dimensions import Shape, count
 from cowmlx.programs.operations import elementary
-from cowmlx.programs.operations.making import Result, example, inexact, mlx_dtype, row, same, truth
+from cowmlx.programs.operations.making import Result, example, moving, row, same, truth
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.promotion import name_of
-from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.promotion import inexact, mlx_dtype, name_of
+from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import (
+    NUMBERS,
     REAL,
     axes_of,
+    axis_of,
     reduced,
-    require_dtype,
+    replaced,
     require_elements,
     spec,
 )
 
 AXES = Attribute("axis", "axis or axes", None, "The axes to reduce; null is all.")
 KEEPDIMS = Attribute("keepdims", "bool", False, "Whether reduced axes stay, with length 1.")
+_DDOF = Attribute("ddof", "int", 0, "What is taken from the count in the divisor.", low=0)
+_SOFTMAX_AXES = Attribute("axis", "axis or axes", None, "The axes that sum to 1; null is all.")
+_FLAT = Attribute("axis", "axis", None, "The axis; null is the flattened array.")
 
 
 def summed(dtype: str) -> str:
@@ -34,163 +42,147 @@ def summed(dtype: str) -> str:
 
 def reduction(
     name: str,
-    function: Callable[..., mx.array],
     result: Result,
     summary: str,
     formula: str,
     *,
     accepted: Sequence[str] = ALL_DTYPES,
     attributes: Sequence[Attribute] = (),
-    aliases: Sequence[str] = (),
-    differentiable: bool = False,
     of_nothing: bool = True,
-    examples: Sequence[Example] | None = None,
+    **more: Any,
 ) -> Operation:
-    """Return the row of a reduction along axes.
+    """Return the row of one of mlx's reductions along axes.
 
     Args:
         name: the row's.
-        function: takes the array, then attributes by name.
         result: the result's dtype, for the input's.
         summary: one sentence.
         formula: what it computes.
         accepted: the input's dtypes.
         attributes: beside ``axis`` and ``keepdims``.
-        aliases: other names.
-        differentiable: whether a gradient goes through it.
         of_nothing: whether it is something of no elements, as a sum is 0.
-        examples: if not the usual ones.
+        more: as ``row`` takes it.
     """
+    function = getattr(mx, name)
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
-        require_dtype("a", given, accepted)
-        axes = axes_of(attributes["axis"], len(given.shape))
+    def rule(shape: Shape, attributes: Attributes) -> Shape:
+        axes = axes_of(attributes["axis"], len(shape))
         if not of_nothing:
-            require_elements(given, axes)
-        shape = reduced(given.shape, axes, attributes["keepdims"])
-        return [spec(shape, result(given.dtype))]
+            require_elements(shape, axes)
+        return reduced(shape, axes, attributes["keepdims"])
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        (array,) = arrays
+    def compute(array: mx.array, **attributes: Any) -> mx.array:
         if result is summed:
             # mlx keeps small integers where nothing is to sum.
             array = array.astype(mlx_dtype(summed(name_of(array.dtype))))
-        return [function(array, **attributes)]
+        found: mx.array = function(array, **attributes)
+        return found
 
-    kind = "float32" if "float32" in accepted else "bool"
-    if examples is None:
-        examples = [
-            example(f"{kind}[2,3]", axis=1),
-            example(f"{kind}[2,3]"),
-            example(f"{kind}[2,3,4]", axis=[0, -1], keepdims=True),
-            example(f"{kind}[3]", axis=-1),
-            example(f"{kind}[]"),
-            *([example(f"{kind}[0,3]", axis=0), example(f"{kind}[0]")] if of_nothing else []),
-            example(f"{kind}[0,3]", axis=1),
-        ]
-    return row(
+    examples = [
+        example("[2,3]", axis=1),
+        example("[2,3]"),
+        example("[2,3,4]", axis=[0, -1], keepdims=True),
+        example("[3]", axis=-1),
+        example("[]"),
+        *([example("[0,3]", axis=0), example("[0]")] if of_nothing else []),
+        example("[0,3]", axis=1),
+    ]
+    return moving(
         name,
-        ("a",),
-        infer,
-        compute,
+        rule,
         summary,
         formula,
         examples,
-        aliases=aliases,
+        compute,
+        result=result,
+        accepted=accepted,
         attributes=(AXES, KEEPDIMS, *attributes),
-        differentiable=("a",) if differentiable else (),
+        **more,
     )
 
 
 def _minmax(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
     axes = axes_of(attributes["axis"], len(given.shape))
-    require_elements(given, axes)
-    found = spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)
-    return [found, found]
+    require_elements(given.shape, axes)
+    return [spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)] * 2
 
 
 def _minmax_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     return [mx.min(*arrays, **attributes), mx.max(*arrays, **attributes)]
 
 
-def _arg(name: str, function: Callable[..., mx.array], summary: str, formula: str) -> Operation:
+def _of_elements(shape: Shape, attributes: Attributes) -> Shape:
+    """Reduce an array that has elements: mlx has none of others, along no axis."""
+    axes = axes_of(attributes["axis"], len(shape))
+    require_elements(shape, range(len(shape)))
+    return reduced(shape, axes, attributes["keepdims"])
+
+
+def _arg(name: str, summary: str, formula: str) -> Operation:
     """Return the row of an index of an extreme."""
+    function = getattr(mx, name)
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
-        require_dtype("a", given, REAL)
-        axis = attributes["axis"]
-        axes = axes_of(axis, len(given.shape))
-        # mlx has none of an array without elements, even along an axis that has some.
-        require_elements(given, range(len(given.shape)))
-        shape = reduced(given.shape, axes, attributes["keepdims"])
-        return [spec(shape, "uint32")]
-
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        (array,) = arrays
+    def compute(array: mx.array, **attributes: Any) -> mx.array:
         if array.ndim == 0:  # mlx 0.32.4 fails for it with keepdims
-            return [mx.zeros((), mx.uint32)]
-        return [function(array, **attributes)]
+            return mx.zeros((), mx.uint32)
+        found: mx.array = function(array, **attributes)
+        return found
 
-    return row(
+    examples = [
+        example("[2,3]", axis=1),
+        example("[2,3]"),
+        example("[2,3,4]", axis=-2, keepdims=True),
+        example("[]"),
+        example("[]", keepdims=True),
+    ]
+    return moving(
         name,
-        ("a",),
-        infer,
-        compute,
+        _of_elements,
         summary,
         formula,
-        [
-            example("float32[2,3]", axis=1),
-            example("float32[2,3]"),
-            example("float32[2,3,4]", axis=-2, keepdims=True),
-            example("float32[]"),
-            example("float32[]", keepdims=True),
-        ],
-        attributes=(
-            Attribute("axis", "axis", None, "The axis; null is the flattened array."),
-            KEEPDIMS,
-        ),
+        examples,
+        compute,
+        accepted=REAL,
+        result=lambda dtype: "uint32",
+        differentiable=False,
+        attributes=(_FLAT, KEEPDIMS),
     )
 
 
-def _logsumexp(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
-    require_elements(given, range(len(given.shape)))
-    axes = axes_of(attributes["axis"], len(given.shape))
-    return [spec(reduced(given.shape, axes, attributes["keepdims"]), inexact(given.dtype))]
-
-
-def _normalised(
-    name: str, function: Callable[..., mx.array], summary: str, formula: str, **more: Any
+def _softmaxed(
+    name: str,
+    summary: str,
+    formula: str,
+    function: Callable[..., mx.array],
+    attributes: Sequence[Attribute] = (),
 ) -> Operation:
     """Return the row of a function along axes that keeps the shape."""
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
-        require_dtype("a", given, REAL)
-        axes_of(attributes["axis"], len(given.shape))
-        return [spec(given.shape, inexact(given.dtype))]
+    def rule(shape: Shape, attributes: Attributes) -> Shape:
+        axes_of(attributes["axis"], len(shape))
+        return shape
 
-    return row(
-        name,
-        ("a",),
-        infer,
+    def compute(array: mx.array, **attributes: Any) -> mx.array:
         # mlx keeps integers along some axes.
-        lambda arrays, attributes: [
-            function(arrays[0].astype(mlx_dtype(inexact(name_of(arrays[0].dtype)))), **attributes)
-        ],
+        return function(array.astype(mlx_dtype(inexact(name_of(array.dtype)))), **attributes)
+
+    examples = [
+        example("[2,3]", axis=-1),
+        example("[2,3]"),
+        example("[2,3,4]", axis=[0, 2]),
+        example("[0,3]", axis=-1),
+    ]
+    return moving(
+        name,
+        rule,
         summary,
         formula,
-        [
-            example("float32[2,3]", axis=-1),
-            example("float32[2,3]"),
-            example("float32[2,3,4]", axis=[0, 2]),
-            example("float32[0,3]", axis=-1),
-        ],
-        differentiable=("a",),
-        **more,
+        examples,
+        compute,
+        accepted=REAL,
+        result=inexact,
+        attributes=(_SOFTMAX_AXES, *attributes),
     )
 
 
@@ -207,46 +199,35 @@ def log_softmax(a: mx.array, axis: Any) -> mx.array:
     return a - elementary.logsumexp(a, axis=axis, keepdims=True)
 
 
-_SOFTMAX_AXES = Attribute("axis", "axis or axes", None, "The axes that sum to 1; null is all.")
-_DDOF = Attribute("ddof", "int", 0, "What is taken from the count in the divisor.", low=0)
-
 ROWS = (
     reduction(
         "sum",
-        mx.sum,
         summed,
         "The sum along axes; of nothing it is 0. Integers below 32 bits and bool become 32 bits.",
         "out = sum over axes of a",
-        aliases=("reduce_sum",),
-        differentiable=True,
+        aliases="reduce_sum",
     ),
     reduction(
         "prod",
-        mx.prod,
         summed,
         "The product along axes; of nothing it is 1. Dtypes are those of sum.",
         "out = product over axes of a",
-        aliases=("product", "reduce_prod"),
-        differentiable=True,
+        aliases="product reduce_prod",
     ),
     reduction(
         "max",
-        mx.max,
         same,
         "The largest element along axes; of nothing an error.",
         "out = max over axes of a",
-        aliases=("reduce_max", "amax"),
-        differentiable=True,
+        aliases="reduce_max amax",
         of_nothing=False,
     ),
     reduction(
         "min",
-        mx.min,
         same,
         "The smallest element along axes; of nothing an error.",
         "out = min over axes of a",
-        aliases=("reduce_min", "amin"),
-        differentiable=True,
+        aliases="reduce_min amin",
         of_nothing=False,
     ),
     row(
@@ -256,114 +237,209 @@ ROWS = (
         _minmax_arrays,
         "The smallest and the largest element along axes.",
         "low = min over axes of a, high = max over axes of a",
-        [example("float32[2,3]", axis=1), example("float32[2,3]", keepdims=True)],
+        [example("[2,3]", axis=1), example("[2,3]", keepdims=True)],
         attributes=(AXES, KEEPDIMS),
         outputs=("low", "high"),
         differentiable=("a",),
     ),
     reduction(
         "mean",
-        mx.mean,
         inexact,
         "The mean along axes; of nothing nan.",
         "out = sum over axes of a / count",
-        aliases=("reduce_mean", "average"),
-        differentiable=True,
+        aliases="reduce_mean average",
     ),
     reduction(
         "var",
-        mx.var,
         inexact,
         "The variance along axes; of nothing nan.",
         "out = sum over axes of (a - mean)^2 / (count - ddof)",
         accepted=REAL,
         attributes=(_DDOF,),
-        aliases=("variance",),
-        differentiable=True,
+        aliases="variance",
     ),
     reduction(
         "std",
-        mx.std,
         inexact,
         "The standard deviation along axes; of nothing nan.",
         "out = sqrt(var)",
         accepted=REAL,
         attributes=(_DDOF,),
-        differentiable=True,
     ),
     reduction(
         "median",
-        _median,
         inexact,
         "The element in the middle along axes, or the mean of the two there; of nothing an error.",
         "out = the middle of sorted a",
         accepted=REAL,
-        differentiable=True,
         of_nothing=False,
+        function=_median,
     ),
     reduction(
         "all",
-        mx.all,
         truth,
         "Whether all elements along axes are true; of nothing true.",
         "out = and over axes of a",
-        aliases=("reduce_and",),
+        aliases="reduce_and",
+        differentiable=False,
     ),
     reduction(
         "any",
-        mx.any,
         truth,
         "Whether an element along axes is true; of nothing false.",
         "out = or over axes of a",
-        aliases=("reduce_or",),
+        aliases="reduce_or",
+        differentiable=False,
     ),
     reduction(
         "count_nonzero",
-        mx.count_nonzero,
         lambda dtype: "int32",
         "How many elements along axes are not 0.",
         "out = count over axes of a != 0",
+        differentiable=False,
     ),
-    row(
+    moving(
         "logsumexp",
-        ("a",),
-        _logsumexp,
-        lambda arrays, attributes: [elementary.logsumexp(*arrays, **attributes)],
+        _of_elements,
         "The logarithm of the sum of exponentials along axes, without overflow; of nothing an "
         "error.",
         "out = ln(sum over axes of e^a)",
         [
-            example("float32[2,3]", axis=1),
-            example("float32[2,3]"),
-            example("float32[2,3,4]", axis=[0, -1], keepdims=True),
+            example("[2,3]", axis=1),
+            example("[2,3]"),
+            example("[2,3,4]", axis=[0, -1], keepdims=True),
         ],
+        elementary.logsumexp,
+        result=inexact,
         attributes=(AXES, KEEPDIMS),
-        differentiable=("a",),
     ),
-    _arg("argmax", mx.argmax, "Where the first largest element is, as uint32.", "a[out] = max(a)"),
-    _arg("argmin", mx.argmin, "Where the first smallest element is, as uint32.", "a[out] = min(a)"),
-    _normalised(
+    _arg("argmax", "Where the first largest element is, as uint32.", "a[out] = max(a)"),
+    _arg("argmin", "Where the first smallest element is, as uint32.", "a[out] = min(a)"),
+    _softmaxed(
         "softmax",
-        elementary.softmax,
         "Positive numbers that sum to 1 along axes.",
         "out = e^a / sum over axes of e^a",
-        attributes=(
-            _SOFTMAX_AXES,
-            Attribute("precise", "bool", False, "Whether 16-bit floats are summed in float32."),
-        ),
+        elementary.softmax,
+        (Attribute("precise", "bool", False, "Whether 16-bit floats are summed in float32."),),
     ),
-    _normalised(
+    _softmaxed(
         "softmin",
-        lambda a, axis: elementary.softmax(-a, axis=axis),
         "The softmax of the negative: positive numbers that sum to 1 along axes.",
         "out = e^-a / sum over axes of e^-a",
-        attributes=(_SOFTMAX_AXES,),
+        lambda a, axis: elementary.softmax(-a, axis=axis),
     ),
-    _normalised(
+    _softmaxed(
         "log_softmax",
-        log_softmax,
         "The logarithm of a softmax, without overflow.",
         "out = a - ln(sum over axes of e^a)",
-        attributes=(_SOFTMAX_AXES,),
+        log_softmax,
+    ),
+)
+
+
+def _cumulative(shape: Shape, attributes: Attributes) -> Shape:
+    if attributes["axis"] is None:
+        return (count(shape),)
+    axis_of(attributes["axis"], len(shape))
+    return shape
+
+
+def _extreme(function: Callable[..., mx.array], lowest: float) -> Callable[..., mx.array]:
+    """Return a scan of extremes, nan from the first nan on.
+
+    mlx loses nan of 16 bits, and its gradient writes beyond the array where the first is nan.
+    """
+
+    def scan(a: mx.array, **attributes: Any) -> mx.array:
+        if not mx.issubdtype(a.dtype, mx.floating):
+            return function(a, **attributes)
+        is_nan = mx.isnan(mx.stop_gradient(a))
+        found = function(mx.where(is_nan, lowest, a), **attributes)
+        return mx.where(mx.cumsum(is_nan, **attributes) > 0, math.nan, found)
+
+    return scan
+
+
+def _diff(shape: Shape, attributes: Attributes) -> Shape:
+    axis = axis_of(attributes["axis"], len(shape))
+    length, times = shape[axis], attributes["n"]
+    left = max(length - times, 0) if isinstance(length, int) else length - times
+    return replaced(shape, axis, left)
+
+
+def _diff_array(a: mx.array, n: int, axis: int) -> mx.array:
+    before = (slice(None),) * (axis % a.ndim)
+    for _ in range(min(n, a.shape[axis])):
+        a = a[(*before, slice(1, None))] - a[(*before, slice(None, -1))]
+    return a
+
+
+_scan = partial(
+    moving,
+    rule=_cumulative,
+    examples=[
+        example("[2,3]", axis=1),
+        example("[2,3]"),
+        example("[4,2]", axis=0, reverse=True),
+        example("[4]", axis=-1, inclusive=False),
+        example("[0,2]", axis=0),
+    ],
+    attributes=(
+        _FLAT,
+        Attribute("reverse", "bool", False, "Whether it begins at the end."),
+        Attribute("inclusive", "bool", True, "Whether an element counts for its own place."),
+    ),
+)
+
+SCANS = (
+    _scan(
+        "cumsum",
+        summary="The sums of all elements up to each.",
+        formula="out[i] = a[0] + … + a[i]",
+        result=lambda dtype: "int32" if dtype == "bool" else dtype,
+        aliases="cumulative_sum",
+    ),
+    _scan(
+        "cumprod",
+        summary="The products of all elements up to each.",
+        formula="out[i] = a[0] … a[i]",
+        aliases="cumulative_prod cumulative_product",
+    ),
+    _scan(
+        "cummax",
+        summary="The largest of all elements up to each.",
+        formula="out[i] = max(a[0], …, a[i])",
+        function=_extreme(mx.cummax, -math.inf),
+        accepted=REAL,
+        aliases="cumulative_max",
+    ),
+    _scan(
+        "cummin",
+        summary="The smallest of all elements up to each.",
+        formula="out[i] = min(a[0], …, a[i])",
+        function=_extreme(mx.cummin, math.inf),
+        accepted=REAL,
+        aliases="cumulative_min",
+    ),
+    _scan(
+        "logcumsumexp",
+        summary="The logarithms of the sums of exponentials up to each element.",
+        formula="out[i] = ln(e^a[0] + … + e^a[i])",
+        function=elementary.logcumsumexp,
+        accepted=REAL,
+        result=inexact,
+    ),
+    moving(
+        "diff",
+        _diff,
+        "The differences of neighbours, n times.",
+        "out[i] = a[i + 1] - a[i]",
+        [example("[2,5]"), example("[5,2]", n=2, axis=0), example("[2]", n=3), example("[2]", n=0)],
+        _diff_array,
+        accepted=NUMBERS,
+        attributes=(
+            Attribute("n", "int", 1, "How many times.", low=0, high=64),
+            Attribute("axis", "axis", -1, "The axis."),
+        ),
     ),
 )

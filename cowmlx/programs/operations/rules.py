@@ -157,17 +157,15 @@ def require_rank(name: str, given: Spec, low: int, high: int | None = None) -> N
         )
 
 
-def require_elements(given: Spec, axes: Sequence[int]) -> None:
+def require_elements(shape: Shape, axes: Sequence[int]) -> None:
     """Check that there is something along axes, where it is known: nothing has no maximum.
 
     Raises:
         OperationError: an axis has no elements.
     """
     for axis in axes:
-        if given.shape[axis] == 0:
-            raise shapes_refused(
-                [given.shape], f"axis {axis} is empty, must have an element or more"
-            )
+        if shape[axis] == 0:
+            raise shapes_refused([shape], f"axis {axis} is empty, must have an element or more")
 
 
 def value_refused(name: str, value: Any, accepted: str) -> OperationError:

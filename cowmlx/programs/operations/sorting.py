@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.dimensions import Dim, at_least, count
-from cowmlx.programs.operations.making import cast, example, row
+from cowmlx.programs.dimensions import Shape, at_least, count
+from cowmlx.programs.operations.making import cast, example, moving, row
 from cowmlx.programs.operations.promotion import promote
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import (
     REAL,
     axis_of,
@@ -23,84 +22,67 @@ from cowmlx.programs.operations.rules import (
 )
 
 _AXIS = Attribute("axis", "axis", -1, "The axis; null is the flattened array.", nullable=True)
+_KTH = Attribute("kth", "int", REQUIRED, "The place that gets its element of the order.")
 _SIDE = Attribute(
     "side",
     "choice",
     "left",
     "Whether the place is before or behind equal elements.",
-    choices=("left", "right"),
+    ("left", "right"),
 )
 
 
-def _line(given: Spec, attributes: Attributes) -> tuple[tuple[Dim, ...], int]:
+def _line(shape: Shape, attributes: Attributes) -> tuple[Shape, int]:
     """Return the shape and axis of what is sorted."""
-    require_dtype("a", given, REAL)
     if attributes["axis"] is None:
-        return (count(given.shape),), 0
-    return given.shape, axis_of(attributes["axis"], len(given.shape))
+        return (count(shape),), 0
+    return shape, axis_of(attributes["axis"], len(shape))
 
 
 def _ordered(
-    name: str,
-    function: Callable[..., mx.array],
-    summary: str,
-    formula: str,
-    *,
-    indices: bool = False,
-    kth: bool = False,
-    differentiable: bool = False,
-    examples: Sequence[Example] | None = None,
+    name: str, summary: str, formula: str, *, indices: bool = False, kth: bool = False
 ) -> Operation:
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
+    def rule(given: Shape, attributes: Attributes) -> Shape:
         shape, axis = _line(given, attributes)
         if kth:
             place, length = attributes["kth"], shape[axis]
             least = place + 1 if place >= 0 else -place
             if at_least(length, least) is False:
                 raise value_refused("kth", place, f"a place of an axis of {length}")
-        return [spec(shape, "uint32" if indices else given.dtype)]
+        return shape
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [function(*arrays, **attributes)]
-
-    where = Attribute("kth", "int", REQUIRED, "The place that gets its element of the order.")
     with_kth = {"kth": 1} if kth else {}
-    return row(
+    return moving(
         name,
-        ("a",),
-        infer,
-        compute,
+        rule,
         summary,
         formula,
         [
-            example("float32[2,4]", **with_kth),
-            example("float32[4,2]", axis=0, **with_kth),
-            example("float32[2,3]", axis=None, **with_kth),
-            *([] if kth else [example("float32[2,0]")]),
+            example("[2,4]", **with_kth),
+            example("[4,2]", axis=0, **with_kth),
+            example("[2,3]", axis=None, **with_kth),
+            *([] if kth else [example("[2,0]")]),
         ],
-        attributes=(*((where,) if kth else ()), _AXIS),
-        differentiable=("a",) if differentiable else (),
+        accepted=REAL,
+        result=lambda dtype: "uint32" if indices else dtype,
+        attributes=(_KTH, _AXIS) if kth else (_AXIS,),
+        differentiable=not indices,
     )
 
 
-def _topk(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
-    shape, axis = _line(given, attributes)
-    if at_least(shape[axis], attributes["k"]) is False:
-        raise value_refused("k", attributes["k"], f"at most the axis' length {shape[axis]}")
-    return [spec(replaced(shape, axis, attributes["k"]), given.dtype)]
+def _topk(given: Shape, attributes: Attributes) -> Shape:
+    (shape, axis), k = _line(given, attributes), attributes["k"]
+    if at_least(shape[axis], k) is False:
+        raise value_refused("k", k, f"at most the axis' length {shape[axis]}")
+    return replaced(shape, axis, k)
 
 
-def _topk_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    (array,) = arrays
-    axis, k = attributes["axis"], attributes["k"]
+def _topk_array(a: mx.array, k: int, axis: int | None) -> mx.array:
     if axis is None:
-        array, axis = array.reshape(-1), 0
-    length = array.shape[axis]
-    ordered = mx.sort(array, axis=axis)
-    before = (slice(None),) * (axis % array.ndim)
-    return [ordered[(*before, slice(length - k, length))]]
+        a, axis = a.reshape(-1), 0
+    length = a.shape[axis]
+    before = (slice(None),) * (axis % a.ndim)
+    return mx.sort(a, axis=axis)[(*before, slice(length - k, length))]
 
 
 def _searchsorted(inputs: list[Any], attributes: Attributes) -> list[Spec]:
@@ -123,8 +105,7 @@ def _unique(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     size = attributes["size"]
     if count(given.shape) == 0:
         raise shapes_refused([given.shape], "nothing has no elements to fill up with")
-    found = spec((size,), given.dtype)
-    return [found, Spec((size,), "int32"), Spec((), "int32")]
+    return [spec((size,), given.dtype), spec((size,), "int32"), spec((), "int32")]
 
 
 def _unique_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -141,52 +122,41 @@ def _unique_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 
 ROWS = (
-    _ordered(
-        "sort",
-        mx.sort,
-        "The elements in ascending order; nan is last.",
-        "out[i] <= out[i + 1]",
-        differentiable=True,
-    ),
+    _ordered("sort", "The elements in ascending order; nan is last.", "out[i] <= out[i + 1]"),
     _ordered(
         "argsort",
-        mx.argsort,
         "The indices, as uint32, that sort an array.",
         "take(a, out) = sort(a)",
         indices=True,
     ),
     _ordered(
         "partition",
-        mx.partition,
         "The elements so that smaller ones are before the kth of the order, larger ones behind.",
         "out[i] <= out[kth] <= out[j] for i < kth < j",
         kth=True,
-        differentiable=True,
     ),
     _ordered(
         "argpartition",
-        mx.argpartition,
         "The indices, as uint32, that partition an array.",
         "take(a, out) = partition(a)",
         indices=True,
         kth=True,
     ),
-    row(
+    moving(
         "topk",
-        ("a",),
         _topk,
-        _topk_arrays,
         "The k largest elements along an axis, in ascending order.",
         "out = the last k of sort(a)",
         [
-            example("float32[2,5]", k=2),
-            example("float32[5,2]", k=5, axis=0),
-            example("float32[2,3]", k=4, axis=None),
-            example("float32[2,3]", k=0),
+            example("[2,5]", k=2),
+            example("[5,2]", k=5, axis=0),
+            example("[2,3]", k=4, axis=None),
+            example("[2,3]", k=0),
         ],
-        aliases=("top_k",),
+        _topk_array,
+        accepted=REAL,
+        aliases="top_k",
         attributes=(Attribute("k", "int", REQUIRED, "How many.", low=0), _AXIS),
-        differentiable=("a",),
     ),
     row(
         "searchsorted",
@@ -196,9 +166,9 @@ ROWS = (
         "Where values belong in a sorted array, as uint32.",
         "sorted_sequence[out - 1] < values <= sorted_sequence[out]",
         [
-            example("float32[5] sorted", "float32[2,3]"),
-            example("float32[5] sorted", "float32[]", side="right"),
-            example("float32[0]", "float32[2]"),
+            example("[5] sorted", "[2,3]"),
+            example("[5] sorted", "[]", side="right"),
+            example("[0]", "[2]"),
         ],
         attributes=(_SIDE,),
         stacks=(1,),
@@ -211,7 +181,7 @@ ROWS = (
         "The smallest elements that differ, in order, how often each is there, and how many differ "
         "in all; behind the last one the largest is repeated, with count 0.",
         "values ascending, a has values[i] counts[i] times",
-        [example("int32[8] 0..4", size=4), example("float32[2,3]", size=8)],
+        [example("int32[8] 0..4", size=4), example("[2,3]", size=8)],
         attributes=(
             Attribute(
                 "size", "int", REQUIRED, "How many the result has room for.", low=1, high=4096
