@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mlx.core as mx
@@ -23,6 +24,7 @@ from cowmlx.programs.operations.rules import (
     REAL,
     axis_of,
     broadcast,
+    broadcasts_to,
     dtypes_refused,
     equal,
     replaced,
@@ -32,6 +34,8 @@ from cowmlx.programs.operations.rules import (
     shapes_refused,
     spec,
 )
+
+PICKING = ("lhs_indices", "rhs_indices")
 
 
 def require_some(shape: Shape, length: Dim, indices: Shape) -> None:
@@ -44,6 +48,37 @@ def require_some(shape: Shape, length: Dim, indices: Shape) -> None:
         raise shapes_refused(
             [shape, indices], "no index is within an empty axis, must have elements"
         )
+
+
+def picked_shape(*pairs: tuple[Shape, Spec | None]) -> Shape:
+    """Return the axes before matrices of which two stacks are picked by flat indices.
+
+    Args:
+        pairs: the shapes of left and right matrices, with their indices; None: all of them.
+    """
+    picked = []
+    for place, (shape, indices) in zip(PICKING, pairs, strict=True):
+        if indices is not None:
+            require_indices(place, indices)
+            require_some(shape, count(shape[:-2]), indices.shape)
+        picked.append(shape[:-2] if indices is None else indices.shape)
+    return broadcast(picked)
+
+
+def picked_checks(
+    left: tuple[mx.array, mx.array | None],
+    right: tuple[mx.array, mx.array | None],
+    attributes: Attributes,
+) -> list[Check]:
+    """Return the checks of flat indices that pick matrices."""
+    return [
+        check
+        for place, (array, indices) in zip(PICKING, (left, right), strict=True)
+        if indices is not None
+        for check in checks_of(
+            place, indices, math.prod(array.shape[:-2]), attributes, negative=False
+        )
+    ]
 
 
 def _take(inputs: list[Any], attributes: Attributes) -> list[Spec]:
@@ -128,9 +163,7 @@ def _put_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
             raise shapes_refused(
                 [given.shape, indices.shape], "indices must not be longer beside the axis"
             )
-    if len(broadcast([shape, values.shape])) != len(shape) or not all(
-        map(equal, broadcast([shape, values.shape]), shape)
-    ):
+    if not broadcasts_to(values.shape, shape):
         raise shapes_refused([shape, values.shape], "values must broadcast to indices")
     return [given]
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import at_least, divided
 from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import cast, example, row
-from cowmlx.programs.operations.promotion import FLOATS, promote
+from cowmlx.programs.operations.promotion import FLOATS, SMALL_FLOATS, promote
 from cowmlx.programs.operations.random import KEY, require_key
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import (
@@ -134,7 +134,7 @@ def _batch_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
 
 def _rope(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     a, freqs = inputs
-    require_dtype("a", a, ("float16", "bfloat16", "float32"))
+    require_dtype("a", a, SMALL_FLOATS)
     require_rank("a", a, 3)
     dims = attributes["dims"]
     if dims % 2 or at_least(a.shape[-1], dims) is False:

@@ -9,18 +9,10 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count
-from cowmlx.programs.operations.indexing import require_some
-from cowmlx.programs.operations.indices import (
-    INDICES,
-    Check,
-    checks_of,
-    require_indices,
-    safe,
-    taken,
-)
-from cowmlx.programs.operations.making import PAIR, cast, constant, example, row
-from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.promotion import promote
+from cowmlx.programs.operations.indexing import picked_checks, picked_shape
+from cowmlx.programs.operations.indices import INDICES, Check, safe, taken
+from cowmlx.programs.operations.making import PAIR, cast, constant, example, row, shaped
+from cowmlx.programs.operations.promotion import SMALL_FLOATS, promote
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
 from cowmlx.programs.operations.rules import (
     INEXACT,
@@ -28,6 +20,7 @@ from cowmlx.programs.operations.rules import (
     axes_of,
     axis_of,
     broadcast,
+    broadcasts_to,
     equal,
     reduced,
     require_dtype,
@@ -58,72 +51,39 @@ def product_shape(left: Shape, right: Shape) -> Shape:
     return found
 
 
-def _matmul(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    left, right = inputs
-    for name, given in zip(("a", "b"), inputs, strict=True):
-        require_dtype(name, given, INEXACT)
-        require_rank(name, given, 1)
-    dtype = promote([left.dtype, right.dtype])
-    return [spec(product_shape(left.shape, right.shape), dtype)]
-
-
 def _matmul_cost(inputs: list[Any], attributes: Attributes) -> Dim:
-    return count(_matmul(inputs, attributes)[0].shape) * inputs[0].shape[-1]
+    a, b = inputs[-2:]
+    return count(product_shape(a.shape, b.shape)) * a.shape[-1]
 
 
-def _products(inputs: list[Any], accepted: Any = NUMBERS) -> str:
-    """Check the inputs of a product; return the dtype in which they meet."""
-    for place, given in zip(PAIR, inputs, strict=True):
-        require_dtype(place, given, accepted)
-    return promote([given.dtype for given in inputs])
+def _inner(left: Shape, right: Shape, attributes: Attributes) -> Shape:
+    if not left or not right:
+        return left + right
+    if not equal(left[-1], right[-1]):
+        raise shapes_refused([left, right], "the last axes must be as long")
+    return left[:-1] + right[:-1]
 
 
-def _inner(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    left, right = inputs
-    dtype = _products(inputs, INEXACT)
-    if not left.shape or not right.shape:
-        return [spec(left.shape + right.shape, dtype)]
-    if not equal(left.shape[-1], right.shape[-1]):
-        raise shapes_refused([left.shape, right.shape], "the last axes must be as long")
-    return [spec(left.shape[:-1] + right.shape[:-1], dtype)]
-
-
-def _outer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    left, right = inputs
-    dtype = _products(inputs, ALL_DTYPES)
-    return [spec((count(left.shape), count(right.shape)), dtype)]
-
-
-def _vecdot(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    left, right = inputs
-    dtype = _products(inputs, INEXACT)
-    shape = broadcast([left.shape, right.shape])
-    least = min(len(left.shape), len(right.shape))
+def _vecdot(left: Shape, right: Shape, attributes: Attributes) -> Shape:
+    shape = broadcast([left, right])
+    least = min(len(left), len(right))
     axis = attributes["axis"]
     if not -least <= axis < 0:
         raise value_refused("axis", axis, f"{-least} to -1")
-    if not equal(left.shape[axis], right.shape[axis]):
-        raise shapes_refused([left.shape, right.shape], f"axis {axis} must be as long")
-    return [spec(without(shape, len(shape) + axis), dtype)]
-
-
-def _vecdot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    a, b = cast(arrays)
-    return [mx.sum(mx.conjugate(a) * b, axis=attributes["axis"])]
+    if not equal(left[axis], right[axis]):
+        raise shapes_refused([left, right], f"axis {axis} must be as long")
+    return without(shape, len(shape) + axis)
 
 
 def _addmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     c, a, b = inputs
-    for place, given in zip(("c", "a", "b"), inputs, strict=True):
+    for place, given, least in zip(("c", "a", "b"), inputs, (0, 1, 1), strict=True):
         require_dtype(place, given, INEXACT)
-    for place, given in (("a", a), ("b", b)):
-        require_rank(place, given, 1)
+        require_rank(place, given, least)
     shape = product_shape(a.shape, b.shape)
-    both = broadcast([c.shape, shape])
-    if len(both) != len(shape) or not all(map(equal, both, shape)):
+    if not broadcasts_to(c.shape, shape):
         raise shapes_refused([c.shape, shape], "c must broadcast to the product's shape")
-    dtype = promote([given.dtype for given in inputs])
-    return [spec(shape, dtype)]
+    return [spec(shape, promote([given.dtype for given in inputs]))]
 
 
 def _addmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -156,60 +116,52 @@ def _tensordot_axes(
     return sides[0], sides[1]
 
 
-def _tensordot(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    a, b = inputs
-    dtype = _products(inputs, INEXACT)
-    left, right = _tensordot_axes((len(a.shape), len(b.shape)), attributes)
+def _tensordot(a: Shape, b: Shape, attributes: Attributes) -> Shape:
+    left, right = _tensordot_axes((len(a), len(b)), attributes)
     for one, other in zip(left, right, strict=True):
-        if not equal(a.shape[one], b.shape[other]):
-            raise shapes_refused([a.shape, b.shape], f"axes {one} and {other} must be as long")
-    shape = reduced(a.shape, left, False) + reduced(b.shape, right, False)
-    return [spec(shape, dtype)]
+        if not equal(a[one], b[other]):
+            raise shapes_refused([a, b], f"axes {one} and {other} must be as long")
+    return reduced(a, left, False) + reduced(b, right, False)
 
 
-def _tensordot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    a, b = cast(arrays)
+def _tensordot_array(a: mx.array, b: mx.array, **attributes: Any) -> mx.array:
     left, right = _tensordot_axes((a.ndim, b.ndim), attributes)
-    return [mx.tensordot(a, b, [list(left), list(right)])]
+    return mx.tensordot(a, b, [list(left), list(right)])
 
 
-def _kron(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    a, b = inputs
-    dtype = _products(inputs, ALL_DTYPES)
-    rank = max(len(a.shape), len(b.shape))
-    full = [(*(1,) * (rank - len(each.shape)), *each.shape) for each in inputs]
-    return [spec((one * other for one, other in zip(*full, strict=True)), dtype)]
+def _of_one_rank(*shapes: Shape) -> list[Shape]:
+    """Return shapes with axes of length 1 before those of the shorter ones."""
+    rank = max(len(shape) for shape in shapes)
+    return [(*(1,) * (rank - len(shape)), *shape) for shape in shapes]
 
 
-def _kron_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    a, b = cast(arrays)
-    rank = max(a.ndim, b.ndim)
-    a = a.reshape((1,) * (rank - a.ndim) + a.shape)
-    b = b.reshape((1,) * (rank - b.ndim) + b.shape)
-    pairs = [each for length in a.shape for each in (length, 1)]
-    others = [each for length in b.shape for each in (1, length)]
-    found = a.reshape(pairs) * b.reshape(others)
-    return [found.reshape([one * other for one, other in zip(a.shape, b.shape, strict=True)])]
+def _kron(a: Shape, b: Shape, attributes: Attributes) -> Shape:
+    return tuple(one * other for one, other in zip(*_of_one_rank(a, b), strict=True))
 
 
-def _cross(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    a, b = inputs
-    dtype = _products(inputs)
-    shape = broadcast([a.shape, b.shape])
+def _kron_array(a: mx.array, b: mx.array) -> mx.array:
+    left, right = _of_one_rank(a.shape, b.shape)
+    pairs: Any = [each for length in left for each in (length, 1)]
+    others: Any = [each for length in right for each in (1, length)]
+    shape: Any = _kron(left, right, {})
+    return (a.reshape(pairs) * b.reshape(others)).reshape(shape)
+
+
+def _cross(a: Shape, b: Shape, attributes: Attributes) -> Shape:
+    shape = broadcast([a, b])
     axis = axis_of(attributes["axis"], len(shape))
-    for given in inputs:
-        place = axis - len(shape) + len(given.shape)
-        if place < 0 or given.shape[place] != 3:
-            raise shapes_refused([a.shape, b.shape], f"axis {axis} must be 3 long")
-    return [spec(shape, dtype)]
+    for given in (a, b):
+        place = axis - len(shape) + len(given)
+        if place < 0 or given[place] != 3:
+            raise shapes_refused([a, b], f"axis {axis} must be 3 long")
+    return shape
 
 
-def _cross_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    a, b = mx.broadcast_arrays(*cast(arrays))
-    axis = attributes["axis"]
+def _cross_array(a: mx.array, b: mx.array, axis: int) -> mx.array:
+    a, b = mx.broadcast_arrays(a, b)
     one, two = mx.array([1, 2, 0]), mx.array([2, 0, 1])
     first = taken(a, one, axis) * taken(b, two, axis)
-    return [first - taken(a, two, axis) * taken(b, one, axis)]
+    return first - taken(a, two, axis) * taken(b, one, axis)
 
 
 def _einsum_letters(inputs: list[Any], subscripts: str) -> tuple[list[str], str]:
@@ -249,45 +201,38 @@ def _einsum(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return [spec((lengths[letter] for letter in right), dtype)]
 
 
+def _lengths(inputs: list[Any], terms: list[str]) -> dict[str, Any]:
+    """Return the length of each letter's axis."""
+    return {
+        letter: length
+        for given, term in zip(inputs, terms, strict=True)
+        for letter, length in zip(term, given.shape, strict=True)
+    }
+
+
 def _einsum_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     arrays = cast(arrays)
     if any(each.size == 0 for each in arrays):  # mlx has no gradient of an empty diagonal
         terms, right = _einsum_letters(arrays, attributes["subscripts"])
-        lengths = {
-            letter: length
-            for term, each in zip(terms, arrays, strict=True)
-            for letter, length in zip(term, each.shape, strict=True)
-        }
+        lengths = _lengths(arrays, terms)
         return [mx.zeros([lengths[each] for each in right], arrays[0].dtype)]
     return [mx.einsum(attributes["subscripts"].replace(" ", ""), *arrays)]
 
 
 def _einsum_cost(inputs: list[Any], attributes: Attributes) -> Dim:
     terms, _ = _einsum_letters(inputs, attributes["subscripts"])
-    lengths = {
-        letter: length
-        for given, term in zip(inputs, terms, strict=True)
-        for letter, length in zip(term, given.shape, strict=True)
-    }
-    return count(lengths.values())
+    return count(_lengths(inputs, terms).values())
 
 
 def _gather_mm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     a, b, left, right = inputs
-    dtype = _products([a, b], ("float16", "bfloat16", "float32"))
+    for place, given in zip(PAIR, (a, b), strict=True):
+        require_dtype(place, given, SMALL_FLOATS)
     for place, given in zip(PAIR, (a, b), strict=True):
         require_rank(place, given, 2)
-    picked = []
-    for place, given, indices in (("lhs_indices", a, left), ("rhs_indices", b, right)):
-        if indices is None:
-            picked.append(given.shape[:-2])
-            continue
-        require_indices(place, indices)
-        require_some(given.shape, count(given.shape[:-2]), indices.shape)
-        picked.append(indices.shape)
-    batch = broadcast(picked)
-    product = product_shape(a.shape[-2:], b.shape[-2:])
-    return [spec(batch + product, dtype)]
+    batch = picked_shape((a.shape, left), (b.shape, right))
+    shape = batch + product_shape(a.shape[-2:], b.shape[-2:])
+    return [spec(shape, promote([a.dtype, b.dtype]))]
 
 
 def _gather_mm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
@@ -300,28 +245,19 @@ def _picked(array: mx.array, indices: mx.array | None) -> mx.array:
     """Take matrices at flat indices along the axes before them."""
     if indices is None:
         return array
-    flat = (
-        array.reshape(-1, *array.shape[-2:])
-        if array.size
-        else array.reshape(math.prod(array.shape[:-2]), *array.shape[-2:])
-    )
-    return taken(flat, safe(indices, max(flat.shape[0], 1), negative=False), 0)
+    many = math.prod(array.shape[:-2])
+    flat = array.reshape(many, *array.shape[-2:])
+    return taken(flat, safe(indices, max(many, 1), negative=False), 0)
 
 
 def _gather_mm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
-    found = []
-    for place, array, indices in zip(
-        ("lhs_indices", "rhs_indices"), arrays[:2], arrays[2:], strict=True
-    ):
-        if indices is not None:
-            size = math.prod(array.shape[:-2])
-            found += checks_of(place, indices, size, attributes, negative=False)
-    return found
+    a, b, left, right = arrays
+    return picked_checks((a, left), (b, right), attributes)
 
 
 def _hadamard(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     (given,) = inputs
-    require_dtype("a", given, ("float16", "bfloat16", "float32"))
+    require_dtype("a", given, SMALL_FLOATS)
     require_rank("a", given, 1)
     length = given.shape[-1]
     rest = length if isinstance(length, int) else 0
@@ -342,11 +278,10 @@ def _hadamard_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array
 
 
 ROWS = (
-    row(
+    shaped(
         "matmul",
-        ("a", "b"),
-        _matmul,
-        lambda arrays, attributes: [mx.matmul(*cast(arrays))],
+        PAIR,
+        lambda left, right, attributes: product_shape(left, right),
         "The product of matrices, or of stacks of them; a vector is a row on the left and a "
         "column on the right.",
         "out[…, i, j] = sum over k of a[…, i, k] b[…, k, j]",
@@ -358,40 +293,42 @@ ROWS = (
             example("[0,3]", "[3,2]"),
             example("[2,0]", "[0,2]"),
         ],
+        accepted=INEXACT,
+        rank=1,
+        meets=True,
         aliases="dot dot_general mm bmm",
-        differentiable=("a", "b"),
         multiplications=_matmul_cost,
     ),
-    row(
+    shaped(
         "inner",
         PAIR,
         _inner,
-        lambda arrays, attributes: [mx.inner(*cast(arrays))],
         "The products of the last axes.",
         "out[i, j] = sum over k of a[i, k] b[j, k]",
         [example("[2,3]", "[4,3]"), example("[3]", "[3]")],
-        differentiable=PAIR,
+        accepted=INEXACT,
+        meets=True,
     ),
-    row(
+    shaped(
         "outer",
         PAIR,
-        _outer,
-        lambda arrays, attributes: [mx.outer(*cast(arrays))],
+        lambda left, right, attributes: (count(left), count(right)),
         "All products of an element of a and one of b, both flattened.",
         "out[i, j] = a[i] b[j]",
         [example("[2]", "[3]"), example("[2,2]", "[]")],
-        differentiable=PAIR,
+        meets=True,
     ),
-    row(
+    shaped(
         "vecdot",
         PAIR,
         _vecdot,
-        _vecdot_arrays,
         "The product of vectors along an axis, with a's complex conjugate.",
         "out = sum over k of conj(a[k]) b[k]",
         [example("[2,3]", "[3]"), example("[3,2]", "[3,2]", axis=-2), example("[2,0]", "[2,0]")],
+        lambda a, b, axis: mx.sum(mx.conjugate(a) * b, axis=axis),
+        accepted=INEXACT,
+        meets=True,
         attributes=(Attribute("axis", "axis", -1, "The axis, counted from the end."),),
-        differentiable=PAIR,
     ),
     row(
         "addmm",
@@ -408,11 +345,10 @@ ROWS = (
         differentiable=("c", "a", "b"),
         multiplications=lambda inputs, attributes: _matmul_cost(inputs[1:], attributes),
     ),
-    row(
+    shaped(
         "tensordot",
         PAIR,
         _tensordot,
-        _tensordot_arrays,
         "Products summed over some axes of both arrays.",
         "out = sum over the axes of a b",
         [
@@ -420,12 +356,14 @@ ROWS = (
             example("[2,3]", "[3,2]", axes_a=[0], axes_b=[-1]),
             example("[2]", "[3]", axes=0),
         ],
+        _tensordot_array,
+        meets=True,
+        accepted=INEXACT,
         attributes=(
             Attribute("axes", "int", 2, "How many: the last of a, the first of b.", low=0, high=8),
             Attribute("axes_a", "axes", None, "The axes of a, in place of a number."),
             Attribute("axes_b", "axes", None, "The axes of b that belong to them."),
         ),
-        differentiable=PAIR,
     ),
     row(
         "einsum",
@@ -447,26 +385,27 @@ ROWS = (
         differentiable=("operands",),
         multiplications=_einsum_cost,
     ),
-    row(
+    shaped(
         "kron",
         PAIR,
         _kron,
-        _kron_arrays,
         "The Kronecker product.",
         "out[i n + j] = a[i] b[j]",
         [example("[2,2]", "[3,1]"), example("[2]", "[2,2]"), example("[0,2]", "[2,2]")],
-        differentiable=PAIR,
+        _kron_array,
+        meets=True,
     ),
-    row(
+    shaped(
         "cross",
         PAIR,
         _cross,
-        _cross_arrays,
         "The product of vectors of 3 elements that is perpendicular to both.",
         "out = a x b",
         [example("[2,3]", "[3]"), example("[3,2]", "[3,2]", axis=0)],
+        _cross_array,
+        meets=True,
+        accepted=NUMBERS,
         attributes=(Attribute("axis", "axis", -1, "The axis of the vectors."),),
-        differentiable=PAIR,
     ),
     row(
         "gather_mm",

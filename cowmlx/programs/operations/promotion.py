@@ -12,7 +12,8 @@ from cowmlx.programs.operations.row import OperationError, Spec
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 SIGNED = ("int8", "int16", "int32", "int64")
 INTEGERS = (*UNSIGNED, *SIGNED)
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+SMALL_FLOATS = ("float16", "bfloat16", "float32")
+FLOATS = (*SMALL_FLOATS, "float64")
 DTYPES = ("bool", *INTEGERS, *FLOATS, "complex64")
 
 BITS = {

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count, divided
-from cowmlx.programs.operations.indexing import require_some
-from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
+from cowmlx.programs.operations.indexing import picked_checks, picked_shape
+from cowmlx.programs.operations.indices import INDICES, Check, safe
 from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.operations.promotion import SMALL_FLOATS as FLOATS
 from cowmlx.programs.operations.promotion import mlx_dtype, name_of
 from cowmlx.programs.operations.row import Attribute, Attributes, Compute, Infer, Spec
 from cowmlx.programs.operations.rules import (
-    broadcast,
     equal,
     require_dtype,
     require_rank,
@@ -23,7 +24,6 @@ from cowmlx.programs.operations.rules import (
 )
 from cowmlx.quantized_formats import FORMATS
 
-FLOATS = ("float16", "bfloat16", "float32")
 _MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", tuple(FORMATS))
 _ATTRIBUTES = (
     Attribute("group_size", "int", None, "How many share a scale; null is the mode's own.", low=1),
@@ -177,16 +177,7 @@ def _gather_qmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     x, w, scales, biases, left, right = inputs
     shape = _unpacked(w, scales, biases, attributes)
     columns = _product(name, x, shape, scales, attributes)
-    picked = []
-    for place, batch, indices in (
-        ("lhs_indices", x.shape[:-2], left),
-        ("rhs_indices", shape[:-2], right),
-    ):
-        if indices is not None:
-            require_indices(place, indices)
-            require_some(batch, count(batch), indices.shape)
-        picked.append(batch if indices is None else indices.shape)
-    both = broadcast(picked)
+    both = picked_shape((x.shape, left), (shape, right))
     return [spec((*both, x.shape[-2], columns), x.dtype)]
 
 
@@ -194,7 +185,9 @@ def _gather_qmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
     x, w, scales, biases, left, right = arrays
     options = _given(attributes)
     where: list[Any] = [
-        None if indices is None else safe(indices, max(_matrices(array), 1), negative=False)
+        None
+        if indices is None
+        else safe(indices, max(math.prod(array.shape[:-2]), 1), negative=False)
         for array, indices in ((x, left), (w, right))
     ]
     if x.ndim == 2 and where[0] is None:
@@ -219,21 +212,9 @@ def _gather_qmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
     ]
 
 
-def _matrices(array: mx.array) -> int:
-    found = 1
-    for each in array.shape[:-2]:
-        found *= each
-    return found
-
-
 def _gather_qmm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     x, w, _, _, left, right = arrays
-    found = []
-    for place, array, indices in (("lhs_indices", x, left), ("rhs_indices", w, right)):
-        if indices is not None:
-            size = _matrices(array)
-            found += checks_of(place, indices, size, attributes, negative=False)
-    return found
+    return picked_checks((x, left), (w, right), attributes)
 
 
 def _to_fp8(inputs: list[Any], attributes: Attributes) -> list[Spec]:

@@ -58,6 +58,16 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(found)
 
 
+def broadcasts_to(shape: Shape, wanted: Shape) -> bool:
+    """Return whether a shape broadcasts to another one.
+
+    Raises:
+        OperationError: they do not meet.
+    """
+    both = broadcast([shape, wanted])
+    return len(both) == len(wanted) and all(map(equal, both, wanted))
+
+
 def require_same(names: Sequence[str], shapes: Sequence[Shape]) -> None:
     """Check that shapes are equal, without broadcasting.
 

@@ -13,8 +13,7 @@ from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import (
     axes_of,
     axis_of,
-    broadcast,
-    equal,
+    broadcasts_to,
     reduced,
     replaced,
     require_rank,
@@ -109,8 +108,7 @@ def _expand(shape: Shape, attributes: Attributes) -> Shape:
 
 def _broadcast_to(shape: Shape, attributes: Attributes) -> Shape:
     wanted: Shape = attributes["shape"]
-    found = broadcast([shape, wanted])
-    if len(found) != len(wanted) or not all(map(equal, found, wanted)):
+    if not broadcasts_to(shape, wanted):
         raise shapes_refused([shape], f"it does not broadcast to {text_of(wanted)}")
     return wanted
 
