@@ -37,8 +37,10 @@ def _input(name: str, *shape: int | str, dtype: str = "float32") -> dict[str, An
     return {"name": name, "dtype": dtype, "shape": list(shape)}
 
 
-def _node(name: str, op: str, *inputs: str) -> dict[str, Any]:
-    return {"name": name, "op": op, "inputs": list(inputs)}
+def _node(name: str | list[str], op: str, *inputs: str, **attributes: Any) -> dict[str, Any]:
+    key = "name" if isinstance(name, str) else "outputs"
+    given = {"attributes": attributes} if attributes else {}
+    return {key: name, "op": op, "inputs": list(inputs), **given}
 
 
 def _constant(name: str, value: float, dtype: str = "float32") -> dict[str, Any]:
@@ -66,14 +68,7 @@ CONTROL: dict[str, Control] = {
             example={
                 "inputs": [_input("x", 3)],
                 "functions": [_DOUBLE],
-                "nodes": [
-                    {
-                        "name": "doubled",
-                        "op": "call",
-                        "inputs": ["x"],
-                        "attributes": {"function": "double"},
-                    }
-                ],
+                "nodes": [_node("doubled", "call", "x", function="double")],
                 "outputs": ["doubled"],
             },
         ),
@@ -103,12 +98,9 @@ CONTROL: dict[str, Control] = {
                     },
                 ],
                 "nodes": [
-                    {
-                        "name": "chosen",
-                        "op": "cond",
-                        "inputs": ["is_doubled", "x"],
-                        "attributes": {"then": "double", "else": "negate"},
-                    }
+                    _node(
+                        "chosen", "cond", "is_doubled", "x", **{"then": "double", "else": "negate"}
+                    )
                 ],
                 "outputs": ["chosen"],
             },
@@ -151,16 +143,15 @@ CONTROL: dict[str, Control] = {
                     },
                 ],
                 "nodes": [
-                    {
-                        "outputs": ["grown", "rounds"],
-                        "op": "while",
-                        "inputs": ["x", "count"],
-                        "attributes": {
-                            "condition": "is_small",
-                            "body": "grow",
-                            "max_iterations": 1000,
-                        },
-                    }
+                    _node(
+                        ["grown", "rounds"],
+                        "while",
+                        "x",
+                        "count",
+                        condition="is_small",
+                        body="grow",
+                        max_iterations=1000,
+                    )
                 ],
                 "outputs": ["grown", "rounds"],
             },
@@ -207,12 +198,9 @@ CONTROL: dict[str, Control] = {
                     }
                 ],
                 "nodes": [
-                    {
-                        "outputs": ["last", "sums"],
-                        "op": "scan",
-                        "inputs": ["start", "xs", "factor"],
-                        "attributes": {"body": "decay", "carries": 1},
-                    }
+                    _node(
+                        ["last", "sums"], "scan", "start", "xs", "factor", body="decay", carries=1
+                    )
                 ],
                 "outputs": ["last", "sums"],
             },
@@ -259,22 +247,14 @@ def control_table() -> list[dict[str, Any]]:
 
 
 def control_attributes(row: Control, given: Mapping[str, Any]) -> Attributes:
-    """Return all attributes of control flow, checked as those of an operation.
-
-    Raises:
-        OperationError: an unknown, missing or wrong one.
-    """
+    """Return all attributes of control flow, checked as those of an operation."""
     return attributes_of(cast(Operation, row), given)
 
 
 def infer(
     row: Control, inputs: Sequence[Spec], attributes: Attributes, functions: Mapping[str, Graph]
 ) -> list[Spec]:
-    """Return the specs of the results.
-
-    Raises:
-        OperationError: inputs, functions and their results do not fit each other.
-    """
+    """Return the specs of the results."""
     used = [functions[attributes[name]] for name in row.functions]
     if row.name == "call":
         _require_taken(row.name, used[0], inputs)

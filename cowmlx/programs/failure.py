@@ -37,6 +37,28 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit + 2 else f"{text[:limit]}…"
 
 
+def refused(
+    what: str, value: object, accepted: str, reason: Reason = "wrong_type", **details: Any
+) -> ProgramError:
+    """Return the error of a value that is not what is accepted."""
+    text = shown(value)
+    return ProgramError(
+        reason,
+        f"{what} is {text}, must be {accepted}",
+        **{"value": text, "accepted": accepted, **details},
+    )
+
+
+def too_many(what: str, number: int, unit: str, limit: int, hint: str = "") -> ProgramError:
+    """Return the error of more than a bound."""
+    return ProgramError(
+        "limit_exceeded",
+        f"{what} has {number} {unit}, must have at most {limit}{hint}",
+        needed=number,
+        limit=limit,
+    )
+
+
 def place_of(node: str, op: str, function: str = "") -> str:
     """Return where a node is, for a message."""
     within = f" in function {shown(function)}" if function else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.dimensions import MAX_DIMENSION, Dim, Shape, evaluate_shape, names_of
-from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.failure import ProgramError, refused, shown
 from cowmlx.programs.forms.form import Form
 from cowmlx.programs.graph import Control, Graph, Library, Node
 from cowmlx.programs.operations.row import Spec
@@ -84,13 +84,8 @@ def _checked(form: Form, given: Mapping[str, int]) -> dict[str, int]:
                 accepted=accepted,
             )
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_DIMENSION:
-            raise ProgramError(
-                "out_of_range",
-                f"dimension {shown(name)} is {shown(value)}, must be 0 to {MAX_DIMENSION}",
-                argument=name,
-                value=shown(value),
-                accepted=f"0 to {MAX_DIMENSION}",
-            )
+            what, most = f"dimension {shown(name)}", f"0 to {MAX_DIMENSION}"
+            raise refused(what, value, most, "out_of_range", argument=name)
     missing = sorted(known - set(given))
     if missing:
         raise ProgramError(

@@ -155,10 +155,6 @@ def read(name: str, dtype: str, value: object) -> Constant:
         name: its name.
         dtype: its dtype's name.
         value: a number, true, false, a text such as "nan", or nested lists of them.
-
-    Raises:
-        ProgramError: lists of different lengths, too many dimensions, or what the dtype does not
-            hold.
     """
     shape, flat = _flat(name, value)
     try:

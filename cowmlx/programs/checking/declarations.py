@@ -10,7 +10,7 @@ from cowmlx.programs.bounds import MAX_DECLARED, Pace, Steps
 from cowmlx.programs.checking import constants
 from cowmlx.programs.checking.text import listed, name, section
 from cowmlx.programs.dimensions import Dim, DimensionError, Symbolic
-from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.failure import ProgramError, refused, shown
 from cowmlx.programs.graph import Constant, Declared
 from cowmlx.programs.operations.promotion import DTYPES, FLOATS
 from cowmlx.programs.operations.row import Spec
@@ -40,10 +40,6 @@ def initializer_of(parameter: str, value: object, spec: Spec) -> tuple[str, dict
         parameter: the parameter's name.
         value: the name, or an object with it as "name" and the arguments.
         spec: the parameter's.
-
-    Raises:
-        ProgramError: there is none of that name, it takes no such arguments, or not this shape or
-            dtype.
     """
     what = f"init of parameter {shown(parameter)}"
     given: Any = {"name": value} if isinstance(value, str) else value
@@ -105,13 +101,8 @@ def _argument(what: str, chosen: str, name: str, value: object) -> Any:
             number = float(value)  # type: ignore[arg-type]
             if math.isfinite(number) and (name != "sparsity" or 0 <= number <= 1):
                 return number
-    raise ProgramError(
-        "out_of_range",
-        f"{what} ({chosen}): {name} is {shown(value)}, must be {accepted}",
-        argument=name,
-        value=shown(value),
-        accepted=accepted,
-    )
+    what = f"{what} ({chosen}): {name}"
+    raise refused(what, value, accepted, "out_of_range", argument=name)
 
 
 class Names:
@@ -126,11 +117,7 @@ class Names:
         self._taken: dict[str, str] = {}
 
     def take(self, wanted: str, kind: str) -> str:
-        """Return a name that nothing else has.
-
-        Raises:
-            ProgramError: something has it.
-        """
+        """Return a name that nothing else has."""
         if wanted in self._taken:
             raise ProgramError(
                 "conflict",
@@ -151,9 +138,6 @@ def declared(value: object, what: str, names: Names, parameter: bool) -> list[De
         what: it is called.
         names: takes theirs.
         parameter: whether they are parameters.
-
-    Raises:
-        ProgramError: an entry is wrong.
     """
     kind = "a parameter" if parameter else "an input"
     keys = ("name", "dtype", "shape", *(["init"] if parameter else []))
@@ -170,11 +154,7 @@ def declared(value: object, what: str, names: Names, parameter: bool) -> list[De
 
 
 def constants_of(value: object, what: str, names: Names) -> Steps[dict[str, Constant]]:
-    """Return the constants of a list by name, in steps.
-
-    Raises:
-        ProgramError: an entry is wrong.
-    """
+    """Return the constants of a list by name, in steps."""
     found = {}
     pace = Pace()
     for at, entry in enumerate(listed(value, what, MAX_DECLARED)):
@@ -200,11 +180,7 @@ def bound_names(given: list[Declared]) -> set[str]:
 
 
 def require_bound(names: set[str], known: set[str], what: str) -> None:
-    """Check that every name of a dimension has a value in a run.
-
-    Raises:
-        ProgramError: one has none.
-    """
+    """Check that every name of a dimension has a value in a run."""
     for missing in sorted(names - known):
         raise ProgramError(
             "missing",
@@ -218,13 +194,10 @@ def require_bound(names: set[str], known: set[str], what: str) -> None:
 def _dtype(value: object, what: str) -> str:
     if isinstance(value, str) and value in DTYPES:
         return value
-    raise ProgramError(
-        "out_of_range" if isinstance(value, str) else "wrong_type",
-        f"dtype of {what} is {shown(value)}, must be one of {', '.join(DTYPES)}",
-        argument="dtype",
-        value=shown(value),
-        accepted=", ".join(DTYPES),
-    )
+    known = ", ".join(DTYPES)
+    reason: Any = "out_of_range" if isinstance(value, str) else "wrong_type"
+    what = f"dtype of {what}"
+    raise refused(what, value, f"one of {known}", reason, argument="dtype")
 
 
 def _shape(value: object, what: str) -> tuple[Dim, ...]:

@@ -12,7 +12,7 @@ from cowmlx.programs.checking.declarations import Names, bound_names, require_bo
 from cowmlx.programs.checking.nodes import Cycle, ordered
 from cowmlx.programs.checking.text import listed, name, section
 from cowmlx.programs.dimensions import names_of
-from cowmlx.programs.failure import ProgramError, placed, shown
+from cowmlx.programs.failure import ProgramError, placed, shown, too_many
 from cowmlx.programs.graph import Constant, Declared, Graph, Library, Node
 from cowmlx.programs.operations.row import OperationError, Spec
 
@@ -35,9 +35,6 @@ class Draft:
         Args:
             functions: those that it uses, checked.
             known: names of dimensions that have a value in a run.
-
-        Raises:
-            ProgramError: nodes that cannot take their inputs.
         """
         specs: dict[str, Spec] = {each.name: each.spec for each in self.declared}
         specs |= {each.name: each.spec for each in self.constants.values()}
@@ -68,9 +65,6 @@ def draft(own: str, entry: Mapping[str, Any], what: str) -> Steps[Draft]:
         own: its name; "" for the program.
         entry: the JSON object, of known keys.
         what: it is called; "" for the program.
-
-    Raises:
-        ProgramError: a part is wrong by itself.
     """
     before = f"{what}." if what else ""
     names = Names(_within(own))
@@ -95,11 +89,7 @@ def draft(own: str, entry: Mapping[str, Any], what: str) -> Steps[Draft]:
 
 
 def drafts(value: object) -> Steps[list[Draft]]:
-    """Return the functions of a program, each after those that it uses, in steps.
-
-    Raises:
-        ProgramError: a function is wrong by itself, or uses itself.
-    """
+    """Return the functions of a program, each after those that it uses, in steps."""
     found: dict[str, Draft] = {}
     total = 0
     for at, entry in enumerate(listed(value, "functions", MAX_FUNCTIONS)):
@@ -120,11 +110,7 @@ def drafts(value: object) -> Steps[list[Draft]]:
 
 
 def require_functions(user: Draft, known: Mapping[str, object]) -> None:
-    """Check that all functions that nodes use are there.
-
-    Raises:
-        ProgramError: one is not.
-    """
+    """Check that all functions that nodes use are there."""
     for node in user.nodes:
         for used in node.functions:
             if used not in known:
@@ -173,23 +159,14 @@ PROGRAM_KEYS = ("inputs", "parameters", "constants", "functions", "nodes", "outp
 
 
 def check(source: str | bytes) -> Steps[Library]:
-    """Return the program of a text, in steps.
-
-    Raises:
-        ProgramError: what is wrong with it, with the node, its operation and shapes.
-    """
+    """Return the program of a text, in steps."""
     read = yield from text.read_steps(source, "the program")
     entry = text.section(read, "the program", PROGRAM_KEYS, ("outputs",))
     used = yield from drafts(entry.get("functions", []))
     main = yield from draft("", entry, "")
     total = len(main.nodes) + sum(len(each.nodes) for each in used)
     if total > MAX_NODES:
-        raise ProgramError(
-            "limit_exceeded",
-            f"the program has {total} nodes, must have at most {MAX_NODES}",
-            needed=total,
-            limit=MAX_NODES,
-        )
+        raise too_many("the program", total, "nodes", MAX_NODES)
     known = bound_names(main.declared)
     for each in (main, *used):
         for declared in each.declared:

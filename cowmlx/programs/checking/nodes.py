@@ -13,7 +13,7 @@ from cowmlx.programs.bounds import MAX_NODES, MAX_PROBLEMS, Pace, Steps
 from cowmlx.programs.checking.declarations import Names, require_bound
 from cowmlx.programs.checking.text import listed, name, section
 from cowmlx.programs.control import CONTROL
-from cowmlx.programs.failure import ProgramError, combined, place_of, placed, shown
+from cowmlx.programs.failure import ProgramError, combined, place_of, placed, refused, shown
 from cowmlx.programs.graph import Control, Graph, Node
 from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of, names_in
@@ -114,9 +114,6 @@ def read(value: object, what: str, function: str, names: Names) -> Steps[list[No
         what: it is called.
         function: whose nodes they are; "" for the program.
         names: takes those of their results.
-
-    Raises:
-        ProgramError: an entry is none, or has an operation or attributes that there are not.
     """
     problems = Problems()
     found = []
@@ -147,13 +144,8 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
     own = results[0] if results else place
     op = entry["op"]
     if not isinstance(op, str):
-        raise ProgramError(
-            "wrong_type",
-            f"op of node {shown(own)} is {shown(op)}, must be the name of an operation",
-            node=own,
-            argument="op",
-            value=shown(op),
-        )
+        accepted = "the name of an operation"
+        raise refused(f"op of node {shown(own)}", op, accepted, node=own, argument="op")
     try:
         for each in results:
             names.take(each, place_of(own, op, function))
@@ -186,12 +178,7 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
 def section_of_attributes(value: object) -> dict[str, Any]:
     """Return attributes, whose names the operation checks."""
     if not isinstance(value, dict):
-        raise ProgramError(
-            "wrong_type",
-            f"attributes is {shown(value)}, must be an object",
-            argument="attributes",
-            value=shown(value),
-        )
+        raise refused("attributes", value, "an object", argument="attributes")
     return value
 
 
@@ -202,9 +189,6 @@ def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> Step
         nodes: as they are given.
         known: the names of values that are there before.
         function: whose they are.
-
-    Raises:
-        ProgramError: an input that is nowhere, or nodes that need each other.
     """
     values = set(known)
     makers = {each: index for index, node in enumerate(nodes) for each in node.outputs}
@@ -258,9 +242,6 @@ def infer(
         specs: of the values that it reads.
         functions: those that it may use.
         function: whose it is.
-
-    Raises:
-        ProgramError: it cannot take its inputs, or has another number of results.
     """
     inputs = [None if each is None else specs[each] for each in node.inputs]
     try:
@@ -305,10 +286,6 @@ def infer_all(
         functions: those that nodes may use.
         function: whose they are.
         known: names of dimensions that have a value in a run.
-
-    Raises:
-        ProgramError: nodes that cannot take their inputs; those that depend on them are passed
-            over.
     """
     problems = Problems()
     pace = Pace()

@@ -8,7 +8,7 @@ from typing import Any
 
 from cowmlx import json_text
 from cowmlx.programs.bounds import MAX_BYTES, MAX_NAME, Pace, Steps, finish
-from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.failure import ProgramError, refused, shown, too_many
 
 
 def read(text: str | bytes, what: str) -> dict[str, Any]:
@@ -22,19 +22,9 @@ def read_steps(text: str | bytes, what: str) -> Steps[dict[str, Any]]:
     Args:
         text: UTF-8.
         what: it is, for messages.
-
-    Raises:
-        ProgramError: it is too long, no JSON object, has a key twice in an object, or a number
-            that no float64 holds.
     """
     if len(text) > MAX_BYTES:
-        raise ProgramError(
-            "limit_exceeded",
-            f"{what} has {len(text)} bytes, must have at most {MAX_BYTES}: pass large arrays as "
-            "inputs",
-            needed=len(text),
-            limit=MAX_BYTES,
-        )
+        raise too_many(what, len(text), "bytes", MAX_BYTES, ": pass large arrays as inputs")
     try:
         found = yield from json_text.parse_steps(text, _unique)
     except json_text.Malformed as error:
@@ -50,18 +40,9 @@ def read_steps(text: str | bytes, what: str) -> Steps[dict[str, Any]]:
 
 
 def section(value: object, what: str, keys: Collection[str], needed: Collection[str] = ()) -> Any:
-    """Return a JSON object of known keys.
-
-    Raises:
-        ProgramError: it is none, has other keys, or lacks one.
-    """
+    """Return a JSON object of known keys."""
     if not isinstance(value, dict):
-        raise ProgramError(
-            "wrong_type",
-            f"{what} is {shown(value)}, must be an object with {', '.join(keys)}",
-            value=shown(value),
-            accepted=f"an object with {', '.join(keys)}",
-        )
+        raise refused(what, value, f"an object with {', '.join(keys)}")
     for key in value:
         if key not in keys:
             raise ProgramError(
@@ -77,47 +58,22 @@ def section(value: object, what: str, keys: Collection[str], needed: Collection[
 
 
 def listed(value: object, what: str, limit: int) -> list[Any]:
-    """Return a list of bounded length.
-
-    Raises:
-        ProgramError: it is none, or is longer.
-    """
+    """Return a list of bounded length."""
     if not isinstance(value, list):
-        raise ProgramError(
-            "wrong_type",
-            f"{what} is {shown(value)}, must be a list",
-            value=shown(value),
-            accepted="a list",
-        )
+        raise refused(what, value, "a list")
     if len(value) > limit:
-        raise ProgramError(
-            "limit_exceeded",
-            f"{what} has {len(value)} elements, must have at most {limit}",
-            needed=len(value),
-            limit=limit,
-        )
+        raise too_many(what, len(value), "elements", limit)
     return value
 
 
 def name(value: object, what: str) -> str:
-    """Return a name: 1 to 256 characters that can be printed.
-
-    Raises:
-        ProgramError: it is none.
-    """
+    """Return a name: 1 to 256 characters that can be printed."""
     accepted = f"a text of 1 to {MAX_NAME} characters that can be printed"
     if not isinstance(value, str):
-        reason: Any = "wrong_type"
-    elif 1 <= len(value) <= MAX_NAME and value.isprintable():
-        return value
-    else:
-        reason = "out_of_range"
-    raise ProgramError(
-        reason,
-        f"{what} is {shown(value)}, must be {accepted}",
-        value=shown(value),
-        accepted=accepted,
-    )
+        raise refused(what, value, accepted)
+    if not (1 <= len(value) <= MAX_NAME and value.isprintable()):
+        raise refused(what, value, accepted, "out_of_range")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from cowmlx.programs import dimensions
 from cowmlx.programs.bounds import MAX_DECLARED, MAX_DERIVATIONS, Steps
 from cowmlx.programs.checking import text
 from cowmlx.programs.dimensions import Dim, DimensionError, names_of
-from cowmlx.programs.failure import ProgramError, place_of, shown
+from cowmlx.programs.failure import ProgramError, place_of, refused, shown
 from cowmlx.programs.forms.dependence import Dependence
 from cowmlx.programs.forms.derived import Bound, Gradient, Vectorized
 from cowmlx.programs.forms.form import Form, Output
@@ -101,12 +101,7 @@ def _gradient(form: Form, value: object) -> Steps[Gradient]:
     yield from _require_dependence(form, of, [known[index] for index in chosen])
     with_value = entry.get("value", False)
     if not isinstance(with_value, bool):
-        raise ProgramError(
-            "wrong_type",
-            f"value is {shown(with_value)}, must be true or false",
-            argument="value",
-            value=shown(with_value),
-        )
+        raise refused("value", with_value, "true or false", argument="value")
     return Gradient(form, of, chosen, with_value)
 
 
@@ -160,13 +155,8 @@ def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
                 limit=dimensions.MAX_RANK,
             )
         if isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis <= rank:
-            raise ProgramError(
-                "out_of_range",
-                f"vectorize: the axis of {shown(name)} is {shown(axis)}, must be 0 to {rank}",
-                argument=name,
-                value=shown(axis),
-                accepted=f"0 to {rank}",
-            )
+            what = f"vectorize: the axis of {shown(name)}"
+            raise refused(what, axis, f"0 to {rank}", "out_of_range", argument=name)
         axes[known.index(name)] = axis
     results: tuple[Output, ...] = form.outputs
     wide = next((each for each in results if len(each.spec.shape) == dimensions.MAX_RANK), None)
@@ -218,12 +208,8 @@ def _dimension(form: Form, value: object) -> Dim:
             raise ProgramError(
                 error.reason, f"dimension: {error}", **{"argument": "dimension", **error.details}
             ) from None
-    raise ProgramError(
-        "out_of_range",
-        f"dimension is {shown(value)}, must be a name or 0 to {dimensions.MAX_DIMENSION}",
-        argument="dimension",
-        value=shown(value),
-    )
+    accepted = f"a name or 0 to {dimensions.MAX_DIMENSION}"
+    raise refused("dimension", value, accepted, "out_of_range", argument="dimension")
 
 
 def _bound(form: Form, value: object, arrays: Mapping[str, mx.array]) -> Bound:

@@ -99,11 +99,7 @@ OPERATIONS: dict[str, Operation] = _by_name()
 
 
 def find(name: str) -> Operation:
-    """Return the operation of a name or alias.
-
-    Raises:
-        OperationError: there is none; the message has names that are near.
-    """
+    """Return the operation of a name or alias."""
     found = OPERATIONS.get(name)
     if found is not None:
         return found

@@ -22,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.generated.reasons import Reason
 
+Check = Callable[[Attribute, object], Any]
+
 MAX_INT = 2**31 - 1
 """mlx takes axes, shapes and counts as int32."""
 MAX_SEED = 2**63 - 1
@@ -41,9 +43,6 @@ def attributes_of(operation: Operation, given: Mapping[str, Any]) -> Attributes:
     Args:
         operation: whose they are.
         given: what JSON has.
-
-    Raises:
-        OperationError: an unknown one, one of the wrong type or range, or a missing one.
     """
     known = {attribute.name: attribute for attribute in operation.attributes}
     for name in given:
@@ -227,22 +226,17 @@ def _axis(attribute: Attribute, value: object) -> int:
     return _whole(value)
 
 
-def _axes(attribute: Attribute, value: object) -> tuple[int, ...]:
-    return tuple(_whole(each) for each in _listed(value))
+def _all(check: Check) -> Check:
+    """Return the check of a list."""
+    return lambda attribute, value: tuple(check(attribute, each) for each in _listed(value))
 
 
-def _axis_or_axes(attribute: Attribute, value: object) -> int | tuple[int, ...]:
-    return _axes(attribute, value) if isinstance(value, list | tuple) else _whole(value)
-
-
-def _ints(attribute: Attribute, value: object) -> tuple[int, ...]:
-    return tuple(_int(attribute, each) for each in _listed(value))
-
-
-def _int_or_ints(attribute: Attribute, value: object) -> int | tuple[int, ...]:
-    if isinstance(value, list | tuple):
-        return _ints(attribute, value)
-    return _int(attribute, value)
+def _one_or_all(check: Check) -> Check:
+    """Return the check of one value or a list."""
+    several = _all(check)
+    return lambda attribute, value: (several if isinstance(value, list | tuple) else check)(
+        attribute, value
+    )
 
 
 def _pairs(attribute: Attribute, value: object) -> int | tuple[tuple[int, int], ...]:
@@ -250,7 +244,7 @@ def _pairs(attribute: Attribute, value: object) -> int | tuple[tuple[int, int], 
         return _int(attribute, value)
     pairs = []
     for each in _listed(value):
-        pair = _ints(attribute, each)
+        pair = _all(_int)(attribute, each)
         if len(pair) != 2:
             raise _Refused("out_of_range", "each pair is [before, after]")
         pairs.append((pair[0], pair[1]))
@@ -291,7 +285,7 @@ def _dtype(attribute: Attribute, value: object) -> str:
 
 
 _NOT_FINITE = ("nan", "inf", "-inf")
-_KINDS: dict[str, Callable[[Attribute, object], Any]] = {
+_KINDS: dict[str, Check] = {
     "int": _int,
     "float": _float,
     "number": _number,
@@ -299,12 +293,12 @@ _KINDS: dict[str, Callable[[Attribute, object], Any]] = {
     "text": _text,
     "choice": _choice,
     "axis": _axis,
-    "axes": _axes,
-    "axis or axes": _axis_or_axes,
+    "axes": _all(_axis),
+    "axis or axes": _one_or_all(_axis),
     "shape": _shape,
     "dtype": _dtype,
-    "ints": _ints,
-    "int or ints": _int_or_ints,
+    "ints": _all(_int),
+    "int or ints": _one_or_all(_int),
     "pairs": _pairs,
 }
 _WORDS = {

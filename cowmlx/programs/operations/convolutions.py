@@ -49,11 +49,7 @@ _GROUPS = Attribute("groups", "int", 1, "How many groups of channels.", low=1)
 
 
 def _each_axis(attributes: Attributes, axes: int, *options: str) -> list[Any]:
-    """Return for each option a number for each spatial axis.
-
-    Raises:
-        OperationError: an option has another number of numbers.
-    """
+    """Return for each option a number for each spatial axis."""
     found = []
     for option in options:
         value = attributes[option]
@@ -133,11 +129,7 @@ def steps_of(
 
 
 def _require_bounded(inputs: list[Any], out: Shape, steps: Steps) -> None:
-    """Check what a convolution makes on its way, which may be far more than it takes and gives.
-
-    Raises:
-        OperationError: it is more than mlx can count.
-    """
+    """Check what a convolution makes on its way, which may be far more than it takes and gives."""
     given, weight = inputs
     lengths = [
         (length - 1) * gap + 1 + max_of(sum(pad), 0)

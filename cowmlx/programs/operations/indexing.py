@@ -39,11 +39,7 @@ PICKING = ("lhs_indices", "rhs_indices")
 
 
 def require_some(shape: Shape, length: Dim, indices: Shape) -> None:
-    """Check that there is something to point at, where it is known.
-
-    Raises:
-        OperationError: the axis is empty, and indices are not.
-    """
+    """Check that there is something to point at, where it is known."""
     if length == 0 and count(indices) != 0:
         raise shapes_refused(
             [shape, indices], "no index is within an empty axis, must have elements"

@@ -84,11 +84,7 @@ class Check:
 
 
 def require_indices(argument: str, spec: Spec) -> None:
-    """Check that an input's dtype can index.
-
-    Raises:
-        OperationError: it is no integer.
-    """
+    """Check that an input's dtype can index."""
     if spec.dtype not in INTEGERS:
         raise OperationError(
             DTYPES,

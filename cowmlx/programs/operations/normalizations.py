@@ -1,19 +1,20 @@
-"""Normalisations, rotary positions, attention and dropout."""
+"""Normalizations, rotary positions, attention and dropout."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import at_least, divided
 from cowmlx.programs.operations import elementary
-from cowmlx.programs.operations.making import cast, example, row
+from cowmlx.programs.operations.making import cast, constant, example, row
 from cowmlx.programs.operations.promotion import FLOATS, SMALL_FLOATS, promote
 from cowmlx.programs.operations.random import KEY, require_key
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import (
-    broadcast,
+    broadcasts_to,
     dtypes_refused,
     equal,
     require_dtype,
@@ -26,110 +27,126 @@ from cowmlx.programs.operations.rules import (
 EPS = Attribute("eps", "float", 1e-5, "What is added to the variance.", low=0)
 
 
-def _scaled(x: Spec, parts: list[tuple[str, Spec | None]]) -> list[Spec]:
-    """Check vectors of the last axis' length; return the result's spec, in the input's dtype."""
-    require_dtype("x", x, FLOATS)
-    require_rank("x", x, 1)
-    for place, given in parts:
-        if given is None:
-            continue
-        require_dtype(place, given, FLOATS)
-        if len(given.shape) != 1 or not equal(given.shape[0], x.shape[-1]):
-            raise shapes_refused(
-                [x.shape, given.shape], f"{place} must have the shape ({x.shape[-1]})"
-            )
-    dtype = promote([x.dtype, *(given.dtype for _, given in parts if given is not None)])
-    return [spec(x.shape, dtype)]
-
-
-def _rms_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    return _scaled(inputs[0], [("weight", inputs[1])])
-
-
-def _layer_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    return _scaled(inputs[0], [("weight", inputs[1]), ("bias", inputs[2])])
-
-
 def _met(arrays: list[Any]) -> list[Any]:
     """Return arrays in the dtype in which those that are there meet."""
     there = iter(cast([array for array in arrays if array is not None]))
     return [None if array is None else next(there) for array in arrays]
 
 
-def _rms_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, weight = _met(arrays)
-    if x.dtype == mx.float64:
-        mean = mx.mean(mx.square(x), axis=-1, keepdims=True)
-        return _applied(x * mx.rsqrt(mean + attributes["eps"]), weight, None)
-    return [mx.fast.rms_norm(x, weight, attributes["eps"])]
+def _normalization(
+    name: str,
+    rank: int,
+    function: Callable[..., mx.array],
+    summary: str,
+    formula: str,
+    examples: Sequence[Example],
+    source: str,
+    places: Sequence[str] = ("x", "weight?", "bias?"),
+    attributes: Sequence[Attribute] = (),
+    limits: Callable[[list[Any], Attributes], None] | None = None,
+) -> Operation:
+    """Return the row of a normalization, whose parts beside ``x`` have the length of its last axis.
+
+    Args:
+        name: the row's.
+        rank: the least rank of ``x``.
+        function: takes the arrays, None for missing ones, then attributes by name.
+        summary: one sentence.
+        formula: what it computes.
+        examples: inputs that it takes.
+        source: of the formula.
+        places: its inputs.
+        attributes: beside ``eps``.
+        limits: refuses inputs that do not go together.
+    """
+    names = [place.removesuffix("?") for place in places]
+
+    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        x = inputs[0]
+        if rank > 1:
+            require_rank("x", x, rank)
+        if limits is not None:
+            limits(inputs, attributes)
+        require_dtype("x", x, FLOATS)
+        require_rank("x", x, 1)
+        given = {place: each for place, each in zip(names, inputs, strict=True) if each is not None}
+        for place, each in given.items():
+            require_dtype(place, each, FLOATS)
+            if place != "x" and not (len(each.shape) == 1 and equal(each.shape[0], x.shape[-1])):
+                why = f"{place} must have the shape ({x.shape[-1]})"
+                raise shapes_refused([x.shape, each.shape], why)
+        return [spec(x.shape, promote([each.dtype for each in given.values()]))]
+
+    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        return [function(*arrays, **attributes)]
+
+    return row(
+        name,
+        places,
+        infer,
+        compute,
+        summary,
+        formula,
+        examples,
+        attributes=(*attributes, EPS),
+        differentiable=names,
+        source=source,
+    )
 
 
-def _layer_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, weight, bias = _met(arrays)
-    if x.dtype == mx.float64:
-        return _applied(_normalised(x, (-1,), attributes["eps"]), weight, bias)
-    return [mx.fast.layer_norm(x, weight, bias, attributes["eps"])]
-
-
-def _group_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    x, weight, bias = inputs
-    require_rank("x", x, 2)
-    if divided(x.shape[-1], attributes["num_groups"]) is None:
-        raise shapes_refused(
-            [x.shape], f"its last axis is no multiple of {attributes['num_groups']} groups"
-        )
-    return _scaled(x, [("weight", weight), ("bias", bias)])
-
-
-def _normalised(x: mx.array, axes: tuple[int, ...], eps: float) -> mx.array:
+def _normalized(x: mx.array, axes: tuple[int, ...], eps: float) -> mx.array:
     mean = mx.mean(x, axis=axes, keepdims=True)
     spread = mx.mean(mx.square(x - mean), axis=axes, keepdims=True)
-    return (x - mean) * mx.rsqrt(spread + mx.array(eps, dtype=x.dtype))
+    return (x - mean) * mx.rsqrt(spread + constant(eps, x))
 
 
-def _applied(x: mx.array, weight: mx.array | None, bias: mx.array | None) -> list[mx.array]:
+def _applied(x: mx.array, weight: mx.array | None, bias: mx.array | None) -> mx.array:
     x = x if weight is None else x * weight
-    return [x if bias is None else x + bias]
+    return x if bias is None else x + bias
 
 
-def _group_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _rms_norm(x: Any, weight: Any, eps: float) -> mx.array:
+    x, weight = _met([x, weight])
+    if x.dtype == mx.float64:
+        mean = mx.mean(mx.square(x), axis=-1, keepdims=True)
+        return _applied(x * mx.rsqrt(mean + eps), weight, None)
+    return mx.fast.rms_norm(x, weight, eps)
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> mx.array:
+    x, weight, bias = _met([x, weight, bias])
+    if x.dtype == mx.float64:
+        return _applied(_normalized(x, (-1,), eps), weight, bias)
+    return mx.fast.layer_norm(x, weight, bias, eps)
+
+
+def _require_groups(inputs: list[Any], attributes: Attributes) -> None:
+    x, groups = inputs[0], attributes["num_groups"]
+    if divided(x.shape[-1], groups) is None:
+        raise shapes_refused([x.shape], f"its last axis is no multiple of {groups} groups")
+
+
+def _group_norm(x: mx.array, weight: Any, bias: Any, num_groups: int, eps: float) -> mx.array:
     """Groups of channels that follow each other, as PyTorch has them."""
-    x, weight, bias = arrays
-    groups = attributes["num_groups"]
-    parts = x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups) if x.size else x
     if x.size:
-        axes = (*range(1, x.ndim - 1), x.ndim)
-        x = _normalised(parts, axes, attributes["eps"]).reshape(x.shape)
+        parts = x.reshape(*x.shape[:-1], num_groups, x.shape[-1] // num_groups)
+        x = _normalized(parts, (*range(1, x.ndim - 1), x.ndim), eps).reshape(x.shape)
     return _applied(x, weight, bias)
 
 
-def _instance_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    x, weight, bias = inputs
-    require_rank("x", x, 3)
-    return _scaled(x, [("weight", weight), ("bias", bias)])
+def _instance_norm(x: mx.array, weight: Any, bias: Any, eps: float) -> mx.array:
+    return _applied(_normalized(x, tuple(range(1, x.ndim - 1)), eps), weight, bias)
 
 
-def _instance_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, weight, bias = arrays
-    x = _normalised(x, tuple(range(1, x.ndim - 1)), attributes["eps"])
-    return _applied(x, weight, bias)
-
-
-def _batch_norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    x, mean, var, weight, bias = inputs
-    require_rank("x", x, 2)
-    if (mean is None) != (var is None):
+def _require_both(inputs: list[Any], attributes: Attributes) -> None:
+    if (inputs[1] is None) != (inputs[2] is None):
         raise value_refused("mean", "given alone", "given with var, or neither")
-    parts = [("mean", mean), ("var", var), ("weight", weight), ("bias", bias)]
-    return _scaled(x, parts)
 
 
-def _batch_norm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, mean, var, weight, bias = arrays
+def _batch_norm(x: mx.array, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> mx.array:
     if mean is None:
-        return _applied(_normalised(x, tuple(range(x.ndim - 1)), attributes["eps"]), weight, bias)
-    scale = mx.rsqrt(var + mx.array(attributes["eps"], dtype=var.dtype))
-    return _applied((x - mean) * scale, weight, bias)
+        return _applied(_normalized(x, tuple(range(x.ndim - 1)), eps), weight, bias)
+    return _applied((x - mean) * mx.rsqrt(var + constant(eps, var)), weight, bias)
 
 
 def _rope(inputs: list[Any], attributes: Attributes) -> list[Spec]:
@@ -174,8 +191,7 @@ def _attention(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         if mask.dtype not in ("bool", dtype):
             raise dtypes_refused("mask", mask, f"bool or {dtype}")
         scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        both = broadcast([mask.shape, scores])
-        if len(both) != 4 or not all(map(equal, both, scores)):
+        if not broadcasts_to(mask.shape, scores):
             raise shapes_refused([mask.shape, scores], "the mask must broadcast to scores")
     return [spec((*q.shape[:3], v.shape[3]), dtype)]
 
@@ -261,8 +277,7 @@ def _linear_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
 
 
 _GROUPS = Attribute("num_groups", "int", REQUIRED, "How many groups of channels.", low=1)
-_NORM = ("x", "weight?", "bias?")
-_NORM_INPUTS = ("x", "weight", "bias")
+_FORMULA = "(x - mean) / sqrt(var + eps) weight + bias"
 
 ROWS = (
     row(
@@ -275,70 +290,60 @@ ROWS = (
         [example("[2,3]", "[4,3]", "[4]"), example("[3]", "[4,3]")],
         differentiable=("x", "weight", "bias"),
     ),
-    row(
+    _normalization(
         "rms_norm",
-        ("x", "weight?"),
+        1,
         _rms_norm,
-        _rms_norm_arrays,
         "The last axis divided by its root mean square.",
         "x / sqrt(mean(x^2) + eps) weight",
         [example("[2,4]", "[4]"), example("[2,3,4]")],
-        attributes=(EPS,),
-        differentiable=("x", "weight"),
-        source="arXiv 1910.07467",
+        "arXiv 1910.07467",
+        ("x", "weight?"),
     ),
-    row(
+    _normalization(
         "layer_norm",
-        _NORM,
+        1,
         _layer_norm,
-        _layer_norm_arrays,
         "The last axis with mean 0 and variance 1.",
         "(x - mean(x)) / sqrt(var(x) + eps) weight + bias",
         [example("[2,4]", "[4]", "[4]"), example("[2,3,4]"), example("[2,4]", None, "[4]")],
-        attributes=(EPS,),
-        differentiable=_NORM_INPUTS,
-        source="arXiv 1607.06450",
+        "arXiv 1607.06450",
     ),
-    row(
+    _normalization(
         "group_norm",
-        _NORM,
+        2,
         _group_norm,
-        _group_norm_arrays,
         "Groups of channels, which are last, with mean 0 and variance 1 over all positions; "
         "groups are channels that follow each other.",
-        "(x - mean) / sqrt(var + eps) weight + bias",
+        _FORMULA,
         [example("[2,3,4]", "[4]", "[4]", num_groups=2), example("[2,6]", num_groups=3)],
-        attributes=(_GROUPS, EPS),
-        differentiable=_NORM_INPUTS,
-        source="arXiv 1803.08494",
+        "arXiv 1803.08494",
+        attributes=(_GROUPS,),
+        limits=_require_groups,
     ),
-    row(
+    _normalization(
         "instance_norm",
-        _NORM,
+        3,
         _instance_norm,
-        _instance_norm_arrays,
         "Each channel of each element of the batch with mean 0 and variance 1 over all positions.",
-        "(x - mean) / sqrt(var + eps) weight + bias",
+        _FORMULA,
         [example("[2,5,4]", "[4]", "[4]"), example("[2,3,3,2]")],
-        attributes=(EPS,),
-        differentiable=_NORM_INPUTS,
-        source="arXiv 1607.08022",
+        "arXiv 1607.08022",
     ),
-    row(
+    _normalization(
         "batch_norm",
-        ("x", "mean?", "var?", "weight?", "bias?"),
+        2,
         _batch_norm,
-        _batch_norm_arrays,
         "Each channel with the mean and variance given, or with its own over batch and positions.",
-        "(x - mean) / sqrt(var + eps) weight + bias",
+        _FORMULA,
         [
             example("[4,3]"),
             example("[4,3]", "[3]", "[3] 0.5..2", "[3]", "[3]"),
             example("[4,2,3]", None, None, "[3]"),
         ],
-        attributes=(EPS,),
-        differentiable=("x", "mean", "var", "weight", "bias"),
-        source="arXiv 1502.03167",
+        "arXiv 1502.03167",
+        ("x", "mean?", "var?", "weight?", "bias?"),
+        limits=_require_both,
     ),
     row(
         "rope",

@@ -67,11 +67,7 @@ def promoted(left: str, right: str) -> str | None:
 
 
 def promote(dtypes: Sequence[str]) -> str:
-    """Return the dtype that all meet in.
-
-    Raises:
-        OperationError: two that would lose values.
-    """
+    """Return the dtype that all meet in."""
     found = dtypes[0]
     for other in dtypes[1:]:
         both = promoted(found, other)

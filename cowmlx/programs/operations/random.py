@@ -32,11 +32,7 @@ DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype, a float.")
 
 
 def require_key(given: Spec) -> None:
-    """Check that an input is a random key.
-
-    Raises:
-        OperationError: it is not uint32 of shape (2,).
-    """
+    """Check that an input is a random key."""
     require_dtype("key", given, ("uint32",))
     if given.shape != (2,):
         raise shapes_refused([given.shape], "a key has the shape (2,)")

@@ -229,9 +229,6 @@ class Operation:
 
         Args:
             given: what a node names, in order; None for an optional input that is left out.
-
-        Raises:
-            OperationError: too few, too many, or None for one that is needed.
         """
         whole = len(given) == len(self.inputs) and all(each is not None for each in given)
         if whole and not self.variadic:

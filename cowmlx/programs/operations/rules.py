@@ -1,4 +1,4 @@
-"""Rules of shapes and dtypes that rows share: broadcasting, axes, elements, limits."""
+"""Rules of shapes and dtypes that rows share; they raise OperationError for what they refuse."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ def shapes_refused(shapes: Sequence[Shape], why: str) -> OperationError:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that all meet in: dimensions are equal, or one of them is 1.
-
-    Raises:
-        OperationError: dimensions that differ, or that cannot be proved to be equal.
-    """
+    """Return the shape that all meet in: dimensions are equal, or one of them is 1."""
     rank = max((len(shape) for shape in shapes), default=0)
     found: list[Dim] = []
     for at in range(rank):
@@ -59,21 +55,13 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcasts_to(shape: Shape, wanted: Shape) -> bool:
-    """Return whether a shape broadcasts to another one.
-
-    Raises:
-        OperationError: they do not meet.
-    """
+    """Return whether a shape broadcasts to another one."""
     both = broadcast([shape, wanted])
     return len(both) == len(wanted) and all(map(equal, both, wanted))
 
 
 def require_same(names: Sequence[str], shapes: Sequence[Shape]) -> None:
-    """Check that shapes are equal, without broadcasting.
-
-    Raises:
-        OperationError: they are not, or that cannot be proved.
-    """
+    """Check that shapes are equal, without broadcasting."""
     first = shapes[0]
     for shape in shapes[1:]:
         if len(shape) != len(first) or not all(map(equal, first, shape)):
@@ -86,11 +74,7 @@ def equal(left: Dim, right: Dim) -> bool:
 
 
 def axis_of(axis: int, rank: int, name: str = "axis") -> int:
-    """Return an axis counted from 0.
-
-    Raises:
-        OperationError: it is not there.
-    """
+    """Return an axis counted from 0."""
     if not -rank <= axis < rank:
         accepted = f"{-rank} to {rank - 1}" if rank else "nothing: a 0-d array has no axes"
         raise OperationError(
@@ -104,11 +88,7 @@ def axis_of(axis: int, rank: int, name: str = "axis") -> int:
 
 
 def axes_of(axes: int | tuple[int, ...] | None, rank: int, name: str = "axis") -> tuple[int, ...]:
-    """Return axes counted from 0, all for None.
-
-    Raises:
-        OperationError: one is not there, or there twice.
-    """
+    """Return axes counted from 0, all for None."""
     if axes is None:
         return tuple(range(rank))
     listed = axes if isinstance(axes, tuple) else (axes,)
@@ -132,11 +112,7 @@ def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
 
 
 def require_dtype(name: str, given: Spec, accepted: Sequence[str]) -> None:
-    """Check an input's dtype.
-
-    Raises:
-        OperationError: it is none of those accepted.
-    """
+    """Check an input's dtype."""
     if given.dtype not in accepted:
         raise OperationError(
             DTYPES,
@@ -148,11 +124,7 @@ def require_dtype(name: str, given: Spec, accepted: Sequence[str]) -> None:
 
 
 def require_rank(name: str, given: Spec, low: int, high: int | None = None) -> None:
-    """Check how many dimensions an input has.
-
-    Raises:
-        OperationError: fewer than low, or more than high.
-    """
+    """Check how many dimensions an input has."""
     rank = len(given.shape)
     if rank < low or (high is not None and rank > high):
         accepted = (
@@ -168,11 +140,7 @@ def require_rank(name: str, given: Spec, low: int, high: int | None = None) -> N
 
 
 def require_elements(shape: Shape, axes: Sequence[int]) -> None:
-    """Check that there is something along axes, where it is known: nothing has no maximum.
-
-    Raises:
-        OperationError: an axis has no elements.
-    """
+    """Check that there is something along axes, where it is known: nothing has no maximum."""
     for axis in axes:
         if shape[axis] == 0:
             raise shapes_refused([shape], f"axis {axis} is empty, must have an element or more")
@@ -200,11 +168,7 @@ def replaced(shape: Shape, axis: int, dimension: Dim) -> Shape:
 
 
 def fits(name: str, value: float | None, dtype: str) -> None:
-    """Check that a number is one of a dtype.
-
-    Raises:
-        OperationError: a fraction, or a number out of range, for integers or bool.
-    """
+    """Check that a number is one of a dtype."""
     if value is None or dtype in INEXACT:
         return
     if dtype == "bool":

@@ -24,11 +24,7 @@ from cowmlx.programs.operations.rules import (
 
 
 def filled(shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
-    """Return the wanted shape with its -1 found out.
-
-    Raises:
-        OperationError: the elements differ, or cannot be proved to be as many.
-    """
+    """Return the wanted shape with its -1 found out."""
     elements = count(shape)
     unknown = [at for at, each in enumerate(wanted) if each == -1]
     if len(unknown) > 1:
