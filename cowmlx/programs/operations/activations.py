@@ -12,7 +12,7 @@ from cowmlx.programs.dimensions import divided
 from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import elementwise, example, row
 from cowmlx.programs.operations.promotion import FLOATS, SIGNED, UNSIGNED, inexact
-from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.row import Attribute, Spec
 from cowmlx.programs.operations.rules import axis_of, replaced, require_dtype, shapes_refused, spec
 
 _ALPHA = Attribute("alpha", "float", 1.0, "The scale below 0.", low=1e-6)
@@ -69,19 +69,18 @@ def _hard_swish(x: mx.array) -> mx.array:
     return x * mx.minimum(mx.maximum(x + 3, 0), 6) / 6
 
 
-def _glu(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _glu(given: Any, /, **attributes: Any) -> Spec:
     require_dtype("x", given, FLOATS)
     axis = axis_of(attributes["axis"], len(given.shape))
     half = divided(given.shape[axis], 2)
     if half is None:
         raise shapes_refused([given.shape], f"axis {axis} must have an even length")
-    return [spec(replaced(given.shape, axis, half), given.dtype)]
+    return spec(replaced(given.shape, axis, half), given.dtype)
 
 
-def _glu_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _glu_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     left, right = mx.split(arrays[0], 2, attributes["axis"])
-    return [left * elementary.sigmoid(right)]
+    return left * elementary.sigmoid(right)
 
 
 _LAMBDA = Attribute("lambd", "float", 0.5, "Where it begins.", low=0)

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from cowmlx.programs.operations.making import PAIR, cast, elementwise, example, magnitude, row
 from cowmlx.programs.operations.promotion import inexact, promote
-from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.row import Attribute, Spec
 from cowmlx.programs.operations.rules import (
     INEXACT,
     NUMBERS,
@@ -53,7 +53,7 @@ def remainder(a: mx.array, b: mx.array) -> mx.array:
     return mx.where(by_minus_one, mx.zeros_like(a), mx.remainder(a, divisor))
 
 
-def _divmod(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _divmod(*inputs: Any, **attributes: Any) -> list[Spec]:
     for place, given in zip(PAIR, inputs, strict=True):
         require_dtype(place, given, REAL)
     dtype = promote([given.dtype for given in inputs])
@@ -61,25 +61,23 @@ def _divmod(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return [found, found]
 
 
-def _clip(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _clip(given: Any, /, **attributes: Any) -> Spec:
     require_dtype("a", given, REAL)
     low, high = attributes["a_min"], attributes["a_max"]
     if low is None and high is None:
         raise value_refused("a_min", "null, as is a_max", "a number, or a_max must be one")
     for name in ("a_min", "a_max"):
         fits(name, attributes[name], given.dtype)
-    return [spec(given.shape, given.dtype)]
+    return spec(given.shape, given.dtype)
 
 
-def _clip_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    (found,) = arrays
+def _clip_arrays(found: Any, /, **attributes: Any) -> mx.array:
     dtype = found.dtype
     if attributes["a_min"] is not None:
         found = mx.maximum(found, mx.array(attributes["a_min"], dtype=dtype))
     if attributes["a_max"] is not None:
         found = mx.minimum(found, mx.array(attributes["a_max"], dtype=dtype))
-    return [found]
+    return found
 
 
 def _nan_to_num(a: mx.array, nan: float, posinf: float | None, neginf: float | None) -> mx.array:
@@ -129,7 +127,7 @@ ROWS = (
         "divmod",
         PAIR,
         _divmod,
-        lambda arrays, attributes: [floor_divide(*arrays), remainder(*arrays)],
+        lambda *arrays, **attributes: [floor_divide(*arrays), remainder(*arrays)],
         "floor_divide and remainder at once.",
         "quotient = floor(a / b), remainder = a - b quotient",
         [example("[2,3] 0.5..2", "[3] 0.5..2"), example("int32[3] 1..9", "int32[]")],

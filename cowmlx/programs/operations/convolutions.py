@@ -72,7 +72,7 @@ def windows(
     return space // stride + 1
 
 
-def _channels(inputs: list[Any], axes: int, groups: int) -> str:
+def _channels(inputs: Sequence[Any], axes: int, groups: int) -> str:
     """Check dtypes, ranks and channels; return the dtype in which inputs meet."""
     given, weight = inputs
     for place, each in (("input", given), ("weight", weight)):
@@ -128,7 +128,7 @@ def steps_of(
     return Steps(ones, pads, dilation, stride, groups, flip=True)
 
 
-def _require_bounded(inputs: list[Any], out: Shape, steps: Steps) -> None:
+def _require_bounded(inputs: Sequence[Any], out: Shape, steps: Steps) -> None:
     """Check what a convolution makes on its way, which may be far more than it takes and gives."""
     given, weight = inputs
     lengths = [
@@ -157,7 +157,7 @@ def max_of(one: Dim, other: Dim) -> Dim:
 
 
 def _axis_length(
-    name: str, inputs: list[Any], at: int, steps: Steps, attributes: Attributes
+    name: str, inputs: Sequence[Any], at: int, steps: Steps, attributes: Attributes
 ) -> Dim:
     """Return how long a spatial axis of the result is."""
     given, weight = inputs
@@ -186,7 +186,7 @@ def _convolution(
 ) -> Operation:
     """Return the row of a convolution along some axes; None: 1 to 3."""
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    def infer(*inputs: Any, **attributes: Any) -> Spec:
         given, weight = inputs
         if axes is None:
             require_rank("input", given, 3, 5)
@@ -199,15 +199,15 @@ def _convolution(
         out = (given.shape[0], *lengths, weight.shape[0])
         whole = steps_of(name, attributes, weight.shape[1:-1], is_cut=False)
         _require_bounded(inputs, out, whole)
-        return [spec(out, dtype)]
+        return spec(out, dtype)
 
-    def compute(arrays: list[Any], attributes: Attributes, gathers: bool = False) -> list[mx.array]:
-        given, weight = cast(arrays)
+    def compute(given: Any, weight: Any, /, gathers: bool = False, **attributes: Any) -> mx.array:
+        given, weight = cast([given, weight])
         steps = steps_of(name, attributes, weight.shape[1:-1])
-        return [convolve(given, weight, steps, gathers)]
+        return convolve(given, weight, steps, gathers)
 
-    def cost(inputs: list[Any], attributes: Attributes) -> Dim:
-        return count(infer(inputs, attributes)[0].shape) * count(inputs[1].shape[1:])
+    def cost(inputs: Sequence[Any], attributes: Attributes) -> Dim:
+        return count(infer(*inputs, **attributes).shape) * count(inputs[1].shape[1:])
 
     return row(
         name,
@@ -273,8 +273,7 @@ def _transposed(axes: int) -> Operation:
     )
 
 
-def _convolve(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    a, v = inputs
+def _convolve(a: Any, v: Any, /, **attributes: Any) -> Spec:
     for place, each in (("a", a), ("v", v)):
         require_dtype(place, each, FLOATS)
         require_rank(place, each, 1, 1)
@@ -285,11 +284,11 @@ def _convolve(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     long, short = max(a.shape[0], v.shape[0]), min(a.shape[0], v.shape[0])
     length = {"full": long + short - 1, "same": long, "valid": long - short + 1}
     dtype = promote([a.dtype, v.dtype])
-    return [spec((length[attributes["mode"]],), dtype)]
+    return spec((length[attributes["mode"]],), dtype)
 
 
-def _convolve_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    a, v = cast(arrays)
+def _convolve_arrays(a: Any, v: Any, /, **attributes: Any) -> mx.array:
+    a, v = cast([a, v])
     if a.size < v.size:
         a, v = v, a
     short = v.size
@@ -300,7 +299,7 @@ def _convolve_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array
     }[attributes["mode"]]
     line = mx.pad(a, (before, behind)).reshape(1, -1, 1)
     window = v[::-1].reshape(1, -1, 1)
-    return [convolve(line, window, Steps((1,), [(0, 0)], (1,), (1,))).reshape(-1)]
+    return convolve(line, window, Steps((1,), [(0, 0)], (1,), (1,))).reshape(-1)
 
 
 def _pool(name: str, axes: int, largest: bool) -> Operation:
@@ -310,8 +309,7 @@ def _pool(name: str, axes: int, largest: bool) -> Operation:
             return [kernel, kernel, padding]
         return [kernel, *_each_axis(attributes, axes, "stride"), padding]
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
+    def infer(given: Any, /, **attributes: Any) -> Spec:
         require_dtype("x", given, FLOATS)
         require_rank("x", given, axes + 2, axes + 2)
         spatial = []
@@ -322,14 +320,14 @@ def _pool(name: str, axes: int, largest: bool) -> Operation:
                 accepted = f"half of kernel_size {kernel} at most"
                 raise value_refused("padding", padding, accepted)
             spatial.append(windows(given.shape, length, kernel, stride, 2 * padding))
-        return [spec((given.shape[0], *spatial, given.shape[-1]), given.dtype)]
+        return spec((given.shape[0], *spatial, given.shape[-1]), given.dtype)
 
     shape = ("[2,7,3]", "[2,5,6,3]", "[1,4,5,4,2]")[axes - 1]
     return row(
         name,
         ("x",),
         infer,
-        lambda arrays, attributes: [_pooled(arrays[0], sizes(attributes), largest)],
+        lambda *arrays, **attributes: _pooled(arrays[0], sizes(attributes), largest),
         f"The {'largest' if largest else 'mean'} of each window along {axes} "
         f"{'axis' if axes == 1 else 'axes'}, channels last"
         + (" (padding counts as 0)." if not largest else "."),

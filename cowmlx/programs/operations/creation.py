@@ -28,20 +28,20 @@ def _filled(
 ) -> Operation:
     """Return the row of an array of one value."""
 
-    def dtype_of(inputs: list[Any], attributes: Attributes) -> str:
+    def dtype_of(inputs: Sequence[Any], attributes: Attributes) -> str:
         return attributes["dtype"] or inputs[0].dtype
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    def infer(*inputs: Any, **attributes: Any) -> Spec:
         dtype = dtype_of(inputs, attributes)
         if valued:
             fits("vals", attributes["vals"], dtype)
         shape = inputs[0].shape if like else attributes["shape"]
-        return [spec(shape, dtype)]
+        return spec(shape, dtype)
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    def compute(*arrays: Any, **attributes: Any) -> mx.array:
         shape = arrays[0].shape if like else attributes["shape"]
         dtype = arrays[0].dtype if attributes["dtype"] is None else mlx_dtype(attributes["dtype"])
-        return [mx.broadcast_to(mx.array(value(attributes), dtype=dtype), shape)]
+        return mx.broadcast_to(mx.array(value(attributes), dtype=dtype), shape)
 
     vals = {"vals": 7} if valued else {}
     return row(
@@ -78,14 +78,14 @@ def _made(
 ) -> Operation:
     """Return the row of an array made of attributes alone."""
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        return [spec(shape(attributes), attributes.get("dtype", "float32"))]
+    def infer(*inputs: Any, **attributes: Any) -> Spec:
+        return spec(shape(attributes), attributes.get("dtype", "float32"))
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    def compute(*arrays: Any, **attributes: Any) -> mx.array:
         given = dict(attributes)
         if "dtype" in given:
             given["dtype"] = mlx_dtype(given["dtype"])
-        return [function(**given)]
+        return function(**given)
 
     return row(name, (), infer, compute, summary, formula, examples, attributes=attributes, **more)
 
@@ -130,20 +130,20 @@ def _linspace_shape(attributes: Attributes) -> tuple[int]:
     return (attributes["num"],)
 
 
-def _iota(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _iota(*inputs: Any, **attributes: Any) -> Spec:
     shape = attributes["shape"]
     axis_of(attributes["axis"], len(shape))
     if attributes["dtype"] not in REAL_NUMBERS:
         raise value_refused("dtype", attributes["dtype"], ", ".join(REAL_NUMBERS))
-    return [spec(shape, attributes["dtype"])]
+    return spec(shape, attributes["dtype"])
 
 
-def _iota_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _iota_array(*arrays: Any, **attributes: Any) -> mx.array:
     shape = attributes["shape"]
     axis = attributes["axis"] % len(shape)
     line = mx.arange(shape[axis], dtype=mx.int32).astype(mlx_dtype(attributes["dtype"]))
     lined = [shape[axis] if at == axis else 1 for at in range(len(shape))]
-    return [mx.broadcast_to(line.reshape(lined), shape)]
+    return mx.broadcast_to(line.reshape(lined), shape)
 
 
 def _matrix(attributes: Attributes) -> tuple[int, int]:

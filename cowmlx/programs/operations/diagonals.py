@@ -108,14 +108,13 @@ def _triangle(name: str, function: Callable[..., mx.array], where: str, kept: st
     )
 
 
-def _trace(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _trace(given: Any, /, **attributes: Any) -> Spec:
     rest, _ = _plane(given.shape, attributes)
-    return [spec(rest, summed(given.dtype))]
+    return spec(rest, summed(given.dtype))
 
 
-def _trace_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    return [mx.sum(_diagonal_array(*arrays, **attributes), axis=-1)]
+def _trace_array(*arrays: Any, **attributes: Any) -> mx.array:
+    return mx.sum(_diagonal_array(*arrays, **attributes), axis=-1)
 
 
 ROWS = (

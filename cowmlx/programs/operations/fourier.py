@@ -72,8 +72,7 @@ def _result(
 
 
 def _one(name: str, function: Callable[..., mx.array], summary: str, formula: str) -> Operation:
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
+    def infer(given: Any, /, **attributes: Any) -> list[Spec]:
         axis = axis_of(attributes["axis"], len(given.shape))
         n = attributes["n"]
         return _result(name, given, (axis,), None if n is None else (n,))
@@ -83,7 +82,7 @@ def _one(name: str, function: Callable[..., mx.array], summary: str, formula: st
         name,
         ("a",),
         infer,
-        lambda arrays, attributes: [function(*arrays, **attributes)],
+        lambda *arrays, **attributes: function(*arrays, **attributes),
         summary,
         formula,
         [
@@ -106,16 +105,14 @@ def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operati
             axes = tuple(range(rank - len(lengths), rank))
         return axes_of(axes, rank, "axes")
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
+    def infer(given: Any, /, **attributes: Any) -> list[Spec]:
         axes = given_axes(len(given.shape), attributes)
         return _result(name, given, axes, attributes["s"])
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        (a,) = arrays
+    def compute(a: Any, /, **attributes: Any) -> mx.array:
         axes = list(given_axes(a.ndim, attributes))
         lengths = attributes["s"]
-        return [function(a, s=lengths, axes=axes, norm=attributes["norm"])]
+        return function(a, s=lengths, axes=axes, norm=attributes["norm"])
 
     kind = "float32" if _kinds(name)[0] else "complex64"
     axes = (-2, -1) if name.endswith("2") else None
@@ -141,17 +138,17 @@ def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operati
 
 
 def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Operation:
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    def infer(*inputs: Any, **attributes: Any) -> Spec:
         n = attributes["n"]
         if attributes["d"] == 0:
             raise value_refused("d", 0, "a number that is not 0")
-        return [spec((n // 2 + 1 if real else n,), "float32")]
+        return spec((n // 2 + 1 if real else n,), "float32")
 
     return row(
         name,
         (),
         infer,
-        lambda arrays, attributes: [function(attributes["n"], attributes["d"])],
+        lambda *arrays, **attributes: function(attributes["n"], attributes["d"]),
         f"The frequencies of the results of {'rfft' if real else 'fft'}.",
         "out[i] = i / (n d)" + ("" if real else ", those from n / 2 on less 1 / d"),
         [example(n=6), example(n=5, d=0.5)],

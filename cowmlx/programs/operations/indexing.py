@@ -77,17 +77,16 @@ def picked_checks(
     ]
 
 
-def _take(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    given, indices = inputs
+def _take(given: Any, indices: Any, /, **attributes: Any) -> Spec:
     require_indices("indices", indices)
     axis = attributes["axis"]
     if axis is None:
         require_some(given.shape, count(given.shape), indices.shape)
-        return [spec(indices.shape, given.dtype)]
+        return spec(indices.shape, given.dtype)
     axis = axis_of(axis, len(given.shape))
     require_some(given.shape, given.shape[axis], indices.shape)
     shape = given.shape[:axis] + indices.shape + given.shape[axis + 1 :]
-    return [spec(shape, given.dtype)]
+    return spec(shape, given.dtype)
 
 
 def _take_length(array: mx.array, attributes: Attributes) -> int:
@@ -95,12 +94,11 @@ def _take_length(array: mx.array, attributes: Attributes) -> int:
     return array.size if axis is None else array.shape[axis]
 
 
-def _take_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    array, indices = arrays
+def _take_arrays(array: Any, indices: Any, /, **attributes: Any) -> mx.array:
     length = _take_length(array, attributes)
     where = safe(indices, max(length, 1))
     axis = attributes["axis"]
-    return [taken(array.reshape(-1), where, 0) if axis is None else taken(array, where, axis)]
+    return taken(array.reshape(-1), where, 0) if axis is None else taken(array, where, axis)
 
 
 def _take_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -123,32 +121,29 @@ def _along(given: Spec, indices: Spec, axis: int | None) -> Shape:
     return replaced(beside, axis, indices.shape[axis])
 
 
-def _take_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    given, indices = inputs
+def _take_along(given: Any, indices: Any, /, **attributes: Any) -> Spec:
     shape = _along(given, indices, attributes["axis"])
-    return [spec(shape, given.dtype)]
+    return spec(shape, given.dtype)
 
 
-def _take_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    array, indices = arrays
+def _take_along_arrays(array: Any, indices: Any, /, **attributes: Any) -> mx.array:
     axis = attributes["axis"]
     where = safe(indices, max(_take_length(array, attributes), 1))
     if axis is None:
-        return [taken(array.reshape(-1), where, 0)]
+        return taken(array.reshape(-1), where, 0)
     axis %= array.ndim
     beside = mx.broadcast_shapes(
         *((*each.shape[:axis], 1, *each.shape[axis + 1 :]) for each in (array, indices))
     )
     if array.size == 0 or where.size == 0:
         shape = (*beside[:axis], where.shape[axis], *beside[axis + 1 :])
-        return [mx.zeros(shape, dtype=array.dtype)]
+        return mx.zeros(shape, dtype=array.dtype)
     array = mx.broadcast_to(array, (*beside[:axis], array.shape[axis], *beside[axis + 1 :]))
     where = mx.broadcast_to(where, (*beside[:axis], where.shape[axis], *beside[axis + 1 :]))
-    return [mx.take_along_axis(array, where, axis)]
+    return mx.take_along_axis(array, where, axis)
 
 
-def _put_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    given, indices, values = inputs
+def _put_along(given: Any, indices: Any, values: Any, /, **attributes: Any) -> Spec:
     if values.dtype != given.dtype:
         raise dtypes_refused("values", values, f"{given.dtype}, as a is")
     shape = _along(given, indices, attributes["axis"])
@@ -161,11 +156,10 @@ def _put_along(inputs: list[Any], attributes: Attributes) -> list[Spec]:
             )
     if not broadcasts_to(values.shape, shape):
         raise shapes_refused([shape, values.shape], "values must broadcast to indices")
-    return [given]
+    return given
 
 
-def _put_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    array, indices, values = arrays
+def _put_along_arrays(array: Any, indices: Any, values: Any, /, **attributes: Any) -> mx.array:
     axis = attributes["axis"]
     line = array.reshape(-1) if axis is None else array
     at = 0 if axis is None else axis % array.ndim
@@ -173,7 +167,7 @@ def _put_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
     shape = (*line.shape[:at], where.shape[at], *line.shape[at + 1 :])
     where = mx.broadcast_to(where, shape)
     if where.size == 0:
-        return [array]
+        return array
     # mlx gives a gradient to all values of equal indices, where the last alone counts.
     length, many = line.shape[at], where.shape[at]
     lines = mx.swapaxes(where.astype(mx.int32), at, -1).reshape(-1, many)
@@ -185,20 +179,18 @@ def _put_along_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
     beside[at], beside[-1] = beside[-1], length
     last = mx.swapaxes(last.reshape(beside), at, -1)
     put = mx.take_along_axis(mx.broadcast_to(values, shape), mx.maximum(last, 0), at)
-    return [mx.where(last >= 0, put, line).reshape(array.shape)]
+    return mx.where(last >= 0, put, line).reshape(array.shape)
 
 
-def _embedding(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    weight, indices = inputs
+def _embedding(weight: Any, indices: Any, /, **attributes: Any) -> Spec:
     require_rank("weight", weight, 2, 2)
     require_indices("indices", indices)
     require_some(weight.shape, weight.shape[0], indices.shape)
-    return [spec((*indices.shape, weight.shape[1]), weight.dtype)]
+    return spec((*indices.shape, weight.shape[1]), weight.dtype)
 
 
-def _embedding_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    weight, indices = arrays
-    return [taken(weight, safe(indices, max(weight.shape[0], 1), negative=False), 0)]
+def _embedding_arrays(weight: Any, indices: Any, /, **attributes: Any) -> mx.array:
+    return taken(weight, safe(indices, max(weight.shape[0], 1), negative=False), 0)
 
 
 def _embedding_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -207,25 +199,23 @@ def _embedding_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     return checks_of("indices", indices, size, attributes, negative=False)
 
 
-def _one_hot(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (indices,) = inputs
+def _one_hot(indices: Any, /, **attributes: Any) -> Spec:
     require_indices("indices", indices)
     shape = (*indices.shape, attributes["num_classes"])
-    return [spec(shape, attributes["dtype"])]
+    return spec(shape, attributes["dtype"])
 
 
-def _one_hot_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    (indices,) = arrays
+def _one_hot_arrays(indices: Any, /, **attributes: Any) -> mx.array:
     classes = attributes["num_classes"]
     if classes == 0:
-        return [mx.zeros((*indices.shape, 0), mlx_dtype(attributes["dtype"]))]
+        return mx.zeros((*indices.shape, 0), mlx_dtype(attributes["dtype"]))
     # Out of range becomes the class behind the last, which no column is of.
     inside = indices <= min(classes - 1, 2 ** (8 * indices.dtype.size - 1) - 1)
     if mx.issubdtype(indices.dtype, mx.signedinteger):
         inside = inside & (indices >= 0)
     where = mx.where(inside, safe(indices, classes, negative=False), classes)
     found = where[..., None] == mx.arange(classes, dtype=mx.int32)
-    return [found.astype(mlx_dtype(attributes["dtype"]))]
+    return found.astype(mlx_dtype(attributes["dtype"]))
 
 
 def _one_hot_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -354,8 +344,7 @@ def _scatter(
 ) -> Operation:
     accepted = REAL if way in ("maximum", "minimum") else ALL_DTYPES
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        given, indices, updates = inputs
+    def infer(given: Any, indices: Any, updates: Any, /, **attributes: Any) -> Spec:
         require_dtype("a", given, accepted)
         require_indices("indices", indices)
         if updates.dtype != given.dtype:
@@ -364,18 +353,17 @@ def _scatter(
         require_some(given.shape, given.shape[axis], indices.shape)
         wanted = given.shape[:axis] + indices.shape + given.shape[axis + 1 :]
         require_same(("a with indices' shape at its axis", "updates"), [wanted, updates.shape])
-        return [given]
+        return given
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        array, indices, updates = arrays
+    def compute(array: Any, indices: Any, updates: Any, /, **attributes: Any) -> mx.array:
         axis = attributes["axis"] % array.ndim
         if updates.size == 0:
-            return [array]
+            return array
         where = safe(indices, array.shape[axis])
         places = (*(slice(None),) * axis, where)
         if way == "set":
-            return [last_put(array, where, updates, axis)]
-        return [getattr(array.at[places], way)(updates)]
+            return last_put(array, where, updates, axis)
+        return getattr(array.at[places], way)(updates)
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
         array, indices = arrays[:2]

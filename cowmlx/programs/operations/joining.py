@@ -29,7 +29,7 @@ AXIS_0 = Attribute("axis", "axis", 0, "The axis.")
 ARRAYS = Input("arrays", variadic=True)
 
 
-def _concatenate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _concatenate(*inputs: Any, **attributes: Any) -> Spec:
     first = inputs[0]
     for at, each in enumerate(inputs):
         require_rank(f"arrays[{at}]", each, 1)
@@ -46,7 +46,7 @@ def _concatenate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
             )
         length = length + each.shape[axis]
     dtype = promote([each.dtype for each in inputs])
-    return [spec(replaced(first.shape, axis, length), dtype)]
+    return spec(replaced(first.shape, axis, length), dtype)
 
 
 def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
@@ -71,30 +71,28 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
     return found
 
 
-def _split(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _split(given: Any, /, **attributes: Any) -> list[Spec]:
     axis = axis_of(attributes["axis"], len(given.shape))
     lengths = _parts(given.shape[axis], attributes, given.shape)
     return [spec(replaced(given.shape, axis, each), given.dtype) for each in lengths]
 
 
-def _split_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _split_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     cuts = attributes["indices_or_sections"]
     cuts = cuts if isinstance(cuts, int) else list(cuts)
     return list(mx.split(arrays[0], cuts, attributes["axis"]))
 
 
-def _stack(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _stack(*inputs: Any, **attributes: Any) -> Spec:
     names = [f"arrays[{at}]" for at in range(len(inputs))]
     require_same(names[:2], [each.shape for each in inputs])
     shape = inputs[0].shape
     axis = axis_of(attributes["axis"], len(shape) + 1)
     dtype = promote([each.dtype for each in inputs])
-    return [spec((*shape[:axis], len(inputs), *shape[axis:]), dtype)]
+    return spec((*shape[:axis], len(inputs), *shape[axis:]), dtype)
 
 
-def _unstack(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _unstack(given: Any, /, **attributes: Any) -> list[Spec]:
     axis = axis_of(attributes["axis"], len(given.shape))
     length = given.shape[axis]
     if not isinstance(length, int) or length > MAX_PARTS:
@@ -102,8 +100,7 @@ def _unstack(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return [Spec(given.shape[:axis] + given.shape[axis + 1 :], given.dtype)] * length
 
 
-def _unstack_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    (array,) = arrays
+def _unstack_arrays(array: Any, /, **attributes: Any) -> list[mx.array]:
     axis = attributes["axis"]
     if array.shape[axis] == 0:
         return []
@@ -152,8 +149,7 @@ def _pairs(rank: int, width: Any) -> tuple[tuple[int, int], ...]:
     return width if isinstance(width, tuple) else ((width, width),) * rank
 
 
-def _pad(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _pad(given: Any, /, **attributes: Any) -> Spec:
     pairs, mode = _pairs(len(given.shape), attributes["pad_width"]), attributes["mode"]
     if len(pairs) != len(given.shape):
         raise value_refused(
@@ -171,21 +167,20 @@ def _pad(inputs: list[Any], attributes: Attributes) -> list[Spec]:
                 [given.shape], f"axis {axis} needs {most + spare} elements for {mode}"
             )
         shape.append(length + pair[0] + pair[1])
-    return [spec(shape, given.dtype)]
+    return spec(shape, given.dtype)
 
 
-def _pad_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    (array,) = arrays
+def _pad_arrays(array: Any, /, **attributes: Any) -> mx.array:
     pairs = _pairs(array.ndim, attributes["pad_width"])
     if array.ndim == 0 or not any(sum(pair) for pair in pairs):
-        return [array]
+        return array
     if attributes["mode"] == "constant":
         value = mx.array(attributes["constant_values"], dtype=array.dtype)
-        return [mx.pad(array, list(pairs), constant_values=value)]
-    return [mx.pad(array, list(pairs), mode=attributes["mode"])]
+        return mx.pad(array, list(pairs), constant_values=value)
+    return mx.pad(array, list(pairs), mode=attributes["mode"])
 
 
-def _meshgrid(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _meshgrid(*inputs: Any, **attributes: Any) -> list[Spec]:
     for at, each in enumerate(inputs):
         require_rank(f"arrays[{at}]", each, 1, 1)
     lengths: list[Dim] = [each.shape[0] for each in inputs]
@@ -194,11 +189,11 @@ def _meshgrid(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return [spec(lengths, each.dtype) for each in inputs]
 
 
-def _meshgrid_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _meshgrid_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     return list(mx.meshgrid(*arrays, indexing=attributes["indexing"]))
 
 
-def _broadcast_arrays(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _broadcast_arrays(*inputs: Any, **attributes: Any) -> list[Spec]:
     shape = broadcast([each.shape for each in inputs])
     return [spec(shape, each.dtype) for each in inputs]
 
@@ -213,7 +208,7 @@ ROWS = (
         "concatenate",
         (ARRAYS,),
         _concatenate,
-        lambda arrays, attributes: [mx.concatenate(cast(arrays), attributes["axis"])],
+        lambda *arrays, **attributes: mx.concatenate(cast(arrays), attributes["axis"]),
         "Arrays one after the other along an axis.",
         "out = a1 followed by a2 …",
         [
@@ -255,7 +250,7 @@ ROWS = (
         "stack",
         (ARRAYS,),
         _stack,
-        lambda arrays, attributes: [mx.stack(cast(arrays), attributes["axis"])],
+        lambda *arrays, **attributes: mx.stack(cast(arrays), attributes["axis"]),
         "Arrays of one shape side by side along a new axis.",
         "out[k] = ak",
         [example("[2,3]", "[2,3]"), example("[2]", "[2]", "[2]", axis=-1), example("[]")],
@@ -390,7 +385,7 @@ ROWS = (
         "broadcast_arrays",
         (ARRAYS,),
         _broadcast_arrays,
-        lambda arrays, attributes: list(mx.broadcast_arrays(*arrays)),
+        lambda *arrays, **attributes: list(mx.broadcast_arrays(*arrays)),
         "All arrays in the shape in which they meet.",
         "outk = broadcast_to(ak, shape)",
         [example("[2,1]", "int32[3]")],

@@ -44,7 +44,7 @@ from cowmlx.programs.operations.rules import (
 )
 
 
-def _solve_shape(inputs: list[Any]) -> Spec:
+def _solve_shape(inputs: Sequence[Any]) -> Spec:
     a, b = inputs
     require_square(a)
     require_dtype("b", b, DTYPES)
@@ -68,23 +68,23 @@ def _solved(
     examples: Sequence[Example],
     attributes: Sequence[Attribute] = (),
 ) -> Operation:
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        a, b = cast(arrays)
+    def compute(a: Any, b: Any, /, **attributes: Any) -> mx.array:
+        a, b = cast([a, b])
         a = where_good(a, good(a, attributes))
         if b.ndim < a.ndim:  # vectors, which all matrices of a stack share
             b = b.reshape(*b.shape[:-1], *[1] * (a.ndim - b.ndim - 1), b.shape[-1], 1)
             b = mx.broadcast_to(b, (*a.shape[:-1], 1))
-            return [function(a, b, attributes)[..., 0]]
-        return [function(a, b, attributes)]
+            return function(a, b, attributes)[..., 0]
+        return function(a, b, attributes)
 
-    def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+    def checks(arrays: Sequence[Any], attributes: Attributes) -> list[Check]:
         a = cast(arrays)[0]
         return check_that("a", good(a, attributes), "is not regular")
 
     return row(
         name,
         ("a", "b"),
-        lambda inputs, attributes: [_solve_shape(inputs)],
+        lambda *inputs, **attributes: _solve_shape(inputs),
         compute,
         summary,
         "a out = b",
@@ -105,13 +105,12 @@ def _solve_triangular(a: mx.array, b: mx.array, attributes: Attributes) -> mx.ar
     return mx.matmul(inverse(triangle(a, attributes)), b)
 
 
-def _norm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _norm(given: Any, /, **attributes: Any) -> Spec:
     require_dtype("a", given, ("float16", "bfloat16", *DTYPES))
     axes = axes_of(attributes["axis"], len(given.shape))
     if attributes["ord"] == float("inf"):
         require_elements(given.shape, axes)
-    return [spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)]
+    return spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)
 
 
 def norm(a: mx.array, ord: float | None, axis: Any, keepdims: bool) -> mx.array:
@@ -218,7 +217,7 @@ ROWS = (
         "norm",
         ("a",),
         _norm,
-        lambda arrays, attributes: [norm(*arrays, **attributes)],
+        lambda *arrays, **attributes: norm(*arrays, **attributes),
         "The norms of vectors along axes.",
         "out = (sum over axes of |a|^ord)^(1/ord)",
         [

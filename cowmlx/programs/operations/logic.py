@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from cowmlx.programs.operations.making import PAIR, elementwise, example, row, truth
 from cowmlx.programs.operations.promotion import INTEGERS, promote
-from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.row import Attribute, Spec
 from cowmlx.programs.operations.rules import BITS_OR_BOOL, REAL, broadcast, spec
 
 _RTOL = Attribute("rtol", "float", 1e-5, "What may differ, relative to b.", low=0)
@@ -59,25 +59,24 @@ def _shifted(left: bool) -> Callable[[mx.array, mx.array], mx.array]:
     return function
 
 
-def _where(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _where(*inputs: Any, **attributes: Any) -> Spec:
     dtype = promote([given.dtype for given in inputs[1:]])
-    return [spec(broadcast([given.shape for given in inputs]), dtype)]
+    return spec(broadcast([given.shape for given in inputs]), dtype)
 
 
-def _array_equal(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _array_equal(*inputs: Any, **attributes: Any) -> Spec:
     promote([given.dtype for given in inputs])
-    return [spec((), "bool")]
+    return spec((), "bool")
 
 
-def _array_equal_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    a, b = arrays
-    return [mx.array_equal(a, b, equal_nan=attributes["equal_nan"])]
+def _array_equal_arrays(a: Any, b: Any, /, **attributes: Any) -> mx.array:
+    return mx.array_equal(a, b, equal_nan=attributes["equal_nan"])
 
 
-def _allclose(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _allclose(*inputs: Any, **attributes: Any) -> Spec:
     promote([given.dtype for given in inputs])
     broadcast([given.shape for given in inputs])
-    return [spec((), "bool")]
+    return spec((), "bool")
 
 
 _tested = partial(elementwise, result=truth, differentiable=False)
@@ -101,7 +100,7 @@ ROWS = (
         "allclose",
         PAIR,
         _allclose,
-        lambda arrays, attributes: [mx.allclose(*arrays, **attributes)],
+        lambda *arrays, **attributes: mx.allclose(*arrays, **attributes),
         "Whether all elements are nearly equal.",
         "all of |a - b| <= atol + rtol |b|",
         [example("[2,3]", "[2,3]"), example("[0]", "[]")],
@@ -169,7 +168,7 @@ ROWS = (
         "where",
         ("condition", "x", "y"),
         _where,
-        lambda arrays, attributes: [mx.where(*arrays)],
+        lambda *arrays, **attributes: mx.where(*arrays),
         "An element of x where the condition is true, of y elsewhere.",
         "x if condition else y",
         [

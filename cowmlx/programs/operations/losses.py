@@ -49,8 +49,7 @@ def reduced_spec(losses: Spec, attributes: Attributes) -> list[Spec]:
     return [spec((), losses.dtype)]
 
 
-def _cross_entropy(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    logits, targets, weights = inputs
+def _cross_entropy(logits: Any, targets: Any, weights: Any, /, **attributes: Any) -> list[Spec]:
     require_dtype("logits", logits, FLOATS)
     axis = axis_of(attributes["axis"], len(logits.shape))
     require_elements(logits.shape, [axis])
@@ -71,7 +70,7 @@ def _cross_entropy(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return reduced_spec(Spec(shape, dtype), attributes)
 
 
-def _common(arrays: list[Any]) -> mx.Dtype:
+def _common(arrays: Sequence[Any]) -> mx.Dtype:
     """Return the dtype in which the floats of a loss meet."""
     floats = [
         each for each in arrays if each is not None and mx.issubdtype(each.dtype, mx.floating)
@@ -79,7 +78,7 @@ def _common(arrays: list[Any]) -> mx.Dtype:
     return cast(floats)[0].dtype
 
 
-def _cross_entropy_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _cross_entropy_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     logits, targets, weights = arrays
     axis, smoothing = attributes["axis"], attributes["label_smoothing"]
     if logits.size == 0:
@@ -103,7 +102,7 @@ def _cross_entropy_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.
     return reduce_losses(losses, attributes)
 
 
-def _class_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+def _class_checks(arrays: Sequence[Any], attributes: Attributes) -> list[Check]:
     scores, targets = arrays[:2]
     if targets.ndim == scores.ndim:
         return []
@@ -111,7 +110,7 @@ def _class_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
     return checks_of("targets", targets, size, attributes, negative=False)
 
 
-def _met(inputs: list[Any], places: Sequence[str]) -> Spec:
+def _met(inputs: Sequence[Any], places: Sequence[str]) -> Spec:
     """Check inputs of one shape; return the spec of a loss for each of their elements."""
     for place, given in zip(places, inputs, strict=True):
         require_dtype(place, given, FLOATS)
@@ -154,14 +153,14 @@ def _loss(
     """
     along = () if axis is None else (Attribute("axis", "axis", axis, "The axis of vectors."),)
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    def infer(*inputs: Any, **attributes: Any) -> list[Spec]:
         found = _met(inputs, places)
         if axis is not None:
             at = axis_of(attributes["axis"], len(found.shape))
             found = Spec(without(found.shape, at), found.dtype)
         return reduced_spec(found, attributes)
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    def compute(*arrays: Any, **attributes: Any) -> list[mx.array]:
         given = {key: value for key, value in attributes.items() if key != "reduction"}
         return reduce_losses(function(*cast(arrays), **given), attributes)
 
@@ -183,12 +182,12 @@ def _loss(
     )
 
 
-def _binary(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _binary(*inputs: Any, **attributes: Any) -> list[Spec]:
     given = [each for each in inputs if each is not None]
     return reduced_spec(_met(given, ("inputs", "targets", "weights")[: len(given)]), attributes)
 
 
-def _binary_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _binary_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     inputs, targets, *weights = cast([each for each in arrays if each is not None])
     if attributes["with_logits"]:
         losses = elementary.logaddexp(inputs, mx.zeros_like(inputs)) - inputs * targets
@@ -199,8 +198,7 @@ def _binary_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
     return reduce_losses(losses * weights[0] if weights else losses, attributes)
 
 
-def _nll(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    scores, targets = inputs
+def _nll(scores: Any, targets: Any, /, **attributes: Any) -> list[Spec]:
     require_dtype("inputs", scores, FLOATS)
     require_indices("targets", targets)
     axis = axis_of(attributes["axis"], len(scores.shape))
@@ -210,8 +208,7 @@ def _nll(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return reduced_spec(Spec(shape, scores.dtype), attributes)
 
 
-def _nll_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    scores, targets = arrays
+def _nll_arrays(scores: Any, targets: Any, /, **attributes: Any) -> list[mx.array]:
     axis = attributes["axis"]
     if targets.size == 0:
         return reduce_losses(mx.zeros(targets.shape, dtype=scores.dtype), attributes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
@@ -19,13 +19,14 @@ from cowmlx.programs.operations.row import (
     Checks,
     Compute,
     Example,
-    Infer,
     Input,
     Operation,
     OperationError,
     Spec,
 )
 from cowmlx.programs.operations.rules import broadcast, require_dtype, require_rank, spec
+
+T = TypeVar("T")
 
 PAIR = ("a", "b")
 """The names of two inputs."""
@@ -52,8 +53,8 @@ def magnitude(dtype: str) -> str:
 def row(
     name: str,
     inputs: Sequence[str | Input],
-    infer: Infer,
-    compute: Compute,
+    infer: Callable[..., Any],
+    compute: Callable[..., Any],
     summary: str,
     formula: str,
     examples: Sequence[Example],
@@ -67,12 +68,16 @@ def row(
     outputs_vary: bool = False,
     cpu_only: bool = False,
     stacks: Sequence[int] | None = None,
-    of_many_rows: Compute | None = None,
+    of_many_rows: Callable[..., Any] | None = None,
     multiplications: Callable[[list[Any], Attributes], Any] | None = None,
     settled: Callable[[list[Any], Attributes], Attributes] | None = None,
     float64_error: float = FLOAT64_ERROR,
 ) -> Operation:
-    """Return a row; inputs that are texts are needed, and those ending in ``?`` optional."""
+    """Return a row.
+
+    Inputs that are texts are needed, and those ending in ``?`` optional. ``infer``, ``compute`` and
+    ``of_many_rows`` take inputs, then attributes by name, and give one result or several.
+    """
     places = tuple(
         each
         if isinstance(each, Input)
@@ -83,7 +88,7 @@ def row(
     def named(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         """Return the specs of results, within the bounds of arrays; errors name the operation."""
         try:
-            found = infer(inputs, attributes)
+            found = listed(infer(*inputs, **attributes), Spec)
         except OperationError as error:
             raise error.of(name) from None
         for each in found:
@@ -92,6 +97,9 @@ def row(
             except DimensionError as error:
                 raise OperationError(error.reason, str(error), **error.details).of(name) from None
         return found
+
+    def computed(function: Callable[..., Any]) -> Compute:
+        return lambda arrays, attributes: listed(function(*arrays, **attributes), mx.array)
 
     def looked_at(arrays: list[Any], attributes: Attributes) -> list[Check]:
         assert checks is not None
@@ -104,7 +112,7 @@ def row(
         attributes=tuple(attributes),
         outputs=tuple(outputs),
         infer=named,
-        compute=compute,
+        compute=computed(compute),
         differentiable=tuple(differentiable),
         summary=summary,
         formula=formula,
@@ -114,11 +122,16 @@ def row(
         outputs_vary=outputs_vary,
         cpu_only=cpu_only,
         stacks=None if stacks is None else tuple(stacks),
-        of_many_rows=of_many_rows,
+        of_many_rows=None if of_many_rows is None else computed(of_many_rows),
         multiplications=multiplications,
         settled=settled,
         float64_error=float64_error,
     )
+
+
+def listed(found: Any, kind: type[T]) -> list[T]:
+    """Return the one result, or all results, of an operation as a list."""
+    return [found] if isinstance(found, kind) else list(found)
 
 
 def example(*inputs: str | None, **attributes: Any) -> Example:
@@ -181,21 +194,22 @@ def shaped(
     if isinstance(differentiable, bool):
         differentiable = tuple(places) if differentiable else ()
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    def infer(*inputs: Any, **attributes: Any) -> Spec:
         for place, given in zip(places, inputs, strict=True):
             require_dtype(place, given, accepted)
             require_rank(place, given, rank)
         dtype = result(promote([given.dtype for given in inputs]))
-        return [spec(rule(*(given.shape for given in inputs), attributes), dtype)]
+        return spec(rule(*(given.shape for given in inputs), attributes), dtype)
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [apply(*(cast(arrays) if meets else arrays), **attributes)]
+    def met(*arrays: mx.array, **attributes: Any) -> mx.array:
+        found: mx.array = apply(*cast(arrays), **attributes)
+        return found
 
     return row(
         name,
         places,
         infer,
-        compute,
+        met if meets else apply,
         summary,
         formula,
         examples,

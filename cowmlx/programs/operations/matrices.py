@@ -194,15 +194,13 @@ def of_matrices(
         more: as ``row`` takes it.
     """
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        (given,) = inputs
+    def infer(given: Any, /, **attributes: Any) -> list[Spec]:
         (require_square if square else require_matrices)(given)
         return [
             spec(shape, dtype or given.dtype) for shape, dtype in shapes(given.shape, attributes)
         ]
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        (a,) = arrays
+    def compute(a: Any, /, **attributes: Any) -> list[mx.array]:
         return list(function(where_good(a, good(a, attributes)), attributes))
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:

@@ -27,7 +27,7 @@ from cowmlx.programs.operations.rules import (
 EPS = Attribute("eps", "float", 1e-5, "What is added to the variance.", low=0)
 
 
-def _met(arrays: list[Any]) -> list[Any]:
+def _met(arrays: Sequence[Any]) -> list[Any]:
     """Return arrays in the dtype in which those that are there meet."""
     there = iter(cast([array for array in arrays if array is not None]))
     return [None if array is None else next(there) for array in arrays]
@@ -43,7 +43,7 @@ def _normalization(
     source: str,
     places: Sequence[str] = ("x", "weight?", "bias?"),
     attributes: Sequence[Attribute] = (),
-    limits: Callable[[list[Any], Attributes], None] | None = None,
+    limits: Callable[[Sequence[Any], Attributes], None] | None = None,
 ) -> Operation:
     """Return the row of a normalization, whose parts beside ``x`` have the length of its last axis.
 
@@ -61,7 +61,7 @@ def _normalization(
     """
     names = [place.removesuffix("?") for place in places]
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    def infer(*inputs: Any, **attributes: Any) -> Spec:
         x = inputs[0]
         if rank > 1:
             require_rank("x", x, rank)
@@ -75,10 +75,10 @@ def _normalization(
             if place != "x" and not (len(each.shape) == 1 and equal(each.shape[0], x.shape[-1])):
                 why = f"{place} must have the shape ({x.shape[-1]})"
                 raise shapes_refused([x.shape, each.shape], why)
-        return [spec(x.shape, promote([each.dtype for each in given.values()]))]
+        return spec(x.shape, promote([each.dtype for each in given.values()]))
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [function(*arrays, **attributes)]
+    def compute(*arrays: Any, **attributes: Any) -> mx.array:
+        return function(*arrays, **attributes)
 
     return row(
         name,
@@ -120,7 +120,7 @@ def _layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> mx.array:
     return mx.fast.layer_norm(x, weight, bias, eps)
 
 
-def _require_groups(inputs: list[Any], attributes: Attributes) -> None:
+def _require_groups(inputs: Sequence[Any], attributes: Attributes) -> None:
     x, groups = inputs[0], attributes["num_groups"]
     if divided(x.shape[-1], groups) is None:
         raise shapes_refused([x.shape], f"its last axis is no multiple of {groups} groups")
@@ -138,7 +138,7 @@ def _instance_norm(x: mx.array, weight: Any, bias: Any, eps: float) -> mx.array:
     return _applied(_normalized(x, tuple(range(1, x.ndim - 1)), eps), weight, bias)
 
 
-def _require_both(inputs: list[Any], attributes: Attributes) -> None:
+def _require_both(inputs: Sequence[Any], attributes: Attributes) -> None:
     if (inputs[1] is None) != (inputs[2] is None):
         raise value_refused("mean", "given alone", "given with var, or neither")
 
@@ -149,8 +149,7 @@ def _batch_norm(x: mx.array, mean: Any, var: Any, weight: Any, bias: Any, eps: f
     return _applied((x - mean) * mx.rsqrt(var + constant(eps, var)), weight, bias)
 
 
-def _rope(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    a, freqs = inputs
+def _rope(a: Any, freqs: Any, /, **attributes: Any) -> Spec:
     require_dtype("a", a, SMALL_FLOATS)
     require_rank("a", a, 3)
     dims = attributes["dims"]
@@ -162,16 +161,14 @@ def _rope(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         require_dtype("freqs", freqs, ("float32",))
         if freqs.shape != (dims // 2,):
             raise shapes_refused([freqs.shape], f"freqs must have the shape ({dims // 2},)")
-    return [a]
+    return a
 
 
-def _rope_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    a, freqs = arrays
-    return [mx.fast.rope(a, **attributes, freqs=freqs)]
+def _rope_arrays(a: Any, freqs: Any, /, **attributes: Any) -> mx.array:
+    return mx.fast.rope(a, **attributes, freqs=freqs)
 
 
-def _attention(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    q, k, v, mask = inputs
+def _attention(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -> Spec:
     for place, given in zip("qkv", (q, k, v), strict=True):
         require_dtype(place, given, FLOATS)
         require_rank(place, given, 4, 4)
@@ -193,11 +190,10 @@ def _attention(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
         if not broadcasts_to(mask.shape, scores):
             raise shapes_refused([mask.shape, scores], "the mask must broadcast to scores")
-    return [spec((*q.shape[:3], v.shape[3]), dtype)]
+    return spec((*q.shape[:3], v.shape[3]), dtype)
 
 
-def _attention_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    q, k, v, mask = arrays
+def _attention_arrays(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -> mx.array:
     dtype = mx.result_type(mx.result_type(q, k), v)
     q, k, v = (each.astype(dtype) for each in (q, k, v))
     if q.shape[-1] == 0:  # of no features all scores are 0, as of one that is 0
@@ -205,11 +201,11 @@ def _attention_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arra
     scale = attributes["scale"]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if k.shape[2] == 0 or 0 in q.shape or v.shape[3] == 0:
-        return [mx.zeros((*q.shape[:3], v.shape[3]), dtype=dtype)]
+        return mx.zeros((*q.shape[:3], v.shape[3]), dtype=dtype)
     kind = "causal" if attributes["causal"] else mask
     if dtype == mx.float64:
-        return [_attention_float64(q, k, v, scale, kind)]
-    return [mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)]
+        return _attention_float64(q, k, v, scale, kind)
+    return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)
 
 
 def _attention_float64(
@@ -232,24 +228,21 @@ def _attention_float64(
     return found.reshape(batch, heads, length, -1)
 
 
-def _dropout(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    x, key = inputs
+def _dropout(x: Any, key: Any, /, **attributes: Any) -> Spec:
     require_dtype("x", x, FLOATS)
     require_key(key)
-    return [x]
+    return x
 
 
-def _dropout_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, key = arrays
+def _dropout_arrays(x: Any, key: Any, /, **attributes: Any) -> mx.array:
     kept = 1 - attributes["p"]
     if kept == 0:
-        return [mx.zeros_like(x)]
+        return mx.zeros_like(x)
     mask = mx.random.bernoulli(kept, x.shape, key=key)
-    return [mx.where(mask, x / mx.array(kept, dtype=x.dtype), mx.zeros_like(x))]
+    return mx.where(mask, x / mx.array(kept, dtype=x.dtype), mx.zeros_like(x))
 
 
-def _linear(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    x, weight, bias = inputs
+def _linear(x: Any, weight: Any, bias: Any, /, **attributes: Any) -> Spec:
     for place, given in (("x", x), ("weight", weight)):
         require_dtype(place, given, FLOATS)
     require_rank("x", x, 1)
@@ -266,14 +259,13 @@ def _linear(inputs: list[Any], attributes: Attributes) -> list[Spec]:
                 [weight.shape, bias.shape], f"bias must have the shape ({weight.shape[0]})"
             )
         dtypes.append(bias.dtype)
-    return [spec((*x.shape[:-1], weight.shape[0]), promote(dtypes))]
+    return spec((*x.shape[:-1], weight.shape[0]), promote(dtypes))
 
 
-def _linear_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, weight, bias = arrays
+def _linear_arrays(x: Any, weight: Any, bias: Any, /, **attributes: Any) -> mx.array:
     dtype = mx.result_type(x, weight)
     found = mx.matmul(x.astype(dtype), weight.astype(dtype).T)
-    return [found if bias is None else found + bias]
+    return found if bias is None else found + bias
 
 
 _GROUPS = Attribute("num_groups", "int", REQUIRED, "How many groups of channels.", low=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -51,7 +52,7 @@ def product_shape(left: Shape, right: Shape) -> Shape:
     return found
 
 
-def _matmul_cost(inputs: list[Any], attributes: Attributes) -> Dim:
+def _matmul_cost(inputs: Sequence[Any], attributes: Attributes) -> Dim:
     a, b = inputs[-2:]
     return count(product_shape(a.shape, b.shape)) * a.shape[-1]
 
@@ -75,7 +76,7 @@ def _vecdot(left: Shape, right: Shape, attributes: Attributes) -> Shape:
     return without(shape, len(shape) + axis)
 
 
-def _addmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _addmm(*inputs: Any, **attributes: Any) -> Spec:
     c, a, b = inputs
     for place, given, least in zip(("c", "a", "b"), inputs, (0, 1, 1), strict=True):
         require_dtype(place, given, INEXACT)
@@ -83,14 +84,14 @@ def _addmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     shape = product_shape(a.shape, b.shape)
     if not broadcasts_to(c.shape, shape):
         raise shapes_refused([c.shape, shape], "c must broadcast to the product's shape")
-    return [spec(shape, promote([given.dtype for given in inputs]))]
+    return spec(shape, promote([given.dtype for given in inputs]))
 
 
-def _addmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    c, a, b = cast(arrays)
+def _addmm_arrays(c: Any, a: Any, b: Any, /, **attributes: Any) -> mx.array:
+    c, a, b = cast([c, a, b])
     product = mx.matmul(a, b)
     alpha, beta = constant(attributes["alpha"], product), constant(attributes["beta"], product)
-    return [alpha * product + beta * c]
+    return alpha * product + beta * c
 
 
 def _pair_axes(axes: Any, rank: int, side: int) -> tuple[int, ...]:
@@ -164,7 +165,7 @@ def _cross_array(a: mx.array, b: mx.array, axis: int) -> mx.array:
     return first - taken(a, two, axis) * taken(b, one, axis)
 
 
-def _einsum_letters(inputs: list[Any], subscripts: str) -> tuple[list[str], str]:
+def _einsum_letters(inputs: Sequence[Any], subscripts: str) -> tuple[list[str], str]:
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -180,7 +181,7 @@ def _einsum_letters(inputs: list[Any], subscripts: str) -> tuple[list[str], str]
     return terms, right
 
 
-def _einsum(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _einsum(*inputs: Any, **attributes: Any) -> Spec:
     terms, right = _einsum_letters(inputs, attributes["subscripts"])
     lengths: dict[str, Dim] = {}
     for at, (given, term) in enumerate(zip(inputs, terms, strict=True)):
@@ -198,10 +199,10 @@ def _einsum(inputs: list[Any], attributes: Attributes) -> list[Spec]:
             "subscripts", attributes["subscripts"], "different letters of the inputs behind ->"
         )
     dtype = promote([given.dtype for given in inputs])
-    return [spec((lengths[letter] for letter in right), dtype)]
+    return spec((lengths[letter] for letter in right), dtype)
 
 
-def _lengths(inputs: list[Any], terms: list[str]) -> dict[str, Any]:
+def _lengths(inputs: Sequence[Any], terms: list[str]) -> dict[str, Any]:
     """Return the length of each letter's axis."""
     return {
         letter: length
@@ -210,35 +211,34 @@ def _lengths(inputs: list[Any], terms: list[str]) -> dict[str, Any]:
     }
 
 
-def _einsum_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    arrays = cast(arrays)
-    if any(each.size == 0 for each in arrays):  # mlx has no gradient of an empty diagonal
-        terms, right = _einsum_letters(arrays, attributes["subscripts"])
-        lengths = _lengths(arrays, terms)
-        return [mx.zeros([lengths[each] for each in right], arrays[0].dtype)]
-    return [mx.einsum(attributes["subscripts"].replace(" ", ""), *arrays)]
+def _einsum_arrays(*arrays: Any, **attributes: Any) -> mx.array:
+    operands = cast(arrays)
+    if any(each.size == 0 for each in operands):  # mlx has no gradient of an empty diagonal
+        terms, right = _einsum_letters(operands, attributes["subscripts"])
+        lengths = _lengths(operands, terms)
+        return mx.zeros([lengths[each] for each in right], operands[0].dtype)
+    return mx.einsum(attributes["subscripts"].replace(" ", ""), *operands)
 
 
-def _einsum_cost(inputs: list[Any], attributes: Attributes) -> Dim:
+def _einsum_cost(inputs: Sequence[Any], attributes: Attributes) -> Dim:
     terms, _ = _einsum_letters(inputs, attributes["subscripts"])
     return count(_lengths(inputs, terms).values())
 
 
-def _gather_mm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    a, b, left, right = inputs
+def _gather_mm(a: Any, b: Any, left: Any, right: Any, /, **attributes: Any) -> Spec:
     for place, given in zip(PAIR, (a, b), strict=True):
         require_dtype(place, given, SMALL_FLOATS)
     for place, given in zip(PAIR, (a, b), strict=True):
         require_rank(place, given, 2)
     batch = picked_shape((a.shape, left), (b.shape, right))
     shape = batch + product_shape(a.shape[-2:], b.shape[-2:])
-    return [spec(shape, promote([a.dtype, b.dtype]))]
+    return spec(shape, promote([a.dtype, b.dtype]))
 
 
-def _gather_mm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _gather_mm_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     a, b = cast(arrays[:2])
     picked = [_picked(array, indices) for array, indices in zip((a, b), arrays[2:], strict=True)]
-    return [mx.matmul(*picked)]
+    return mx.matmul(*picked)
 
 
 def _picked(array: mx.array, indices: mx.array | None) -> mx.array:
@@ -250,13 +250,12 @@ def _picked(array: mx.array, indices: mx.array | None) -> mx.array:
     return taken(flat, safe(indices, max(many, 1), negative=False), 0)
 
 
-def _gather_mm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
+def _gather_mm_checks(arrays: Sequence[Any], attributes: Attributes) -> list[Check]:
     a, b, left, right = arrays
     return picked_checks((a, left), (b, right), attributes)
 
 
-def _hadamard(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _hadamard(given: Any, /, **attributes: Any) -> Spec:
     require_dtype("a", given, SMALL_FLOATS)
     require_rank("a", given, 1)
     length = given.shape[-1]
@@ -270,11 +269,11 @@ def _hadamard(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         )
     if count(given.shape) == 0:
         raise shapes_refused([given.shape], "it must have elements")
-    return [given]
+    return given
 
 
-def _hadamard_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    return [mx.hadamard_transform(arrays[0], attributes["scale"])]
+def _hadamard_arrays(*arrays: Any, **attributes: Any) -> mx.array:
+    return mx.hadamard_transform(arrays[0], attributes["scale"])
 
 
 ROWS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -12,8 +13,8 @@ from cowmlx.programs.operations.indexing import picked_checks, picked_shape
 from cowmlx.programs.operations.indices import INDICES, Check, safe
 from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.promotion import SMALL_FLOATS as FLOATS
-from cowmlx.programs.operations.promotion import mlx_dtype, name_of
-from cowmlx.programs.operations.row import Attribute, Attributes, Compute, Infer, Spec
+from cowmlx.programs.operations.promotion import described, mlx_dtype
+from cowmlx.programs.operations.row import Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import (
     equal,
     require_dtype,
@@ -51,24 +52,22 @@ def _given(attributes: Attributes) -> Any:
     return {"group_size": size, "bits": bits, "mode": attributes["mode"]}
 
 
-def _with_elements(infer: Infer, compute: Compute) -> Compute:
+def _with_elements(
+    infer: Callable[..., Spec], compute: Callable[..., mx.array]
+) -> Callable[..., mx.array]:
     """Return ``compute``, with zeros for inputs without elements: mlx divides by their number."""
 
-    def function(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+    def function(*arrays: Any, **attributes: Any) -> mx.array:
         if all(each is None or each.size for each in arrays):
-            return compute(arrays, attributes)
-        specs = [
-            None if each is None else Spec(tuple(each.shape), name_of(each.dtype))
-            for each in arrays
-        ]
-        found: list[Any] = infer(specs, attributes)
-        return [mx.zeros(each.shape, mlx_dtype(each.dtype)) for each in found]
+            return compute(*arrays, **attributes)
+        specs = [None if each is None else described(each) for each in arrays]
+        found: Any = infer(*specs, **attributes)
+        return mx.zeros(found.shape, mlx_dtype(found.dtype))
 
     return function
 
 
-def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (w,) = inputs
+def _quantize(w: Any, /, **attributes: Any) -> list[Spec]:
     require_dtype("w", w, FLOATS)
     require_rank("w", w, 2)
     size, bits = _format(attributes)
@@ -86,8 +85,7 @@ def _quantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return [packed, Spec(scales, w.dtype), Spec(scales, w.dtype)]
 
 
-def _quantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    (w,) = arrays
+def _quantize_arrays(w: Any, /, **attributes: Any) -> list[mx.array]:
     options = _given(attributes)
     if w.size % 32 == 0:
         return list(mx.quantize(w, **options))
@@ -125,22 +123,21 @@ def _unpacked(w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes
     return (*w.shape[:-1], columns)
 
 
-def _dequantize(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    w, scales, biases = inputs
+def _dequantize(w: Any, scales: Any, biases: Any, /, **attributes: Any) -> Spec:
     shape = _unpacked(w, scales, biases, attributes)
     wanted = attributes["dtype"]
     if wanted is not None and wanted not in FLOATS:
         raise value_refused("dtype", wanted, ", ".join(FLOATS))
     own = scales.dtype if scales.dtype in FLOATS else "bfloat16"
-    return [spec(shape, wanted or own)]
+    return spec(shape, wanted or own)
 
 
-def _dequantize_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _dequantize_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     wanted = attributes["dtype"]
     dtype = None if wanted is None else mlx_dtype(wanted)
     w, scales, biases = arrays
     options = _given(attributes)
-    return [mx.dequantize(w, scales, biases, **options, dtype=dtype)]
+    return mx.dequantize(w, scales, biases, **options, dtype=dtype)
 
 
 def _product(name: str, x: Spec, shape: Shape, scales: Spec, attributes: Attributes) -> Dim:
@@ -155,34 +152,36 @@ def _product(name: str, x: Spec, shape: Shape, scales: Spec, attributes: Attribu
     return columns
 
 
-def _quantized_matmul(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _quantized_matmul(*inputs: Any, **attributes: Any) -> Spec:
     name = "quantized_matmul"
     x, w, scales, biases = inputs
     shape = _unpacked(w, scales, biases, attributes)
     if len(shape) != 2:
         raise shapes_refused([shape], "w must have 2 dimensions; see gather_qmm for more")
     columns = _product(name, x, shape, scales, attributes)
-    return [spec((*x.shape[:-1], columns), x.dtype)]
+    return spec((*x.shape[:-1], columns), x.dtype)
 
 
-def _quantized_matmul_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, w, scales, biases = arrays
+def _quantized_matmul_arrays(
+    x: Any, w: Any, scales: Any, biases: Any, /, **attributes: Any
+) -> mx.array:
     options = _given(attributes)
     transpose = attributes["transpose"]
-    return [mx.quantized_matmul(x, w, scales, biases, transpose=transpose, **options)]
+    return mx.quantized_matmul(x, w, scales, biases, transpose=transpose, **options)
 
 
-def _gather_qmm(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _gather_qmm(*inputs: Any, **attributes: Any) -> Spec:
     name = "gather_qmm"
     x, w, scales, biases, left, right = inputs
     shape = _unpacked(w, scales, biases, attributes)
     columns = _product(name, x, shape, scales, attributes)
     both = picked_shape((x.shape, left), (shape, right))
-    return [spec((*both, x.shape[-2], columns), x.dtype)]
+    return spec((*both, x.shape[-2], columns), x.dtype)
 
 
-def _gather_qmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    x, w, scales, biases, left, right = arrays
+def _gather_qmm_arrays(
+    x: Any, w: Any, scales: Any, biases: Any, left: Any, right: Any, /, **attributes: Any
+) -> mx.array:
     options = _given(attributes)
     where: list[Any] = [
         None
@@ -198,18 +197,16 @@ def _gather_qmm_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.arr
         where = list(mx.broadcast_arrays(*where))
     unsigned = [None if each is None else each.astype(mx.uint32) for each in where]
     transpose = attributes["transpose"]
-    return [
-        mx.gather_qmm(
-            x,
-            w,
-            scales,
-            biases,
-            lhs_indices=unsigned[0],
-            rhs_indices=unsigned[1],
-            transpose=transpose,
-            **options,
-        )
-    ]
+    return mx.gather_qmm(
+        x,
+        w,
+        scales,
+        biases,
+        lhs_indices=unsigned[0],
+        rhs_indices=unsigned[1],
+        transpose=transpose,
+        **options,
+    )
 
 
 def _gather_qmm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -217,16 +214,16 @@ def _gather_qmm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]
     return picked_checks((x, left), (w, right), attributes)
 
 
-def _to_fp8(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _to_fp8(*inputs: Any, **attributes: Any) -> Spec:
     require_dtype("x", inputs[0], FLOATS)
-    return [Spec(inputs[0].shape, "uint8")]
+    return Spec(inputs[0].shape, "uint8")
 
 
-def _from_fp8(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _from_fp8(*inputs: Any, **attributes: Any) -> Spec:
     require_dtype("x", inputs[0], ("uint8",))
     if attributes["dtype"] not in FLOATS:
         raise value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
-    return [Spec(inputs[0].shape, attributes["dtype"])]
+    return Spec(inputs[0].shape, attributes["dtype"])
 
 
 ROWS = (
@@ -280,7 +277,7 @@ ROWS = (
         attributes=(_TRANSPOSE, *_ATTRIBUTES),
         differentiable=("x",),
         multiplications=lambda inputs, attributes: (
-            count(_quantized_matmul(inputs, attributes)[0].shape) * inputs[0].shape[-1]
+            count(_quantized_matmul(*inputs, **attributes).shape) * inputs[0].shape[-1]
         ),
         stacks=(0,),
     ),
@@ -311,7 +308,7 @@ ROWS = (
         "to_fp8",
         ("x",),
         _to_fp8,
-        lambda arrays, attributes: [mx.to_fp8(arrays[0])],
+        lambda *arrays, **attributes: mx.to_fp8(arrays[0]),
         "The bits of 8-bit floats (e4m3); what is too large becomes the largest.",
         "bits of the nearest e4m3",
         [example("[2,3]"), example("[]")],
@@ -321,7 +318,7 @@ ROWS = (
         "from_fp8",
         ("x",),
         _from_fp8,
-        lambda arrays, attributes: [mx.from_fp8(arrays[0], mlx_dtype(attributes["dtype"]))],
+        lambda *arrays, **attributes: mx.from_fp8(arrays[0], mlx_dtype(attributes["dtype"])),
         "The numbers that 8-bit floats (e4m3) are.",
         "the e4m3 with these bits",
         [example("uint8[2,3] 0..100"), example("uint8[3] 0..100", dtype="float32")],

@@ -68,15 +68,15 @@ def _drawn(
         aliases: other names, separated by spaces.
     """
 
-    def infer(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+    def infer(*inputs: Any, **attributes: Any) -> Spec:
         require_key(inputs[0])
         require_float(attributes)
         if limits is not None:
             limits(attributes)
-        return [spec(attributes["shape"], attributes["dtype"])]
+        return spec(attributes["shape"], attributes["dtype"])
 
-    def compute(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        return [function(**{**attributes, "dtype": mlx_dtype(attributes["dtype"])}, key=arrays[0])]
+    def compute(*arrays: Any, **attributes: Any) -> mx.array:
+        return function(**{**attributes, "dtype": mlx_dtype(attributes["dtype"])}, key=arrays[0])
 
     return row(
         name,
@@ -162,13 +162,13 @@ def _in_order(low: str, high: str, *, equal: bool = False) -> Any:
     return limits
 
 
-def _random_key(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    return [Spec((2,), "uint32")]
+def _random_key(*inputs: Any, **attributes: Any) -> Spec:
+    return Spec((2,), "uint32")
 
 
-def _random_split(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _random_split(*inputs: Any, **attributes: Any) -> Spec:
     require_key(inputs[0])
-    return [spec((attributes["num"], 2), "uint32")]
+    return spec((attributes["num"], 2), "uint32")
 
 
 def _bits(key: mx.array, count: int) -> mx.array:
@@ -182,17 +182,17 @@ def _wide(value: int) -> mx.array:
     return high | mx.array(value % 2**32, dtype=mx.uint64)
 
 
-def _integers(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _integers(*inputs: Any, **attributes: Any) -> Spec:
     require_key(inputs[0])
     if attributes["dtype"] not in INTEGERS:
         raise value_refused("dtype", attributes["dtype"], ", ".join(INTEGERS))
     _in_order("low", "high")(attributes)
     fits("low", attributes["low"], attributes["dtype"])
     fits("high", attributes["high"] - 1, attributes["dtype"])
-    return [spec(attributes["shape"], attributes["dtype"])]
+    return spec(attributes["shape"], attributes["dtype"])
 
 
-def _integers_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _integers_array(*arrays: Any, **attributes: Any) -> mx.array:
     """Mlx draws floats and rounds them, so a wide range would miss numbers; bits miss none."""
     low, high = attributes["low"], attributes["high"]
     shape, dtype = attributes["shape"], mlx_dtype(attributes["dtype"])
@@ -200,60 +200,55 @@ def _integers_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]
     # Not with << and |: rows of mlx's own are wrong where one of the two is the same for all.
     bits = pairs[:, 0] * mx.array(2**32, mx.uint64) + pairs[:, 1]
     drawn = bits % _wide(high - low)
-    return [(drawn + _wide(low % 2**64)).astype(dtype).reshape(shape)]
+    return (drawn + _wide(low % 2**64)).astype(dtype).reshape(shape)
 
 
-def _bernoulli(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _bernoulli(*inputs: Any, **attributes: Any) -> Spec:
     require_key(inputs[0])
-    return [spec(attributes["shape"], "bool")]
+    return spec(attributes["shape"], "bool")
 
 
-def _bernoulli_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    return [mx.random.bernoulli(attributes["p"], attributes["shape"], key=arrays[0])]
+def _bernoulli_array(*arrays: Any, **attributes: Any) -> mx.array:
+    return mx.random.bernoulli(attributes["p"], attributes["shape"], key=arrays[0])
 
 
-def _categorical(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    logits, key = inputs
+def _categorical(logits: Any, key: Any, /, **attributes: Any) -> Spec:
     require_key(key)
     require_dtype("logits", logits, FLOATS)
     axis = axis_of(attributes["axis"], len(logits.shape))
     require_elements(logits.shape, range(len(logits.shape)))
     shape = without(logits.shape, axis)
     many = attributes["num_samples"]
-    return [spec(shape if many is None else (*shape, many), "uint32")]
+    return spec(shape if many is None else (*shape, many), "uint32")
 
 
-def _categorical_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _categorical_array(logits: Any, key: Any, /, **attributes: Any) -> mx.array:
     """The place of the largest sum of a logit and Gumbel noise."""
-    logits, key = arrays
     axis, many = attributes["axis"] % logits.ndim, attributes["num_samples"]
     line = mx.moveaxis(logits, axis, -1)
     if many is not None:
         line = mx.broadcast_to(line[..., None, :], (*line.shape[:-1], many, line.shape[-1]))
     if line.size == 0:
-        return [mx.zeros(line.shape[:-1], mx.uint32)]
+        return mx.zeros(line.shape[:-1], mx.uint32)
     noise = mx.random.gumbel(line.shape, key=key)
-    return [mx.argmax(line + noise.astype(line.dtype), axis=-1)]
+    return mx.argmax(line + noise.astype(line.dtype), axis=-1)
 
 
-def _permutation(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    given, key = inputs
+def _permutation(given: Any, key: Any, /, **attributes: Any) -> Spec:
     require_key(key)
     axis_of(attributes["axis"], len(given.shape))
-    return [given]
+    return given
 
 
-def _permutation_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    given, key = arrays
+def _permutation_array(given: Any, key: Any, /, **attributes: Any) -> mx.array:
     axis = attributes["axis"] % given.ndim
     if given.size == 0:
-        return [given]
+        return given
     order = mx.argsort(_bits(key, given.shape[axis])[:, 0])
-    return [mx.take(given, order, axis)]
+    return mx.take(given, order, axis)
 
 
-def _multivariate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    mean, cov, key = inputs
+def _multivariate(mean: Any, cov: Any, key: Any, /, **attributes: Any) -> Spec:
     require_key(key)
     for place, given in (("mean", mean), ("cov", cov)):
         require_dtype(place, given, ("float32",))
@@ -264,7 +259,7 @@ def _multivariate(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         raise shapes_refused(
             [mean.shape, cov.shape], f"cov must be ({size}, {size}), with elements"
         )
-    return [spec((*attributes["shape"], size), "float32")]
+    return spec((*attributes["shape"], size), "float32")
 
 
 def _factor(cov: mx.array) -> mx.array:
@@ -274,10 +269,9 @@ def _factor(cov: mx.array) -> mx.array:
     return vectors * mx.sqrt(mx.maximum(values, 0))
 
 
-def _multivariate_array(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    mean, cov, key = arrays
+def _multivariate_array(mean: Any, cov: Any, key: Any, /, **attributes: Any) -> mx.array:
     drawn = mx.random.normal((*attributes["shape"], mean.shape[0]), key=key)
-    return [mean + drawn @ _factor(cov).T]
+    return mean + drawn @ _factor(cov).T
 
 
 def _multivariate_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -297,7 +291,7 @@ ROWS = (
         "random_key",
         (),
         _random_key,
-        lambda arrays, attributes: _key(attributes["seed"]),
+        lambda *arrays, **attributes: _key(attributes["seed"]),
         "The key of a seed.",
         "out = (high bits, low bits)",
         [example(seed=7), example(seed=2**40 + 1)],
@@ -308,7 +302,7 @@ ROWS = (
         "random_split",
         (KEY,),
         _random_split,
-        lambda arrays, attributes: [mx.random.split(arrays[0], attributes["num"])],
+        lambda *arrays, **attributes: mx.random.split(arrays[0], attributes["num"]),
         "New keys of one.",
         "out[i] is the key of (key, i)",
         [example("uint32[2]"), example("uint32[2]", num=5)],

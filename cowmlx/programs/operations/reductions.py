@@ -101,14 +101,13 @@ def reduction(
     )
 
 
-def _minmax(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _minmax(given: Any, /, **attributes: Any) -> list[Spec]:
     axes = axes_of(attributes["axis"], len(given.shape))
     require_elements(given.shape, axes)
     return [spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)] * 2
 
 
-def _minmax_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _minmax_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     return [mx.min(*arrays, **attributes), mx.max(*arrays, **attributes)]
 
 

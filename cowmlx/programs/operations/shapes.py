@@ -167,25 +167,24 @@ def _at_least(rank: int) -> Any:
     return rule
 
 
-def _astype(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    return [Spec(inputs[0].shape, attributes["dtype"])]
+def _astype(*inputs: Any, **attributes: Any) -> Spec:
+    return Spec(inputs[0].shape, attributes["dtype"])
 
 
-def _view(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _view(given: Any, /, **attributes: Any) -> Spec:
     dtype = attributes["dtype"]
     if "bool" in (dtype, given.dtype) and dtype != given.dtype:
         raise value_refused("dtype", dtype, f"a dtype whose bits are all values ({given})")
     before, after = BITS[given.dtype], BITS[dtype]
     if before == after:
-        return [Spec(given.shape, dtype)]
+        return Spec(given.shape, dtype)
     require_rank("a", given, 1)
     length = divided(given.shape[-1] * before, after)
     if length is None:
         raise shapes_refused(
             [given.shape], f"its last axis must be a multiple of {after // before}"
         )
-    return [spec((*given.shape[:-1], length), dtype)]
+    return spec((*given.shape[:-1], length), dtype)
 
 
 _PLAIN = [example("[2,3,4]"), example("[3]"), example("[]")]
@@ -367,7 +366,7 @@ ROWS = (
         "astype",
         ("a",),
         _astype,
-        lambda arrays, attributes: [arrays[0].astype(mlx_dtype(attributes["dtype"]))],
+        lambda *arrays, **attributes: arrays[0].astype(mlx_dtype(attributes["dtype"])),
         "The elements in another dtype: floats are rounded towards 0 for integers, complex numbers "
         "lose their imaginary part, and what does not fit an integer is undefined.",
         "out = dtype(a)",
@@ -384,7 +383,7 @@ ROWS = (
         "view",
         ("a",),
         _view,
-        lambda arrays, attributes: [mx.view(arrays[0], mlx_dtype(attributes["dtype"]))],
+        lambda *arrays, **attributes: mx.view(arrays[0], mlx_dtype(attributes["dtype"])),
         "The same bits as another dtype; the last axis changes with the size of an element.",
         "bits of out = bits of a",
         [

@@ -98,8 +98,7 @@ def _window_axes(shape: Shape, starts: Spec, attributes: Attributes) -> tuple[in
     return axes
 
 
-def _dynamic_slice(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    given, starts = inputs
+def _dynamic_slice(given: Any, starts: Any, /, **attributes: Any) -> Spec:
     axes = _window_axes(given.shape, starts, attributes)
     size: Shape = attributes["slice_size"]
     if len(size) != len(given.shape):
@@ -110,7 +109,7 @@ def _dynamic_slice(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         fits = equal(length, part) or at_least(length, part) is not False
         if not fits or (axis not in axes and at_least(length, part) is False):
             raise shapes_refused([given.shape], f"axis {axis} has {length} elements, needs {part}")
-    return [spec(size, given.dtype)]
+    return spec(size, given.dtype)
 
 
 def _starts(
@@ -144,18 +143,17 @@ def _axes_given(attributes: Attributes, many: int, rank: int) -> tuple[int, ...]
     return range_of(many) if given is None else tuple(axis % rank for axis in given)
 
 
-def _dynamic_slice_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    array, starts = arrays
+def _dynamic_slice_arrays(array: Any, starts: Any, /, **attributes: Any) -> mx.array:
     size = tuple(attributes["slice_size"])
     # A vectorized program's array has an axis of rows before its own.
     rows, shape = array.shape[: array.ndim - len(size)], array.shape[array.ndim - len(size) :]
     axes = _axes_given(attributes, starts.size, len(size))
     if not axes:
-        return [array[(..., *(slice(0, each) for each in size))]]
+        return array[(..., *(slice(0, each) for each in size))]
     if 0 in size:
-        return [mx.zeros((*rows, *size), dtype=array.dtype)]
+        return mx.zeros((*rows, *size), dtype=array.dtype)
     where = _starts(starts, shape, size, axes)
-    return [mx.slice(array, where, [axis + len(rows) for axis in axes], (*rows, *size))]
+    return mx.slice(array, where, [axis + len(rows) for axis in axes], (*rows, *size))
 
 
 def _dynamic_slice_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -164,8 +162,7 @@ def _dynamic_slice_checks(arrays: list[Any], attributes: Attributes) -> list[Che
     return _start_checks(starts, array.shape, size, attributes)
 
 
-def _slice_update(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    given, update, starts = inputs
+def _slice_update(given: Any, update: Any, starts: Any, /, **attributes: Any) -> Spec:
     _window_axes(given.shape, starts, attributes)
     if update.dtype != given.dtype:
         raise value_refused("update", update.dtype, f"{given.dtype}, as a is")
@@ -177,19 +174,18 @@ def _slice_update(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         raise shapes_refused(
             [given.shape, update.shape], "the update must not be longer along any axis"
         )
-    return [given]
+    return given
 
 
-def _slice_update_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    array, update, starts = arrays
+def _slice_update_arrays(array: Any, update: Any, starts: Any, /, **attributes: Any) -> mx.array:
     if update.size == 0:
-        return [array]
+        return array
     axes = _axes_given(attributes, starts.size, array.ndim)
     if not axes:
         parts = tuple(slice(0, each) for each in update.shape)
-        return [mx.slice_update(array, update, mx.zeros((1,), mx.int32), (0,)) if parts else update]
+        return mx.slice_update(array, update, mx.zeros((1,), mx.int32), (0,)) if parts else update
     where = _starts(starts, array.shape, update.shape, axes)
-    return [mx.slice_update(array, update, where, axes)]
+    return mx.slice_update(array, update, where, axes)
 
 
 def _slice_update_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:

@@ -85,22 +85,21 @@ def _topk_array(a: mx.array, k: int, axis: int | None) -> mx.array:
     return mx.sort(a, axis=axis)[(*before, slice(length - k, length))]
 
 
-def _searchsorted(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+def _searchsorted(*inputs: Any, **attributes: Any) -> Spec:
     line, values = inputs
     for place, given in zip(("sorted_sequence", "values"), inputs, strict=True):
         require_dtype(place, given, REAL)
     require_rank("sorted_sequence", line, 1, 1)
     promote([line.dtype, values.dtype])
-    return [spec(values.shape, "uint32")]
+    return spec(values.shape, "uint32")
 
 
-def _searchsorted_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-    line, values = cast(arrays)
-    return [mx.searchsorted(line, values, side=attributes["side"])]
+def _searchsorted_arrays(line: Any, values: Any, /, **attributes: Any) -> mx.array:
+    line, values = cast([line, values])
+    return mx.searchsorted(line, values, side=attributes["side"])
 
 
-def _unique(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-    (given,) = inputs
+def _unique(given: Any, /, **attributes: Any) -> list[Spec]:
     require_dtype("a", given, REAL)
     size = attributes["size"]
     if count(given.shape) == 0:
@@ -108,7 +107,7 @@ def _unique(inputs: list[Any], attributes: Attributes) -> list[Spec]:
     return [spec((size,), given.dtype), spec((size,), "int32"), spec((), "int32")]
 
 
-def _unique_arrays(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+def _unique_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     """The first elements of runs of a sorted line, moved to the front in their order."""
     size = attributes["size"]
     line = mx.sort(mx.stop_gradient(arrays[0]).reshape(-1))
