@@ -7,19 +7,10 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import PAIR, cast, elementwise, example, magnitude, row
 from cowmlx.programs.operations.promotion import inexact, promote
 from cowmlx.programs.operations.row import Attribute, Spec
-from cowmlx.programs.operations.rules import (
-    INEXACT,
-    NUMBERS,
-    REAL,
-    broadcast,
-    fits,
-    require_dtype,
-    spec,
-    value_refused,
-)
 
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 
@@ -55,20 +46,20 @@ def remainder(a: mx.array, b: mx.array) -> mx.array:
 
 def _divmod(*inputs: Any, **attributes: Any) -> list[Spec]:
     for place, given in zip(PAIR, inputs, strict=True):
-        require_dtype(place, given, REAL)
+        rules.require_dtype(place, given, rules.REAL)
     dtype = promote([given.dtype for given in inputs])
-    found = spec(broadcast([given.shape for given in inputs]), dtype)
+    found = rules.spec(rules.broadcast([given.shape for given in inputs]), dtype)
     return [found, found]
 
 
 def _clip(given: Any, /, **attributes: Any) -> Spec:
-    require_dtype("a", given, REAL)
+    rules.require_dtype("a", given, rules.REAL)
     low, high = attributes["a_min"], attributes["a_max"]
     if low is None and high is None:
-        raise value_refused("a_min", "null, as is a_max", "a number, or a_max must be one")
+        raise rules.value_refused("a_min", "null, as is a_max", "a number, or a_max must be one")
     for name in ("a_min", "a_max"):
-        fits(name, attributes[name], given.dtype)
-    return spec(given.shape, given.dtype)
+        rules.fits(name, attributes[name], given.dtype)
+    return rules.spec(given.shape, given.dtype)
 
 
 def _clip_arrays(found: Any, /, **attributes: Any) -> mx.array:
@@ -93,7 +84,9 @@ _pair = partial(elementwise, places=PAIR)
 
 ROWS = (
     _pair("add", "The sum of two arrays; of bools it is their or.", "a + b"),
-    _pair("subtract", "The difference of two arrays.", "a - b", accepted=NUMBERS, aliases="sub"),
+    _pair(
+        "subtract", "The difference of two arrays.", "a - b", accepted=rules.NUMBERS, aliases="sub"
+    ),
     _pair("multiply", "The product of two arrays; of bools it is their and.", "a b", aliases="mul"),
     _pair(
         "divide",
@@ -108,7 +101,7 @@ ROWS = (
         "The quotient of two arrays, rounded down; of integers and 0 it is 0.",
         "floor(a / b)",
         floor_divide,
-        accepted=REAL,
+        accepted=rules.REAL,
         values=" 0.5..2",
         aliases="floordiv",
         differentiable=False,
@@ -119,7 +112,7 @@ ROWS = (
         "stay.",
         "a - b floor(a / b)",
         remainder,
-        accepted=REAL,
+        accepted=rules.REAL,
         values=" 0.5..2",
         aliases="mod rem",
     ),
@@ -145,7 +138,7 @@ ROWS = (
         "negative",
         "An array with the other sign; unsigned integers wrap.",
         "-a",
-        accepted=NUMBERS,
+        accepted=rules.NUMBERS,
         aliases="negate neg",
     ),
     elementwise("positive", "The array itself.", "a", lambda a: a, aliases="copy"),
@@ -186,14 +179,16 @@ ROWS = (
         aliases="min_elementwise",
     ),
     elementwise(
-        "floor", "The next integer below.", "floor(a)", accepted=REAL, differentiable=False
+        "floor", "The next integer below.", "floor(a)", accepted=rules.REAL, differentiable=False
     ),
-    elementwise("ceil", "The next integer above.", "ceil(a)", accepted=REAL, differentiable=False),
+    elementwise(
+        "ceil", "The next integer above.", "ceil(a)", accepted=rules.REAL, differentiable=False
+    ),
     elementwise(
         "trunc",
         "The next integer towards 0.",
         "sign(a) floor(|a|)",
-        accepted=REAL,
+        accepted=rules.REAL,
         aliases="fix",
         differentiable=False,
     ),
@@ -201,7 +196,7 @@ ROWS = (
         "round",
         "The nearest number with so many decimals, halves to the even one.",
         "round(a 10^d) / 10^d",
-        accepted=REAL,
+        accepted=rules.REAL,
         aliases="rint round_nearest_even",
         attributes=(
             Attribute("decimals", "int", 0, "How many digits after the point.", low=-9, high=9),
@@ -232,7 +227,7 @@ ROWS = (
         "Numbers in place of nan and infinities.",
         "nan, inf and -inf become numbers, others stay",
         _nan_to_num,
-        accepted=INEXACT[:-1],
+        accepted=rules.INEXACT[:-1],
         attributes=(
             Attribute("nan", "float", 0.0, "In place of nan."),
             Attribute("posinf", "float", None, "In place of inf; null is the greatest number."),

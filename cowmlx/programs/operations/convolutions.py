@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indices import taken
 from cowmlx.programs.operations.making import cast, example, row
 from cowmlx.programs.operations.promotion import FLOATS, promote
@@ -21,14 +22,6 @@ from cowmlx.programs.operations.row import (
     Operation,
     OperationError,
     Spec,
-)
-from cowmlx.programs.operations.rules import (
-    equal,
-    require_dtype,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
 )
 from cowmlx.programs.operations.windows import Steps, by_windows, convolve
 
@@ -55,7 +48,7 @@ def _each_axis(attributes: Attributes, axes: int, *options: str) -> list[Any]:
         value = attributes[option]
         each = value if isinstance(value, tuple) else (value,) * axes
         if len(each) != axes:
-            raise value_refused(option, list(each), f"a number, or {axes} of them")
+            raise rules.value_refused(option, list(each), f"a number, or {axes} of them")
         found.append(each)
     return found
 
@@ -66,7 +59,7 @@ def windows(
     """Return how many windows an axis has."""
     space = length + pads - ((window - 1) * dilation + 1)
     if at_least(space, 0) is False:
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [shape], f"an axis of {length} with {pads} of padding has no room for {window}"
         )
     return space // stride + 1
@@ -76,21 +69,21 @@ def _channels(inputs: Sequence[Any], axes: int, groups: int) -> str:
     """Check dtypes, ranks and channels; return the dtype in which inputs meet."""
     given, weight = inputs
     for place, each in (("input", given), ("weight", weight)):
-        require_dtype(place, each, FLOATS)
-        require_rank(place, each, axes + 2, axes + 2)
+        rules.require_dtype(place, each, FLOATS)
+        rules.require_rank(place, each, axes + 2, axes + 2)
     outputs, channels = weight.shape[0], weight.shape[-1]
     shapes = [given.shape, weight.shape]
-    if not equal(given.shape[-1], channels * groups):
-        raise shapes_refused(
+    if not rules.equal(given.shape[-1], channels * groups):
+        raise rules.shapes_refused(
             shapes,
             f"the input's channels ({given.shape[-1]}) must be the weight's ({channels}) times "
             f"groups ({groups})",
         )
     if groups > 1 and divided(outputs, groups) is None:
-        raise shapes_refused(shapes, f"{outputs} outputs are no multiple of {groups}")
+        raise rules.shapes_refused(shapes, f"{outputs} outputs are no multiple of {groups}")
     # mlx divides by it, and ends the process.
     if channels == 0 or outputs == 0 or 0 in weight.shape[1:-1]:
-        raise shapes_refused([weight.shape], "the weight must have elements")
+        raise rules.shapes_refused([weight.shape], "the weight must have elements")
     return promote([each.dtype for each in inputs])
 
 
@@ -115,7 +108,7 @@ def steps_of(
         pads = attributes["padding"]
         pads = pads if isinstance(pads, tuple) else ((pads, pads),) * axes
         if len(pads) != axes:
-            raise value_refused("padding", [list(pair) for pair in pads], f"{axes} pairs")
+            raise rules.value_refused("padding", [list(pair) for pair in pads], f"{axes} pairs")
         return Steps(stride, list(pads), dilation, spread, groups, attributes["flip"])
     stride, padding, dilation = each("stride", "padding", "dilation")
     if not name.startswith("conv_transpose"):
@@ -168,10 +161,10 @@ def _axis_length(
         return windows(given.shape, wide, window, steps.stride[at], sum(pad), reach)
     more = pad[1] - pad[0]
     if more >= max(spread, reach):
-        raise value_refused("output_padding", more, "less than stride or dilation")
+        raise rules.value_refused("output_padding", more, "less than stride or dilation")
     out = wide + sum(pad) - reach * (window - 1)
     if length == 0 or at_least(out, 1) is False:
-        raise shapes_refused([given.shape, weight.shape], "nothing is left of an axis")
+        raise rules.shapes_refused([given.shape, weight.shape], "nothing is left of an axis")
     return out
 
 
@@ -189,7 +182,7 @@ def _convolution(
     def infer(*inputs: Any, **attributes: Any) -> Spec:
         given, weight = inputs
         if axes is None:
-            require_rank("input", given, 3, 5)
+            rules.require_rank("input", given, 3, 5)
         spatial = len(given.shape) - 2 if axes is None else axes
         dtype = _channels(inputs, spatial, attributes["groups"])
         steps = steps_of(name, attributes, weight.shape[1:-1])
@@ -199,7 +192,7 @@ def _convolution(
         out = (given.shape[0], *lengths, weight.shape[0])
         whole = steps_of(name, attributes, weight.shape[1:-1], is_cut=False)
         _require_bounded(inputs, out, whole)
-        return spec(out, dtype)
+        return rules.spec(out, dtype)
 
     def compute(given: Any, weight: Any, /, gathers: bool = False, **attributes: Any) -> mx.array:
         given, weight = cast([given, weight])
@@ -275,16 +268,16 @@ def _transposed(axes: int) -> Operation:
 
 def _convolve(a: Any, v: Any, /, **attributes: Any) -> Spec:
     for place, each in (("a", a), ("v", v)):
-        require_dtype(place, each, FLOATS)
-        require_rank(place, each, 1, 1)
+        rules.require_dtype(place, each, FLOATS)
+        rules.require_rank(place, each, 1, 1)
     if 0 in (a.shape[0], v.shape[0]):
-        raise shapes_refused([a.shape, v.shape], "both must have elements")
+        raise rules.shapes_refused([a.shape, v.shape], "both must have elements")
     if not isinstance(a.shape[0], int) or not isinstance(v.shape[0], int):
-        raise shapes_refused([a.shape, v.shape], "both lengths must be numbers")
+        raise rules.shapes_refused([a.shape, v.shape], "both lengths must be numbers")
     long, short = max(a.shape[0], v.shape[0]), min(a.shape[0], v.shape[0])
     length = {"full": long + short - 1, "same": long, "valid": long - short + 1}
     dtype = promote([a.dtype, v.dtype])
-    return spec((length[attributes["mode"]],), dtype)
+    return rules.spec((length[attributes["mode"]],), dtype)
 
 
 def _convolve_arrays(a: Any, v: Any, /, **attributes: Any) -> mx.array:
@@ -310,17 +303,17 @@ def _pool(name: str, axes: int, largest: bool) -> Operation:
         return [kernel, *_each_axis(attributes, axes, "stride"), padding]
 
     def infer(given: Any, /, **attributes: Any) -> Spec:
-        require_dtype("x", given, FLOATS)
-        require_rank("x", given, axes + 2, axes + 2)
+        rules.require_dtype("x", given, FLOATS)
+        rules.require_rank("x", given, axes + 2, axes + 2)
         spatial = []
         for length, kernel, stride, padding in zip(
             given.shape[1:-1], *sizes(attributes), strict=True
         ):
             if 2 * padding > kernel:
                 accepted = f"half of kernel_size {kernel} at most"
-                raise value_refused("padding", padding, accepted)
+                raise rules.value_refused("padding", padding, accepted)
             spatial.append(windows(given.shape, length, kernel, stride, 2 * padding))
-        return spec((given.shape[0], *spatial, given.shape[-1]), given.dtype)
+        return rules.spec((given.shape[0], *spatial, given.shape[-1]), given.dtype)
 
     shape = ("[2,7,3]", "[2,5,6,3]", "[1,4,5,4,2]")[axes - 1]
     return row(

@@ -8,17 +8,9 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import example, moving, row
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    axes_of,
-    axis_of,
-    replaced,
-    require_dtype,
-    shapes_refused,
-    spec,
-    value_refused,
-)
 
 ACCEPTED = ("float32", "complex64")
 MAX_LENGTH = 2**26
@@ -51,29 +43,29 @@ def _result(
     name: str, given: Spec, axes: tuple[int, ...], lengths: tuple[int, ...] | None
 ) -> list[Spec]:
     real_in, real_out = _kinds(name)
-    require_dtype("a", given, ("float32",) if real_in else ACCEPTED)
+    rules.require_dtype("a", given, ("float32",) if real_in else ACCEPTED)
     if not axes:
-        raise value_refused("axes", "empty", "one axis or more")
+        raise rules.value_refused("axes", "empty", "one axis or more")
     if lengths is not None and len(lengths) != len(axes):
-        raise value_refused("s", list(lengths), f"{len(axes)} lengths, one per axis")
+        raise rules.value_refused("s", list(lengths), f"{len(axes)} lengths, one per axis")
     shape: Shape = given.shape
     for at, axis in enumerate(axes):
         length: Dim = shape[axis] if lengths is None else lengths[at]
         if at == len(axes) - 1 and real_out and lengths is None:
             length = (length - 1) * 2
         if length == 0:
-            raise shapes_refused([given.shape], f"axis {axis} must have elements")
+            raise rules.shapes_refused([given.shape], f"axis {axis} must have elements")
         if at == len(axes) - 1 and real_in:
             length = length // 2 + 1
-        shape = replaced(shape, axis, length)
+        shape = rules.replaced(shape, axis, length)
     if lengths is not None and any(given.shape[axis] == 0 for axis in axes):
-        raise shapes_refused([given.shape], "the axes must have elements")
-    return [spec(shape, "float32" if real_out else "complex64")]
+        raise rules.shapes_refused([given.shape], "the axes must have elements")
+    return [rules.spec(shape, "float32" if real_out else "complex64")]
 
 
 def _one(name: str, function: Callable[..., mx.array], summary: str, formula: str) -> Operation:
     def infer(given: Any, /, **attributes: Any) -> list[Spec]:
-        axis = axis_of(attributes["axis"], len(given.shape))
+        axis = rules.axis_of(attributes["axis"], len(given.shape))
         n = attributes["n"]
         return _result(name, given, (axis,), None if n is None else (n,))
 
@@ -101,9 +93,9 @@ def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operati
         axes, lengths = attributes["axes"], attributes["s"]
         if axes is None and lengths is not None and not name.endswith("2"):
             if len(lengths) > rank:
-                raise value_refused("s", list(lengths), f"{rank} lengths at most")
+                raise rules.value_refused("s", list(lengths), f"{rank} lengths at most")
             axes = tuple(range(rank - len(lengths), rank))
-        return axes_of(axes, rank, "axes")
+        return rules.axes_of(axes, rank, "axes")
 
     def infer(given: Any, /, **attributes: Any) -> list[Spec]:
         axes = given_axes(len(given.shape), attributes)
@@ -141,8 +133,8 @@ def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Op
     def infer(*inputs: Any, **attributes: Any) -> Spec:
         n = attributes["n"]
         if attributes["d"] == 0:
-            raise value_refused("d", 0, "a number that is not 0")
-        return spec((n // 2 + 1 if real else n,), "float32")
+            raise rules.value_refused("d", 0, "a number that is not 0")
+        return rules.spec((n // 2 + 1 if real else n,), "float32")
 
     return row(
         name,
@@ -161,7 +153,7 @@ def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Op
 
 def _shift(name: str, where: str) -> Operation:
     def rule(shape: Shape, attributes: Attributes) -> Shape:
-        axes_of(attributes["axes"], len(shape), "axes")
+        rules.axes_of(attributes["axes"], len(shape), "axes")
         return shape
 
     def compute(a: mx.array, axes: Any) -> mx.array:

@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indices import (
     INDICES,
     Check,
@@ -20,20 +21,6 @@ from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    REAL,
-    axis_of,
-    broadcast,
-    broadcasts_to,
-    dtypes_refused,
-    equal,
-    replaced,
-    require_dtype,
-    require_rank,
-    require_same,
-    shapes_refused,
-    spec,
-)
 
 PICKING = ("lhs_indices", "rhs_indices")
 
@@ -41,7 +28,7 @@ PICKING = ("lhs_indices", "rhs_indices")
 def require_some(shape: Shape, length: Dim, indices: Shape) -> None:
     """Check that there is something to point at, where it is known."""
     if length == 0 and count(indices) != 0:
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [shape, indices], "no index is within an empty axis, must have elements"
         )
 
@@ -58,7 +45,7 @@ def picked_shape(*pairs: tuple[Shape, Spec | None]) -> Shape:
             require_indices(place, indices)
             require_some(shape, count(shape[:-2]), indices.shape)
         picked.append(shape[:-2] if indices is None else indices.shape)
-    return broadcast(picked)
+    return rules.broadcast(picked)
 
 
 def picked_checks(
@@ -82,11 +69,11 @@ def _take(given: Any, indices: Any, /, **attributes: Any) -> Spec:
     axis = attributes["axis"]
     if axis is None:
         require_some(given.shape, count(given.shape), indices.shape)
-        return spec(indices.shape, given.dtype)
-    axis = axis_of(axis, len(given.shape))
+        return rules.spec(indices.shape, given.dtype)
+    axis = rules.axis_of(axis, len(given.shape))
     require_some(given.shape, given.shape[axis], indices.shape)
     shape = given.shape[:axis] + indices.shape + given.shape[axis + 1 :]
-    return spec(shape, given.dtype)
+    return rules.spec(shape, given.dtype)
 
 
 def _take_length(array: mx.array, attributes: Attributes) -> int:
@@ -110,20 +97,22 @@ def _along(given: Spec, indices: Spec, axis: int | None) -> Shape:
     """Check indices that stand beside an array's elements; return their shape."""
     require_indices("indices", indices)
     if axis is None:
-        require_rank("indices", indices, 1, 1)
+        rules.require_rank("indices", indices, 1, 1)
         require_some(given.shape, count(given.shape), indices.shape)
         return indices.shape
-    axis = axis_of(axis, len(given.shape))
+    axis = rules.axis_of(axis, len(given.shape))
     require_some(given.shape, given.shape[axis], indices.shape)
     if len(indices.shape) != len(given.shape):
-        raise shapes_refused([given.shape, indices.shape], "both must have as many dimensions")
-    beside = broadcast([replaced(each.shape, axis, 1) for each in (given, indices)])
-    return replaced(beside, axis, indices.shape[axis])
+        raise rules.shapes_refused(
+            [given.shape, indices.shape], "both must have as many dimensions"
+        )
+    beside = rules.broadcast([rules.replaced(each.shape, axis, 1) for each in (given, indices)])
+    return rules.replaced(beside, axis, indices.shape[axis])
 
 
 def _take_along(given: Any, indices: Any, /, **attributes: Any) -> Spec:
     shape = _along(given, indices, attributes["axis"])
-    return spec(shape, given.dtype)
+    return rules.spec(shape, given.dtype)
 
 
 def _take_along_arrays(array: Any, indices: Any, /, **attributes: Any) -> mx.array:
@@ -145,17 +134,19 @@ def _take_along_arrays(array: Any, indices: Any, /, **attributes: Any) -> mx.arr
 
 def _put_along(given: Any, indices: Any, values: Any, /, **attributes: Any) -> Spec:
     if values.dtype != given.dtype:
-        raise dtypes_refused("values", values, f"{given.dtype}, as a is")
+        raise rules.dtypes_refused("values", values, f"{given.dtype}, as a is")
     shape = _along(given, indices, attributes["axis"])
     axis = attributes["axis"]
     if axis is not None:
-        axis = axis_of(axis, len(given.shape))
-        if not all(map(equal, replaced(shape, axis, 1), replaced(given.shape, axis, 1))):
-            raise shapes_refused(
+        axis = rules.axis_of(axis, len(given.shape))
+        if not all(
+            map(rules.equal, rules.replaced(shape, axis, 1), rules.replaced(given.shape, axis, 1))
+        ):
+            raise rules.shapes_refused(
                 [given.shape, indices.shape], "indices must not be longer beside the axis"
             )
-    if not broadcasts_to(values.shape, shape):
-        raise shapes_refused([shape, values.shape], "values must broadcast to indices")
+    if not rules.broadcasts_to(values.shape, shape):
+        raise rules.shapes_refused([shape, values.shape], "values must broadcast to indices")
     return given
 
 
@@ -183,10 +174,10 @@ def _put_along_arrays(array: Any, indices: Any, values: Any, /, **attributes: An
 
 
 def _embedding(weight: Any, indices: Any, /, **attributes: Any) -> Spec:
-    require_rank("weight", weight, 2, 2)
+    rules.require_rank("weight", weight, 2, 2)
     require_indices("indices", indices)
     require_some(weight.shape, weight.shape[0], indices.shape)
-    return spec((*indices.shape, weight.shape[1]), weight.dtype)
+    return rules.spec((*indices.shape, weight.shape[1]), weight.dtype)
 
 
 def _embedding_arrays(weight: Any, indices: Any, /, **attributes: Any) -> mx.array:
@@ -202,7 +193,7 @@ def _embedding_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
 def _one_hot(indices: Any, /, **attributes: Any) -> Spec:
     require_indices("indices", indices)
     shape = (*indices.shape, attributes["num_classes"])
-    return spec(shape, attributes["dtype"])
+    return rules.spec(shape, attributes["dtype"])
 
 
 def _one_hot_arrays(indices: Any, /, **attributes: Any) -> mx.array:
@@ -342,17 +333,19 @@ def last_put(array: mx.array, where: mx.array, updates: mx.array, axis: int) -> 
 def _scatter(
     name: str, way: str, about: str, formula: str, gradients: tuple[str, ...]
 ) -> Operation:
-    accepted = REAL if way in ("maximum", "minimum") else ALL_DTYPES
+    accepted = rules.REAL if way in ("maximum", "minimum") else ALL_DTYPES
 
     def infer(given: Any, indices: Any, updates: Any, /, **attributes: Any) -> Spec:
-        require_dtype("a", given, accepted)
+        rules.require_dtype("a", given, accepted)
         require_indices("indices", indices)
         if updates.dtype != given.dtype:
-            raise dtypes_refused("updates", updates, f"{given.dtype}, as a is")
-        axis = axis_of(attributes["axis"], len(given.shape))
+            raise rules.dtypes_refused("updates", updates, f"{given.dtype}, as a is")
+        axis = rules.axis_of(attributes["axis"], len(given.shape))
         require_some(given.shape, given.shape[axis], indices.shape)
         wanted = given.shape[:axis] + indices.shape + given.shape[axis + 1 :]
-        require_same(("a with indices' shape at its axis", "updates"), [wanted, updates.shape])
+        rules.require_same(
+            ("a with indices' shape at its axis", "updates"), [wanted, updates.shape]
+        )
         return given
 
     def compute(array: Any, indices: Any, updates: Any, /, **attributes: Any) -> mx.array:

@@ -8,22 +8,11 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import cast, example, moving, row
 from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
-from cowmlx.programs.operations.rules import (
-    axes_of,
-    axis_of,
-    broadcast,
-    equal,
-    fits,
-    replaced,
-    require_rank,
-    require_same,
-    shapes_refused,
-    spec,
-    value_refused,
-)
+from cowmlx.programs.operations.rules import fits
 
 AXIS_0 = Attribute("axis", "axis", 0, "The axis.")
 ARRAYS = Input("arrays", variadic=True)
@@ -32,21 +21,21 @@ ARRAYS = Input("arrays", variadic=True)
 def _concatenate(*inputs: Any, **attributes: Any) -> Spec:
     first = inputs[0]
     for at, each in enumerate(inputs):
-        require_rank(f"arrays[{at}]", each, 1)
-    axis = axis_of(attributes["axis"], len(first.shape))
+        rules.require_rank(f"arrays[{at}]", each, 1)
+    axis = rules.axis_of(attributes["axis"], len(first.shape))
     length: Dim = 0
     for each in inputs:
         fits = len(each.shape) == len(first.shape) and all(
-            at == axis or equal(here, there)
+            at == axis or rules.equal(here, there)
             for at, (here, there) in enumerate(zip(each.shape, first.shape, strict=True))
         )
         if not fits:
-            raise shapes_refused(
+            raise rules.shapes_refused(
                 [first.shape, each.shape], f"all axes but axis {axis} must be equal"
             )
         length = length + each.shape[axis]
     dtype = promote([each.dtype for each in inputs])
-    return spec(replaced(first.shape, axis, length), dtype)
+    return rules.spec(rules.replaced(first.shape, axis, length), dtype)
 
 
 def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
@@ -55,14 +44,16 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
     if isinstance(cuts, int):
         part = divided(length, cuts) if cuts > 0 else None
         if part is None:
-            raise shapes_refused([shape], f"an axis of {length} has no {cuts} parts of one length")
+            raise rules.shapes_refused(
+                [shape], f"an axis of {length} has no {cuts} parts of one length"
+            )
         return [part] * cuts
     places: list[Dim] = [0, *cuts, length]
     found: list[Dim] = []
     for before, after in itertools.pairwise(places):
         part = after - before
         if isinstance(part, int) and part < 0:
-            raise value_refused(
+            raise rules.value_refused(
                 "indices_or_sections",
                 list(cuts),
                 f"places in order, from 0 to the axis' length {length}",
@@ -72,9 +63,9 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
 
 
 def _split(given: Any, /, **attributes: Any) -> list[Spec]:
-    axis = axis_of(attributes["axis"], len(given.shape))
+    axis = rules.axis_of(attributes["axis"], len(given.shape))
     lengths = _parts(given.shape[axis], attributes, given.shape)
-    return [spec(replaced(given.shape, axis, each), given.dtype) for each in lengths]
+    return [rules.spec(rules.replaced(given.shape, axis, each), given.dtype) for each in lengths]
 
 
 def _split_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
@@ -85,18 +76,20 @@ def _split_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
 
 def _stack(*inputs: Any, **attributes: Any) -> Spec:
     names = [f"arrays[{at}]" for at in range(len(inputs))]
-    require_same(names[:2], [each.shape for each in inputs])
+    rules.require_same(names[:2], [each.shape for each in inputs])
     shape = inputs[0].shape
-    axis = axis_of(attributes["axis"], len(shape) + 1)
+    axis = rules.axis_of(attributes["axis"], len(shape) + 1)
     dtype = promote([each.dtype for each in inputs])
-    return spec((*shape[:axis], len(inputs), *shape[axis:]), dtype)
+    return rules.spec((*shape[:axis], len(inputs), *shape[axis:]), dtype)
 
 
 def _unstack(given: Any, /, **attributes: Any) -> list[Spec]:
-    axis = axis_of(attributes["axis"], len(given.shape))
+    axis = rules.axis_of(attributes["axis"], len(given.shape))
     length = given.shape[axis]
     if not isinstance(length, int) or length > MAX_PARTS:
-        raise shapes_refused([given.shape], f"axis {axis} must be a number of at most {MAX_PARTS}")
+        raise rules.shapes_refused(
+            [given.shape], f"axis {axis} must be a number of at most {MAX_PARTS}"
+        )
     return [Spec(given.shape[:axis] + given.shape[axis + 1 :], given.dtype)] * length
 
 
@@ -112,8 +105,8 @@ def _repeat(shape: Shape, attributes: Attributes) -> Shape:
     axis, times = attributes["axis"], attributes["repeats"]
     if axis is None:
         return (count(shape) * times,)
-    axis = axis_of(axis, len(shape))
-    return replaced(shape, axis, shape[axis] * times)
+    axis = rules.axis_of(axis, len(shape))
+    return rules.replaced(shape, axis, shape[axis] * times)
 
 
 def _tile(shape: Shape, attributes: Attributes) -> Shape:
@@ -127,9 +120,9 @@ def _tile(shape: Shape, attributes: Attributes) -> Shape:
 
 def _roll(shape: Shape, attributes: Attributes) -> Shape:
     axis, shift = attributes["axis"], attributes["shift"]
-    axes = axes_of(axis, len(shape))
+    axes = rules.axes_of(axis, len(shape))
     if isinstance(shift, tuple) and (axis is None or len(shift) != len(axes)):
-        raise value_refused("shift", list(shift), "a number, or one for each of axis")
+        raise rules.value_refused("shift", list(shift), "a number, or one for each of axis")
     return shape
 
 
@@ -152,7 +145,7 @@ def _pairs(rank: int, width: Any) -> tuple[tuple[int, int], ...]:
 def _pad(given: Any, /, **attributes: Any) -> Spec:
     pairs, mode = _pairs(len(given.shape), attributes["pad_width"]), attributes["mode"]
     if len(pairs) != len(given.shape):
-        raise value_refused(
+        raise rules.value_refused(
             "pad_width",
             [list(pair) for pair in pairs],
             f"a number, or a pair for each of {len(given.shape)} axes",
@@ -163,11 +156,11 @@ def _pad(given: Any, /, **attributes: Any) -> Spec:
     for axis, (length, pair) in enumerate(zip(given.shape, pairs, strict=True)):
         most = 0 if mode == "edge" else max(pair)
         if spare is not None and any(pair) and at_least(length, most + spare) is False:
-            raise shapes_refused(
+            raise rules.shapes_refused(
                 [given.shape], f"axis {axis} needs {most + spare} elements for {mode}"
             )
         shape.append(length + pair[0] + pair[1])
-    return spec(shape, given.dtype)
+    return rules.spec(shape, given.dtype)
 
 
 def _pad_arrays(array: Any, /, **attributes: Any) -> mx.array:
@@ -182,11 +175,11 @@ def _pad_arrays(array: Any, /, **attributes: Any) -> mx.array:
 
 def _meshgrid(*inputs: Any, **attributes: Any) -> list[Spec]:
     for at, each in enumerate(inputs):
-        require_rank(f"arrays[{at}]", each, 1, 1)
+        rules.require_rank(f"arrays[{at}]", each, 1, 1)
     lengths: list[Dim] = [each.shape[0] for each in inputs]
     if attributes["indexing"] == "xy" and len(inputs) > 1:
         lengths[:2] = lengths[1], lengths[0]
-    return [spec(lengths, each.dtype) for each in inputs]
+    return [rules.spec(lengths, each.dtype) for each in inputs]
 
 
 def _meshgrid_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
@@ -194,8 +187,8 @@ def _meshgrid_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
 
 
 def _broadcast_arrays(*inputs: Any, **attributes: Any) -> list[Spec]:
-    shape = broadcast([each.shape for each in inputs])
-    return [spec(shape, each.dtype) for each in inputs]
+    shape = rules.broadcast([each.shape for each in inputs])
+    return [rules.spec(shape, each.dtype) for each in inputs]
 
 
 MAX_PARTS = 1024

@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import cast, example, row
 from cowmlx.programs.operations.matrices import (
@@ -32,32 +33,24 @@ from cowmlx.programs.operations.matrices import (
 )
 from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    axes_of,
-    equal,
-    reduced,
-    require_dtype,
-    require_elements,
-    require_rank,
-    shapes_refused,
-    spec,
-)
 
 
 def _solve_shape(inputs: Sequence[Any]) -> Spec:
     a, b = inputs
     require_square(a)
-    require_dtype("b", b, DTYPES)
-    require_rank("b", b, 1)
+    rules.require_dtype("b", b, DTYPES)
+    rules.require_rank("b", b, 1)
     dtype = promote([a.dtype, b.dtype])
     rows = b.shape[-1] if len(b.shape) == 1 else b.shape[-2]
-    if not equal(rows, a.shape[-1]):
-        raise shapes_refused([a.shape, b.shape], f"b must have a row for each of a's {a.shape[-1]}")
+    if not rules.equal(rows, a.shape[-1]):
+        raise rules.shapes_refused(
+            [a.shape, b.shape], f"b must have a row for each of a's {a.shape[-1]}"
+        )
     if len(b.shape) == 1:
-        return spec(a.shape[:-1], dtype)
-    if len(a.shape) != len(b.shape) or not all(map(equal, a.shape[:-2], b.shape[:-2])):
-        raise shapes_refused([a.shape, b.shape], "the axes before matrices must be equal")
-    return spec(b.shape, dtype)
+        return rules.spec(a.shape[:-1], dtype)
+    if len(a.shape) != len(b.shape) or not all(map(rules.equal, a.shape[:-2], b.shape[:-2])):
+        raise rules.shapes_refused([a.shape, b.shape], "the axes before matrices must be equal")
+    return rules.spec(b.shape, dtype)
 
 
 def _solved(
@@ -106,11 +99,11 @@ def _solve_triangular(a: mx.array, b: mx.array, attributes: Attributes) -> mx.ar
 
 
 def _norm(given: Any, /, **attributes: Any) -> Spec:
-    require_dtype("a", given, ("float16", "bfloat16", *DTYPES))
-    axes = axes_of(attributes["axis"], len(given.shape))
+    rules.require_dtype("a", given, ("float16", "bfloat16", *DTYPES))
+    axes = rules.axes_of(attributes["axis"], len(given.shape))
     if attributes["ord"] == float("inf"):
-        require_elements(given.shape, axes)
-    return spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)
+        rules.require_elements(given.shape, axes)
+    return rules.spec(rules.reduced(given.shape, axes, attributes["keepdims"]), given.dtype)
 
 
 def norm(a: mx.array, ord: float | None, axis: Any, keepdims: bool) -> mx.array:
@@ -252,7 +245,7 @@ def _least(shape: Shape) -> Dim:
         return columns
     if at_least(columns, rows):
         return rows
-    raise shapes_refused([shape], f"it must be known which of {rows} and {columns} is less")
+    raise rules.shapes_refused([shape], f"it must be known which of {rows} and {columns} is less")
 
 
 def _definite(a: mx.array, attributes: Attributes) -> mx.array:

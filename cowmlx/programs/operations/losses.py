@@ -8,20 +8,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.operations import elementary
+from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.indexing import require_some
 from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
 from cowmlx.programs.operations.making import cast, constant, example, row
 from cowmlx.programs.operations.promotion import FLOATS, promote
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    axis_of,
-    require_dtype,
-    require_elements,
-    require_same,
-    spec,
-    without,
-)
 
 
 def reduction_of(default: str) -> Attribute:
@@ -45,27 +37,27 @@ def reduce_losses(losses: mx.array, attributes: Attributes) -> list[mx.array]:
 def reduced_spec(losses: Spec, attributes: Attributes) -> list[Spec]:
     """Return the spec of the losses, or of their mean or sum."""
     if attributes["reduction"] == "none":
-        return [spec(losses.shape, losses.dtype)]
-    return [spec((), losses.dtype)]
+        return [rules.spec(losses.shape, losses.dtype)]
+    return [rules.spec((), losses.dtype)]
 
 
 def _cross_entropy(logits: Any, targets: Any, weights: Any, /, **attributes: Any) -> list[Spec]:
-    require_dtype("logits", logits, FLOATS)
-    axis = axis_of(attributes["axis"], len(logits.shape))
-    require_elements(logits.shape, [axis])
-    shape = without(logits.shape, axis)
+    rules.require_dtype("logits", logits, FLOATS)
+    axis = rules.axis_of(attributes["axis"], len(logits.shape))
+    rules.require_elements(logits.shape, [axis])
+    shape = rules.without(logits.shape, axis)
     dtype = logits.dtype
     if len(targets.shape) == len(logits.shape):
-        require_dtype("targets (probabilities)", targets, FLOATS)
-        require_same(("logits", "targets"), [logits.shape, targets.shape])
+        rules.require_dtype("targets (probabilities)", targets, FLOATS)
+        rules.require_same(("logits", "targets"), [logits.shape, targets.shape])
         dtype = promote([dtype, targets.dtype])
     else:
         require_indices("targets (class ids)", targets)
-        require_same(("logits without its axis", "targets"), [shape, targets.shape])
+        rules.require_same(("logits without its axis", "targets"), [shape, targets.shape])
         require_some(logits.shape, logits.shape[axis], targets.shape)
     if weights is not None:
-        require_dtype("weights", weights, FLOATS)
-        require_same(("losses", "weights"), [shape, weights.shape])
+        rules.require_dtype("weights", weights, FLOATS)
+        rules.require_same(("losses", "weights"), [shape, weights.shape])
         dtype = promote([dtype, weights.dtype])
     return reduced_spec(Spec(shape, dtype), attributes)
 
@@ -113,8 +105,8 @@ def _class_checks(arrays: Sequence[Any], attributes: Attributes) -> list[Check]:
 def _met(inputs: Sequence[Any], places: Sequence[str]) -> Spec:
     """Check inputs of one shape; return the spec of a loss for each of their elements."""
     for place, given in zip(places, inputs, strict=True):
-        require_dtype(place, given, FLOATS)
-    require_same(places, [given.shape for given in inputs])
+        rules.require_dtype(place, given, FLOATS)
+    rules.require_same(places, [given.shape for given in inputs])
     return Spec(inputs[0].shape, promote([given.dtype for given in inputs]))
 
 
@@ -156,8 +148,8 @@ def _loss(
     def infer(*inputs: Any, **attributes: Any) -> list[Spec]:
         found = _met(inputs, places)
         if axis is not None:
-            at = axis_of(attributes["axis"], len(found.shape))
-            found = Spec(without(found.shape, at), found.dtype)
+            at = rules.axis_of(attributes["axis"], len(found.shape))
+            found = Spec(rules.without(found.shape, at), found.dtype)
         return reduced_spec(found, attributes)
 
     def compute(*arrays: Any, **attributes: Any) -> list[mx.array]:
@@ -199,11 +191,11 @@ def _binary_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
 
 
 def _nll(scores: Any, targets: Any, /, **attributes: Any) -> list[Spec]:
-    require_dtype("inputs", scores, FLOATS)
+    rules.require_dtype("inputs", scores, FLOATS)
     require_indices("targets", targets)
-    axis = axis_of(attributes["axis"], len(scores.shape))
-    shape = without(scores.shape, axis)
-    require_same(("inputs without its axis", "targets"), [shape, targets.shape])
+    axis = rules.axis_of(attributes["axis"], len(scores.shape))
+    shape = rules.without(scores.shape, axis)
+    rules.require_same(("inputs without its axis", "targets"), [shape, targets.shape])
     require_some(scores.shape, scores.shape[axis], targets.shape)
     return reduced_spec(Spec(shape, scores.dtype), attributes)
 

@@ -15,16 +15,10 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    equal,
-    require_dtype,
-    require_rank,
-    shapes_refused,
-    spec,
-)
 
 CPU = mx.cpu
 """Where mlx decomposes matrices."""
@@ -144,20 +138,20 @@ Good = Callable[[mx.array, Attributes], mx.array]
 
 def require_square(given: Spec, place: str = "a") -> None:
     """Check that an input is a matrix, or a stack of them, of as many rows as columns."""
-    require_dtype(place, given, DTYPES)
-    require_rank(place, given, 2)
-    if not equal(given.shape[-1], given.shape[-2]):
-        raise shapes_refused([given.shape], "the last two axes must be as long")
+    rules.require_dtype(place, given, DTYPES)
+    rules.require_rank(place, given, 2)
+    if not rules.equal(given.shape[-1], given.shape[-2]):
+        raise rules.shapes_refused([given.shape], "the last two axes must be as long")
     if given.shape[-1] == 0:
-        raise shapes_refused([given.shape], "the matrices must have a row or more")
+        raise rules.shapes_refused([given.shape], "the matrices must have a row or more")
 
 
 def require_matrices(given: Spec) -> None:
     """Check that an input is a matrix with elements, or a stack of them."""
-    require_dtype("a", given, DTYPES)
-    require_rank("a", given, 2)
+    rules.require_dtype("a", given, DTYPES)
+    rules.require_rank("a", given, 2)
     if 0 in given.shape[-2:]:
-        raise shapes_refused([given.shape], "the matrices must have elements")
+        raise rules.shapes_refused([given.shape], "the matrices must have elements")
 
 
 def _eye_less(a: mx.array, attributes: Attributes) -> mx.array:
@@ -197,7 +191,8 @@ def of_matrices(
     def infer(given: Any, /, **attributes: Any) -> list[Spec]:
         (require_square if square else require_matrices)(given)
         return [
-            spec(shape, dtype or given.dtype) for shape, dtype in shapes(given.shape, attributes)
+            rules.spec(shape, dtype or given.dtype)
+            for shape, dtype in shapes(given.shape, attributes)
         ]
 
     def compute(a: Any, /, **attributes: Any) -> list[mx.array]:

@@ -8,21 +8,11 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import at_least, divided
-from cowmlx.programs.operations import elementary
+from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.making import cast, constant, example, row
 from cowmlx.programs.operations.promotion import FLOATS, SMALL_FLOATS, promote
 from cowmlx.programs.operations.random import KEY, require_key
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    broadcasts_to,
-    dtypes_refused,
-    equal,
-    require_dtype,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
-)
 
 EPS = Attribute("eps", "float", 1e-5, "What is added to the variance.", low=0)
 
@@ -64,18 +54,20 @@ def _normalization(
     def infer(*inputs: Any, **attributes: Any) -> Spec:
         x = inputs[0]
         if rank > 1:
-            require_rank("x", x, rank)
+            rules.require_rank("x", x, rank)
         if limits is not None:
             limits(inputs, attributes)
-        require_dtype("x", x, FLOATS)
-        require_rank("x", x, 1)
+        rules.require_dtype("x", x, FLOATS)
+        rules.require_rank("x", x, 1)
         given = {place: each for place, each in zip(names, inputs, strict=True) if each is not None}
         for place, each in given.items():
-            require_dtype(place, each, FLOATS)
-            if place != "x" and not (len(each.shape) == 1 and equal(each.shape[0], x.shape[-1])):
+            rules.require_dtype(place, each, FLOATS)
+            if place != "x" and not (
+                len(each.shape) == 1 and rules.equal(each.shape[0], x.shape[-1])
+            ):
                 why = f"{place} must have the shape ({x.shape[-1]})"
-                raise shapes_refused([x.shape, each.shape], why)
-        return spec(x.shape, promote([each.dtype for each in given.values()]))
+                raise rules.shapes_refused([x.shape, each.shape], why)
+        return rules.spec(x.shape, promote([each.dtype for each in given.values()]))
 
     def compute(*arrays: Any, **attributes: Any) -> mx.array:
         return function(*arrays, **attributes)
@@ -123,7 +115,7 @@ def _layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> mx.array:
 def _require_groups(inputs: Sequence[Any], attributes: Attributes) -> None:
     x, groups = inputs[0], attributes["num_groups"]
     if divided(x.shape[-1], groups) is None:
-        raise shapes_refused([x.shape], f"its last axis is no multiple of {groups} groups")
+        raise rules.shapes_refused([x.shape], f"its last axis is no multiple of {groups} groups")
 
 
 def _group_norm(x: mx.array, weight: Any, bias: Any, num_groups: int, eps: float) -> mx.array:
@@ -140,7 +132,7 @@ def _instance_norm(x: mx.array, weight: Any, bias: Any, eps: float) -> mx.array:
 
 def _require_both(inputs: Sequence[Any], attributes: Attributes) -> None:
     if (inputs[1] is None) != (inputs[2] is None):
-        raise value_refused("mean", "given alone", "given with var, or neither")
+        raise rules.value_refused("mean", "given alone", "given with var, or neither")
 
 
 def _batch_norm(x: mx.array, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> mx.array:
@@ -150,17 +142,19 @@ def _batch_norm(x: mx.array, mean: Any, var: Any, weight: Any, bias: Any, eps: f
 
 
 def _rope(a: Any, freqs: Any, /, **attributes: Any) -> Spec:
-    require_dtype("a", a, SMALL_FLOATS)
-    require_rank("a", a, 3)
+    rules.require_dtype("a", a, SMALL_FLOATS)
+    rules.require_rank("a", a, 3)
     dims = attributes["dims"]
     if dims % 2 or at_least(a.shape[-1], dims) is False:
-        raise value_refused("dims", dims, f"an even number up to {a.shape[-1]}")
+        raise rules.value_refused("dims", dims, f"an even number up to {a.shape[-1]}")
     if (attributes["base"] is None) == (freqs is None):
-        raise value_refused("base", attributes["base"], "a number without freqs, or null with them")
+        raise rules.value_refused(
+            "base", attributes["base"], "a number without freqs, or null with them"
+        )
     if freqs is not None:
-        require_dtype("freqs", freqs, ("float32",))
+        rules.require_dtype("freqs", freqs, ("float32",))
         if freqs.shape != (dims // 2,):
-            raise shapes_refused([freqs.shape], f"freqs must have the shape ({dims // 2},)")
+            raise rules.shapes_refused([freqs.shape], f"freqs must have the shape ({dims // 2},)")
     return a
 
 
@@ -170,27 +164,27 @@ def _rope_arrays(a: Any, freqs: Any, /, **attributes: Any) -> mx.array:
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -> Spec:
     for place, given in zip("qkv", (q, k, v), strict=True):
-        require_dtype(place, given, FLOATS)
-        require_rank(place, given, 4, 4)
+        rules.require_dtype(place, given, FLOATS)
+        rules.require_rank(place, given, 4, 4)
     shapes = [q.shape, k.shape, v.shape]
-    if not (equal(q.shape[0], k.shape[0]) and equal(q.shape[0], v.shape[0])):
-        raise shapes_refused(shapes, "the batches must be as long")
-    if not (equal(k.shape[1], v.shape[1]) and equal(k.shape[2], v.shape[2])):
-        raise shapes_refused(shapes, "keys and values must have as many heads and positions")
-    if not equal(q.shape[3], k.shape[3]):
-        raise shapes_refused(shapes, "queries and keys must have as many features")
+    if not (rules.equal(q.shape[0], k.shape[0]) and rules.equal(q.shape[0], v.shape[0])):
+        raise rules.shapes_refused(shapes, "the batches must be as long")
+    if not (rules.equal(k.shape[1], v.shape[1]) and rules.equal(k.shape[2], v.shape[2])):
+        raise rules.shapes_refused(shapes, "keys and values must have as many heads and positions")
+    if not rules.equal(q.shape[3], k.shape[3]):
+        raise rules.shapes_refused(shapes, "queries and keys must have as many features")
     if k.shape[1] == 0 or divided(q.shape[1], k.shape[1]) is None:
-        raise shapes_refused(shapes, "the heads of queries must be a multiple of the keys'")
+        raise rules.shapes_refused(shapes, "the heads of queries must be a multiple of the keys'")
     dtype = promote([q.dtype, k.dtype, v.dtype])
     if mask is not None:
         if attributes["causal"]:
-            raise value_refused("causal", "true with a mask", "one of them")
+            raise rules.value_refused("causal", "true with a mask", "one of them")
         if mask.dtype not in ("bool", dtype):
-            raise dtypes_refused("mask", mask, f"bool or {dtype}")
+            raise rules.dtypes_refused("mask", mask, f"bool or {dtype}")
         scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        if not broadcasts_to(mask.shape, scores):
-            raise shapes_refused([mask.shape, scores], "the mask must broadcast to scores")
-    return spec((*q.shape[:3], v.shape[3]), dtype)
+        if not rules.broadcasts_to(mask.shape, scores):
+            raise rules.shapes_refused([mask.shape, scores], "the mask must broadcast to scores")
+    return rules.spec((*q.shape[:3], v.shape[3]), dtype)
 
 
 def _attention_arrays(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -> mx.array:
@@ -229,7 +223,7 @@ def _attention_float64(
 
 
 def _dropout(x: Any, key: Any, /, **attributes: Any) -> Spec:
-    require_dtype("x", x, FLOATS)
+    rules.require_dtype("x", x, FLOATS)
     require_key(key)
     return x
 
@@ -244,22 +238,22 @@ def _dropout_arrays(x: Any, key: Any, /, **attributes: Any) -> mx.array:
 
 def _linear(x: Any, weight: Any, bias: Any, /, **attributes: Any) -> Spec:
     for place, given in (("x", x), ("weight", weight)):
-        require_dtype(place, given, FLOATS)
-    require_rank("x", x, 1)
-    require_rank("weight", weight, 2, 2)
-    if not equal(x.shape[-1], weight.shape[1]):
-        raise shapes_refused(
+        rules.require_dtype(place, given, FLOATS)
+    rules.require_rank("x", x, 1)
+    rules.require_rank("weight", weight, 2, 2)
+    if not rules.equal(x.shape[-1], weight.shape[1]):
+        raise rules.shapes_refused(
             [x.shape, weight.shape], "the last axes must be as long: weight is (out, in)"
         )
     dtypes = [x.dtype, weight.dtype]
     if bias is not None:
-        require_dtype("bias", bias, FLOATS)
-        if len(bias.shape) != 1 or not equal(bias.shape[0], weight.shape[0]):
-            raise shapes_refused(
+        rules.require_dtype("bias", bias, FLOATS)
+        if len(bias.shape) != 1 or not rules.equal(bias.shape[0], weight.shape[0]):
+            raise rules.shapes_refused(
                 [weight.shape, bias.shape], f"bias must have the shape ({weight.shape[0]})"
             )
         dtypes.append(bias.dtype)
-    return spec((*x.shape[:-1], weight.shape[0]), promote(dtypes))
+    return rules.spec((*x.shape[:-1], weight.shape[0]), promote(dtypes))
 
 
 def _linear_arrays(x: Any, weight: Any, bias: Any, /, **attributes: Any) -> mx.array:

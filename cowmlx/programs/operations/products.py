@@ -10,40 +10,25 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indexing import picked_checks, picked_shape
 from cowmlx.programs.operations.indices import INDICES, Check, safe, taken
 from cowmlx.programs.operations.making import PAIR, cast, constant, example, row, shaped
 from cowmlx.programs.operations.promotion import SMALL_FLOATS, promote
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
-from cowmlx.programs.operations.rules import (
-    INEXACT,
-    NUMBERS,
-    axes_of,
-    axis_of,
-    broadcast,
-    broadcasts_to,
-    equal,
-    reduced,
-    require_dtype,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
-    without,
-)
 
 
 def product_shape(left: Shape, right: Shape) -> Shape:
     """Return the shape of a matrix product; vectors lose their axis, as in numpy."""
     rows, inner = ((1, *left) if len(left) == 1 else left)[-2:]
     other, columns = ((*right, 1) if len(right) == 1 else right)[-2:]
-    if not equal(inner, other):
-        raise shapes_refused(
+    if not rules.equal(inner, other):
+        raise rules.shapes_refused(
             [left, right],
             f"the last axis of the first ({inner}) must be as long as the last but one of the "
             f"second ({other})",
         )
-    batch = broadcast([left[:-2], right[:-2]])
+    batch = rules.broadcast([left[:-2], right[:-2]])
     found: tuple[Dim, ...] = batch
     if len(left) > 1:
         found += (rows,)
@@ -60,31 +45,31 @@ def _matmul_cost(inputs: Sequence[Any], attributes: Attributes) -> Dim:
 def _inner(left: Shape, right: Shape, attributes: Attributes) -> Shape:
     if not left or not right:
         return left + right
-    if not equal(left[-1], right[-1]):
-        raise shapes_refused([left, right], "the last axes must be as long")
+    if not rules.equal(left[-1], right[-1]):
+        raise rules.shapes_refused([left, right], "the last axes must be as long")
     return left[:-1] + right[:-1]
 
 
 def _vecdot(left: Shape, right: Shape, attributes: Attributes) -> Shape:
-    shape = broadcast([left, right])
+    shape = rules.broadcast([left, right])
     least = min(len(left), len(right))
     axis = attributes["axis"]
     if not -least <= axis < 0:
-        raise value_refused("axis", axis, f"{-least} to -1")
-    if not equal(left[axis], right[axis]):
-        raise shapes_refused([left, right], f"axis {axis} must be as long")
-    return without(shape, len(shape) + axis)
+        raise rules.value_refused("axis", axis, f"{-least} to -1")
+    if not rules.equal(left[axis], right[axis]):
+        raise rules.shapes_refused([left, right], f"axis {axis} must be as long")
+    return rules.without(shape, len(shape) + axis)
 
 
 def _addmm(*inputs: Any, **attributes: Any) -> Spec:
     c, a, b = inputs
     for place, given, least in zip(("c", "a", "b"), inputs, (0, 1, 1), strict=True):
-        require_dtype(place, given, INEXACT)
-        require_rank(place, given, least)
+        rules.require_dtype(place, given, rules.INEXACT)
+        rules.require_rank(place, given, least)
     shape = product_shape(a.shape, b.shape)
-    if not broadcasts_to(c.shape, shape):
-        raise shapes_refused([c.shape, shape], "c must broadcast to the product's shape")
-    return spec(shape, promote([given.dtype for given in inputs]))
+    if not rules.broadcasts_to(c.shape, shape):
+        raise rules.shapes_refused([c.shape, shape], "c must broadcast to the product's shape")
+    return rules.spec(shape, promote([given.dtype for given in inputs]))
 
 
 def _addmm_arrays(c: Any, a: Any, b: Any, /, **attributes: Any) -> mx.array:
@@ -97,9 +82,9 @@ def _addmm_arrays(c: Any, a: Any, b: Any, /, **attributes: Any) -> mx.array:
 def _pair_axes(axes: Any, rank: int, side: int) -> tuple[int, ...]:
     if isinstance(axes, int):
         if not 0 <= axes <= rank:
-            raise value_refused("axes", axes, f"0 to {rank}")
+            raise rules.value_refused("axes", axes, f"0 to {rank}")
         return tuple(range(rank - axes, rank)) if side == 0 else tuple(range(axes))
-    return axes_of(axes, rank, f"axes_{'ab'[side]}")
+    return rules.axes_of(axes, rank, f"axes_{'ab'[side]}")
 
 
 def _tensordot_axes(
@@ -107,22 +92,22 @@ def _tensordot_axes(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     given = attributes["axes_a"], attributes["axes_b"]
     if (given[0] is None) != (given[1] is None):
-        raise value_refused("axes_a", "given without axes_b", "given with it")
+        raise rules.value_refused("axes_a", "given without axes_b", "given with it")
     sides = [
         _pair_axes(attributes["axes"] if each is None else each, rank, side)
         for side, (each, rank) in enumerate(zip(given, ranks, strict=True))
     ]
     if len(sides[0]) != len(sides[1]):
-        raise value_refused("axes_b", list(sides[1]), f"{len(sides[0])} axes")
+        raise rules.value_refused("axes_b", list(sides[1]), f"{len(sides[0])} axes")
     return sides[0], sides[1]
 
 
 def _tensordot(a: Shape, b: Shape, attributes: Attributes) -> Shape:
     left, right = _tensordot_axes((len(a), len(b)), attributes)
     for one, other in zip(left, right, strict=True):
-        if not equal(a[one], b[other]):
-            raise shapes_refused([a, b], f"axes {one} and {other} must be as long")
-    return reduced(a, left, False) + reduced(b, right, False)
+        if not rules.equal(a[one], b[other]):
+            raise rules.shapes_refused([a, b], f"axes {one} and {other} must be as long")
+    return rules.reduced(a, left, False) + rules.reduced(b, right, False)
 
 
 def _tensordot_array(a: mx.array, b: mx.array, **attributes: Any) -> mx.array:
@@ -149,12 +134,12 @@ def _kron_array(a: mx.array, b: mx.array) -> mx.array:
 
 
 def _cross(a: Shape, b: Shape, attributes: Attributes) -> Shape:
-    shape = broadcast([a, b])
-    axis = axis_of(attributes["axis"], len(shape))
+    shape = rules.broadcast([a, b])
+    axis = rules.axis_of(attributes["axis"], len(shape))
     for given in (a, b):
         place = axis - len(shape) + len(given)
         if place < 0 or given[place] != 3:
-            raise shapes_refused([a, b], f"axis {axis} must be 3 long")
+            raise rules.shapes_refused([a, b], f"axis {axis} must be 3 long")
     return shape
 
 
@@ -171,7 +156,7 @@ def _einsum_letters(inputs: Sequence[Any], subscripts: str) -> tuple[list[str], 
     terms = left.split(",")
     plain = all(re.fullmatch("[A-Za-z]*", term) for term in (*terms, right))
     if not plain or len(terms) != len(inputs):
-        raise value_refused(
+        raise rules.value_refused(
             "subscripts",
             subscripts,
             f'letters for each of {len(inputs)} inputs, such as "ij,jk->ik"',
@@ -185,21 +170,21 @@ def _einsum(*inputs: Any, **attributes: Any) -> Spec:
     terms, right = _einsum_letters(inputs, attributes["subscripts"])
     lengths: dict[str, Dim] = {}
     for at, (given, term) in enumerate(zip(inputs, terms, strict=True)):
-        require_dtype(f"operands[{at}]", given, INEXACT)
+        rules.require_dtype(f"operands[{at}]", given, rules.INEXACT)
         if len(term) != len(given.shape):
-            raise shapes_refused([given.shape], f"{term!r} has {len(term)} axes")
+            raise rules.shapes_refused([given.shape], f"{term!r} has {len(term)} axes")
         for letter, length in zip(term, given.shape, strict=True):
-            if not equal(lengths.setdefault(letter, length), length):
-                raise shapes_refused(
+            if not rules.equal(lengths.setdefault(letter, length), length):
+                raise rules.shapes_refused(
                     [each.shape for each in inputs],
                     f"{letter!r} is {lengths[letter]} and {length}, must be equal",
                 )
     if len(set(right)) < len(right) or not set(right) <= set(lengths):
-        raise value_refused(
+        raise rules.value_refused(
             "subscripts", attributes["subscripts"], "different letters of the inputs behind ->"
         )
     dtype = promote([given.dtype for given in inputs])
-    return spec((lengths[letter] for letter in right), dtype)
+    return rules.spec((lengths[letter] for letter in right), dtype)
 
 
 def _lengths(inputs: Sequence[Any], terms: list[str]) -> dict[str, Any]:
@@ -227,12 +212,12 @@ def _einsum_cost(inputs: Sequence[Any], attributes: Attributes) -> Dim:
 
 def _gather_mm(a: Any, b: Any, left: Any, right: Any, /, **attributes: Any) -> Spec:
     for place, given in zip(PAIR, (a, b), strict=True):
-        require_dtype(place, given, SMALL_FLOATS)
+        rules.require_dtype(place, given, SMALL_FLOATS)
     for place, given in zip(PAIR, (a, b), strict=True):
-        require_rank(place, given, 2)
+        rules.require_rank(place, given, 2)
     batch = picked_shape((a.shape, left), (b.shape, right))
     shape = batch + product_shape(a.shape[-2:], b.shape[-2:])
-    return spec(shape, promote([a.dtype, b.dtype]))
+    return rules.spec(shape, promote([a.dtype, b.dtype]))
 
 
 def _gather_mm_arrays(*arrays: Any, **attributes: Any) -> mx.array:
@@ -256,19 +241,19 @@ def _gather_mm_checks(arrays: Sequence[Any], attributes: Attributes) -> list[Che
 
 
 def _hadamard(given: Any, /, **attributes: Any) -> Spec:
-    require_dtype("a", given, SMALL_FLOATS)
-    require_rank("a", given, 1)
+    rules.require_dtype("a", given, SMALL_FLOATS)
+    rules.require_rank("a", given, 1)
     length = given.shape[-1]
     rest = length if isinstance(length, int) else 0
     while rest and rest % 2 == 0 and rest not in (12, 20, 28):
         rest //= 2
     most = 8192 if given.dtype == "float32" else 16384
     if rest not in (1, 12, 20, 28) or int(str(length)) // rest > most:
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [given.shape], f"its last axis must be m 2^k, m 1, 12, 20 or 28, 2^k to {most}"
         )
     if count(given.shape) == 0:
-        raise shapes_refused([given.shape], "it must have elements")
+        raise rules.shapes_refused([given.shape], "it must have elements")
     return given
 
 
@@ -292,7 +277,7 @@ ROWS = (
             example("[0,3]", "[3,2]"),
             example("[2,0]", "[0,2]"),
         ],
-        accepted=INEXACT,
+        accepted=rules.INEXACT,
         rank=1,
         meets=True,
         aliases="dot dot_general mm bmm",
@@ -305,7 +290,7 @@ ROWS = (
         "The products of the last axes.",
         "out[i, j] = sum over k of a[i, k] b[j, k]",
         [example("[2,3]", "[4,3]"), example("[3]", "[3]")],
-        accepted=INEXACT,
+        accepted=rules.INEXACT,
         meets=True,
     ),
     shaped(
@@ -325,7 +310,7 @@ ROWS = (
         "out = sum over k of conj(a[k]) b[k]",
         [example("[2,3]", "[3]"), example("[3,2]", "[3,2]", axis=-2), example("[2,0]", "[2,0]")],
         lambda a, b, axis: mx.sum(mx.conjugate(a) * b, axis=axis),
-        accepted=INEXACT,
+        accepted=rules.INEXACT,
         meets=True,
         attributes=(Attribute("axis", "axis", -1, "The axis, counted from the end."),),
     ),
@@ -357,7 +342,7 @@ ROWS = (
         ],
         _tensordot_array,
         meets=True,
-        accepted=INEXACT,
+        accepted=rules.INEXACT,
         attributes=(
             Attribute("axes", "int", 2, "How many: the last of a, the first of b.", low=0, high=8),
             Attribute("axes_a", "axes", None, "The axes of a, in place of a number."),
@@ -403,7 +388,7 @@ ROWS = (
         [example("[2,3]", "[3]"), example("[3,2]", "[3,2]", axis=0)],
         _cross_array,
         meets=True,
-        accepted=NUMBERS,
+        accepted=rules.NUMBERS,
         attributes=(Attribute("axis", "axis", -1, "The axis of the vectors."),),
     ),
     row(

@@ -9,20 +9,13 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count, divided
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indexing import picked_checks, picked_shape
 from cowmlx.programs.operations.indices import INDICES, Check, safe
 from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.promotion import SMALL_FLOATS as FLOATS
 from cowmlx.programs.operations.promotion import described, mlx_dtype
 from cowmlx.programs.operations.row import Attribute, Attributes, Spec
-from cowmlx.programs.operations.rules import (
-    equal,
-    require_dtype,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
-)
 from cowmlx.quantized_formats import FORMATS
 
 _MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", tuple(FORMATS))
@@ -41,9 +34,9 @@ def _format(attributes: Attributes) -> tuple[int, int]:
     bits = known.bits[0] if attributes["bits"] is None else attributes["bits"]
     if size not in known.groups:
         accepted = " or ".join(map(str, sorted(known.groups)))
-        raise value_refused("group_size", size, accepted)
+        raise rules.value_refused("group_size", size, accepted)
     if bits not in known.bits:
-        raise value_refused("bits", bits, " or ".join(map(str, sorted(known.bits))))
+        raise rules.value_refused("bits", bits, " or ".join(map(str, sorted(known.bits))))
     return size, bits
 
 
@@ -68,17 +61,17 @@ def _with_elements(
 
 
 def _quantize(w: Any, /, **attributes: Any) -> list[Spec]:
-    require_dtype("w", w, FLOATS)
-    require_rank("w", w, 2)
+    rules.require_dtype("w", w, FLOATS)
+    rules.require_rank("w", w, 2)
     size, bits = _format(attributes)
     groups = divided(w.shape[-1], size)
     if groups is None or count(w.shape) == 0:
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [w.shape], f"its last axis must be a multiple of {size}, with elements"
         )
     words = divided(w.shape[-1] * bits, 32)
     assert words is not None, "a group has whole words"
-    packed = spec((*w.shape[:-1], words), "uint32")
+    packed = rules.spec((*w.shape[:-1], words), "uint32")
     scales = (*w.shape[:-1], groups)
     if not FORMATS[attributes["mode"]].affine:
         return [packed, Spec(scales, "uint8")]
@@ -99,11 +92,11 @@ def _unpacked(w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes
     """Check a quantised matrix; return the shape of what it stands for."""
     size, bits = _format(attributes)
     affine = FORMATS[attributes["mode"]].affine
-    require_dtype("w", w, ("uint32",))
-    require_rank("w", w, 2)
-    require_dtype("scales", scales, FLOATS if affine else ("uint8",))
+    rules.require_dtype("w", w, ("uint32",))
+    rules.require_rank("w", w, 2)
+    rules.require_dtype("scales", scales, FLOATS if affine else ("uint8",))
     if affine != (biases is not None):
-        raise value_refused(
+        raise rules.value_refused(
             "biases", "missing" if affine else "given", "given with affine, and else missing"
         )
     columns = divided(w.shape[-1] * 32, bits)
@@ -113,12 +106,12 @@ def _unpacked(w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes
             continue
         wanted = None if groups is None else (*w.shape[:-1], groups)
         fits = wanted is not None and len(given.shape) == len(wanted)
-        if not fits or not all(map(equal, given.shape, wanted or ())):
-            raise shapes_refused(
+        if not fits or not all(map(rules.equal, given.shape, wanted or ())):
+            raise rules.shapes_refused(
                 [w.shape, given.shape], f"{place} must have one for {size} elements of w"
             )
     if biases is not None and biases.dtype != scales.dtype:
-        raise value_refused("biases", biases.dtype, f"{scales.dtype}, as scales are")
+        raise rules.value_refused("biases", biases.dtype, f"{scales.dtype}, as scales are")
     assert columns is not None
     return (*w.shape[:-1], columns)
 
@@ -127,9 +120,9 @@ def _dequantize(w: Any, scales: Any, biases: Any, /, **attributes: Any) -> Spec:
     shape = _unpacked(w, scales, biases, attributes)
     wanted = attributes["dtype"]
     if wanted is not None and wanted not in FLOATS:
-        raise value_refused("dtype", wanted, ", ".join(FLOATS))
+        raise rules.value_refused("dtype", wanted, ", ".join(FLOATS))
     own = scales.dtype if scales.dtype in FLOATS else "bfloat16"
-    return spec(shape, wanted or own)
+    return rules.spec(shape, wanted or own)
 
 
 def _dequantize_arrays(*arrays: Any, **attributes: Any) -> mx.array:
@@ -142,13 +135,13 @@ def _dequantize_arrays(*arrays: Any, **attributes: Any) -> mx.array:
 
 def _product(name: str, x: Spec, shape: Shape, scales: Spec, attributes: Attributes) -> Dim:
     """Check a product's dtypes and inner axes; return its columns."""
-    require_dtype("x", x, FLOATS)
-    require_rank("x", x, 1 if name == "quantized_matmul" else 2)
+    rules.require_dtype("x", x, FLOATS)
+    rules.require_rank("x", x, 1 if name == "quantized_matmul" else 2)
     if scales.dtype in FLOATS and scales.dtype != x.dtype:
-        raise value_refused("scales", scales.dtype, f"{x.dtype}, as x is")
+        raise rules.value_refused("scales", scales.dtype, f"{x.dtype}, as x is")
     inner, columns = (shape[-1], shape[-2]) if attributes["transpose"] else shape[-2:]
-    if not equal(x.shape[-1], inner):
-        raise shapes_refused([x.shape, shape], f"the last axis of x must be {inner}")
+    if not rules.equal(x.shape[-1], inner):
+        raise rules.shapes_refused([x.shape, shape], f"the last axis of x must be {inner}")
     return columns
 
 
@@ -157,9 +150,9 @@ def _quantized_matmul(*inputs: Any, **attributes: Any) -> Spec:
     x, w, scales, biases = inputs
     shape = _unpacked(w, scales, biases, attributes)
     if len(shape) != 2:
-        raise shapes_refused([shape], "w must have 2 dimensions; see gather_qmm for more")
+        raise rules.shapes_refused([shape], "w must have 2 dimensions; see gather_qmm for more")
     columns = _product(name, x, shape, scales, attributes)
-    return spec((*x.shape[:-1], columns), x.dtype)
+    return rules.spec((*x.shape[:-1], columns), x.dtype)
 
 
 def _quantized_matmul_arrays(
@@ -176,7 +169,7 @@ def _gather_qmm(*inputs: Any, **attributes: Any) -> Spec:
     shape = _unpacked(w, scales, biases, attributes)
     columns = _product(name, x, shape, scales, attributes)
     both = picked_shape((x.shape, left), (shape, right))
-    return spec((*both, x.shape[-2], columns), x.dtype)
+    return rules.spec((*both, x.shape[-2], columns), x.dtype)
 
 
 def _gather_qmm_arrays(
@@ -215,14 +208,14 @@ def _gather_qmm_checks(arrays: list[Any], attributes: Attributes) -> list[Check]
 
 
 def _to_fp8(*inputs: Any, **attributes: Any) -> Spec:
-    require_dtype("x", inputs[0], FLOATS)
+    rules.require_dtype("x", inputs[0], FLOATS)
     return Spec(inputs[0].shape, "uint8")
 
 
 def _from_fp8(*inputs: Any, **attributes: Any) -> Spec:
-    require_dtype("x", inputs[0], ("uint8",))
+    rules.require_dtype("x", inputs[0], ("uint8",))
     if attributes["dtype"] not in FLOATS:
-        raise value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
+        raise rules.value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
     return Spec(inputs[0].shape, attributes["dtype"])
 
 

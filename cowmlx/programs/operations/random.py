@@ -8,24 +8,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.operations import elementary
+from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.creation import SHAPE
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.promotion import FLOATS, INTEGERS, mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    axis_of,
-    equal,
-    fits,
-    require_dtype,
-    require_elements,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
-    without,
-)
+from cowmlx.programs.operations.rules import equal
 
 KEY = Input("key", about="A random key: uint32 of shape (2,), from random_key or random_split.")
 DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype, a float.")
@@ -33,15 +22,15 @@ DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype, a float.")
 
 def require_key(given: Spec) -> None:
     """Check that an input is a random key."""
-    require_dtype("key", given, ("uint32",))
+    rules.require_dtype("key", given, ("uint32",))
     if given.shape != (2,):
-        raise shapes_refused([given.shape], "a key has the shape (2,)")
+        raise rules.shapes_refused([given.shape], "a key has the shape (2,)")
 
 
 def require_float(attributes: Attributes) -> None:
     """Check that the wanted dtype is a float."""
     if attributes["dtype"] not in FLOATS:
-        raise value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
+        raise rules.value_refused("dtype", attributes["dtype"], ", ".join(FLOATS))
 
 
 def _drawn(
@@ -73,7 +62,7 @@ def _drawn(
         require_float(attributes)
         if limits is not None:
             limits(attributes)
-        return spec(attributes["shape"], attributes["dtype"])
+        return rules.spec(attributes["shape"], attributes["dtype"])
 
     def compute(*arrays: Any, **attributes: Any) -> mx.array:
         return function(**{**attributes, "dtype": mlx_dtype(attributes["dtype"])}, key=arrays[0])
@@ -157,7 +146,7 @@ def _in_order(low: str, high: str, *, equal: bool = False) -> Any:
     def limits(attributes: Attributes) -> None:
         least, most = attributes[low], attributes[high]
         if not (least <= most if equal else least < most):
-            raise value_refused(low, least, f"below {high} ({most})")
+            raise rules.value_refused(low, least, f"below {high} ({most})")
 
     return limits
 
@@ -168,7 +157,7 @@ def _random_key(*inputs: Any, **attributes: Any) -> Spec:
 
 def _random_split(*inputs: Any, **attributes: Any) -> Spec:
     require_key(inputs[0])
-    return spec((attributes["num"], 2), "uint32")
+    return rules.spec((attributes["num"], 2), "uint32")
 
 
 def _bits(key: mx.array, count: int) -> mx.array:
@@ -185,11 +174,11 @@ def _wide(value: int) -> mx.array:
 def _integers(*inputs: Any, **attributes: Any) -> Spec:
     require_key(inputs[0])
     if attributes["dtype"] not in INTEGERS:
-        raise value_refused("dtype", attributes["dtype"], ", ".join(INTEGERS))
+        raise rules.value_refused("dtype", attributes["dtype"], ", ".join(INTEGERS))
     _in_order("low", "high")(attributes)
-    fits("low", attributes["low"], attributes["dtype"])
-    fits("high", attributes["high"] - 1, attributes["dtype"])
-    return spec(attributes["shape"], attributes["dtype"])
+    rules.fits("low", attributes["low"], attributes["dtype"])
+    rules.fits("high", attributes["high"] - 1, attributes["dtype"])
+    return rules.spec(attributes["shape"], attributes["dtype"])
 
 
 def _integers_array(*arrays: Any, **attributes: Any) -> mx.array:
@@ -205,7 +194,7 @@ def _integers_array(*arrays: Any, **attributes: Any) -> mx.array:
 
 def _bernoulli(*inputs: Any, **attributes: Any) -> Spec:
     require_key(inputs[0])
-    return spec(attributes["shape"], "bool")
+    return rules.spec(attributes["shape"], "bool")
 
 
 def _bernoulli_array(*arrays: Any, **attributes: Any) -> mx.array:
@@ -214,12 +203,12 @@ def _bernoulli_array(*arrays: Any, **attributes: Any) -> mx.array:
 
 def _categorical(logits: Any, key: Any, /, **attributes: Any) -> Spec:
     require_key(key)
-    require_dtype("logits", logits, FLOATS)
-    axis = axis_of(attributes["axis"], len(logits.shape))
-    require_elements(logits.shape, range(len(logits.shape)))
-    shape = without(logits.shape, axis)
+    rules.require_dtype("logits", logits, FLOATS)
+    axis = rules.axis_of(attributes["axis"], len(logits.shape))
+    rules.require_elements(logits.shape, range(len(logits.shape)))
+    shape = rules.without(logits.shape, axis)
     many = attributes["num_samples"]
-    return spec(shape if many is None else (*shape, many), "uint32")
+    return rules.spec(shape if many is None else (*shape, many), "uint32")
 
 
 def _categorical_array(logits: Any, key: Any, /, **attributes: Any) -> mx.array:
@@ -236,7 +225,7 @@ def _categorical_array(logits: Any, key: Any, /, **attributes: Any) -> mx.array:
 
 def _permutation(given: Any, key: Any, /, **attributes: Any) -> Spec:
     require_key(key)
-    axis_of(attributes["axis"], len(given.shape))
+    rules.axis_of(attributes["axis"], len(given.shape))
     return given
 
 
@@ -251,15 +240,15 @@ def _permutation_array(given: Any, key: Any, /, **attributes: Any) -> mx.array:
 def _multivariate(mean: Any, cov: Any, key: Any, /, **attributes: Any) -> Spec:
     require_key(key)
     for place, given in (("mean", mean), ("cov", cov)):
-        require_dtype(place, given, ("float32",))
-    require_rank("mean", mean, 1, 1)
-    require_rank("cov", cov, 2, 2)
+        rules.require_dtype(place, given, ("float32",))
+    rules.require_rank("mean", mean, 1, 1)
+    rules.require_rank("cov", cov, 2, 2)
     size = mean.shape[0]
     if not (equal(cov.shape[0], size) and equal(cov.shape[1], size)) or size == 0:
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [mean.shape, cov.shape], f"cov must be ({size}, {size}), with elements"
         )
-    return spec((*attributes["shape"], size), "float32")
+    return rules.spec((*attributes["shape"], size), "float32")
 
 
 def _factor(cov: mx.array) -> mx.array:

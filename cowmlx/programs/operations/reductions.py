@@ -10,21 +10,11 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, count
-from cowmlx.programs.operations import elementary
+from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.making import Result, example, moving, row, same, truth
 from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.promotion import inexact, mlx_dtype, name_of
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    NUMBERS,
-    REAL,
-    axes_of,
-    axis_of,
-    reduced,
-    replaced,
-    require_elements,
-    spec,
-)
 
 AXES = Attribute("axis", "axis or axes", None, "The axes to reduce; null is all.")
 KEEPDIMS = Attribute("keepdims", "bool", False, "Whether reduced axes stay, with length 1.")
@@ -49,9 +39,10 @@ def reduction(
     accepted: Sequence[str] = ALL_DTYPES,
     attributes: Sequence[Attribute] = (),
     of_nothing: bool = True,
+    function: Callable[..., mx.array] | None = None,
     **more: Any,
 ) -> Operation:
-    """Return the row of one of mlx's reductions along axes.
+    """Return the row of a reduction along axes.
 
     Args:
         name: the row's.
@@ -61,21 +52,22 @@ def reduction(
         accepted: the input's dtypes.
         attributes: beside ``axis`` and ``keepdims``.
         of_nothing: whether it is something of no elements, as a sum is 0.
+        function: mlx's of that name, if None.
         more: as ``row`` takes it.
     """
-    function = getattr(mx, name)
+    reduce = function or getattr(mx, name)
 
     def rule(shape: Shape, attributes: Attributes) -> Shape:
-        axes = axes_of(attributes["axis"], len(shape))
+        axes = rules.axes_of(attributes["axis"], len(shape))
         if not of_nothing:
-            require_elements(shape, axes)
-        return reduced(shape, axes, attributes["keepdims"])
+            rules.require_elements(shape, axes)
+        return rules.reduced(shape, axes, attributes["keepdims"])
 
     def compute(array: mx.array, **attributes: Any) -> mx.array:
         if result is summed:
             # mlx keeps small integers where nothing is to sum.
             array = array.astype(mlx_dtype(summed(name_of(array.dtype))))
-        found: mx.array = function(array, **attributes)
+        found: mx.array = reduce(array, **attributes)
         return found
 
     examples = [
@@ -102,9 +94,9 @@ def reduction(
 
 
 def _minmax(given: Any, /, **attributes: Any) -> list[Spec]:
-    axes = axes_of(attributes["axis"], len(given.shape))
-    require_elements(given.shape, axes)
-    return [spec(reduced(given.shape, axes, attributes["keepdims"]), given.dtype)] * 2
+    axes = rules.axes_of(attributes["axis"], len(given.shape))
+    rules.require_elements(given.shape, axes)
+    return [rules.spec(rules.reduced(given.shape, axes, attributes["keepdims"]), given.dtype)] * 2
 
 
 def _minmax_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
@@ -113,9 +105,9 @@ def _minmax_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
 
 def _of_elements(shape: Shape, attributes: Attributes) -> Shape:
     """Reduce an array that has elements: mlx has none of others, along no axis."""
-    axes = axes_of(attributes["axis"], len(shape))
-    require_elements(shape, range(len(shape)))
-    return reduced(shape, axes, attributes["keepdims"])
+    axes = rules.axes_of(attributes["axis"], len(shape))
+    rules.require_elements(shape, range(len(shape)))
+    return rules.reduced(shape, axes, attributes["keepdims"])
 
 
 def _arg(name: str, summary: str, formula: str) -> Operation:
@@ -142,7 +134,7 @@ def _arg(name: str, summary: str, formula: str) -> Operation:
         formula,
         examples,
         compute,
-        accepted=REAL,
+        accepted=rules.REAL,
         result=lambda dtype: "uint32",
         differentiable=False,
         attributes=(_FLAT, KEEPDIMS),
@@ -159,7 +151,7 @@ def _softmaxed(
     """Return the row of a function along axes that keeps the shape."""
 
     def rule(shape: Shape, attributes: Attributes) -> Shape:
-        axes_of(attributes["axis"], len(shape))
+        rules.axes_of(attributes["axis"], len(shape))
         return shape
 
     def compute(array: mx.array, **attributes: Any) -> mx.array:
@@ -179,7 +171,7 @@ def _softmaxed(
         formula,
         examples,
         compute,
-        accepted=REAL,
+        accepted=rules.REAL,
         result=inexact,
         attributes=(_SOFTMAX_AXES, *attributes),
     )
@@ -253,7 +245,7 @@ ROWS = (
         inexact,
         "The variance along axes; of nothing nan.",
         "out = sum over axes of (a - mean)^2 / (count - ddof)",
-        accepted=REAL,
+        accepted=rules.REAL,
         attributes=(_DDOF,),
         aliases="variance",
     ),
@@ -262,7 +254,7 @@ ROWS = (
         inexact,
         "The standard deviation along axes; of nothing nan.",
         "out = sqrt(var)",
-        accepted=REAL,
+        accepted=rules.REAL,
         attributes=(_DDOF,),
     ),
     reduction(
@@ -270,7 +262,7 @@ ROWS = (
         inexact,
         "The element in the middle along axes, or the mean of the two there; of nothing an error.",
         "out = the middle of sorted a",
-        accepted=REAL,
+        accepted=rules.REAL,
         of_nothing=False,
         function=_median,
     ),
@@ -339,7 +331,7 @@ ROWS = (
 def _cumulative(shape: Shape, attributes: Attributes) -> Shape:
     if attributes["axis"] is None:
         return (count(shape),)
-    axis_of(attributes["axis"], len(shape))
+    rules.axis_of(attributes["axis"], len(shape))
     return shape
 
 
@@ -360,10 +352,10 @@ def _extreme(function: Callable[..., mx.array], lowest: float) -> Callable[..., 
 
 
 def _diff(shape: Shape, attributes: Attributes) -> Shape:
-    axis = axis_of(attributes["axis"], len(shape))
+    axis = rules.axis_of(attributes["axis"], len(shape))
     length, times = shape[axis], attributes["n"]
     left = max(length - times, 0) if isinstance(length, int) else length - times
-    return replaced(shape, axis, left)
+    return rules.replaced(shape, axis, left)
 
 
 def _diff_array(a: mx.array, n: int, axis: int) -> mx.array:
@@ -409,7 +401,7 @@ SCANS = (
         summary="The largest of all elements up to each.",
         formula="out[i] = max(a[0], …, a[i])",
         function=_extreme(mx.cummax, -math.inf),
-        accepted=REAL,
+        accepted=rules.REAL,
         aliases="cumulative_max",
     ),
     _scan(
@@ -417,7 +409,7 @@ SCANS = (
         summary="The smallest of all elements up to each.",
         formula="out[i] = min(a[0], …, a[i])",
         function=_extreme(mx.cummin, math.inf),
-        accepted=REAL,
+        accepted=rules.REAL,
         aliases="cumulative_min",
     ),
     _scan(
@@ -425,7 +417,7 @@ SCANS = (
         summary="The logarithms of the sums of exponentials up to each element.",
         formula="out[i] = ln(e^a[0] + … + e^a[i])",
         function=elementary.logcumsumexp,
-        accepted=REAL,
+        accepted=rules.REAL,
         result=inexact,
     ),
     moving(
@@ -435,7 +427,7 @@ SCANS = (
         "out[i] = a[i + 1] - a[i]",
         [example("[2,5]"), example("[5,2]", n=2, axis=0), example("[2]", n=3), example("[2]", n=0)],
         _diff_array,
-        accepted=NUMBERS,
+        accepted=rules.NUMBERS,
         attributes=(
             Attribute("n", "int", 1, "How many times.", low=0, high=64),
             Attribute("axis", "axis", -1, "The axis."),

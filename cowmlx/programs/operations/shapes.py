@@ -7,20 +7,10 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, compare, count, divided, text_of
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import example, moving, row
 from cowmlx.programs.operations.promotion import BITS, mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
-from cowmlx.programs.operations.rules import (
-    axes_of,
-    axis_of,
-    broadcasts_to,
-    reduced,
-    replaced,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
-)
 
 
 def filled(shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
@@ -28,21 +18,21 @@ def filled(shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
     elements = count(shape)
     unknown = [at for at, each in enumerate(wanted) if each == -1]
     if len(unknown) > 1:
-        raise value_refused(name, text_of(wanted), "a shape with one -1 at most")
+        raise rules.value_refused(name, text_of(wanted), "a shape with one -1 at most")
     known = count(each for each in wanted if each != -1)
     if unknown:
         rest = divided(elements, known)
         if rest is None:
-            raise shapes_refused(
+            raise rules.shapes_refused(
                 [shape],
                 f"{elements} elements cannot be parted into {text_of(wanted)}: "
                 f"they must be a multiple of {known}",
             )
-        return replaced(wanted, unknown[0], rest)
+        return rules.replaced(wanted, unknown[0], rest)
     same = compare(elements, known)
     if not same:
         have = "have" if same is False else "are not known to have"
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [shape, wanted],
             f"they {have} as many elements ({elements} and {known}), must be equal"
             if same is None
@@ -54,17 +44,17 @@ def filled(shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
 def _flatten(shape: Shape, attributes: Attributes) -> Shape:
     if not shape:
         return (1,)
-    first = axis_of(attributes["start_axis"], len(shape), "start_axis")
-    last = axis_of(attributes["end_axis"], len(shape), "end_axis")
+    first = rules.axis_of(attributes["start_axis"], len(shape), "start_axis")
+    last = rules.axis_of(attributes["end_axis"], len(shape), "end_axis")
     if first > last:
-        raise value_refused("start_axis", attributes["start_axis"], "an axis up to end_axis")
+        raise rules.value_refused("start_axis", attributes["start_axis"], "an axis up to end_axis")
     return (*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :])
 
 
 def _unflatten(shape: Shape, attributes: Attributes) -> Shape:
-    axis = axis_of(attributes["axis"], len(shape))
+    axis = rules.axis_of(attributes["axis"], len(shape))
     if not attributes["shape"]:
-        raise value_refused("shape", "empty", "a shape of one dimension or more")
+        raise rules.value_refused("shape", "empty", "a shape of one dimension or more")
     parts = filled(shape[axis : axis + 1], attributes["shape"])
     return (*shape[:axis], *parts, *shape[axis + 1 :])
 
@@ -74,11 +64,11 @@ def _squeeze(shape: Shape, attributes: Attributes) -> Shape:
     if axis is None:
         # A name may be 1 in one run and not in another, so it stays: _settled_axes.
         return tuple(each for each in shape if each != 1)
-    axes = axes_of(axis, len(shape))
+    axes = rules.axes_of(axis, len(shape))
     for each in axes:
         if shape[each] != 1:
-            raise shapes_refused([shape], f"axis {each} is {shape[each]}, must be 1")
-    return reduced(shape, axes, keepdims=False)
+            raise rules.shapes_refused([shape], f"axis {each} is {shape[each]}, must be 1")
+    return rules.reduced(shape, axes, keepdims=False)
 
 
 def _settled_axes(inputs: list[Any], attributes: Attributes) -> Attributes:
@@ -97,15 +87,15 @@ def _squeeze_array(a: mx.array, axis: Any) -> mx.array:
 def _expand(shape: Shape, attributes: Attributes) -> Shape:
     axis = attributes["axis"]
     new = len(axis) if isinstance(axis, tuple) else 1
-    axes = axes_of(axis, len(shape) + new)
+    axes = rules.axes_of(axis, len(shape) + new)
     rest = iter(shape)
     return tuple(1 if at in axes else next(rest) for at in range(len(shape) + new))
 
 
 def _broadcast_to(shape: Shape, attributes: Attributes) -> Shape:
     wanted: Shape = attributes["shape"]
-    if not broadcasts_to(shape, wanted):
-        raise shapes_refused([shape], f"it does not broadcast to {text_of(wanted)}")
+    if not rules.broadcasts_to(shape, wanted):
+        raise rules.shapes_refused([shape], f"it does not broadcast to {text_of(wanted)}")
     return wanted
 
 
@@ -113,23 +103,23 @@ def _transpose(shape: Shape, attributes: Attributes) -> Shape:
     axes = attributes["axes"]
     if axes is None:
         return shape[::-1]
-    order = axes_of(axes, len(shape), "axes")
+    order = rules.axes_of(axes, len(shape), "axes")
     if len(order) != len(shape):
-        raise value_refused("axes", list(axes), f"all of the {len(shape)} axes")
+        raise rules.value_refused("axes", list(axes), f"all of the {len(shape)} axes")
     return tuple(shape[axis] for axis in order)
 
 
 def _swapped(shape: Shape, attributes: Attributes) -> Shape:
-    one = axis_of(attributes["axis1"], len(shape), "axis1")
-    other = axis_of(attributes["axis2"], len(shape), "axis2")
+    one = rules.axis_of(attributes["axis1"], len(shape), "axis1")
+    other = rules.axis_of(attributes["axis2"], len(shape), "axis2")
     found = list(shape)
     found[one], found[other] = found[other], found[one]
     return tuple(found)
 
 
 def _moved(shape: Shape, attributes: Attributes) -> Shape:
-    source = axis_of(attributes["source"], len(shape), "source")
-    destination = axis_of(attributes["destination"], len(shape), "destination")
+    source = rules.axis_of(attributes["source"], len(shape), "source")
+    destination = rules.axis_of(attributes["destination"], len(shape), "destination")
     found = [*shape[:source], *shape[source + 1 :]]
     found.insert(destination, shape[source])
     return tuple(found)
@@ -137,12 +127,12 @@ def _moved(shape: Shape, attributes: Attributes) -> Shape:
 
 def _matrix_transposed(shape: Shape, attributes: Attributes) -> Shape:
     if len(shape) < 2:
-        raise shapes_refused([shape], "it must have 2 dimensions or more")
+        raise rules.shapes_refused([shape], "it must have 2 dimensions or more")
     return (*shape[:-2], shape[-1], shape[-2])
 
 
 def _flipped(shape: Shape, attributes: Attributes) -> Shape:
-    axes_of(attributes["axis"], len(shape))
+    rules.axes_of(attributes["axis"], len(shape))
     return shape
 
 
@@ -174,17 +164,17 @@ def _astype(*inputs: Any, **attributes: Any) -> Spec:
 def _view(given: Any, /, **attributes: Any) -> Spec:
     dtype = attributes["dtype"]
     if "bool" in (dtype, given.dtype) and dtype != given.dtype:
-        raise value_refused("dtype", dtype, f"a dtype whose bits are all values ({given})")
+        raise rules.value_refused("dtype", dtype, f"a dtype whose bits are all values ({given})")
     before, after = BITS[given.dtype], BITS[dtype]
     if before == after:
         return Spec(given.shape, dtype)
-    require_rank("a", given, 1)
+    rules.require_rank("a", given, 1)
     length = divided(given.shape[-1] * before, after)
     if length is None:
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [given.shape], f"its last axis must be a multiple of {after // before}"
         )
-    return spec((*given.shape[:-1], length), dtype)
+    return rules.spec((*given.shape[:-1], length), dtype)
 
 
 _PLAIN = [example("[2,3,4]"), example("[3]"), example("[]")]

@@ -7,17 +7,10 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indices import INDICES, Check, check_range, require_indices, safe
 from cowmlx.programs.operations.making import example, moving, row
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
-from cowmlx.programs.operations.rules import (
-    axes_of,
-    equal,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
-)
 
 END = 2**31 - 1
 """A stop behind every axis' end."""
@@ -28,13 +21,13 @@ def _limits(shape: Shape, attributes: Attributes) -> list[tuple[int, int, int, i
     """Return axis, start, stop and stride of each axis that is sliced."""
     start, stop = attributes["start"], attributes["stop"]
     axes = attributes["axes"]
-    found = axes_of(range_of(len(start)) if axes is None else axes, len(shape), "axes")
+    found = rules.axes_of(range_of(len(start)) if axes is None else axes, len(shape), "axes")
     strides = attributes["strides"] or (1,) * len(found)
     for name, given in (("start", start), ("stop", stop), ("strides", strides)):
         if len(given) != len(found):
-            raise value_refused(name, list(given), f"{len(found)} numbers, one per axis")
+            raise rules.value_refused(name, list(given), f"{len(found)} numbers, one per axis")
     if 0 in strides:
-        raise value_refused("strides", list(strides), "numbers that are not 0")
+        raise rules.value_refused("strides", list(strides), "numbers that are not 0")
     return list(zip(found, start, stop, strides, strict=True))
 
 
@@ -52,7 +45,7 @@ def _slice_length(shape: Shape, axis: int, start: int, stop: int, stride: int) -
     begin: Dim = start if start >= 0 else length + start
     known = isinstance(end, int) and at_least(length, end) is not True
     if stride < 0 or known or (isinstance(begin, int) and isinstance(end, int) and begin > end):
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [shape], f"the elements {start} to {stop} by {stride} of {length} are not known"
         )
     many = end - begin + (stride - 1)
@@ -85,14 +78,14 @@ def _slice_array(a: mx.array, **attributes: Any) -> mx.array:
 def _window_axes(shape: Shape, starts: Spec, attributes: Attributes) -> tuple[int, ...]:
     """Check starts and return the axes that they are about."""
     require_indices("start_indices", starts)
-    require_rank("start_indices", starts, 0, 1)
+    rules.require_rank("start_indices", starts, 0, 1)
     many = starts.shape[0] if starts.shape else 1
     given = attributes["axes"]
     if given is None:
         given = range_of(many) if isinstance(many, int) and many <= len(shape) else ()
-    axes = axes_of(given, len(shape), "axes")
-    if not equal(many, len(axes)):
-        raise shapes_refused(
+    axes = rules.axes_of(given, len(shape), "axes")
+    if not rules.equal(many, len(axes)):
+        raise rules.shapes_refused(
             [starts.shape], f"start_indices must have a number for each of {len(axes)} axes"
         )
     return axes
@@ -102,14 +95,16 @@ def _dynamic_slice(given: Any, starts: Any, /, **attributes: Any) -> Spec:
     axes = _window_axes(given.shape, starts, attributes)
     size: Shape = attributes["slice_size"]
     if len(size) != len(given.shape):
-        raise value_refused(
+        raise rules.value_refused(
             "slice_size", [str(each) for each in size], f"{len(given.shape)} dimensions"
         )
     for axis, (length, part) in enumerate(zip(given.shape, size, strict=True)):
-        fits = equal(length, part) or at_least(length, part) is not False
+        fits = rules.equal(length, part) or at_least(length, part) is not False
         if not fits or (axis not in axes and at_least(length, part) is False):
-            raise shapes_refused([given.shape], f"axis {axis} has {length} elements, needs {part}")
-    return spec(size, given.dtype)
+            raise rules.shapes_refused(
+                [given.shape], f"axis {axis} has {length} elements, needs {part}"
+            )
+    return rules.spec(size, given.dtype)
 
 
 def _starts(
@@ -165,13 +160,13 @@ def _dynamic_slice_checks(arrays: list[Any], attributes: Attributes) -> list[Che
 def _slice_update(given: Any, update: Any, starts: Any, /, **attributes: Any) -> Spec:
     _window_axes(given.shape, starts, attributes)
     if update.dtype != given.dtype:
-        raise value_refused("update", update.dtype, f"{given.dtype}, as a is")
+        raise rules.value_refused("update", update.dtype, f"{given.dtype}, as a is")
     fits = len(update.shape) == len(given.shape) and all(
         at_least(length, part) is not False
         for length, part in zip(given.shape, update.shape, strict=True)
     )
     if not fits:
-        raise shapes_refused(
+        raise rules.shapes_refused(
             [given.shape, update.shape], "the update must not be longer along any axis"
         )
     return given

@@ -7,19 +7,10 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, at_least, count
+from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import cast, example, moving, row
 from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import (
-    REAL,
-    axis_of,
-    replaced,
-    require_dtype,
-    require_rank,
-    shapes_refused,
-    spec,
-    value_refused,
-)
 
 _AXIS = Attribute("axis", "axis", -1, "The axis; null is the flattened array.", nullable=True)
 _KTH = Attribute("kth", "int", REQUIRED, "The place that gets its element of the order.")
@@ -36,7 +27,7 @@ def _line(shape: Shape, attributes: Attributes) -> tuple[Shape, int]:
     """Return the shape and axis of what is sorted."""
     if attributes["axis"] is None:
         return (count(shape),), 0
-    return shape, axis_of(attributes["axis"], len(shape))
+    return shape, rules.axis_of(attributes["axis"], len(shape))
 
 
 def _ordered(
@@ -48,7 +39,7 @@ def _ordered(
             place, length = attributes["kth"], shape[axis]
             least = place + 1 if place >= 0 else -place
             if at_least(length, least) is False:
-                raise value_refused("kth", place, f"a place of an axis of {length}")
+                raise rules.value_refused("kth", place, f"a place of an axis of {length}")
         return shape
 
     with_kth = {"kth": 1} if kth else {}
@@ -63,7 +54,7 @@ def _ordered(
             example("[2,3]", axis=None, **with_kth),
             *([] if kth else [example("[2,0]")]),
         ],
-        accepted=REAL,
+        accepted=rules.REAL,
         result=lambda dtype: "uint32" if indices else dtype,
         attributes=(_KTH, _AXIS) if kth else (_AXIS,),
         differentiable=not indices,
@@ -73,8 +64,8 @@ def _ordered(
 def _topk(given: Shape, attributes: Attributes) -> Shape:
     (shape, axis), k = _line(given, attributes), attributes["k"]
     if at_least(shape[axis], k) is False:
-        raise value_refused("k", k, f"at most the axis' length {shape[axis]}")
-    return replaced(shape, axis, k)
+        raise rules.value_refused("k", k, f"at most the axis' length {shape[axis]}")
+    return rules.replaced(shape, axis, k)
 
 
 def _topk_array(a: mx.array, k: int, axis: int | None) -> mx.array:
@@ -88,10 +79,10 @@ def _topk_array(a: mx.array, k: int, axis: int | None) -> mx.array:
 def _searchsorted(*inputs: Any, **attributes: Any) -> Spec:
     line, values = inputs
     for place, given in zip(("sorted_sequence", "values"), inputs, strict=True):
-        require_dtype(place, given, REAL)
-    require_rank("sorted_sequence", line, 1, 1)
+        rules.require_dtype(place, given, rules.REAL)
+    rules.require_rank("sorted_sequence", line, 1, 1)
     promote([line.dtype, values.dtype])
-    return spec(values.shape, "uint32")
+    return rules.spec(values.shape, "uint32")
 
 
 def _searchsorted_arrays(line: Any, values: Any, /, **attributes: Any) -> mx.array:
@@ -100,11 +91,11 @@ def _searchsorted_arrays(line: Any, values: Any, /, **attributes: Any) -> mx.arr
 
 
 def _unique(given: Any, /, **attributes: Any) -> list[Spec]:
-    require_dtype("a", given, REAL)
+    rules.require_dtype("a", given, rules.REAL)
     size = attributes["size"]
     if count(given.shape) == 0:
-        raise shapes_refused([given.shape], "nothing has no elements to fill up with")
-    return [spec((size,), given.dtype), spec((size,), "int32"), spec((), "int32")]
+        raise rules.shapes_refused([given.shape], "nothing has no elements to fill up with")
+    return [rules.spec((size,), given.dtype), rules.spec((size,), "int32"), rules.spec((), "int32")]
 
 
 def _unique_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
@@ -153,7 +144,7 @@ ROWS = (
             example("[2,3]", k=0),
         ],
         _topk_array,
-        accepted=REAL,
+        accepted=rules.REAL,
         aliases="top_k",
         attributes=(Attribute("k", "int", REQUIRED, "How many.", low=0), _AXIS),
     ),
