@@ -18,8 +18,8 @@ from cowmlx.programs.forms.derive import derive
 from cowmlx.programs.forms.form import Form, Output, Written
 from cowmlx.programs.graph import Declared, Library
 from cowmlx.programs.information import information
-from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.operations.rules import described, is_as_declared, name_of
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.flags import Note
 from cowmlx.programs.running.rounds import Steps

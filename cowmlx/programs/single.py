@@ -14,8 +14,8 @@ from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of, names_in
 from cowmlx.programs.operations.indices import Check
-from cowmlx.programs.operations.promotion import described, is_as_declared, name_of
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.operations.rules import described, is_as_declared, name_of
 from cowmlx.programs.operations.scratch import scratch_of
 from cowmlx.programs.running.cost import made_by
 from cowmlx.programs.running.tracing import compute, laid_out

@@ -13,8 +13,8 @@ from cowmlx.programs.bounds import Steps as Work
 from cowmlx.programs.dimensions import evaluate_shape, names_of
 from cowmlx.programs.forms.form import Form, Tracing
 from cowmlx.programs.graph import Library
-from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.operations.rules import mlx_dtype
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.compiling import Unit, explained
 from cowmlx.programs.running.concrete import concrete

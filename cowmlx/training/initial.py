@@ -12,8 +12,8 @@ import mlx.core as mx
 from cowmlx.errors import InvalidArgument
 from cowmlx.programs.failure import shown
 from cowmlx.programs.graph import Declared
-from cowmlx.programs.operations.promotion import mlx_dtype, name_of
 from cowmlx.programs.operations.random import normal, uniform
+from cowmlx.programs.operations.rules import mlx_dtype, name_of
 from cowmlx.training import seeds
 
 

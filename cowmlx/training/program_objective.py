@@ -14,7 +14,7 @@ from cowmlx.programs.failure import shown
 from cowmlx.programs.forms.derived import Gradient
 from cowmlx.programs.forms.form import Output
 from cowmlx.programs.information import draw_text
-from cowmlx.programs.operations.promotion import FLOATS
+from cowmlx.programs.operations.rules import FLOATS
 from cowmlx.programs.program import Pending, Program
 from cowmlx.training import initial, seeds
 from cowmlx.training.gradients import widened

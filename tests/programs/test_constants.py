@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs import bits, graph, parse
 
-from cowmlx.programs.operations.promotion import DTYPES
+from cowmlx.programs.operations.rules import DTYPES
 
 
 def constant(dtype: str, value: object) -> mx.array:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.broken_programs import SEED, VALUES, broken
 
 from cowmlx.errors import InvalidArgument, Unsupported
-from cowmlx.programs.operations.promotion import mlx_dtype
+from cowmlx.programs.operations.rules import mlx_dtype
 from cowmlx.programs.program import Program
 
 FINDS = sorted((Path(__file__).parent / "finds").glob("*.json"))

@@ -9,7 +9,7 @@ import pytest
 from cowmlx.programs.operations import ROWS, find
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import arrays_of, spec_of
-from cowmlx.programs.operations.promotion import INTEGERS, mlx_dtype
+from cowmlx.programs.operations.rules import INTEGERS, mlx_dtype
 
 INDEXED = [row for row in ROWS if any(each.name == "indices" for each in row.attributes)]
 

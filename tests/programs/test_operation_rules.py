@@ -16,8 +16,8 @@ from cowmlx.programs.operations.attributes import (
     names_in,
 )
 from cowmlx.programs.operations.examples import array_of, spec_of, specs_of
-from cowmlx.programs.operations.promotion import DTYPES, mlx_dtype, name_of, promoted
 from cowmlx.programs.operations.row import OperationError, Spec
+from cowmlx.programs.operations.rules import DTYPES, mlx_dtype, name_of, promoted
 
 WORD_LIST = """
     add subtract multiply divide negate abs exp log sqrt pow sin cos tan asin acos atan sinh cosh

@@ -9,8 +9,8 @@ import pytest
 from cowmlx.programs.operations import ROWS, find
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, spec_of
-from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import OperationError, Spec
+from cowmlx.programs.operations.rules import name_of
 
 FLOATS = (mx.float32, mx.float64)
 STEP = 2e-3

@@ -13,8 +13,8 @@ from support.operation_runs import BY_PROPERTY, expected, numpy_of, plain, run
 from cowmlx.programs.operations import ROWS, find
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, arrays_of, spec_of
-from cowmlx.programs.operations.promotion import name_of
 from cowmlx.programs.operations.row import OperationError, Spec
+from cowmlx.programs.operations.rules import name_of
 from cowmlx.quantized_formats import FORMATS
 
 # Integers by 0 are tested below; views and steps of 16 bits are not those of the reference.

@@ -11,8 +11,8 @@ import mlx.core as mx
 
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, spec_of
-from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import Attributes, Example, Operation, OperationError, Spec
+from cowmlx.programs.operations.rules import mlx_dtype
 from cowmlx.programs.running.tracing import compute
 
 FIXED = ("key",)

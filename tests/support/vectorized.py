@@ -14,8 +14,8 @@ import numpy as np
 
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, spec_of
-from cowmlx.programs.operations.promotion import FLOATS
 from cowmlx.programs.operations.row import Operation, OperationError, Spec
+from cowmlx.programs.operations.rules import FLOATS
 from cowmlx.programs.program import Program
 from support.programs import derive, graph, node, parse, value
 

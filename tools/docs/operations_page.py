@@ -18,7 +18,6 @@ from cowmlx.programs.control import CONTROL  # noqa: E402
 from cowmlx.programs.operations import FAMILIES  # noqa: E402
 from cowmlx.programs.operations.attributes import attributes_of  # noqa: E402
 from cowmlx.programs.operations.examples import arrays_of, float64_error  # noqa: E402
-from cowmlx.programs.operations.promotion import DTYPES, name_of, promoted  # noqa: E402
 from cowmlx.programs.operations.row import (  # noqa: E402
     FLOAT64_ERROR,
     REQUIRED,
@@ -26,6 +25,7 @@ from cowmlx.programs.operations.row import (  # noqa: E402
     Operation,
     Spec,
 )
+from cowmlx.programs.operations.rules import DTYPES, name_of, promoted  # noqa: E402
 
 PAGE = "operations.md"
 

@@ -16,8 +16,8 @@ from cowmlx.programs.bounds import MAX_CONSTANT
 from cowmlx.programs.dimensions import MAX_RANK
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.graph import Constant
-from cowmlx.programs.operations.promotion import BITS, mlx_dtype
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.operations.rules import BITS, mlx_dtype
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _COMPLEX = re.compile(r"[-+0-9.eEj]{1,64}")

@@ -12,8 +12,8 @@ from cowmlx.programs.checking.text import listed, name, section
 from cowmlx.programs.dimensions import Dim, DimensionError, Symbolic
 from cowmlx.programs.failure import ProgramError, refused, shown
 from cowmlx.programs.graph import Constant, Declared
-from cowmlx.programs.operations.promotion import DTYPES, FLOATS
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.operations.rules import DTYPES, FLOATS
 
 FAN = ("fan_in", "fan_out")
 # Arguments with their defaults, and the ranks that the function takes.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.failure import ProgramError
 from cowmlx.programs.graph import Graph, Library, Node
-from cowmlx.programs.operations.promotion import FLOATS
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.operations.rules import FLOATS
 
 INEXACT = (*FLOATS, "complex64")
 FLAT = (

@@ -17,7 +17,7 @@ from cowmlx.programs.forms.dependence import Dependence
 from cowmlx.programs.forms.derived import Bound, Gradient, Vectorized
 from cowmlx.programs.forms.form import Form, Output
 from cowmlx.programs.graph import Node
-from cowmlx.programs.operations.promotion import FLOATS
+from cowmlx.programs.operations.rules import FLOATS
 
 KINDS = ("gradient", "vectorize", "bind")
 

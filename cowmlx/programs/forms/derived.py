@@ -10,18 +10,17 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, DimensionError, evaluate
 from cowmlx.programs.failure import ProgramError, shown
-from cowmlx.programs.forms.form import Form, Output, Rows, Tracing
-from cowmlx.programs.graph import Declared
-from cowmlx.programs.operations.promotion import described, name_of
+from cowmlx.programs.forms.form import Form, Output, Rows, Traced, Tracing
 from cowmlx.programs.operations.row import Spec
-from cowmlx.programs.running.flags import Flags, Note
+from cowmlx.programs.operations.rules import described, name_of
+from cowmlx.programs.running.flags import Note
 from cowmlx.programs.sizes import solve, substituted
 
-Trace = Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]
+Trace = Callable[[Sequence[mx.array]], Traced]
 """Computes the result that is differentiated and those beside it, for all inputs."""
 
 
-class Derived:
+class Derived(Form):
     """What most derived forms share with the form that they are derived of.
 
     Args:
@@ -29,12 +28,9 @@ class Derived:
         step: what is derived, for messages.
     """
 
-    inputs: tuple[Declared, ...]
-    outputs: tuple[Output, ...]
-
     def __init__(self, inner: Form, step: str) -> None:
         self.library = inner.library
-        self.fixed: Mapping[str, int] = inner.fixed
+        self.fixed = inner.fixed
         self.levels = inner.levels
         self.selects = inner.selects
         self.steps = (*inner.steps, step)
@@ -98,15 +94,13 @@ class Bound(Derived):
         """Return the inputs of the written program."""
         return self._inner.written(self._all(arrays))
 
-    def trace(
-        self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily."""
         return self._inner.trace(self._all(arrays), tracing, wanted)
 
     def trace_rows(
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    ) -> Traced:
         """Compute some results for each row lazily."""
         inputs = enumerate(self._inner.inputs)
         free = [index for index, each in inputs if each.name not in self._arrays]
@@ -174,19 +168,17 @@ class Gradient(Derived):
         first = len(self.outputs) - len(self._beside)
         return self._inner.source(self._of if output < first else self._beside[output - first])
 
-    def trace(
-        self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily."""
 
-        def trace(given: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+        def trace(given: Sequence[mx.array]) -> Traced:
             return self._inner.trace(given, tracing, [self._of, *self._beside])
 
         return self._differentiated(arrays, trace, wanted)
 
     def trace_rows(
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    ) -> Traced:
         """Compute some results for each row lazily.
 
         A row depends on its own inputs alone, so the gradient of the sum over rows has that of each
@@ -198,14 +190,14 @@ class Gradient(Derived):
                 given[index] = mx.broadcast_to(given[index], (rows.count, *given[index].shape))
         inner = replace(rows, inputs=rows.inputs | frozenset(self._chosen))
 
-        def trace(given: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+        def trace(given: Sequence[mx.array]) -> Traced:
             return self._inner.trace_rows(given, inner, tracing, [self._of, *self._beside])
 
         return self._differentiated(given, trace, wanted)
 
     def _differentiated(
         self, arrays: Sequence[mx.array], trace: Trace, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    ) -> Traced:
         notes: list[Note] = []
 
         def objective(*chosen: mx.array) -> tuple[mx.array, list[mx.array], list[mx.array]]:
@@ -261,9 +253,7 @@ class Vectorized(Derived):
         """
         raise AssertionError("a vectorized program computes both branches")
 
-    def trace(
-        self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily."""
         given = list(arrays)
         for index, axis in self._axes.items():
@@ -273,7 +263,7 @@ class Vectorized(Derived):
 
     def trace_rows(
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    ) -> Traced:
         """Compute some results for each row lazily: the rows of all rows are rows."""
         given = list(arrays)
         for index, axis in self._axes.items():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 
@@ -14,6 +15,9 @@ from cowmlx.programs.graph import Declared, Library
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.tracing import Decisions, Tracer
+
+Traced = tuple[list[mx.array], Flags]
+"""Results, and flags that have to be looked at once there are values."""
 
 
 @dataclass(frozen=True)
@@ -61,49 +65,41 @@ class Rows:
     inputs: frozenset[int]
 
 
-class Form(Protocol):
-    """A program, or what is derived of one."""
+class Form(ABC):
+    """A program, or what is derived of one.
 
-    @property
-    def library(self) -> Library:
-        """The program that is written."""
+    Attributes:
+        library: the program that is written.
+        inputs: what a run takes.
+        outputs: what a run gives.
+        fixed: dimensions whose values are known before a run.
+        levels: how often it is differentiated.
+        selects: whether both branches of a ``cond`` are computed, as under vectorization.
+        steps: what was derived, one after the other, for messages and for ``program_info``.
+    """
 
-    @property
-    def inputs(self) -> tuple[Declared, ...]:
-        """What a run takes."""
+    library: Library
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Output, ...]
+    fixed: Mapping[str, int]
+    levels: int = 0
+    selects: bool = False
+    steps: tuple[str, ...] = ()
 
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """What a run gives."""
-
-    @property
-    def fixed(self) -> Mapping[str, int]:
-        """Dimensions whose values are known before a run."""
-
-    @property
-    def levels(self) -> int:
-        """How often it is differentiated."""
-
-    @property
-    def selects(self) -> bool:
-        """Whether both branches of a ``cond`` are computed, as under vectorisation."""
-
+    @abstractmethod
     def copies(self, values: Mapping[str, int]) -> int:
         """Return how many rows are computed at once, for values of the dimensions."""
 
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """What was derived, one after the other, for messages and for ``program_info``."""
-
+    @abstractmethod
     def source(self, output: int) -> str:
         """Return the value of the written program that a result is computed of."""
 
+    @abstractmethod
     def written(self, arrays: Sequence[mx.array]) -> list[mx.array]:
         """Return the inputs of the written program for those of this form."""
 
-    def trace(
-        self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    @abstractmethod
+    def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily; mlx may be tracing.
 
         Args:
@@ -112,9 +108,10 @@ class Form(Protocol):
             wanted: the indices of the results.
         """
 
+    @abstractmethod
     def trace_rows(
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    ) -> Traced:
         """Compute some results for each row lazily; mlx may be tracing.
 
         Args:
@@ -128,23 +125,19 @@ class Form(Protocol):
         """
 
 
-class Written:
+class Written(Form):
     """A checked program as a form.
 
     Args:
         library: the program.
     """
 
-    levels = 0
-    selects = False
-    steps: tuple[str, ...] = ()
-
     def __init__(self, library: Library) -> None:
         main = library.main
         self.library = library
-        self.inputs: tuple[Declared, ...] = main.declared
+        self.inputs = main.declared
         self.outputs = tuple(Output(name, main.specs[name]) for name in main.outputs)
-        self.fixed: Mapping[str, int] = {}
+        self.fixed = {}
 
     def copies(self, values: Mapping[str, int]) -> int:
         """Return how many rows are computed at once."""
@@ -158,9 +151,7 @@ class Written:
         """Return the inputs."""
         return list(arrays)
 
-    def trace(
-        self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily."""
         tracer = Tracer(
             tracing.library, tracing.decisions, tracing.finite, tracing.depth, tracing.marker
@@ -170,7 +161,7 @@ class Written:
 
     def trace_rows(
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
-    ) -> tuple[list[mx.array], Flags]:
+    ) -> Traced:
         """Compute some results for each row lazily."""
         notes: list[Note] = []
         varying = sorted(rows.inputs)

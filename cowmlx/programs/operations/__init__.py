@@ -15,7 +15,6 @@ from cowmlx.programs.operations import (
     arithmetic,
     convolutions,
     creation,
-    diagonals,
     elementary,
     fourier,
     indexing,
@@ -33,7 +32,7 @@ from cowmlx.programs.operations import (
     sorting,
 )
 from cowmlx.programs.operations.examples import float64_error
-from cowmlx.programs.operations.row import REQUIRED, UNKNOWN, Attribute, Operation, OperationError
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Operation, OperationError
 
 FAMILIES: dict[str, tuple[Operation, ...]] = {
     "arithmetic": arithmetic.ROWS,
@@ -45,7 +44,7 @@ FAMILIES: dict[str, tuple[Operation, ...]] = {
     "sorting": sorting.ROWS,
     "shapes": shapes.ROWS,
     "joining, parting and padding": joining.ROWS,
-    "diagonals": diagonals.ROWS,
+    "diagonals": slicing.DIAGONALS,
     "slices": slicing.ROWS,
     "indexing": indexing.ROWS,
     "scatter": indexing.SCATTER,
@@ -107,7 +106,7 @@ def find(name: str) -> Operation:
     near = difflib.get_close_matches(shown.lower(), OPERATIONS, n=3, cutoff=0.6)
     hint = f", is it {' or '.join(near)}?" if near else ""
     raise OperationError(
-        UNKNOWN,
+        "unknown_option",
         f"there is no operation {shown!r}{hint}",
         argument="op",
         value=shown,

@@ -11,9 +11,18 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import divided
 from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.making import elementwise, example, row
-from cowmlx.programs.operations.promotion import FLOATS, SIGNED, UNSIGNED, inexact
 from cowmlx.programs.operations.row import Attribute, Spec
-from cowmlx.programs.operations.rules import axis_of, replaced, require_dtype, shapes_refused, spec
+from cowmlx.programs.operations.rules import (
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    axis_of,
+    inexact,
+    replaced,
+    require_dtype,
+    shapes_refused,
+    spec,
+)
 
 _ALPHA = Attribute("alpha", "float", 1.0, "The scale below 0.", low=1e-6)
 

@@ -9,8 +9,8 @@ import mlx.core as mx
 
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import PAIR, cast, elementwise, example, magnitude, row
-from cowmlx.programs.operations.promotion import inexact, promote
 from cowmlx.programs.operations.row import Attribute, Spec
+from cowmlx.programs.operations.rules import inexact, promote
 
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 

@@ -8,15 +8,14 @@ from typing import Any
 
 from cowmlx.programs import dimensions
 from cowmlx.programs.dimensions import Dim, DimensionError
-from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
 from cowmlx.programs.operations.row import (
     REQUIRED,
-    UNKNOWN,
     Attribute,
     Attributes,
     Operation,
     OperationError,
 )
+from cowmlx.programs.operations.rules import DTYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def attributes_of(operation: Operation, given: Mapping[str, Any]) -> Attributes:
         if name not in known:
             accepted = ", ".join(known) or "none"
             raise OperationError(
-                UNKNOWN,
+                "unknown_option",
                 f"{operation.name} has no attribute {name[:80]!r}, must be one of: {accepted}"
                 if known
                 else f"{operation.name} has no attributes, but {name[:80]!r} is given",
@@ -279,7 +278,7 @@ def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
 def _dtype(attribute: Attribute, value: object) -> str:
     if not isinstance(value, str):
         raise _Refused
-    if value not in ALL_DTYPES:
+    if value not in DTYPES:
         raise _Refused("out_of_range")
     return value
 
@@ -311,7 +310,7 @@ _WORDS = {
     "axes": "a list of axes (integers)",
     "axis or axes": "an axis or a list of axes (integers)",
     "shape": "a list of dimensions (numbers or names)",
-    "dtype": f"one of {', '.join(ALL_DTYPES)}",
+    "dtype": f"one of {', '.join(DTYPES)}",
     "ints": "a list of integers",
     "int or ints": "an integer or a list of integers",
     "pairs": "an integer or a list of [before, after]",

@@ -12,9 +12,7 @@ from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indices import taken
 from cowmlx.programs.operations.making import cast, example, row
-from cowmlx.programs.operations.promotion import FLOATS, promote
 from cowmlx.programs.operations.row import (
-    LIMIT,
     REQUIRED,
     Attribute,
     Attributes,
@@ -23,6 +21,7 @@ from cowmlx.programs.operations.row import (
     OperationError,
     Spec,
 )
+from cowmlx.programs.operations.rules import FLOATS, promote
 from cowmlx.programs.operations.windows import Steps, by_windows, convolve
 
 MAX_STEP = 2**16
@@ -135,7 +134,7 @@ def _require_bounded(inputs: Sequence[Any], out: Shape, steps: Steps) -> None:
         found = max_of(found, count((*out[:-1], *weight.shape[1:-1], given.shape[-1])))
     if isinstance(found, int) and found > MAX_ELEMENTS:
         raise OperationError(
-            LIMIT,
+            "limit_exceeded",
             f"makes {found} elements of padding, dilation and windows on its way, must be "
             f"{MAX_ELEMENTS} at most: take less padding, dilation or stride",
             limit=MAX_ELEMENTS,

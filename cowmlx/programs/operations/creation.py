@@ -10,9 +10,16 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import MAX_DIMENSION
 from cowmlx.programs.operations.making import example, row
-from cowmlx.programs.operations.promotion import FLOATS, mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
-from cowmlx.programs.operations.rules import REAL_NUMBERS, axis_of, fits, spec, value_refused
+from cowmlx.programs.operations.rules import (
+    FLOATS,
+    REAL_NUMBERS,
+    axis_of,
+    fits,
+    mlx_dtype,
+    spec,
+    value_refused,
+)
 
 SHAPE = Attribute("shape", "shape", REQUIRED, "The result's shape.")
 DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype.")

@@ -15,8 +15,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from cowmlx.programs.operations.making import PAIR, elementwise
-from cowmlx.programs.operations.promotion import inexact
-from cowmlx.programs.operations.rules import REAL
+from cowmlx.programs.operations.rules import REAL, inexact
 
 Axis = int | tuple[int, ...] | None
 Function = Callable[[mx.array], mx.array]

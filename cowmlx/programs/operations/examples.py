@@ -16,8 +16,8 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations.attributes import attributes_of
-from cowmlx.programs.operations.promotion import INTEGERS, UNSIGNED, mlx_dtype
 from cowmlx.programs.operations.row import Example, Operation, OperationError, Spec
+from cowmlx.programs.operations.rules import INTEGERS, UNSIGNED, mlx_dtype
 
 _TEXT = re.compile(r"(\w+)\[([\d,]*)\]((?: \w+)*)(?: (-?[\d.]+)\.\.(-?[\d.]+))?")
 

@@ -18,9 +18,8 @@ from cowmlx.programs.operations.indices import (
     taken,
 )
 from cowmlx.programs.operations.making import example, row
-from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.promotion import mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
+from cowmlx.programs.operations.rules import DTYPES, mlx_dtype
 
 PICKING = ("lhs_indices", "rhs_indices")
 
@@ -333,7 +332,7 @@ def last_put(array: mx.array, where: mx.array, updates: mx.array, axis: int) -> 
 def _scatter(
     name: str, way: str, about: str, formula: str, gradients: tuple[str, ...]
 ) -> Operation:
-    accepted = rules.REAL if way in ("maximum", "minimum") else ALL_DTYPES
+    accepted = rules.REAL if way in ("maximum", "minimum") else DTYPES
 
     def infer(given: Any, indices: Any, updates: Any, /, **attributes: Any) -> Spec:
         rules.require_dtype("a", given, accepted)

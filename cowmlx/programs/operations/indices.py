@@ -13,15 +13,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.operations.promotion import INTEGERS
-from cowmlx.programs.operations.row import (
-    DTYPES,
-    VALUE,
-    Attribute,
-    Attributes,
-    OperationError,
-    Spec,
-)
+from cowmlx.programs.operations.row import Attribute, Attributes, OperationError, Spec
+from cowmlx.programs.operations.rules import INTEGERS
 
 INDICES = Attribute(
     "indices",
@@ -63,7 +56,7 @@ class Check:
         for count, place, value in rows:
             if count and self.problem:
                 return OperationError(
-                    VALUE,
+                    "out_of_range",
                     f"{self.argument} {self.problem} (matrix {place})",
                     argument=self.argument,
                     position=place,
@@ -72,7 +65,7 @@ class Check:
             if count:
                 others = f" ({count} such values)" if count > 1 else ""
                 return OperationError(
-                    VALUE,
+                    "out_of_range",
                     f"{self.argument} has {value} at position {place}{others}, "
                     f"must be {self.low} to {self.high}",
                     argument=self.argument,
@@ -87,7 +80,7 @@ def require_indices(argument: str, spec: Spec) -> None:
     """Check that an input's dtype can index."""
     if spec.dtype not in INTEGERS:
         raise OperationError(
-            DTYPES,
+            "wrong_type",
             f"{argument} is {spec.dtype}, must be an integer dtype",
             argument=argument,
             dtypes=spec.dtype,

@@ -10,9 +10,8 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import cast, example, moving, row
-from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
-from cowmlx.programs.operations.rules import fits
+from cowmlx.programs.operations.rules import fits, promote
 
 AXIS_0 = Attribute("axis", "axis", 0, "The axis.")
 ARRAYS = Input("arrays", variadic=True)

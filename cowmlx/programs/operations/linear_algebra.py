@@ -31,8 +31,8 @@ from cowmlx.programs.operations.matrices import (
     triangle,
     where_good,
 )
-from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.rules import promote
 
 
 def _solve_shape(inputs: Sequence[Any]) -> Spec:

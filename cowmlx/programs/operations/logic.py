@@ -9,9 +9,8 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations.making import PAIR, elementwise, example, row, truth
-from cowmlx.programs.operations.promotion import INTEGERS, promote
 from cowmlx.programs.operations.row import Attribute, Spec
-from cowmlx.programs.operations.rules import BITS_OR_BOOL, REAL, broadcast, spec
+from cowmlx.programs.operations.rules import BITS_OR_BOOL, INTEGERS, REAL, broadcast, promote, spec
 
 _RTOL = Attribute("rtol", "float", 1e-5, "What may differ, relative to b.", low=0)
 _ATOL = Attribute("atol", "float", 1e-8, "What may differ besides.", low=0)

@@ -12,8 +12,8 @@ from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.indexing import require_some
 from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
 from cowmlx.programs.operations.making import cast, constant, example, row
-from cowmlx.programs.operations.promotion import FLOATS, promote
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.rules import FLOATS, promote
 
 
 def reduction_of(default: str) -> Attribute:

@@ -10,8 +10,6 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import DimensionError, Shape, check_shape
 from cowmlx.programs.operations.indices import Check
-from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import (
     FLOAT64_ERROR,
     Attribute,
@@ -24,7 +22,14 @@ from cowmlx.programs.operations.row import (
     OperationError,
     Spec,
 )
-from cowmlx.programs.operations.rules import broadcast, require_dtype, require_rank, spec
+from cowmlx.programs.operations.rules import (
+    DTYPES,
+    broadcast,
+    promote,
+    require_dtype,
+    require_rank,
+    spec,
+)
 
 T = TypeVar("T")
 
@@ -166,7 +171,7 @@ def shaped(
     examples: Sequence[Example],
     function: Callable[..., mx.array] | None = None,
     *,
-    accepted: Sequence[str] = ALL_DTYPES,
+    accepted: Sequence[str] = DTYPES,
     rank: int = 0,
     result: Result = same,
     meets: bool = False,
@@ -225,7 +230,7 @@ def elementwise(
     function: Callable[..., mx.array] | None = None,
     *,
     places: Sequence[str] = ("a",),
-    accepted: Sequence[str] = ALL_DTYPES,
+    accepted: Sequence[str] = DTYPES,
     examples: Sequence[Example] | None = None,
     values: str = "",
     **more: Any,

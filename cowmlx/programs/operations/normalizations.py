@@ -10,9 +10,9 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import at_least, divided
 from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.making import cast, constant, example, row
-from cowmlx.programs.operations.promotion import FLOATS, SMALL_FLOATS, promote
 from cowmlx.programs.operations.random import KEY, require_key
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.rules import FLOATS, SMALL_FLOATS, promote
 
 EPS = Attribute("eps", "float", 1e-5, "What is added to the variance.", low=0)
 

@@ -14,8 +14,8 @@ from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indexing import picked_checks, picked_shape
 from cowmlx.programs.operations.indices import INDICES, Check, safe, taken
 from cowmlx.programs.operations.making import PAIR, cast, constant, example, row, shaped
-from cowmlx.programs.operations.promotion import SMALL_FLOATS, promote
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
+from cowmlx.programs.operations.rules import SMALL_FLOATS, promote
 
 
 def product_shape(left: Shape, right: Shape) -> Shape:

@@ -13,9 +13,9 @@ from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indexing import picked_checks, picked_shape
 from cowmlx.programs.operations.indices import INDICES, Check, safe
 from cowmlx.programs.operations.making import example, row
-from cowmlx.programs.operations.promotion import SMALL_FLOATS as FLOATS
-from cowmlx.programs.operations.promotion import described, mlx_dtype
 from cowmlx.programs.operations.row import Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import SMALL_FLOATS as FLOATS
+from cowmlx.programs.operations.rules import described, mlx_dtype
 from cowmlx.quantized_formats import FORMATS
 
 _MODE = Attribute("mode", "choice", "affine", "How numbers are stored.", tuple(FORMATS))

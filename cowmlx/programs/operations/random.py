@@ -12,9 +12,8 @@ from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.creation import SHAPE
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, row
-from cowmlx.programs.operations.promotion import FLOATS, INTEGERS, mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Operation, Spec
-from cowmlx.programs.operations.rules import equal
+from cowmlx.programs.operations.rules import FLOATS, INTEGERS, equal, mlx_dtype
 
 KEY = Input("key", about="A random key: uint32 of shape (2,), from random_key or random_split.")
 DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype, a float.")

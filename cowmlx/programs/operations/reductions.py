@@ -12,9 +12,8 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Shape, count
 from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.making import Result, example, moving, row, same, truth
-from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.promotion import inexact, mlx_dtype, name_of
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
+from cowmlx.programs.operations.rules import DTYPES, inexact, mlx_dtype, name_of
 
 AXES = Attribute("axis", "axis or axes", None, "The axes to reduce; null is all.")
 KEEPDIMS = Attribute("keepdims", "bool", False, "Whether reduced axes stay, with length 1.")
@@ -36,7 +35,7 @@ def reduction(
     summary: str,
     formula: str,
     *,
-    accepted: Sequence[str] = ALL_DTYPES,
+    accepted: Sequence[str] = DTYPES,
     attributes: Sequence[Attribute] = (),
     of_nothing: bool = True,
     function: Callable[..., mx.array] | None = None,

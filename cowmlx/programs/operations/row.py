@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Why an operation refuses its inputs, as the header names it.
-SHAPES: Reason = "conflict"
-DTYPES: Reason = "wrong_type"
-ARITY: Reason = "missing"
-UNKNOWN: Reason = "unknown_option"
-VALUE: Reason = "out_of_range"
-LIMIT: Reason = "limit_exceeded"
-
 FLOAT64_ERROR = 1e-14
 """Of operations that are computed in float64, sums of some elements included."""
 
@@ -243,7 +235,7 @@ class Operation:
             if not self.variadic and most > least:
                 number += f" to {most}"
             raise OperationError(
-                ARITY if len(given) < least else VALUE,
+                "missing" if len(given) < least else "out_of_range",
                 f"{self.name} has {len(given)} inputs, must have {number}"
                 + (f": {names}" if names else ""),
                 op=self.name,
@@ -255,7 +247,7 @@ class Operation:
         for place, each in zip(self._places(len(found)), found, strict=True):
             if each is None and not place.optional:
                 raise OperationError(
-                    ARITY,
+                    "missing",
                     f"{self.name} needs its input {place.name!r}",
                     op=self.name,
                     argument=place.name,

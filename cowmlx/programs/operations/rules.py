@@ -1,4 +1,8 @@
-"""Rules of shapes and dtypes that rows share; they raise OperationError for what they refuse."""
+"""Dtypes, and rules of shapes and dtypes that rows share.
+
+Rules raise OperationError for what they refuse. Two dtypes meet as in mlx, unless that would lose
+values unseen.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,93 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cowmlx.programs.dimensions import Dim, Shape, compare, text_of
-from cowmlx.programs.operations.promotion import BITS, FLOATS, INTEGERS, SIGNED
-from cowmlx.programs.operations.promotion import DTYPES as ALL_DTYPES
-from cowmlx.programs.operations.row import DTYPES, SHAPES, VALUE, OperationError, Spec
+import mlx.core as mx
 
-REAL = tuple(dtype for dtype in ALL_DTYPES if dtype != "complex64")
-NUMBERS = tuple(dtype for dtype in ALL_DTYPES if dtype != "bool")
+from cowmlx.programs.dimensions import Dim, Shape, compare, text_of
+from cowmlx.programs.operations.row import OperationError, Spec
+
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+SIGNED = ("int8", "int16", "int32", "int64")
+INTEGERS = (*UNSIGNED, *SIGNED)
+SMALL_FLOATS = ("float16", "bfloat16", "float32")
+FLOATS = (*SMALL_FLOATS, "float64")
+DTYPES = ("bool", *INTEGERS, *FLOATS, "complex64")
+
+BITS = {
+    name: 8 if name == "bool" else int(name.removeprefix("b").lstrip("abcdefghijklmnopqrstuvwxyz"))
+    for name in DTYPES
+}
+"""complex64 has 64: two of float32."""
+
+
+def mlx_dtype(name: str) -> mx.Dtype:
+    """Return mlx's dtype of a name."""
+    return getattr(mx, "bool_" if name == "bool" else name)
+
+
+def name_of(dtype: mx.Dtype) -> str:
+    """Return the name of mlx's dtype."""
+    return str(dtype).removeprefix("mlx.core.").removesuffix("_")
+
+
+def described(array: mx.array) -> Spec:
+    """Return the dtype and shape of an array."""
+    return Spec(tuple(array.shape), name_of(array.dtype))
+
+
+def is_as_declared(array: mx.array, spec: Spec) -> bool:
+    """Whether an array has the dtype and shape, in numbers, that were declared."""
+    return array.shape == spec.shape and array.dtype == mlx_dtype(spec.dtype)
+
+
+def promoted(left: str, right: str) -> str | None:
+    """Return the dtype that two meet in; None where values would be lost.
+
+    That is a uint64 with a signed integer, which mlx turns into float32, and a float64 with a
+    complex64, whose parts are float32. Integers with a float take that float's dtype, as in mlx.
+    """
+    if left == right:
+        return left
+    low, high = sorted((left, right), key=DTYPES.index)
+    if high == "complex64":
+        return None if low == "float64" else high
+    if high in FLOATS:
+        # The two 16-bit floats hold different values, so they meet above both.
+        return "float32" if (low, high) == ("float16", "bfloat16") else high
+    if low == "bool" or high in UNSIGNED or low in SIGNED:
+        return high
+    if low == "uint64":
+        return None
+    # An unsigned integer with a signed one: the signed one that holds both.
+    bits = max(BITS[high], 2 * BITS[low])
+    return f"int{bits}"
+
+
+def promote(dtypes: Sequence[str]) -> str:
+    """Return the dtype that all meet in."""
+    found = dtypes[0]
+    for other in dtypes[1:]:
+        both = promoted(found, other)
+        if both is None:
+            wider = "uint64 and signed integers" if "int" in found else "float64 and complex64"
+            raise OperationError(
+                "wrong_type",
+                f"would lose values of {found} and {other}, which have no common "
+                f"dtype: cast one of them ({wider} meet in nothing that holds both)",
+                dtypes=", ".join(dtypes),
+                accepted="dtypes that meet without loss",
+            )
+        found = both
+    return found
+
+
+def inexact(dtype: str) -> str:
+    """Return the dtype of functions such as ``exp``: float32 for integers and bool."""
+    return dtype if dtype in FLOATS or dtype == "complex64" else "float32"
+
+
+REAL = tuple(dtype for dtype in DTYPES if dtype != "complex64")
+NUMBERS = tuple(dtype for dtype in DTYPES if dtype != "bool")
 INEXACT = (*FLOATS, "complex64")
 REAL_NUMBERS = (*INTEGERS, *FLOATS)
 BITS_OR_BOOL = ("bool", *INTEGERS)
@@ -27,7 +111,7 @@ def spec(shape: Iterable[Dim], dtype: str) -> Spec:
 def shapes_refused(shapes: Sequence[Shape], why: str) -> OperationError:
     """Return the error of shapes that cannot meet."""
     shown = " and ".join(text_of(shape) for shape in shapes)
-    return OperationError(SHAPES, f"cannot take {shown}: {why}", shapes=shown, accepted=why)
+    return OperationError("conflict", f"cannot take {shown}: {why}", shapes=shown, accepted=why)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -78,7 +162,7 @@ def axis_of(axis: int, rank: int, name: str = "axis") -> int:
     if not -rank <= axis < rank:
         accepted = f"{-rank} to {rank - 1}" if rank else "nothing: a 0-d array has no axes"
         raise OperationError(
-            VALUE,
+            "out_of_range",
             f"{name} is {axis}, must be {accepted}",
             argument=name,
             value=axis,
@@ -95,7 +179,7 @@ def axes_of(axes: int | tuple[int, ...] | None, rank: int, name: str = "axis") -
     found = tuple(axis_of(axis, rank, name) for axis in listed)
     if len(set(found)) < len(found):
         raise OperationError(
-            VALUE,
+            "out_of_range",
             f"{name} is {list(listed)}, which has an axis twice",
             argument=name,
             value=str(list(listed)),
@@ -115,7 +199,7 @@ def require_dtype(name: str, given: Spec, accepted: Sequence[str]) -> None:
     """Check an input's dtype."""
     if given.dtype not in accepted:
         raise OperationError(
-            DTYPES,
+            "wrong_type",
             f"{name} is {given.dtype}, must be {', '.join(accepted)}",
             argument=name,
             dtypes=given.dtype,
@@ -131,7 +215,7 @@ def require_rank(name: str, given: Spec, low: int, high: int | None = None) -> N
             f"{low}" if high == low else f"{low} or more" if high is None else f"{low} to {high}"
         )
         raise OperationError(
-            SHAPES,
+            "conflict",
             f"{name} has {rank} dimensions {text_of(given.shape)}, must have {accepted}",
             argument=name,
             shapes=text_of(given.shape),
@@ -149,7 +233,7 @@ def require_elements(shape: Shape, axes: Sequence[int]) -> None:
 def value_refused(name: str, value: Any, accepted: str) -> OperationError:
     """Return the error of an attribute that does not fit its inputs."""
     return OperationError(
-        VALUE,
+        "out_of_range",
         f"{name} is {value}, must be {accepted}",
         argument=name,
         value=value if isinstance(value, int | float | str) else str(value),
@@ -184,7 +268,7 @@ def fits(name: str, value: float | None, dtype: str) -> None:
 def dtypes_refused(name: str, given: Spec, accepted: str) -> OperationError:
     """Return the error of an input whose dtype does not fit the others."""
     return OperationError(
-        DTYPES,
+        "wrong_type",
         f"{name} is {given.dtype}, must be {accepted}",
         argument=name,
         dtypes=given.dtype,

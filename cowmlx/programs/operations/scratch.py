@@ -13,8 +13,8 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations.convolutions import steps_of
-from cowmlx.programs.operations.promotion import BITS
 from cowmlx.programs.operations.row import Attributes, Spec
+from cowmlx.programs.operations.rules import BITS
 
 Specs = Sequence[Spec | None]
 Scratch = Callable[[Specs, Attributes, Sequence[Spec]], int]

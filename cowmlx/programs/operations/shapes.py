@@ -9,8 +9,8 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Shape, compare, count, divided, text_of
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import example, moving, row
-from cowmlx.programs.operations.promotion import BITS, mlx_dtype
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
+from cowmlx.programs.operations.rules import BITS, mlx_dtype
 
 
 def filled(shape: Shape, wanted: Shape, name: str = "shape") -> Shape:

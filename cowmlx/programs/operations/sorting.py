@@ -9,8 +9,8 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Shape, at_least, count
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import cast, example, moving, row
-from cowmlx.programs.operations.promotion import promote
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
+from cowmlx.programs.operations.rules import promote
 
 _AXIS = Attribute("axis", "axis", -1, "The axis; null is the flattened array.", nullable=True)
 _KTH = Attribute("kth", "int", REQUIRED, "The place that gets its element of the order.")

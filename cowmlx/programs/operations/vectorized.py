@@ -10,8 +10,8 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations.indices import Check
-from cowmlx.programs.operations.promotion import mlx_dtype
-from cowmlx.programs.operations.row import LIMIT, Attributes, Operation, OperationError, Spec
+from cowmlx.programs.operations.row import Attributes, Operation, OperationError, Spec
+from cowmlx.programs.operations.rules import mlx_dtype
 
 MAX_ROWS = 4096
 """Rows that are computed one by one: each adds a few nodes to mlx's graph."""
@@ -132,7 +132,7 @@ def _one_by_one(
         if row.of_many_rows is not None:
             return _mapped(row.of_many_rows, given, axes, attributes)
         raise OperationError(
-            LIMIT,
+            "limit_exceeded",
             f"{row.name} computes rows one by one, {count} of them, must be {MAX_ROWS} at most",
             op=row.name,
             value=count,

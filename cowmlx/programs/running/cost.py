@@ -9,8 +9,8 @@ from cowmlx.programs.control import scan_length
 from cowmlx.programs.dimensions import Dim, count
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations import VIEWS, fourier, sorting
-from cowmlx.programs.operations.promotion import BITS
 from cowmlx.programs.operations.row import Operation, Spec
+from cowmlx.programs.operations.rules import BITS
 from cowmlx.programs.operations.scratch import scratch_of
 
 

@@ -13,14 +13,14 @@ from cowmlx.programs.bounds import MAX_TRACED_DEPTH, MAX_TRACED_NODES
 from cowmlx.programs.failure import ProgramError, placed
 from cowmlx.programs.graph import Graph, Library, Node
 from cowmlx.programs.operations.indices import Check
-from cowmlx.programs.operations.promotion import (
+from cowmlx.programs.operations.row import Attributes, Operation, Spec
+from cowmlx.programs.operations.rules import (
     FLOATS,
     described,
     is_as_declared,
     mlx_dtype,
     name_of,
 )
-from cowmlx.programs.operations.row import Attributes, Operation, Spec
 from cowmlx.programs.operations.vectorized import checks_of_rows, results_of_rows
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.flags import Flags, Note

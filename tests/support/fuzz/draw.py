@@ -9,7 +9,6 @@ from typing import Any
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import _parts
-from cowmlx.programs.operations.promotion import DTYPES, FLOATS, INTEGERS
 from cowmlx.programs.operations.row import (
     REQUIRED,
     Attribute,
@@ -18,6 +17,7 @@ from cowmlx.programs.operations.row import (
     OperationError,
     Spec,
 )
+from cowmlx.programs.operations.rules import DTYPES, FLOATS, INTEGERS
 
 Case = dict[str, Any]
 EXTREMES = (0, -1, 1, 2, 3, -2, 7, 2**31 - 1, -(2**31), 65536, 65535, 2**24, 2**31, 2**63 - 1)
