@@ -256,14 +256,15 @@ def infer(
 ) -> list[Spec]:
     """Return the specs of the results."""
     used = [functions[attributes[name]] for name in row.functions]
-    if row.name == "call":
-        _require_taken(row.name, used[0], inputs)
-        return _results(used[0])
-    if row.name == "cond":
-        return _cond(inputs, *used)
-    if row.name == "while":
-        return _while(inputs, *used)
-    return _scan(inputs, used[0], attributes)
+    try:
+        if row.name == "call":
+            _require_taken(used[0], inputs)
+            return _results(used[0])
+        if row.name == "scan":
+            return _scan(inputs, used[0], attributes)
+        return (_cond if row.name == "cond" else _while)(inputs, *used)
+    except OperationError as error:
+        raise error.of(row.name) from None
 
 
 def scan_length(inputs: Sequence[Spec], attributes: Attributes) -> Dim:
@@ -273,30 +274,29 @@ def scan_length(inputs: Sequence[Spec], attributes: Attributes) -> Dim:
 
 def _cond(inputs: Sequence[Spec], then: Graph, otherwise: Graph) -> list[Spec]:
     if not inputs:
-        raise OperationError("missing", "cond needs a predicate as its first input", op="cond")
-    _require_predicate("cond", "its first input", inputs[0])
+        raise OperationError("missing", "needs a predicate as its first input")
+    _require_predicate("its first input", inputs[0])
     for branch in (then, otherwise):
-        _require_taken("cond", branch, inputs[1:])
+        _require_taken(branch, inputs[1:])
     found = _results(then)
-    _require_alike("cond", otherwise, _results(otherwise), f"those of {shown(then.name)}", found)
+    _require_alike(otherwise, _results(otherwise), f"those of {shown(then.name)}", found)
     return found
 
 
 def _while(inputs: Sequence[Spec], condition: Graph, body: Graph) -> list[Spec]:
     if not inputs:
-        raise OperationError("missing", "while needs a state: one input or more", op="while")
+        raise OperationError("missing", "needs a state: one input or more")
     for function in (condition, body):
-        _require_taken("while", function, inputs)
+        _require_taken(function, inputs)
     tested = _results(condition)
     if len(tested) != 1:
         raise OperationError(
             "conflict",
-            f"while: the condition {shown(condition.name)} has {len(tested)} results, must have 1",
-            op="while",
+            f"the condition {shown(condition.name)} has {len(tested)} results, must have 1",
             accepted="1 result",
         )
-    _require_predicate("while", f"the result of {shown(condition.name)}", tested[0])
-    _require_alike("while", body, _results(body), "the inputs", list(inputs))
+    _require_predicate(f"the result of {shown(condition.name)}", tested[0])
+    _require_alike(body, _results(body), "the inputs", list(inputs))
     return list(inputs)
 
 
@@ -305,9 +305,8 @@ def _scan(inputs: Sequence[Spec], body: Graph, attributes: Attributes) -> list[S
     if len(inputs) < carries + sequences:
         raise OperationError(
             "missing",
-            f"scan has {len(inputs)} inputs, must have {carries + sequences} or more: {carries} "
+            f"has {len(inputs)} inputs, must have {carries + sequences} or more: {carries} "
             f"carries and {sequences} sequences",
-            op="scan",
             value=len(inputs),
             accepted=f"{carries + sequences} or more",
         )
@@ -316,22 +315,19 @@ def _scan(inputs: Sequence[Spec], body: Graph, attributes: Attributes) -> list[S
         if not spec.shape or not equal(spec.shape[0], scanned[0].shape[0]):
             raise OperationError(
                 "conflict",
-                f"scan: input {at} is {spec}, must have the axis 0 of the other sequences",
-                op="scan",
+                f"input {at} is {spec}, must have the axis 0 of the other sequences",
                 shapes=", ".join(text_of(each.shape) for each in scanned),
             )
     elements = [Spec(spec.shape[1:], spec.dtype) for spec in scanned]
-    _require_taken("scan", body, [*inputs[:carries], *elements, *inputs[carries + sequences :]])
+    _require_taken(body, [*inputs[:carries], *elements, *inputs[carries + sequences :]])
     found = _results(body)
     if len(found) < carries:
         raise OperationError(
             "conflict",
-            f"scan: {shown(body.name)} has {len(found)} results, must have the {carries} carries "
-            "or more",
-            op="scan",
+            f"{shown(body.name)} has {len(found)} results, must have the {carries} carries or more",
             accepted=f"{carries} or more results",
         )
-    _require_alike("scan", body, found[:carries], "the carries", list(inputs[:carries]))
+    _require_alike(body, found[:carries], "the carries", list(inputs[:carries]))
     length = scan_length(inputs, attributes)
     for spec in found[carries:]:
         dimensions.check_shape((length, *spec.shape))
@@ -342,31 +338,25 @@ def _results(function: Graph) -> list[Spec]:
     return [function.specs[name] for name in function.outputs]
 
 
-def _require_predicate(op: str, what: str, spec: Spec) -> None:
+def _require_predicate(what: str, spec: Spec) -> None:
     if spec.dtype != "bool" or spec.shape:
         raise OperationError(
             "wrong_type" if spec.dtype != "bool" else "conflict",
-            f"{op}: {what} is {spec}, must be bool()",
-            op=op,
+            f"{what} is {spec}, must be bool()",
             shapes=str(spec),
             accepted="bool()",
         )
 
 
-def _require_taken(op: str, function: Graph, given: Sequence[Spec]) -> None:
+def _require_taken(function: Graph, given: Sequence[Spec]) -> None:
     """Check that a function takes inputs."""
     _require_alike(
-        op, function, given, "its inputs", [each.spec for each in function.declared], "is given"
+        function, given, "its inputs", [each.spec for each in function.declared], "is given"
     )
 
 
 def _require_alike(
-    op: str,
-    function: Graph,
-    found: Sequence[Spec],
-    what: str,
-    wanted: Sequence[Spec],
-    verb: str = "gives",
+    function: Graph, found: Sequence[Spec], what: str, wanted: Sequence[Spec], verb: str = "gives"
 ) -> None:
     same = len(found) == len(wanted) and all(
         mine.dtype == its.dtype
@@ -378,8 +368,7 @@ def _require_alike(
         given, accepted = _listed(found), _listed(wanted)
         raise OperationError(
             "conflict",
-            f"{op}: function {shown(function.name)} {verb} {given}, must be as {what}: {accepted}",
-            op=op,
+            f"function {shown(function.name)} {verb} {given}, must be as {what}: {accepted}",
             shapes=given,
             accepted=accepted,
         )

@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations.row import Attribute, Attributes, OperationError, Spec
-from cowmlx.programs.operations.rules import INTEGERS
+from cowmlx.programs.operations.rules import INTEGERS, dtypes_refused
 
 INDICES = Attribute(
     "indices",
@@ -79,13 +79,7 @@ class Check:
 def require_indices(argument: str, spec: Spec) -> None:
     """Check that an input's dtype can index."""
     if spec.dtype not in INTEGERS:
-        raise OperationError(
-            "wrong_type",
-            f"{argument} is {spec.dtype}, must be an integer dtype",
-            argument=argument,
-            dtypes=spec.dtype,
-            accepted=", ".join(INTEGERS),
-        )
+        raise dtypes_refused(argument, spec, "an integer dtype", ", ".join(INTEGERS))
 
 
 def safe(indices: mx.array, size: int, *, negative: bool = True) -> mx.array:

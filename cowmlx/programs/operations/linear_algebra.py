@@ -22,13 +22,13 @@ from cowmlx.programs.operations.matrices import (
     definite,
     determinant,
     inverse,
-    is_regular,
-    is_triangular,
     log_determinant,
     of_matrices,
+    regular,
     require_square,
     same_shape,
     triangle,
+    triangular,
     where_good,
 )
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
@@ -63,7 +63,7 @@ def _solved(
 ) -> Operation:
     def compute(a: Any, b: Any, /, **attributes: Any) -> mx.array:
         a, b = cast([a, b])
-        a = where_good(a, good(a, attributes))
+        a = where_good(a, good(a, **attributes))
         if b.ndim < a.ndim:  # vectors, which all matrices of a stack share
             b = b.reshape(*b.shape[:-1], *[1] * (a.ndim - b.ndim - 1), b.shape[-1], 1)
             b = mx.broadcast_to(b, (*a.shape[:-1], 1))
@@ -72,7 +72,7 @@ def _solved(
 
     def checks(arrays: Sequence[Any], attributes: Attributes) -> list[Check]:
         a = cast(arrays)[0]
-        return check_that("a", good(a, attributes), "is not regular")
+        return check_that("a", good(a, **attributes), "is not regular")
 
     return row(
         name,
@@ -142,7 +142,7 @@ ROWS = (
         "a out = identity",
         ("out",),
         SQUARE,
-        good=is_regular,
+        good=regular,
         problem="is not regular",
         aliases="inverse matrix_inverse",
         differentiable=("a",),
@@ -157,7 +157,7 @@ ROWS = (
         "a out = identity",
         ("out",),
         TRIANGULAR,
-        good=is_triangular,
+        good=triangular,
         problem="is not regular",
         attributes=(UPPER,),
     ),
@@ -194,14 +194,14 @@ ROWS = (
     _solved(
         "solve",
         _solve,
-        is_regular,
+        regular,
         "The solutions of systems of linear equations.",
         [example("[3,3] regular", "[3]"), example("[2,3,3] regular", "[2,3,2]")],
     ),
     _solved(
         "solve_triangular",
         _solve_triangular,
-        is_triangular,
+        triangular,
         "The solutions of systems of linear equations whose matrices are triangular.",
         [example("[3,3] lower", "[3]"), example("[3,3] upper", "[3,2]", upper=True)],
         attributes=(UPPER,),
@@ -246,10 +246,6 @@ def _least(shape: Shape) -> Dim:
     if at_least(columns, rows):
         return rows
     raise rules.shapes_refused([shape], f"it must be known which of {rows} and {columns} is less")
-
-
-def _definite(a: mx.array, attributes: Attributes) -> mx.array:
-    return definite(a, attributes["upper"])
 
 
 def _cholesky_inv(a: mx.array, attributes: Attributes) -> list[mx.array]:
@@ -331,7 +327,7 @@ DECOMPOSITIONS = (
         "a = out out^T, or out^T out with upper",
         ("out",),
         _DEFINITE,
-        good=_definite,
+        good=definite,
         problem="is not positive definite",
         attributes=(UPPER,),
     ),
@@ -343,7 +339,7 @@ DECOMPOSITIONS = (
         "out = inv(a a^T), or inv(a^T a) with upper",
         ("out",),
         TRIANGULAR,
-        good=is_triangular,
+        good=triangular,
         problem="is not regular",
         attributes=(UPPER,),
     ),

@@ -11,7 +11,6 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import DimensionError, Shape, check_shape
 from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.row import (
-    FLOAT64_ERROR,
     Attribute,
     Attributes,
     Checks,
@@ -68,20 +67,15 @@ def row(
     attributes: Sequence[Attribute] = (),
     outputs: Sequence[str] = ("out",),
     differentiable: Sequence[str] = (),
-    source: str = "",
     checks: Checks | None = None,
-    outputs_vary: bool = False,
-    cpu_only: bool = False,
-    stacks: Sequence[int] | None = None,
     of_many_rows: Callable[..., Any] | None = None,
-    multiplications: Callable[[list[Any], Attributes], Any] | None = None,
-    settled: Callable[[list[Any], Attributes], Attributes] | None = None,
-    float64_error: float = FLOAT64_ERROR,
+    **more: Any,
 ) -> Operation:
     """Return a row.
 
     Inputs that are texts are needed, and those ending in ``?`` optional. ``infer``, ``compute`` and
     ``of_many_rows`` take inputs, then attributes by name, and give one result or several.
+    Aliases are separated by spaces. ``more`` are other fields of the row.
     """
     places = tuple(
         each
@@ -121,16 +115,10 @@ def row(
         differentiable=tuple(differentiable),
         summary=summary,
         formula=formula,
-        source=source,
         examples=tuple(examples),
         checks=None if checks is None else looked_at,
-        outputs_vary=outputs_vary,
-        cpu_only=cpu_only,
-        stacks=None if stacks is None else tuple(stacks),
         of_many_rows=None if of_many_rows is None else computed(of_many_rows),
-        multiplications=multiplications,
-        settled=settled,
-        float64_error=float64_error,
+        **more,
     )
 
 

@@ -78,12 +78,12 @@ def inverse_or_nan(a: mx.array) -> mx.array:
     return mx.where(good[..., None, None], found, mx.array(math.nan, dtype=a.dtype))
 
 
-def finite(a: mx.array) -> mx.array:
+def finite(a: mx.array, **attributes: Any) -> mx.array:
     """Return for each matrix whether all its elements are finite."""
     return mx.all(mx.isfinite(mx.stop_gradient(a)), axis=(-2, -1))
 
 
-def regular(a: mx.array) -> mx.array:
+def regular(a: mx.array, **attributes: Any) -> mx.array:
     """Return for each square matrix whether elimination finds a pivot in each column.
 
     mlx inverts row-major matrices as LAPACK sees them, transposed, where rounding may leave a pivot
@@ -96,7 +96,7 @@ def regular(a: mx.array) -> mx.array:
     return mx.all(_main_diagonal(upper) != 0, axis=-1) & finite(a)
 
 
-def definite(a: mx.array, upper: bool) -> mx.array:
+def definite(a: mx.array, upper: bool, **attributes: Any) -> mx.array:
     """Return for each matrix whether a Cholesky factor of it was found."""
     held = where_good(mx.stop_gradient(a), finite(a))
     factor = mx.linalg.cholesky(held, upper=upper, stream=CPU)
@@ -120,7 +120,7 @@ def where_good(a: mx.array, good: mx.array) -> mx.array:
     return mx.where(good[..., None, None], a, identity)
 
 
-def triangular(a: mx.array) -> mx.array:
+def triangular(a: mx.array, **attributes: Any) -> mx.array:
     """Return for each triangular matrix whether no element of its diagonal is 0."""
     return mx.all(_main_diagonal(mx.stop_gradient(a)) != 0, axis=-1) & finite(a)
 
@@ -133,7 +133,8 @@ SQUARE = [example("[3,3] regular"), example("[4,4] regular"), example("[2,3,3] r
 TRIANGULAR = [example("[3,3] lower"), example("[2,2,2] upper", upper=True)]
 ANY = [example("[3,3]"), example("[2,4,3]"), example("[2,3]")]
 
-Good = Callable[[mx.array, Attributes], mx.array]
+Good = Callable[..., mx.array]
+"""For each matrix whether it can be taken, from the matrices and attributes by name."""
 
 
 def require_square(given: Spec, place: str = "a") -> None:
@@ -154,10 +155,6 @@ def require_matrices(given: Spec) -> None:
         raise rules.shapes_refused([given.shape], "the matrices must have elements")
 
 
-def _eye_less(a: mx.array, attributes: Attributes) -> mx.array:
-    return finite(a)
-
-
 def of_matrices(
     name: str,
     shapes: Callable[[Shape, Attributes], Sequence[tuple[Sequence[Dim], str | None]]],
@@ -168,7 +165,7 @@ def of_matrices(
     examples: Sequence[Example],
     *,
     square: bool = True,
-    good: Good = _eye_less,
+    good: Good = finite,
     problem: str = _NOT_FINITE,
     **more: Any,
 ) -> Operation:
@@ -196,11 +193,11 @@ def of_matrices(
         ]
 
     def compute(a: Any, /, **attributes: Any) -> list[mx.array]:
-        return list(function(where_good(a, good(a, attributes)), attributes))
+        return list(function(where_good(a, good(a, **attributes)), attributes))
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
         (a,) = arrays
-        return check_that("a", good(a, attributes), problem)
+        return check_that("a", good(a, **attributes), problem)
 
     return row(
         name,
@@ -221,16 +218,6 @@ def of_matrices(
 def same_shape(shape: Shape, attributes: Attributes) -> list[tuple[Shape, None]]:
     """Return the shape of a result that has its input's."""
     return [(shape, None)]
-
-
-def is_regular(a: mx.array, attributes: Attributes) -> mx.array:
-    """Tell for each matrix whether it has an inverse."""
-    return regular(a)
-
-
-def is_triangular(a: mx.array, attributes: Attributes) -> mx.array:
-    """Tell for each triangular matrix whether it has an inverse."""
-    return triangular(a)
 
 
 def triangle(a: mx.array, attributes: Attributes) -> mx.array:

@@ -25,6 +25,10 @@ Attributes = dict[str, Any]
 """Values as :func:`cowmlx.programs.operations.attributes.attributes_of` gives them."""
 
 
+_VERBS = ("cannot ", "would ", "makes ", "needs ", "has ")
+"""Beginnings of sentences whose subject is the operation."""
+
+
 class OperationError(InvalidArgument):
     """An operation that cannot take its inputs or attributes.
 
@@ -39,7 +43,7 @@ class OperationError(InvalidArgument):
 
     def of(self, operation: str) -> OperationError:
         """Return the error with the name of its operation, which rules do not know."""
-        separator = " " if str(self).startswith(("cannot ", "would ", "makes ")) else ": "
+        separator = " " if str(self).startswith(_VERBS) else ": "
         details = {**self.details, "op": operation}
         return OperationError(self.reason, f"{operation}{separator}{self}", **details)
 
@@ -178,8 +182,8 @@ class Operation:
         of_many_rows: as ``compute``, for so many rows that they are left to mlx's vmap.
         summary: one sentence.
         formula: what it computes, in plain text.
-        source: where the formula comes from, if it is not plain.
         examples: inputs that it takes.
+        source: where the formula comes from, if it is not plain.
         checks: what has to be looked at after a run, such as indices out of range; None: nothing.
         outputs_vary: whether the number of its results depends on attributes and shapes.
         cpu_only: whether mlx computes it on a CPU alone; then it runs there on every machine.
@@ -200,8 +204,8 @@ class Operation:
     differentiable: tuple[str, ...]
     summary: str
     formula: str
-    source: str
     examples: tuple[Example, ...]
+    source: str = ""
     checks: Checks | None = None
     outputs_vary: bool = False
     cpu_only: bool = False

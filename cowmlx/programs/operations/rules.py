@@ -161,13 +161,7 @@ def axis_of(axis: int, rank: int, name: str = "axis") -> int:
     """Return an axis counted from 0."""
     if not -rank <= axis < rank:
         accepted = f"{-rank} to {rank - 1}" if rank else "nothing: a 0-d array has no axes"
-        raise OperationError(
-            "out_of_range",
-            f"{name} is {axis}, must be {accepted}",
-            argument=name,
-            value=axis,
-            accepted=accepted,
-        )
+        raise value_refused(name, axis, accepted)
     return axis % rank
 
 
@@ -198,13 +192,7 @@ def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
 def require_dtype(name: str, given: Spec, accepted: Sequence[str]) -> None:
     """Check an input's dtype."""
     if given.dtype not in accepted:
-        raise OperationError(
-            "wrong_type",
-            f"{name} is {given.dtype}, must be {', '.join(accepted)}",
-            argument=name,
-            dtypes=given.dtype,
-            accepted=", ".join(accepted),
-        )
+        raise dtypes_refused(name, given, ", ".join(accepted))
 
 
 def require_rank(name: str, given: Spec, low: int, high: int | None = None) -> None:
@@ -265,12 +253,12 @@ def fits(name: str, value: float | None, dtype: str) -> None:
         raise value_refused(name, value, f"a whole number of {low} to {high} ({dtype})")
 
 
-def dtypes_refused(name: str, given: Spec, accepted: str) -> OperationError:
-    """Return the error of an input whose dtype does not fit the others."""
+def dtypes_refused(name: str, given: Spec, accepted: str, dtypes: str = "") -> OperationError:
+    """Return the error of an input whose dtype does not fit; the dtypes that do, if not as text."""
     return OperationError(
         "wrong_type",
         f"{name} is {given.dtype}, must be {accepted}",
         argument=name,
         dtypes=given.dtype,
-        accepted=accepted,
+        accepted=dtypes or accepted,
     )
