@@ -242,8 +242,7 @@ ROWS = (
         aliases="heaviside",
     ),
     row(
-        "glu",
-        ("x",),
+        "glu(x)",
         _glu,
         _glu_arrays,
         "One half of an axis, gated by the other.",

@@ -117,8 +117,7 @@ ROWS = (
         aliases="mod rem",
     ),
     row(
-        "divmod",
-        PAIR,
+        "divmod(a, b)",
         _divmod,
         lambda *arrays, **attributes: [floor_divide(*arrays), remainder(*arrays)],
         "floor_divide and remainder at once.",
@@ -204,8 +203,7 @@ ROWS = (
         differentiable=False,
     ),
     row(
-        "clip",
-        ("a",),
+        "clip(a)",
         _clip,
         _clip_arrays,
         "Elements below a_min become it, elements above a_max that.",

@@ -202,8 +202,7 @@ def _convolution(
         return count(infer(*inputs, **attributes).shape) * count(inputs[1].shape[1:])
 
     return row(
-        name,
-        ("input", "weight"),
+        f"{name}(input, weight)",
         infer,
         compute,
         summary,
@@ -316,8 +315,7 @@ def _pool(name: str, axes: int, largest: bool) -> Operation:
 
     shape = ("[2,7,3]", "[2,5,6,3]", "[1,4,5,4,2]")[axes - 1]
     return row(
-        name,
-        ("x",),
+        f"{name}(x)",
         infer,
         lambda *arrays, **attributes: _pooled(arrays[0], sizes(attributes), largest),
         f"The {'largest' if largest else 'mean'} of each window along {axes} "
@@ -386,8 +384,7 @@ ROWS = (
         aliases="conv convolution conv_general_dilated",
     ),
     row(
-        "convolve",
-        ("a", "v"),
+        "convolve(a, v)",
         _convolve,
         _convolve_arrays,
         "The discrete convolution of two lines.",

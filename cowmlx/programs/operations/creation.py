@@ -52,8 +52,7 @@ def _filled(
 
     vals = {"vals": 7} if valued else {}
     return row(
-        name,
-        ("a",) if like else (),
+        f"{name}({'a' if like else ''})",
         infer,
         compute,
         f"An array of {about}" + (" with another's shape." if like else "."),
@@ -94,7 +93,9 @@ def _made(
             given["dtype"] = mlx_dtype(given["dtype"])
         return function(**given)
 
-    return row(name, (), infer, compute, summary, formula, examples, attributes=attributes, **more)
+    return row(
+        f"{name}()", infer, compute, summary, formula, examples, attributes=attributes, **more
+    )
 
 
 def _arange_shape(attributes: Attributes) -> tuple[int]:
@@ -207,8 +208,7 @@ ROWS = (
         aliases="range",
     ),
     row(
-        "iota",
-        (),
+        "iota()",
         _iota,
         _iota_array,
         "Each element's place along an axis.",

@@ -71,8 +71,7 @@ def _one(name: str, function: Callable[..., mx.array], summary: str, formula: st
 
     kind = "float32" if _kinds(name)[0] else "complex64"
     return row(
-        name,
-        ("a",),
+        f"{name}(a)",
         infer,
         lambda *arrays, **attributes: function(*arrays, **attributes),
         summary,
@@ -109,8 +108,7 @@ def _many(name: str, function: Callable[..., mx.array], summary: str) -> Operati
     kind = "float32" if _kinds(name)[0] else "complex64"
     axes = (-2, -1) if name.endswith("2") else None
     return row(
-        name,
-        ("a",),
+        f"{name}(a)",
         infer,
         compute,
         summary,
@@ -137,8 +135,7 @@ def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Op
         return rules.spec((n // 2 + 1 if real else n,), "float32")
 
     return row(
-        name,
-        (),
+        f"{name}()",
         infer,
         lambda *arrays, **attributes: function(attributes["n"], attributes["d"]),
         f"The frequencies of the results of {'rfft' if real else 'fft'}.",

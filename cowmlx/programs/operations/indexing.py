@@ -215,8 +215,7 @@ def _one_hot_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
 
 ROWS = (
     row(
-        "take",
-        ("a", "indices"),
+        "take(a, indices)",
         _take,
         _take_arrays,
         "The elements at indices along an axis; negative ones count from the end.",
@@ -237,8 +236,7 @@ ROWS = (
         checks=_take_checks,
     ),
     row(
-        "take_along_axis",
-        ("a", "indices"),
+        "take_along_axis(a, indices)",
         _take_along,
         _take_along_arrays,
         "The elements at indices that stand beside those of an array.",
@@ -260,8 +258,7 @@ ROWS = (
         checks=_take_checks,
     ),
     row(
-        "put_along_axis",
-        ("a", "indices", "values"),
+        "put_along_axis(a, indices, values)",
         _put_along,
         _put_along_arrays,
         "An array with values at indices that stand beside its elements; of equal indices the last "
@@ -280,8 +277,7 @@ ROWS = (
         checks=_take_checks,
     ),
     row(
-        "embedding",
-        ("weight", "indices"),
+        "embedding(weight, indices)",
         _embedding,
         _embedding_arrays,
         "The rows of a table at indices.",
@@ -292,8 +288,7 @@ ROWS = (
         checks=_embedding_checks,
     ),
     row(
-        "one_hot",
-        ("indices",),
+        "one_hot(indices)",
         _one_hot,
         _one_hot_arrays,
         "1 at each index, 0 elsewhere, along a new last axis; clamped indices have no 1.",
@@ -362,8 +357,7 @@ def _scatter(
         return checks_of("indices", indices, array.shape[attributes["axis"]], attributes)
 
     return row(
-        name,
-        ("a", "indices", "updates"),
+        f"{name}(a, indices, updates)",
         infer,
         compute,
         f"An array with updates {about} at indices along an axis.",

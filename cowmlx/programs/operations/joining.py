@@ -10,11 +10,10 @@ import mlx.core as mx
 from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.making import cast, example, moving, row
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import fits, promote
 
 AXIS_0 = Attribute("axis", "axis", 0, "The axis.")
-ARRAYS = Input("arrays", variadic=True)
 
 
 def _concatenate(*inputs: Any, **attributes: Any) -> Spec:
@@ -197,8 +196,7 @@ _COUNT_LIMIT = 2**24
 
 ROWS = (
     row(
-        "concatenate",
-        (ARRAYS,),
+        "concatenate(arrays…)",
         _concatenate,
         lambda *arrays, **attributes: mx.concatenate(cast(arrays), attributes["axis"]),
         "Arrays one after the other along an axis.",
@@ -213,8 +211,7 @@ ROWS = (
         differentiable=("arrays",),
     ),
     row(
-        "split",
-        ("a",),
+        "split(a)",
         _split,
         _split_arrays,
         "An array in parts along an axis.",
@@ -239,8 +236,7 @@ ROWS = (
         outputs_vary=True,
     ),
     row(
-        "stack",
-        (ARRAYS,),
+        "stack(arrays…)",
         _stack,
         lambda *arrays, **attributes: mx.stack(cast(arrays), attributes["axis"]),
         "Arrays of one shape side by side along a new axis.",
@@ -250,8 +246,7 @@ ROWS = (
         differentiable=("arrays",),
     ),
     row(
-        "unstack",
-        ("a",),
+        "unstack(a)",
         _unstack,
         _unstack_arrays,
         "The arrays that lie side by side along an axis.",
@@ -320,8 +315,7 @@ ROWS = (
         ),
     ),
     row(
-        "pad",
-        ("a",),
+        "pad(a)",
         _pad,
         _pad_arrays,
         "More elements before and behind those of each axis.",
@@ -353,8 +347,7 @@ ROWS = (
         differentiable=("a",),
     ),
     row(
-        "meshgrid",
-        (ARRAYS,),
+        "meshgrid(arrays…)",
         _meshgrid,
         _meshgrid_arrays,
         "The coordinates of a grid, an array for each line.",
@@ -374,8 +367,7 @@ ROWS = (
         differentiable=("arrays",),
     ),
     row(
-        "broadcast_arrays",
-        (ARRAYS,),
+        "broadcast_arrays(arrays…)",
         _broadcast_arrays,
         lambda *arrays, **attributes: list(mx.broadcast_arrays(*arrays)),
         "All arrays in the shape in which they meet.",

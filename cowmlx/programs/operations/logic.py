@@ -96,8 +96,7 @@ ROWS = (
         attributes=(_RTOL, _ATOL, _EQUAL_NAN),
     ),
     row(
-        "allclose",
-        PAIR,
+        "allclose(a, b)",
         _allclose,
         lambda *arrays, **attributes: mx.allclose(*arrays, **attributes),
         "Whether all elements are nearly equal.",
@@ -106,8 +105,7 @@ ROWS = (
         attributes=(_RTOL, _ATOL, _EQUAL_NAN),
     ),
     row(
-        "array_equal",
-        PAIR,
+        "array_equal(a, b)",
         _array_equal,
         _array_equal_arrays,
         "Whether two arrays have one shape and equal elements.",
@@ -164,8 +162,7 @@ ROWS = (
         differentiable=False,
     ),
     row(
-        "where",
-        ("condition", "x", "y"),
+        "where(condition, x, y)",
         _where,
         lambda *arrays, **attributes: mx.where(*arrays),
         "An element of x where the condition is true, of y elsewhere.",

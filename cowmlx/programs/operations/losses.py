@@ -11,7 +11,7 @@ import mlx.core as mx
 from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.indexing import require_some
 from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
-from cowmlx.programs.operations.making import cast, constant, example, row
+from cowmlx.programs.operations.making import cast, constant, example, inputs_of, row
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import FLOATS, promote
 
@@ -111,8 +111,7 @@ def _met(inputs: Sequence[Any], places: Sequence[str]) -> Spec:
 
 
 def _loss(
-    name: str,
-    places: Sequence[str],
+    signature: str,
     function: Callable[..., mx.array],
     summary: str,
     formula: str,
@@ -129,8 +128,7 @@ def _loss(
     """Return the row of a loss of inputs of one shape.
 
     Args:
-        name: the row's.
-        places: the names of its inputs.
+        signature: as ``row`` takes it.
         function: takes the arrays, then attributes by name but for ``reduction``.
         summary: one sentence.
         formula: what it computes.
@@ -143,6 +141,8 @@ def _loss(
         values: the range of the examples' inputs.
         differentiable: the inputs that a gradient goes through; all if None.
     """
+    name, inputs = inputs_of(signature)
+    places = [each.name for each in inputs]
     along = () if axis is None else (Attribute("axis", "axis", axis, "The axis of vectors."),)
 
     def infer(*inputs: Any, **attributes: Any) -> list[Spec]:
@@ -160,8 +160,7 @@ def _loss(
         one = f"float32[4,3]{values}"
         examples = [example(*[one] * len(places), reduction=way) for way in ("none", "mean", "sum")]
     return row(
-        name,
-        places,
+        signature,
         infer,
         compute,
         summary,
@@ -253,13 +252,9 @@ def _triplet(
     return mx.maximum(distance(positives) - distance(negatives) + constant(margin, anchors), 0)
 
 
-_TWO = ("predictions", "targets")
-_IN = ("inputs", "targets")
-
 ROWS = (
     row(
-        "cross_entropy",
-        ("logits", "targets", "weights?"),
+        "cross_entropy(logits, targets, weights?)",
         _cross_entropy,
         _cross_entropy_arrays,
         "The cross entropy of softmax(logits) with class ids, or with probabilities of the same "
@@ -291,8 +286,7 @@ ROWS = (
         checks=_class_checks,
     ),
     row(
-        "binary_cross_entropy",
-        ("inputs", "targets", "weights?"),
+        "binary_cross_entropy(inputs, targets, weights?)",
         _binary,
         _binary_arrays,
         "The cross entropy of probabilities, or of their logits, with targets of 0 to 1.",
@@ -311,8 +305,7 @@ ROWS = (
         source="mlx.nn.losses.binary_cross_entropy",
     ),
     row(
-        "nll_loss",
-        _IN,
+        "nll_loss(inputs, targets)",
         _nll,
         _nll_arrays,
         "The negative of the log probabilities at class ids.",
@@ -331,8 +324,7 @@ ROWS = (
         checks=_class_checks,
     ),
     _loss(
-        "l1_loss",
-        _TWO,
+        "l1_loss(predictions, targets)",
         lambda predictions, targets: mx.abs(predictions - targets),
         "The absolute differences.",
         "|p - t|",
@@ -340,8 +332,7 @@ ROWS = (
         aliases="mae_loss",
     ),
     _loss(
-        "mse_loss",
-        _TWO,
+        "mse_loss(predictions, targets)",
         lambda predictions, targets: mx.square(predictions - targets),
         "The squared differences.",
         "(p - t)^2",
@@ -349,8 +340,7 @@ ROWS = (
         aliases="mean_squared_error",
     ),
     _loss(
-        "smooth_l1_loss",
-        _TWO,
+        "smooth_l1_loss(predictions, targets)",
         _smooth_l1,
         "The absolute differences, squared where they are small.",
         "(p - t)^2 / (2 beta) if |p - t| < beta, else |p - t| - beta / 2",
@@ -358,16 +348,14 @@ ROWS = (
         attributes=(Attribute("beta", "float", 1.0, "Where it begins.", low=1e-9),),
     ),
     _loss(
-        "huber_loss",
-        _IN,
+        "huber_loss(inputs, targets)",
         _huber,
         "The squared differences, straight where they are large.",
         "a^2 / 2 if a <= delta, else delta (a - delta / 2), a = |inputs - targets|",
         attributes=(Attribute("delta", "float", 1.0, "Where it ends.", low=1e-9),),
     ),
     _loss(
-        "log_cosh_loss",
-        _IN,
+        "log_cosh_loss(inputs, targets)",
         lambda inputs, targets: (
             elementary.logaddexp(inputs - targets, targets - inputs) - constant(math.log(2), inputs)
         ),
@@ -375,15 +363,13 @@ ROWS = (
         "ln cosh(inputs - targets)",
     ),
     _loss(
-        "hinge_loss",
-        _IN,
+        "hinge_loss(inputs, targets)",
         lambda inputs, targets: mx.maximum(1 - inputs * targets, 0),
         "How far predictions are from the margin of their targets, -1 or 1.",
         "max(0, 1 - inputs targets)",
     ),
     _loss(
-        "kl_div_loss",
-        _IN,
+        "kl_div_loss(inputs, targets)",
         lambda inputs, targets, axis: mx.sum(
             elementary.exp(targets) * (targets - inputs), axis=axis
         ),
@@ -392,8 +378,7 @@ ROWS = (
         axis=-1,
     ),
     _loss(
-        "gaussian_nll_loss",
-        ("inputs", "targets", "vars"),
+        "gaussian_nll_loss(inputs, targets, vars)",
         _gaussian,
         "The negative log likelihood of targets in normal distributions.",
         "(ln v + (targets - inputs)^2 / v) / 2, v = max(vars, eps), + ln(2 pi) / 2 if full",
@@ -408,8 +393,7 @@ ROWS = (
         ],
     ),
     _loss(
-        "cosine_similarity_loss",
-        ("x1", "x2"),
+        "cosine_similarity_loss(x1, x2)",
         _cosine,
         "The cosines of the angles between vectors.",
         "sum(x1 x2) / max(|x1| |x2|, eps)",
@@ -417,8 +401,7 @@ ROWS = (
         attributes=(Attribute("eps", "float", 1e-8, "The least divisor.", low=0),),
     ),
     _loss(
-        "margin_ranking_loss",
-        ("inputs1", "inputs2", "targets"),
+        "margin_ranking_loss(inputs1, inputs2, targets)",
         lambda inputs1, inputs2, targets, margin: mx.maximum(
             constant(margin, targets) - targets * (inputs1 - inputs2), 0
         ),
@@ -427,8 +410,7 @@ ROWS = (
         attributes=(Attribute("margin", "float", 0.0, "The least distance."),),
     ),
     _loss(
-        "triplet_loss",
-        ("anchors", "positives", "negatives"),
+        "triplet_loss(anchors, positives, negatives)",
         _triplet,
         "How much farther anchors are from positives than from negatives.",
         "max(0, |a - p| - |a - n| + margin), |x| = (sum(|x|^p) + eps)^(1/p)",

@@ -32,6 +32,9 @@ from cowmlx.programs.operations.rules import (
 
 T = TypeVar("T")
 
+ABOUT = {"key": "A random key: uint32 of shape (2,), from random_key or random_split."}
+"""What is special about inputs of some names."""
+
 PAIR = ("a", "b")
 """The names of two inputs."""
 
@@ -54,9 +57,22 @@ def magnitude(dtype: str) -> str:
     return "float32" if dtype == "complex64" else dtype
 
 
+def inputs_of(signature: str) -> tuple[str, tuple[Input, ...]]:
+    """Return the name and the inputs of a text such as ``"concatenate(arrays…)"``.
+
+    ``?`` marks an input that may be missing, ``…`` the last one if it takes all that follow.
+    """
+    name, _, rest = signature.rstrip(")").partition("(")
+    places = [
+        Input(text.strip("?…"), text.endswith("?"), text.endswith("…"), ABOUT.get(text, ""))
+        for text in rest.split(", ")
+        if text
+    ]
+    return name, tuple(places)
+
+
 def row(
-    name: str,
-    inputs: Sequence[str | Input],
+    signature: str,
     infer: Callable[..., Any],
     compute: Callable[..., Any],
     summary: str,
@@ -73,16 +89,11 @@ def row(
 ) -> Operation:
     """Return a row.
 
-    Inputs that are texts are needed, and those ending in ``?`` optional. ``infer``, ``compute`` and
-    ``of_many_rows`` take inputs, then attributes by name, and give one result or several.
-    Aliases are separated by spaces. ``more`` are other fields of the row.
+    The signature is that of :func:`inputs_of`; aliases are separated by spaces. ``infer``,
+    ``compute`` and ``of_many_rows`` take inputs, then attributes by name, and give one result or
+    several. ``more`` are other fields of the row.
     """
-    places = tuple(
-        each
-        if isinstance(each, Input)
-        else Input(each.removesuffix("?"), optional=each.endswith("?"))
-        for each in inputs
-    )
+    name, places = inputs_of(signature)
 
     def named(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         """Return the specs of results, within the bounds of arrays; errors name the operation."""
@@ -151,8 +162,7 @@ def _common(arrays: Sequence[mx.array]) -> mx.Dtype:
 
 
 def shaped(
-    name: str,
-    places: Sequence[str],
+    signature: str,
     rule: Callable[..., Shape],
     summary: str,
     formula: str,
@@ -169,8 +179,7 @@ def shaped(
     """Return the row of an operation whose one result has a shape that follows from others.
 
     Args:
-        name: the row's.
-        places: the names of its inputs.
+        signature: as :func:`row` takes it, like what is not named here.
         rule: the result's shape, for those of inputs and attributes.
         summary: one sentence.
         formula: what it computes.
@@ -183,9 +192,11 @@ def shaped(
         differentiable: whether all inputs can be differentiated, or which.
         more: as :func:`row` takes it.
     """
+    name, inputs = inputs_of(signature)
+    places = [each.name for each in inputs]
     apply = function or getattr(mx, name)
     if isinstance(differentiable, bool):
-        differentiable = tuple(places) if differentiable else ()
+        differentiable = places if differentiable else ()
 
     def infer(*inputs: Any, **attributes: Any) -> Spec:
         for place, given in zip(places, inputs, strict=True):
@@ -199,8 +210,7 @@ def shaped(
         return found
 
     return row(
-        name,
-        places,
+        signature,
         infer,
         met if meets else apply,
         summary,
@@ -229,12 +239,12 @@ def elementwise(
         name: the row's.
         summary: one sentence.
         formula: what it computes.
-        function: as :func:`shaped` takes it, like ``places``, ``accepted`` and ``more``.
+        function: as :func:`shaped` takes it, like what is not named here.
         places: the names of its inputs.
         accepted: the dtypes that each input may have.
         examples: if not those of two or three shapes.
         values: the range of the examples' inputs, such as ``" 0.1..0.9"``.
-        more: the rest.
+        more: other arguments of :func:`shaped`.
     """
     if examples is None:
         kind = "float32" if "float32" in accepted else "int32" if "int32" in accepted else "bool"
@@ -249,9 +259,8 @@ def elementwise(
     def rule(*given: Any) -> Shape:
         return broadcast(given[:-1])
 
-    return shaped(
-        name, places, rule, summary, formula, examples, function, accepted=accepted, **more
-    )
+    signature = f"{name}({', '.join(places)})"
+    return shaped(signature, rule, summary, formula, examples, function, accepted=accepted, **more)
 
 
 def moving(
@@ -264,4 +273,4 @@ def moving(
     **more: Any,
 ) -> Operation:
     """Return the row of an operation on one array, as :func:`shaped` does."""
-    return shaped(name, ("a",), rule, summary, formula, examples, function, **more)
+    return shaped(f"{name}(a)", rule, summary, formula, examples, function, **more)

@@ -161,9 +161,9 @@ def of_matrices(
     function: Callable[[mx.array, Attributes], Sequence[mx.array]],
     summary: str,
     formula: str,
-    outputs: Sequence[str],
     examples: Sequence[Example],
     *,
+    outputs: Sequence[str] = ("out",),
     square: bool = True,
     good: Good = finite,
     problem: str = _NOT_FINITE,
@@ -177,8 +177,8 @@ def of_matrices(
         function: of matrices that it can take.
         summary: one sentence.
         formula: what it computes.
-        outputs: the names of its results.
         examples: inputs that it takes.
+        outputs: the names of its results.
         square: whether matrices have as many rows as columns.
         good: for each matrix whether it can be taken.
         problem: what the others are.
@@ -200,8 +200,7 @@ def of_matrices(
         return check_that("a", good(a, **attributes), problem)
 
     return row(
-        name,
-        ("a",),
+        f"{name}(a)",
         infer,
         compute,
         summary,

@@ -9,8 +9,8 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import at_least, divided
 from cowmlx.programs.operations import elementary, rules
-from cowmlx.programs.operations.making import cast, constant, example, row
-from cowmlx.programs.operations.random import KEY, require_key
+from cowmlx.programs.operations.making import cast, constant, example, inputs_of, row
+from cowmlx.programs.operations.random import require_key
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import FLOATS, SMALL_FLOATS, promote
 
@@ -24,32 +24,30 @@ def _met(arrays: Sequence[Any]) -> list[Any]:
 
 
 def _normalization(
-    name: str,
+    signature: str,
     rank: int,
     function: Callable[..., mx.array],
     summary: str,
     formula: str,
     examples: Sequence[Example],
     source: str,
-    places: Sequence[str] = ("x", "weight?", "bias?"),
     attributes: Sequence[Attribute] = (),
     limits: Callable[[Sequence[Any], Attributes], None] | None = None,
 ) -> Operation:
     """Return the row of a normalization, whose parts beside ``x`` have the length of its last axis.
 
     Args:
-        name: the row's.
+        signature: as ``row`` takes it.
         rank: the least rank of ``x``.
         function: takes the arrays, None for missing ones, then attributes by name.
         summary: one sentence.
         formula: what it computes.
         examples: inputs that it takes.
         source: of the formula.
-        places: its inputs.
         attributes: beside ``eps``.
         limits: refuses inputs that do not go together.
     """
-    names = [place.removesuffix("?") for place in places]
+    names = [each.name for each in inputs_of(signature)[1]]
 
     def infer(*inputs: Any, **attributes: Any) -> Spec:
         x = inputs[0]
@@ -73,8 +71,7 @@ def _normalization(
         return function(*arrays, **attributes)
 
     return row(
-        name,
-        places,
+        signature,
         infer,
         compute,
         summary,
@@ -267,8 +264,7 @@ _FORMULA = "(x - mean) / sqrt(var + eps) weight + bias"
 
 ROWS = (
     row(
-        "linear",
-        ("x", "weight", "bias?"),
+        "linear(x, weight, bias?)",
         _linear,
         _linear_arrays,
         "A product with a matrix of weights (out, in), and a bias.",
@@ -277,17 +273,16 @@ ROWS = (
         differentiable=("x", "weight", "bias"),
     ),
     _normalization(
-        "rms_norm",
+        "rms_norm(x, weight?)",
         1,
         _rms_norm,
         "The last axis divided by its root mean square.",
         "x / sqrt(mean(x^2) + eps) weight",
         [example("[2,4]", "[4]"), example("[2,3,4]")],
         "arXiv 1910.07467",
-        ("x", "weight?"),
     ),
     _normalization(
-        "layer_norm",
+        "layer_norm(x, weight?, bias?)",
         1,
         _layer_norm,
         "The last axis with mean 0 and variance 1.",
@@ -296,7 +291,7 @@ ROWS = (
         "arXiv 1607.06450",
     ),
     _normalization(
-        "group_norm",
+        "group_norm(x, weight?, bias?)",
         2,
         _group_norm,
         "Groups of channels, which are last, with mean 0 and variance 1 over all positions; "
@@ -308,7 +303,7 @@ ROWS = (
         limits=_require_groups,
     ),
     _normalization(
-        "instance_norm",
+        "instance_norm(x, weight?, bias?)",
         3,
         _instance_norm,
         "Each channel of each element of the batch with mean 0 and variance 1 over all positions.",
@@ -317,7 +312,7 @@ ROWS = (
         "arXiv 1607.08022",
     ),
     _normalization(
-        "batch_norm",
+        "batch_norm(x, mean?, var?, weight?, bias?)",
         2,
         _batch_norm,
         "Each channel with the mean and variance given, or with its own over batch and positions.",
@@ -328,12 +323,10 @@ ROWS = (
             example("[4,2,3]", None, None, "[3]"),
         ],
         "arXiv 1502.03167",
-        ("x", "mean?", "var?", "weight?", "bias?"),
         limits=_require_both,
     ),
     row(
-        "rope",
-        ("a", "freqs?"),
+        "rope(a, freqs?)",
         _rope,
         _rope_arrays,
         "Pairs of features rotated by angles that grow with their position: the last axis but one.",
@@ -361,8 +354,7 @@ ROWS = (
         source="arXiv 2104.09864",
     ),
     row(
-        "scaled_dot_product_attention",
-        ("q", "k", "v", "mask?"),
+        "scaled_dot_product_attention(q, k, v, mask?)",
         _attention,
         _attention_arrays,
         "Attention of several heads: all are (batch, heads, positions, features), and each head of "
@@ -382,8 +374,7 @@ ROWS = (
         source="arXiv 1706.03762",
     ),
     row(
-        "dropout",
-        ("x", KEY),
+        "dropout(x, key)",
         _dropout,
         _dropout_arrays,
         "Elements become 0 with a probability; the others grow so that the mean stays.",

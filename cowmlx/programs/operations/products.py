@@ -14,7 +14,7 @@ from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indexing import picked_checks, picked_shape
 from cowmlx.programs.operations.indices import INDICES, Check, safe, taken
 from cowmlx.programs.operations.making import PAIR, cast, constant, example, row, shaped
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Spec
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import SMALL_FLOATS, promote
 
 
@@ -263,8 +263,7 @@ def _hadamard_arrays(*arrays: Any, **attributes: Any) -> mx.array:
 
 ROWS = (
     shaped(
-        "matmul",
-        PAIR,
+        "matmul(a, b)",
         lambda left, right, attributes: product_shape(left, right),
         "The product of matrices, or of stacks of them; a vector is a row on the left and a "
         "column on the right.",
@@ -284,8 +283,7 @@ ROWS = (
         multiplications=_matmul_cost,
     ),
     shaped(
-        "inner",
-        PAIR,
+        "inner(a, b)",
         _inner,
         "The products of the last axes.",
         "out[i, j] = sum over k of a[i, k] b[j, k]",
@@ -294,8 +292,7 @@ ROWS = (
         meets=True,
     ),
     shaped(
-        "outer",
-        PAIR,
+        "outer(a, b)",
         lambda left, right, attributes: (count(left), count(right)),
         "All products of an element of a and one of b, both flattened.",
         "out[i, j] = a[i] b[j]",
@@ -303,8 +300,7 @@ ROWS = (
         meets=True,
     ),
     shaped(
-        "vecdot",
-        PAIR,
+        "vecdot(a, b)",
         _vecdot,
         "The product of vectors along an axis, with a's complex conjugate.",
         "out = sum over k of conj(a[k]) b[k]",
@@ -315,8 +311,7 @@ ROWS = (
         attributes=(Attribute("axis", "axis", -1, "The axis, counted from the end."),),
     ),
     row(
-        "addmm",
-        ("c", "a", "b"),
+        "addmm(c, a, b)",
         _addmm,
         _addmm_arrays,
         "A matrix product and another array.",
@@ -330,8 +325,7 @@ ROWS = (
         multiplications=lambda inputs, attributes: _matmul_cost(inputs[1:], attributes),
     ),
     shaped(
-        "tensordot",
-        PAIR,
+        "tensordot(a, b)",
         _tensordot,
         "Products summed over some axes of both arrays.",
         "out = sum over the axes of a b",
@@ -350,8 +344,7 @@ ROWS = (
         ),
     ),
     row(
-        "einsum",
-        (Input("operands", variadic=True),),
+        "einsum(operands…)",
         _einsum,
         _einsum_arrays,
         "Products summed over the letters that the result lacks.",
@@ -370,8 +363,7 @@ ROWS = (
         multiplications=_einsum_cost,
     ),
     shaped(
-        "kron",
-        PAIR,
+        "kron(a, b)",
         _kron,
         "The Kronecker product.",
         "out[i n + j] = a[i] b[j]",
@@ -380,8 +372,7 @@ ROWS = (
         meets=True,
     ),
     shaped(
-        "cross",
-        PAIR,
+        "cross(a, b)",
         _cross,
         "The product of vectors of 3 elements that is perpendicular to both.",
         "out = a x b",
@@ -392,8 +383,7 @@ ROWS = (
         attributes=(Attribute("axis", "axis", -1, "The axis of the vectors."),),
     ),
     row(
-        "gather_mm",
-        ("a", "b", "lhs_indices?", "rhs_indices?"),
+        "gather_mm(a, b, lhs_indices?, rhs_indices?)",
         _gather_mm,
         _gather_mm_arrays,
         "Products of the matrices at flat indices along the axes before them.",
@@ -407,8 +397,7 @@ ROWS = (
         checks=_gather_mm_checks,
     ),
     row(
-        "hadamard_transform",
-        ("a",),
+        "hadamard_transform(a)",
         _hadamard,
         _hadamard_arrays,
         "The Walsh-Hadamard transform of the last axis.",

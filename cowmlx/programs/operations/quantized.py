@@ -221,8 +221,7 @@ def _from_fp8(*inputs: Any, **attributes: Any) -> Spec:
 
 ROWS = (
     row(
-        "quantize",
-        ("w",),
+        "quantize(w)",
         _quantize,
         _quantize_arrays,
         "Matrices in few bits, with a scale (and a bias, if affine) for each group of a row.",
@@ -239,8 +238,7 @@ ROWS = (
         stacks=(0,),
     ),
     row(
-        "dequantize",
-        ("w", "scales", "biases?"),
+        "dequantize(w, scales, biases?)",
         _dequantize,
         _with_elements(_dequantize, _dequantize_arrays),
         "What quantised matrices stand for.",
@@ -257,8 +255,7 @@ ROWS = (
         stacks=(0, 1, 2),
     ),
     row(
-        "quantized_matmul",
-        ("x", "w", "scales", "biases?"),
+        "quantized_matmul(x, w, scales, biases?)",
         _quantized_matmul,
         _with_elements(_quantized_matmul, _quantized_matmul_arrays),
         "The product with a quantised matrix.",
@@ -275,8 +272,7 @@ ROWS = (
         stacks=(0,),
     ),
     row(
-        "gather_qmm",
-        ("x", "w", "scales", "biases?", "lhs_indices?", "rhs_indices?"),
+        "gather_qmm(x, w, scales, biases?, lhs_indices?, rhs_indices?)",
         _gather_qmm,
         _with_elements(_gather_qmm, _gather_qmm_arrays),
         "Products with the quantised matrices at flat indices along the axes before them.",
@@ -298,8 +294,7 @@ ROWS = (
         stacks=(),
     ),
     row(
-        "to_fp8",
-        ("x",),
+        "to_fp8(x)",
         _to_fp8,
         lambda *arrays, **attributes: mx.to_fp8(arrays[0]),
         "The bits of 8-bit floats (e4m3); what is too large becomes the largest.",
@@ -308,8 +303,7 @@ ROWS = (
         stacks=(0,),
     ),
     row(
-        "from_fp8",
-        ("x",),
+        "from_fp8(x)",
         _from_fp8,
         lambda *arrays, **attributes: mx.from_fp8(arrays[0], mlx_dtype(attributes["dtype"])),
         "The numbers that 8-bit floats (e4m3) are.",

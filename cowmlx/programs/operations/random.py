@@ -12,10 +12,9 @@ from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.creation import SHAPE
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, row
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Input, Operation, Spec
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import FLOATS, INTEGERS, equal, mlx_dtype
 
-KEY = Input("key", about="A random key: uint32 of shape (2,), from random_key or random_split.")
 DTYPE = Attribute("dtype", "dtype", "float32", "The result's dtype, a float.")
 
 
@@ -67,8 +66,7 @@ def _drawn(
         return function(**{**attributes, "dtype": mlx_dtype(attributes["dtype"])}, key=arrays[0])
 
     return row(
-        name,
-        (KEY,),
+        f"{name}(key)",
         infer,
         compute,
         summary,
@@ -276,8 +274,7 @@ _LOC = Attribute("loc", "float", 0.0, "The mean.")
 
 ROWS = (
     row(
-        "random_key",
-        (),
+        "random_key()",
         _random_key,
         lambda *arrays, **attributes: _key(attributes["seed"]),
         "The key of a seed.",
@@ -287,8 +284,7 @@ ROWS = (
         attributes=(_SEED,),
     ),
     row(
-        "random_split",
-        (KEY,),
+        "random_split(key)",
         _random_split,
         lambda *arrays, **attributes: mx.random.split(arrays[0], attributes["num"]),
         "New keys of one.",
@@ -347,8 +343,7 @@ ROWS = (
         aliases="laplace",
     ),
     row(
-        "random_randint",
-        (KEY,),
+        "random_randint(key)",
         _integers,
         _integers_array,
         "Integers evenly from low up to high, without it.",
@@ -374,8 +369,7 @@ ROWS = (
         ),
     ),
     row(
-        "random_bernoulli",
-        (KEY,),
+        "random_bernoulli(key)",
         _bernoulli,
         _bernoulli_array,
         "True with a probability.",
@@ -385,8 +379,7 @@ ROWS = (
         attributes=(SHAPE, Attribute("p", "float", 0.5, "The probability.", low=0, high=1)),
     ),
     row(
-        "random_categorical",
-        ("logits", KEY),
+        "random_categorical(logits, key)",
         _categorical,
         _categorical_array,
         "Classes, as uint32, drawn with the probabilities softmax(logits).",
@@ -403,8 +396,7 @@ ROWS = (
         ),
     ),
     row(
-        "random_permutation",
-        ("x", KEY),
+        "random_permutation(x, key)",
         _permutation,
         _permutation_array,
         "The elements along an axis in a random order.",
@@ -415,8 +407,7 @@ ROWS = (
         attributes=(Attribute("axis", "axis", 0, "The axis."),),
     ),
     row(
-        "random_multivariate_normal",
-        ("mean", "cov", KEY),
+        "random_multivariate_normal(mean, cov, key)",
         _multivariate,
         _multivariate_array,
         "Vectors of a normal distribution with a covariance.",

@@ -221,8 +221,7 @@ ROWS = (
         of_nothing=False,
     ),
     row(
-        "minmax",
-        ("a",),
+        "minmax(a)",
         _minmax,
         _minmax_arrays,
         "The smallest and the largest element along axes.",

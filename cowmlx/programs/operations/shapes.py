@@ -353,8 +353,7 @@ ROWS = (
         differentiable=False,
     ),
     row(
-        "astype",
-        ("a",),
+        "astype(a)",
         _astype,
         lambda *arrays, **attributes: arrays[0].astype(mlx_dtype(attributes["dtype"])),
         "The elements in another dtype: floats are rounded towards 0 for integers, complex numbers "
@@ -370,8 +369,7 @@ ROWS = (
         differentiable=("a",),
     ),
     row(
-        "view",
-        ("a",),
+        "view(a)",
         _view,
         lambda *arrays, **attributes: mx.view(arrays[0], mlx_dtype(attributes["dtype"])),
         "The same bits as another dtype; the last axis changes with the size of an element.",

@@ -222,8 +222,7 @@ ROWS = (
         aliases="strided_slice",
     ),
     row(
-        "dynamic_slice",
-        ("a", "start_indices"),
+        "dynamic_slice(a, start_indices)",
         _dynamic_slice,
         _dynamic_slice_arrays,
         "A window of an array that begins where another array says; the window lies within.",
@@ -244,8 +243,7 @@ ROWS = (
         checks=_dynamic_slice_checks,
     ),
     row(
-        "slice_update",
-        ("a", "update", "start_indices"),
+        "slice_update(a, update, start_indices)",
         _slice_update,
         _slice_update_arrays,
         "An array with another one in a window that begins where a third one says.",
@@ -399,8 +397,7 @@ DIAGONALS = (
     _triangle("tril", mx.tril, "above", "<="),
     _triangle("triu", mx.triu, "below", ">="),
     row(
-        "trace",
-        ("a",),
+        "trace(a)",
         _trace,
         _trace_array,
         "The sum of a diagonal, in the dtypes of sum.",

@@ -149,8 +149,7 @@ ROWS = (
         attributes=(Attribute("k", "int", REQUIRED, "How many.", low=0), _AXIS),
     ),
     row(
-        "searchsorted",
-        ("sorted_sequence", "values"),
+        "searchsorted(sorted_sequence, values)",
         _searchsorted,
         _searchsorted_arrays,
         "Where values belong in a sorted array, as uint32.",
@@ -164,8 +163,7 @@ ROWS = (
         stacks=(1,),
     ),
     row(
-        "unique",
-        ("a",),
+        "unique(a)",
         _unique,
         _unique_arrays,
         "The smallest elements that differ, in order, how often each is there, and how many differ "
