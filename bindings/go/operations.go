@@ -535,7 +535,7 @@ func (builder *ProgramBuilder) Logcumsumexp(a any, attributes map[string]any) *N
 	return builder.Node("logcumsumexp", attributes, a)
 }
 
-// Diff: The differences of neighbours, n times: out[i] = a[i + 1] - a[i]. Attributes: n (int),
+// Diff: The differences of neighbors, n times: out[i] = a[i + 1] - a[i]. Attributes: n (int),
 // axis (axis).
 func (builder *ProgramBuilder) Diff(a any, attributes map[string]any) *Node {
 	return builder.Node("diff", attributes, a)
@@ -1489,7 +1489,7 @@ func (builder *ProgramBuilder) Celu(x any, attributes map[string]any) *Node {
 	return builder.Node("celu", attributes, x)
 }
 
-// Selu: The self-normalising elu: 1.0507 elu(x, alpha = 1.6733).
+// Selu: The self-normalizing elu: 1.0507 elu(x, alpha = 1.6733).
 func (builder *ProgramBuilder) Selu(x any) *Node {
 	return builder.Node("selu", nil, x)
 }
@@ -1658,19 +1658,19 @@ func (builder *ProgramBuilder) Quantize(w any, attributes map[string]any, result
 	return builder.Nodes("quantize", attributes, results, w)
 }
 
-// Dequantize: What quantised matrices stand for: out = scales w + biases, in groups.
+// Dequantize: What quantized matrices stand for: out = scales w + biases, in groups.
 // Attributes: group_size (int), bits (int), mode (choice), dtype (dtype).
 func (builder *ProgramBuilder) Dequantize(w, scales, biases any, attributes map[string]any) *Node {
 	return builder.Node("dequantize", attributes, w, scales, biases)
 }
 
-// QuantizedMatmul: The product with a quantised matrix: x (scales w + biases)^T, or without
+// QuantizedMatmul: The product with a quantized matrix: x (scales w + biases)^T, or without
 // ^T. Attributes: transpose (bool), group_size (int), bits (int), mode (choice).
 func (builder *ProgramBuilder) QuantizedMatmul(x, w, scales, biases any, attributes map[string]any) *Node {
 	return builder.Node("quantized_matmul", attributes, x, w, scales, biases)
 }
 
-// GatherQmm: Products with the quantised matrices at flat indices along the axes before them:
+// GatherQmm: Products with the quantized matrices at flat indices along the axes before them:
 // out[i] = x[lhs_indices[i]] (scales w + biases)[rhs_indices[i]]^T. Attributes: transpose
 // (bool), group_size (int), bits (int), mode (choice), indices (choice).
 func (builder *ProgramBuilder) GatherQmm(x, w, scales, biases, lhs_indices, rhs_indices any, attributes map[string]any) *Node {

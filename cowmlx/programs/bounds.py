@@ -42,7 +42,7 @@ Steps = Generator[None, None, T]
 
 
 class Pace:
-    """Tells when a turn has been long enough."""
+    """The end of a turn that has been long enough."""
 
     def __init__(self) -> None:
         self._began = perf_counter()
@@ -55,7 +55,7 @@ class Pace:
 
 
 def finish(steps: Generator[Any, None, T]) -> T:
-    """Take all steps, for those who have nobody else to give a turn to."""
+    """Take all steps, where no other work waits."""
     while True:
         try:
             next(steps)

@@ -317,7 +317,7 @@ def parse(text: str) -> Dim:
 
 
 class _NoDimensionError(Exception):
-    """The text ends or goes on where it should not."""
+    """The text ends too early or too late."""
 
 
 class _Reader:

@@ -92,7 +92,7 @@ class Program:
     def derive_steps(
         self, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None
     ) -> Work[Program]:
-        """Return a gradient, a vectorisation, or a program with inputs bound; in steps.
+        """Return a gradient, a vectorization, or a program with inputs bound; in steps.
 
         Args:
             spec: which, as JSON: see :func:`cowmlx.programs.forms.derive.derive`.
@@ -100,7 +100,7 @@ class Program:
 
         Raises:
             ProgramError: it asks for what cannot be.
-            Unsupported: mlx cannot differentiate or vectorise an operation.
+            Unsupported: mlx cannot differentiate or vectorize an operation.
         """
         form = yield from derive(self._form, spec, arrays)
         yield from rehearse(form)
@@ -180,7 +180,7 @@ class Program:
         """Return what ``program_info`` tells, in steps.
 
         Args:
-            dimensions: values of dimensions, for which memory and multiplications are told too.
+            dimensions: values of dimensions, for which memory and multiplications are included.
 
         Raises:
             ProgramError: a dimension that there is not, or shapes that cannot meet for these.
@@ -277,7 +277,7 @@ class Run:
             self._program.longest_turn = turn
 
     def finish(self) -> list[mx.array]:
-        """Take all steps, for those who have nobody else to give a turn to."""
+        """Take all steps, where no other work waits."""
         return finish(self.steps())
 
 

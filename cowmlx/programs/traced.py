@@ -37,7 +37,7 @@ def rehearse(form: Form) -> Work[None]:
     Programs that these dimensions do not fit are not tried.
 
     Raises:
-        Unsupported: mlx lacks a derivative or a vectorisation.
+        Unsupported: mlx lacks a derivative or a vectorization.
     """
     library = form.library
     if sum(len(graph.nodes) for graph in (library.main, *library.functions.values())) > MAX_NODES:
@@ -143,7 +143,7 @@ class Traced:
 
         Raises:
             CowMlxError: an index out of range, a loop that does not end, a number that is not
-                finite, or what mlx cannot differentiate or vectorise.
+                finite, or what mlx cannot differentiate or vectorize.
         """
         if self._is_written:
             given = self._form.written(arrays)

@@ -1,4 +1,4 @@
-"""What is wrong with a program is told when it is made: the node, its operation, what would do."""
+"""Errors of a program when it is made: the node, its operation, and an accepted form."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_hadamard_transforms_are_their_own_inverses():
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_quantised_weights_are_near_their_own(at):
+def test_quantized_weights_are_near_their_own(at):
     row = find("quantize")
     inputs, found = first("quantize", at)
     options = row.examples[at].attributes
@@ -203,7 +203,7 @@ def test_quantised_weights_are_near_their_own(at):
 @pytest.mark.parametrize(
     "mode, group", [(mode, known.groups[0]) for mode, known in FORMATS.items()]
 )
-def test_quantised_weights_without_elements(mode, group):
+def test_quantized_weights_without_elements(mode, group):
     weights = run(find("quantize"), [mx.ones((2, 4, group))], of("quantize", mode=mode))
     none = [each[:, :0] for each in weights]
     full = mx.ones((3, group))

@@ -1,7 +1,7 @@
 """Every operation gives for rows what it gives for each of them, whichever inputs have rows.
 
 The cases are made of the examples of the table, so a new operation is tested by itself. All of them
-take half an hour; what is drawn here is the same in every run.
+take half an hour; this sample is the same in every run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ODD = [0.0, -0.0, 1.25, -1.25, 0.5, 40.0, -40.0, 800.0, -800.0, 1e300, math.inf,
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
 def test_rows_of_gradients_at_odd_numbers(row, dtype):
-    """A function may have a gradient of its own, which mlx's vmap would lose."""
+    """A function may have a custom gradient, which mlx's vmap would lose."""
     names = [f"x{at}" for at in range(len(row.inputs))]
     nodes = [node("y", row.name, *names), node("r", "real", "y"), node("s", "sum", "r")]
     try:

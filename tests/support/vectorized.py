@@ -27,7 +27,7 @@ ROWS = (11, 13, 17)
 
 @dataclass(frozen=True)
 class Case:
-    """One vectorisation.
+    """One vectorization.
 
     Args:
         row: the operation.
@@ -35,7 +35,7 @@ class Case:
         attributes: its attributes.
         axes: where the rows of inputs are, by their places; others have none.
         rows: how many there are.
-        with_respect_to: the place of the input of a gradient that is vectorised; None: the
+        with_respect_to: the place of the input of a gradient that is vectorized; None: the
             operation is.
         dtype: of the inputs that are float32 in the example.
     """
@@ -91,7 +91,7 @@ class Case:
         return self.row.infer(self.row.arranged(self.specs), attributes)
 
     def check(self) -> None:
-        """Assert that the vectorised program gives what its rows give one by one."""
+        """Assert that the vectorized program gives what its rows give one by one."""
         program = self.program()
         vectorized = derive(program, vectorize={f"x{at}": axis for at, axis in self.axes.items()})
         there = [at for at, text in enumerate(self.texts) if text is not None]
@@ -216,7 +216,7 @@ def _accepts(row: Operation, texts: Texts, attributes: dict[str, Any]) -> bool:
 
 
 def cases(row: Operation, random: Random, gradients: bool = False) -> Iterator[Case]:
-    """Vectorisations of an operation, or of its gradients.
+    """Vectorizations of an operation, or of its gradients.
 
     Every subset of inputs, every axis, no row, one, and several; of float64 one of each subset.
     """

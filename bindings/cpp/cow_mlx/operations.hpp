@@ -438,7 +438,7 @@ inline Value logcumsumexp(const Value& a, const std::optional<std::int64_t>& axi
   return Emitter::node("logcumsumexp", {a}, Attributes().set_given("axis", axis).set("reverse",
       reverse).set("inclusive", inclusive), 1)[0];
 }
-/** The differences of neighbours, n times: out[i] = a[i + 1] - a[i] */
+/** The differences of neighbors, n times: out[i] = a[i + 1] - a[i] */
 inline Value diff(const Value& a, std::int64_t n = 1, std::int64_t axis = -1) {
   return Emitter::node("diff", {a}, Attributes().set("n", n).set("axis", axis), 1)[0];
 }
@@ -1207,7 +1207,7 @@ inline Value random_multivariate_normal(const Value& mean, const Value& cov, con
   return Emitter::node("random_multivariate_normal", {mean, cov, key}, Attributes().set("shape",
       shape), 1)[0];
 }
-/* ---- normalisations and attention */
+/* ---- normalizations and attention */
 
 /** A product with a matrix of weights (out, in), and a bias: x weight^T + bias */
 inline Value linear(const Value& x, const Value& weight, const std::optional<Value>& bias = {}) {
@@ -1291,7 +1291,7 @@ inline Value elu(const Value& x, double alpha = 1.0) {
 inline Value celu(const Value& x, double alpha = 1.0) {
   return Emitter::node("celu", {x}, Attributes().set("alpha", alpha), 1)[0];
 }
-/** The self-normalising elu: 1.0507 elu(x, alpha = 1.6733) */
+/** The self-normalizing elu: 1.0507 elu(x, alpha = 1.6733) */
 inline Value selu(const Value& x) { return Emitter::node("selu", {x}, {}, 1)[0]; }
 /** The Gaussian error linear unit: x (1 + erf(x / sqrt(2))) / 2 */
 inline Value gelu(const Value& x) { return Emitter::node("gelu", {x}, {}, 1)[0]; }
@@ -1431,7 +1431,7 @@ inline Value triplet_loss(const Value& anchors, const Value& positives, const Va
   return Emitter::node("triplet_loss", {anchors, positives, negatives}, Attributes().set("axis",
       axis).set("p", p).set("margin", margin).set("eps", eps).set("reduction", reduction), 1)[0];
 }
-/* ---- quantised weights */
+/* ---- quantized weights */
 
 /** Matrices in few bits, with a scale (and a bias, if affine) for each group of a row: w = scales
  * w_q + biases, in groups @return w_q, scales, biases */
@@ -1440,14 +1440,14 @@ inline Values quantize(const Value& w, const std::optional<std::int64_t>& group_
   return Emitter::node("quantize", {w}, Attributes().set_given("group_size",
       group_size).set_given("bits", bits).set("mode", mode), mode == QuantizeMode::affine ? 3 : 2);
 }
-/** What quantised matrices stand for: out = scales w + biases, in groups */
+/** What quantized matrices stand for: out = scales w + biases, in groups */
 inline Value dequantize(const Value& w, const Value& scales, const std::optional<Value>& biases =
     {}, const std::optional<std::int64_t>& group_size = {}, const std::optional<std::int64_t>& bits
     = {}, QuantizeMode mode = QuantizeMode::affine, const std::optional<Dtype>& dtype = {}) {
   return Emitter::node("dequantize", {w, scales, biases}, Attributes().set_given("group_size",
       group_size).set_given("bits", bits).set("mode", mode).set_given("dtype", dtype), 1)[0];
 }
-/** The product with a quantised matrix: x (scales w + biases)^T, or without ^T */
+/** The product with a quantized matrix: x (scales w + biases)^T, or without ^T */
 inline Value quantized_matmul(const Value& x, const Value& w, const Value& scales, const
     std::optional<Value>& biases = {}, bool transpose = true, const std::optional<std::int64_t>&
     group_size = {}, const std::optional<std::int64_t>& bits = {}, QuantizeMode mode =
@@ -1456,7 +1456,7 @@ inline Value quantized_matmul(const Value& x, const Value& w, const Value& scale
       transpose).set_given("group_size", group_size).set_given("bits", bits).set("mode", mode),
       1)[0];
 }
-/** Products with the quantised matrices at flat indices along the axes before them: out[i] =
+/** Products with the quantized matrices at flat indices along the axes before them: out[i] =
  * x[lhs_indices[i]] (scales w + biases)[rhs_indices[i]]^T */
 inline Value gather_qmm(const Value& x, const Value& w, const Value& scales, const
     std::optional<Value>& biases = {}, const std::optional<Value>& lhs_indices = {}, const

@@ -77,7 +77,7 @@ KEYS = ("name", "outputs", "op", "inputs", "attributes")
 
 
 class Problems:
-    """Collects what is wrong, so that one error tells of several nodes."""
+    """Problems of several nodes, for one error."""
 
     def __init__(self) -> None:
         self._found: list[CowMlxError] = []
@@ -282,7 +282,7 @@ def infer_all(
 
     Args:
         nodes: in order.
-        specs: of what is there before; receives the others.
+        specs: of the values before; receives the others.
         functions: those that nodes may use.
         function: whose they are.
         known: names of dimensions that have a value in a run.

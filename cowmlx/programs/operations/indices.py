@@ -30,7 +30,7 @@ class Check:
     """Something to look at once a run is through.
 
     Args:
-        found: int64 of shape (3,), or (…, 3) once vectorised: how many are bad, where the first
+        found: int64 of shape (3,), or (…, 3) once vectorized: how many are bad, where the first
             is in row-major order, and its value.
         argument: the input that it is about.
         low: the least value that is accepted.

@@ -25,7 +25,7 @@ def _differ(a: mx.array, b: mx.array) -> mx.array:
 def _bits(function: Callable[[mx.array, mx.array], mx.array]) -> Callable[..., mx.array]:
     """A function of bits whose operands both vary, and have one shape, wherever one of them does.
 
-    mlx 0.32.4 loses rows where only one operand is vectorised.
+    mlx 0.32.4 loses rows where only one operand is vectorized.
     """
 
     def like(a: mx.array, b: mx.array) -> mx.array:

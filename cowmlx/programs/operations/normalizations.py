@@ -338,7 +338,7 @@ ROWS = (
         ],
         attributes=(
             Attribute("dims", "int", REQUIRED, "How many features are rotated.", low=2),
-            Attribute("traditional", "bool", False, "Whether pairs are neighbours, not halves."),
+            Attribute("traditional", "bool", False, "Whether pairs are neighbors, not halves."),
             Attribute(
                 "base",
                 "float",

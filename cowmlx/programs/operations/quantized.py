@@ -89,7 +89,7 @@ def _quantize_arrays(w: Any, /, **attributes: Any) -> list[mx.array]:
 
 
 def _unpacked(w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes) -> Shape:
-    """Check a quantised matrix; return the shape of what it stands for."""
+    """Check a quantized matrix; return the shape of what it stands for."""
     size, bits = _format(attributes)
     affine = FORMATS[attributes["mode"]].affine
     rules.require_dtype("w", w, ("uint32",))
@@ -241,7 +241,7 @@ ROWS = (
         "dequantize(w, scales, biases?)",
         _dequantize,
         _with_elements(_dequantize, _dequantize_arrays),
-        "What quantised matrices stand for.",
+        "What quantized matrices stand for.",
         "out = scales w + biases, in groups",
         [
             example("uint32[4,8] bits", "[4,2]", "[4,2]", group_size=32, bits=4),
@@ -258,7 +258,7 @@ ROWS = (
         "quantized_matmul(x, w, scales, biases?)",
         _quantized_matmul,
         _with_elements(_quantized_matmul, _quantized_matmul_arrays),
-        "The product with a quantised matrix.",
+        "The product with a quantized matrix.",
         "x (scales w + biases)^T, or without ^T",
         [
             example("[3,64]", "uint32[4,8] bits", "[4,1]", "[4,1]"),
@@ -275,7 +275,7 @@ ROWS = (
         "gather_qmm(x, w, scales, biases?, lhs_indices?, rhs_indices?)",
         _gather_qmm,
         _with_elements(_gather_qmm, _gather_qmm_arrays),
-        "Products with the quantised matrices at flat indices along the axes before them.",
+        "Products with the quantized matrices at flat indices along the axes before them.",
         "out[i] = x[lhs_indices[i]] (scales w + biases)[rhs_indices[i]]^T",
         [
             example(

@@ -421,7 +421,7 @@ SCANS = (
     moving(
         "diff",
         _diff,
-        "The differences of neighbours, n times.",
+        "The differences of neighbors, n times.",
         "out[i] = a[i + 1] - a[i]",
         [example("[2,5]"), example("[5,2]", n=2, axis=0), example("[2]", n=3), example("[2]", n=0)],
         _diff_array,

@@ -88,11 +88,11 @@ def _meeting(least: int, times: int) -> Scratch:
 
 
 def _matrices(times: int, line: int = 0, square: bool = False) -> Scratch:
-    """Return the rule of linear algebra, which LAPACK computes in copies and with room of its own.
+    """Return the rule of linear algebra, which LAPACK computes in copies and with workspace.
 
     Args:
         times: copies of the matrices.
-        line: elements of its own room for each row and column.
+        line: elements of workspace for each row and column.
         square: whether rotations of all rows, and of all columns, are made.
     """
 

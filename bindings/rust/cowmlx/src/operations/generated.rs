@@ -517,7 +517,7 @@ operations! {
                 /// Whether an element counts for its own place.
                 "inclusive" inclusive: bool
             );
-        /// The differences of neighbours, n times: out\[i\] = a\[i + 1\] - a\[i\]
+        /// The differences of neighbors, n times: out\[i\] = a\[i + 1\] - a\[i\]
         "diff" diff(; ) -> (one)
             with diff_with(Diff: ;
                 /// How many times.
@@ -1665,7 +1665,7 @@ operations! {
                 /// The input \`freqs\`.
                 0 freqs
                 ;
-                /// Whether pairs are neighbours, not halves.
+                /// Whether pairs are neighbors, not halves.
                 "traditional" traditional: bool,
                 /// The base of angles; null with freqs.
                 "base" base: Option<f64>,
@@ -1732,7 +1732,7 @@ operations! {
                 /// The scale below 0.
                 "alpha" alpha: f64
             );
-        /// The self-normalising elu: 1.0507 elu(x, alpha = 1.6733)
+        /// The self-normalizing elu: 1.0507 elu(x, alpha = 1.6733)
         "selu" selu(; ) -> (one);
         /// The Gaussian error linear unit: x (1 + erf(x / sqrt(2))) / 2
         "gelu" gelu(; ) -> (one);
@@ -1947,7 +1947,7 @@ operations! {
                 /// How numbers are stored.
                 "mode" mode: QuantizeMode
             );
-        /// What quantised matrices stand for: out = scales w + biases, in groups
+        /// What quantized matrices stand for: out = scales w + biases, in groups
         "dequantize" dequantize(scales: Value<'b>; ) -> (one)
             with dequantize_with(Dequantize:
                 /// The input \`biases\`.
@@ -1962,7 +1962,7 @@ operations! {
                 /// The result's dtype; null is that of scales.
                 "dtype" dtype: Dtype
             );
-        /// The product with a quantised matrix: x (scales w + biases)^T, or without ^T
+        /// The product with a quantized matrix: x (scales w + biases)^T, or without ^T
         "quantized_matmul" quantized_matmul(w: Value<'b>, scales: Value<'b>; ) -> (one)
             with quantized_matmul_with(QuantizedMatmul:
                 /// The input \`biases\`.
@@ -1977,7 +1977,7 @@ operations! {
                 /// How numbers are stored.
                 "mode" mode: QuantizeMode
             );
-        /// Products with the quantised matrices at flat indices along the axes before them:
+        /// Products with the quantized matrices at flat indices along the axes before them:
         /// out\[i\] = x\[lhs\_indices\[i\]\] (scales w + biases)\[rhs\_indices\[i\]\]^T
         "gather_qmm" gather_qmm(w: Value<'b>, scales: Value<'b>; ) -> (one)
             with gather_qmm_with(GatherQmm:
