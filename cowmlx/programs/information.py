@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cowmlx.programs.bounds import Pace, Steps
-from cowmlx.programs.dimensions import MAX_DIMENSION, Dim, Shape, evaluate_shape, names_of
+from cowmlx.programs.dimensions import MAX_DIMENSION, evaluate_shape, names_of
 from cowmlx.programs.failure import ProgramError, refused, shown
-from cowmlx.programs.forms.form import Form
-from cowmlx.programs.graph import Control, Graph, Library, Node
+from cowmlx.programs.forms.form import Form, Output
+from cowmlx.programs.graph import Control, Declared, Graph, Library, Node
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running.concrete import concrete
 from cowmlx.programs.running.cost import Costs, Needs, bytes_of
@@ -30,9 +30,7 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
     """
     library = form.library
     found: dict[str, Any] = {
-        "inputs": [
-            {"name": each.name, **_spec(each.spec)} for each in form.inputs if not each.parameter
-        ],
+        "inputs": _specs(each for each in form.inputs if not each.parameter),
         "parameters": [
             {
                 "name": each.name,
@@ -42,7 +40,7 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
             for each in form.inputs
             if each.parameter
         ],
-        "outputs": [{"name": each.name, **_spec(each.spec)} for each in form.outputs],
+        "outputs": _specs(form.outputs),
         "dimensions": sorted(_names(form) - set(form.fixed)),
         "bound_dimensions": dict(form.fixed),
         "derived": list(form.steps),
@@ -53,7 +51,7 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
         found["functions"].append(
             {
                 "name": graph.name,
-                "inputs": [{"name": each.name, **_spec(each.spec)} for each in graph.declared],
+                "inputs": _specs(graph.declared),
                 "outputs": [{"name": name, **_spec(graph.specs[name])} for name in graph.outputs],
                 "nodes": (yield from _nodes(graph)),
             }
@@ -131,16 +129,13 @@ def _nodes(graph: Graph) -> Steps[list[dict[str, Any]]]:
     return found
 
 
+def _specs(given: Iterable[Declared | Output]) -> list[dict[str, Any]]:
+    return [{"name": each.name, **_spec(each.spec)} for each in given]
+
+
 def _spec(spec: Spec) -> dict[str, Any]:
-    return {"dtype": spec.dtype, "shape": _shape(spec.shape)}
-
-
-def _shape(shape: Shape) -> list[int | str]:
-    return [_dimension(each) for each in shape]
-
-
-def _dimension(dimension: Dim) -> int | str:
-    return dimension if isinstance(dimension, int) else str(dimension)
+    shape = [each if isinstance(each, int) else str(each) for each in spec.shape]
+    return {"dtype": spec.dtype, "shape": shape}
 
 
 _MAX_ATTRIBUTE = 40

@@ -97,7 +97,7 @@ def _checked(operation: Operation, attribute: Attribute, value: object) -> Any:
     if value is None and attribute.takes_null:
         return None
     try:
-        return _KINDS[attribute.kind](attribute, value)
+        return _KINDS[attribute.kind][0](attribute, value)
     except _Refused as refused:
         reason: Reason = refused.reason
         shown = _shown(value)
@@ -130,7 +130,7 @@ def _accepted(attribute: Attribute) -> str:
     if attribute.kind == "choice":
         accepted = " or ".join(repr(choice) for choice in attribute.choices)
     else:
-        accepted = _WORDS[attribute.kind]
+        accepted = _KINDS[attribute.kind][1]
         low, high = attribute.low, attribute.high
         if low is not None and high is not None:
             accepted += f" from {low:g} to {high:g}"
@@ -171,22 +171,23 @@ def _finite(value: object) -> int | float:
     return value
 
 
-def _float(attribute: Attribute, value: object) -> float:
-    if isinstance(value, str) and value in _NOT_FINITE:
-        value = float(value)
-    number = float(_finite(value))
-    if math.isnan(number) and (attribute.low is not None or attribute.high is not None):
-        raise _Refused("out_of_range")
-    _in_range(attribute, number)
-    return number
-
-
 def _number(attribute: Attribute, value: object) -> int | float | bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value in _NOT_FINITE:
         return float(value)
     number = _finite(value)
+    _in_range(attribute, number)
+    return number
+
+
+def _float(attribute: Attribute, value: object) -> float:
+    if isinstance(value, bool):
+        raise _Refused
+    number = float(_number(attribute, value))
+    is_bounded = attribute.low is not None or attribute.high is not None
+    if is_bounded and math.isnan(number):
+        raise _Refused("out_of_range")
     _in_range(attribute, number)
     return number
 
@@ -208,7 +209,7 @@ def _text(attribute: Attribute, value: object) -> str:
 def _choice(attribute: Attribute, value: object) -> str:
     if not isinstance(value, str):
         raise _Refused
-    if value not in attribute.choices:
+    if value not in (attribute.choices or DTYPES):
         raise _Refused("out_of_range")
     return value
 
@@ -230,24 +231,19 @@ def _all(check: Check) -> Check:
     return lambda attribute, value: tuple(check(attribute, each) for each in _listed(value))
 
 
-def _one_or_all(check: Check) -> Check:
-    """Return the check of one value or a list."""
-    several = _all(check)
+def _one_or_all(check: Check, element: Check | None = None) -> Check:
+    """Return the check of one value or a list, whose elements may have another check."""
+    several = _all(element or check)
     return lambda attribute, value: (several if isinstance(value, list | tuple) else check)(
         attribute, value
     )
 
 
-def _pairs(attribute: Attribute, value: object) -> int | tuple[tuple[int, int], ...]:
-    if not isinstance(value, list | tuple):
-        return _int(attribute, value)
-    pairs = []
-    for each in _listed(value):
-        pair = _all(_int)(attribute, each)
-        if len(pair) != 2:
-            raise _Refused("out_of_range", "each pair is [before, after]")
-        pairs.append((pair[0], pair[1]))
-    return tuple(pairs)
+def _pair(attribute: Attribute, value: object) -> tuple[int, ...]:
+    pair: tuple[int, ...] = _all(_int)(attribute, value)
+    if len(pair) != 2:
+        raise _Refused("out_of_range", "each pair is [before, after]")
+    return pair
 
 
 def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
@@ -275,43 +271,21 @@ def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
     return tuple(found)
 
 
-def _dtype(attribute: Attribute, value: object) -> str:
-    if not isinstance(value, str):
-        raise _Refused
-    if value not in DTYPES:
-        raise _Refused("out_of_range")
-    return value
-
-
 _NOT_FINITE = ("nan", "inf", "-inf")
-_KINDS: dict[str, Check] = {
-    "int": _int,
-    "float": _float,
-    "number": _number,
-    "bool": _bool,
-    "text": _text,
-    "choice": _choice,
-    "axis": _axis,
-    "axes": _all(_axis),
-    "axis or axes": _one_or_all(_axis),
-    "shape": _shape,
-    "dtype": _dtype,
-    "ints": _all(_int),
-    "int or ints": _one_or_all(_int),
-    "pairs": _pairs,
+_KINDS: dict[str, tuple[Check, str]] = {
+    "int": (_int, "an integer"),
+    "float": (_float, "a number"),
+    "number": (_number, "a number, true or false"),
+    "bool": (_bool, "true or false"),
+    "text": (_text, "a text"),
+    "choice": (_choice, ""),
+    "axis": (_axis, "an axis (an integer)"),
+    "axes": (_all(_axis), "a list of axes (integers)"),
+    "axis or axes": (_one_or_all(_axis), "an axis or a list of axes (integers)"),
+    "shape": (_shape, "a list of dimensions (numbers or names)"),
+    "dtype": (_choice, f"one of {', '.join(DTYPES)}"),
+    "ints": (_all(_int), "a list of integers"),
+    "int or ints": (_one_or_all(_int), "an integer or a list of integers"),
+    "pairs": (_one_or_all(_int, _pair), "an integer or a list of [before, after]"),
 }
-_WORDS = {
-    "int": "an integer",
-    "float": "a number",
-    "number": "a number, true or false",
-    "bool": "true or false",
-    "text": "a text",
-    "axis": "an axis (an integer)",
-    "axes": "a list of axes (integers)",
-    "axis or axes": "an axis or a list of axes (integers)",
-    "shape": "a list of dimensions (numbers or names)",
-    "dtype": f"one of {', '.join(DTYPES)}",
-    "ints": "a list of integers",
-    "int or ints": "an integer or a list of integers",
-    "pairs": "an integer or a list of [before, after]",
-}
+"""The check of each kind, and words for what it takes."""

@@ -54,25 +54,18 @@ class Check:
         """
         rows: Any = (self.found if found is None else found).reshape(-1, 3).tolist()
         for count, place, value in rows:
-            if count and self.problem:
-                return OperationError(
-                    "out_of_range",
-                    f"{self.argument} {self.problem} (matrix {place})",
-                    argument=self.argument,
-                    position=place,
-                    accepted=self.problem.replace("is not", "is", 1),
-                ).of(self.operation)
-            if count:
-                others = f" ({count} such values)" if count > 1 else ""
-                return OperationError(
-                    "out_of_range",
-                    f"{self.argument} has {value} at position {place}{others}, "
-                    f"must be {self.low} to {self.high}",
-                    argument=self.argument,
-                    value=value,
-                    position=place,
-                    accepted=f"{self.low} to {self.high}",
-                ).of(self.operation)
+            if not count:
+                continue
+            others = f" ({count} such values)" if count > 1 else ""
+            accepted = f"{self.low} to {self.high}"
+            what = f"has {value} at position {place}{others}, must be {accepted}"
+            details = {"value": value}
+            if self.problem:
+                what, details = f"{self.problem} (matrix {place})", {}
+                accepted = self.problem.replace("is not", "is", 1)
+            details |= {"argument": self.argument, "position": place, "accepted": accepted}
+            error = OperationError("out_of_range", f"{self.argument} {what}", **details)
+            return error.of(self.operation)
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
@@ -81,25 +81,6 @@ class Input:
     about: str = ""
 
 
-Kind = Literal[
-    "int",
-    "float",
-    "number",
-    "bool",
-    "text",
-    "choice",
-    "axis",
-    "axes",
-    "axis or axes",
-    "shape",
-    "dtype",
-    "ints",
-    "int or ints",
-    "pairs",
-]
-"""Kinds of attributes, each with its check in :mod:`cowmlx.programs.operations.attributes`."""
-
-
 class _Required:
     """The default of an attribute that has none."""
 
@@ -116,7 +97,7 @@ class Attribute:
 
     Args:
         name: mlx's name of it.
-        kind: what it takes.
+        kind: what it takes, see :mod:`cowmlx.programs.operations.attributes`.
         default: its value if it is not given; :data:`REQUIRED` if it has none; None is null.
         about: one sentence of what it does.
         choices: the texts that a choice takes.
@@ -126,7 +107,7 @@ class Attribute:
     """
 
     name: str
-    kind: Kind
+    kind: str
     default: Any
     about: str
     choices: tuple[str, ...] = ()

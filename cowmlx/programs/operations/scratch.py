@@ -16,7 +16,8 @@ from cowmlx.programs.operations.convolutions import steps_of
 from cowmlx.programs.operations.row import Attributes, Spec
 from cowmlx.programs.operations.rules import BITS
 
-Specs = Sequence[Spec | None]
+Specs = Sequence[Any]
+"""Of inputs; None for one that is missing."""
 Scratch = Callable[[Specs, Attributes, Sequence[Spec]], int]
 """Bytes, for the specs of all inputs, attributes and the specs of results, of known shapes."""
 
@@ -40,19 +41,18 @@ def _bytes(spec: Spec) -> int:
     return max(BITS[spec.dtype] // 8, 1)
 
 
-def _whole(specs: Iterable[Spec | None]) -> int:
+def _whole(specs: Specs) -> int:
     """Return the elements of the shape that all shapes broadcast to."""
     shape: list[int] = []
     for each in specs:
         if each is not None:
-            sizes: Any = each.shape
-            shape = [1] * (len(sizes) - len(shape)) + shape
-            for at, size in enumerate(sizes, len(shape) - len(sizes)):
+            shape = [1] * (len(each.shape) - len(shape)) + shape
+            for at, size in enumerate(each.shape, len(shape) - len(each.shape)):
                 shape[at] = size if shape[at] == 1 else shape[at]
     return math.prod(shape)
 
 
-def _largest(specs: Iterable[Spec | None]) -> int:
+def _largest(specs: Specs) -> int:
     return max((_size(each.shape) for each in specs if each is not None), default=0)
 
 
@@ -98,9 +98,7 @@ def _matrices(times: int, line: int = 0, square: bool = False) -> Scratch:
 
     def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
         given = inputs[0]
-        assert given is not None
-        sizes: Any = given.shape
-        *batch, rows, columns = sizes
+        *batch, rows, columns = given.shape
         found = times * max(_largest(inputs), _largest(results)) + line * (rows + columns)
         if square:
             found += _size(batch) * (rows * rows + columns * columns)
@@ -116,7 +114,6 @@ def _multivariate(inputs: Specs, attributes: Attributes, results: Sequence[Spec]
 def _categorical(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
     """Noise for each class of each sample, and the sum with its logit."""
     logits = inputs[0]
-    assert logits is not None
     many = attributes["num_samples"]
     return (8 + _bytes(logits)) * _size(logits.shape) * (1 if many is None else many)
 
@@ -126,8 +123,6 @@ def _convolution(name: str) -> Scratch:
 
     def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
         given, weight = inputs
-        assert given is not None
-        assert weight is not None
         kernel = weight.shape[1:-1]
         steps = steps_of(name, attributes, kernel, is_cut=False)
         lengths, places = [], []
@@ -161,7 +156,6 @@ def _line(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int
 def _pool(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
     """One axis after the other; the windows of one are there with the result of the one before."""
     (given,) = inputs
-    assert given is not None
     axes = len(given.shape) - 2
     kernels, pads = (
         value if isinstance(value, tuple) else (value,) * axes
@@ -189,8 +183,6 @@ def _gathered(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) ->
 def _attention(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
     """Scores, masked and as weights; float64 also as numbers of more steps."""
     q, k = inputs[:2]
-    assert q is not None
-    assert k is not None
     scores = _size((*q.shape[:3], k.shape[2]))
     times = 12 if results[0].dtype == "float64" else 4
     return times * max(_bytes(results[0]), 4) * scores
@@ -206,10 +198,8 @@ def _einsum(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> i
     sizes: dict[str, int] = {}
     arrays = []
     for term, each in zip(terms, inputs, strict=True):
-        assert each is not None
-        shape: Any = each.shape
-        sizes.update(zip(term, shape, strict=True))
-        arrays.append(mx.broadcast_to(mx.array(0.0), shape))  # no elements are made of it
+        sizes.update(zip(term, each.shape, strict=True))
+        arrays.append(mx.broadcast_to(mx.array(0.0), each.shape))  # no elements are made of it
     path, _ = mx.einsum_path(text, *arrays)
     found = 0
     for step in path:
