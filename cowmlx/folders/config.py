@@ -42,6 +42,16 @@ _TAGGED_FLOATS = {
 }
 
 
+def invalid_config(message: str, file: str = "config.json", **details: Any) -> BadFormat:
+    """Return the error of a config that makes no model."""
+    return BadFormat(f"{file}: {message}", reason="invalid_config", file=file, **details)
+
+
+def mismatch(message: str, path: str | None = None) -> BadFormat:
+    """Return the error of weights that are not those of their config, or of another model."""
+    return BadFormat(message, reason="weights_mismatch", file=path)
+
+
 def check_folder(path: str) -> None:
     """Require an existing directory of ordinary files.
 
@@ -151,12 +161,7 @@ def end_tokens(config: dict[str, Any]) -> list[int] | None:
         return None
     tokens = value if isinstance(value, list) else [value]
     if any(isinstance(token, bool) or not isinstance(token, int) for token in tokens):
-        raise BadFormat(
-            f"config.json: eos_token_id must hold integers, not {value!r}",
-            reason="invalid_config",
-            file="config.json",
-            key="eos_token_id",
-        )
+        raise invalid_config(f"eos_token_id must hold integers, not {value!r}", key="eos_token_id")
     return list(tokens)
 
 

@@ -10,6 +10,7 @@ from cowmlx import failures, resources
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound, OutOfMemory
 from cowmlx.folders import config as config_files
 from cowmlx.folders import safetensors
+from cowmlx.folders.config import mismatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,42 +94,24 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     missing = sorted(expected.keys() - weights.keys())
     if missing:
         _require_indexed_shards(path)
-        raise BadFormat(
-            f"{path} lacks {_some(missing)}, which the config asks for",
-            reason="weights_mismatch",
-            file=path,
-        )
+        raise mismatch(f"{path} lacks {_some(missing)}, which the config asks for", path)
     extra = sorted(weights.keys() - expected.keys())
     if extra:
-        raise BadFormat(
-            f"{path} has {_some(extra)}, which the config has no place for",
-            reason="weights_mismatch",
-            file=path,
+        raise mismatch(f"{path} has {_some(extra)}, which the config has no place for", path)
+    pairs = [(name, weights[name], expected[name]) for name in sorted(expected)]
+    wrong = [f"{n} is {_shape(a)}, not {_shape(b)}" for n, a, b in pairs if a.shape != b.shape]
+    if wrong:
+        shown = "; ".join(wrong[:_NAMED])
+        raise mismatch(
+            f"{path}: {len(wrong)} weights have other shapes than the config gives them: {shown}",
+            path,
         )
     wrong = [
-        f"{name} is {_shape(weights[name])}, not {_shape(expected[name])}"
-        for name in sorted(expected)
-        if weights[name].shape != expected[name].shape
+        f"{n} is {_type(a)}, not {_type(b)}" for n, a, b in pairs if _is_float(a) != _is_float(b)
     ]
     if wrong:
         shown = "; ".join(wrong[:_NAMED])
-        raise BadFormat(
-            f"{path}: {len(wrong)} weights have other shapes than the config gives them: {shown}",
-            reason="weights_mismatch",
-            file=path,
-        )
-    unusable = [
-        f"{name} is {_type(weights[name])}, not {_type(expected[name])}"
-        for name in sorted(expected)
-        if _is_float(weights[name]) != _is_float(expected[name])
-    ]
-    if unusable:
-        shown = "; ".join(unusable[:_NAMED])
-        raise BadFormat(
-            f"{path}: {len(unusable)} weights are of types that do not fit: {shown}",
-            reason="weights_mismatch",
-            file=path,
-        )
+        raise mismatch(f"{path}: {len(wrong)} weights are of types that do not fit: {shown}", path)
     network.load_weights(list(weights.items()), strict=False)
 
 

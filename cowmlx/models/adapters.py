@@ -9,6 +9,7 @@ from cowmlx.accelerate.device import put_into
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, safetensors, weights
+from cowmlx.folders.config import invalid_config, mismatch
 from cowmlx.models import network
 from cowmlx.networks import light_route
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
 
 _KINDS = ("lora", "dora", "full")
+_CONFIG = "adapter_config.json"
 
 
 # Beyond it an adapter drowns the model, and soon float32 overflows.
@@ -150,32 +152,26 @@ def check(path: str) -> dict[str, Any]:
     settings = config_files.read_json(os.path.join(path, "adapter_config.json"))
     kind = settings.get("fine_tune_type", "lora")
     if kind not in _KINDS:
-        raise BadFormat(
-            f"adapter_config.json: fine_tune_type {kind!r} is none of {', '.join(_KINDS)}",
-            reason="invalid_config",
-            file="adapter_config.json",
+        known = ", ".join(_KINDS)
+        raise invalid_config(
+            f"fine_tune_type {kind!r} is none of {known}",
+            _CONFIG,
             key="fine_tune_type",
             value=kind,
-            accepted=", ".join(_KINDS),
+            accepted=known,
         )
     if kind != "full":
         _require(settings, ("num_layers", "lora_parameters"), "adapter_config.json")
         if not isinstance(settings["lora_parameters"], dict):
-            raise BadFormat(
-                "adapter_config.json: lora_parameters must be an object",
-                reason="invalid_config",
-                file="adapter_config.json",
-                key="lora_parameters",
+            raise invalid_config(
+                "lora_parameters must be an object", _CONFIG, key="lora_parameters"
             )
         _require(settings["lora_parameters"], ("rank", "scale", "dropout"), "lora_parameters")
         for owner, name in ((settings, "num_layers"), (settings["lora_parameters"], "rank")):
             if not isinstance(owner[name], int):
-                raise BadFormat(
-                    f"adapter_config.json: {name} must be an integer, not {owner[name]!r}",
-                    reason="invalid_config",
-                    file="adapter_config.json",
-                    key=name,
-                    value=owner[name],
+                value = owner[name]
+                raise invalid_config(
+                    f"{name} must be an integer, not {value!r}", _CONFIG, key=name, value=value
                 )
         _check_parameters(settings["lora_parameters"])
     file = os.path.join(path, "adapters.safetensors")
@@ -189,11 +185,10 @@ def _check_parameters(options: dict[str, Any]) -> None:
     for name in ("scale", "dropout"):
         value = options[name]
         if not network.is_number(value):
-            raise BadFormat(
-                f"adapter_config.json: lora_parameters.{name} is {repr(value)[:60]}; it must be a "
-                f"number within {network.LARGEST:g} of 0",
-                reason="invalid_config",
-                file="adapter_config.json",
+            raise invalid_config(
+                f"lora_parameters.{name} is {repr(value)[:60]}; it must be a number within "
+                f"{network.LARGEST:g} of 0",
+                _CONFIG,
                 key=f"lora_parameters.{name}",
             )
     keys = options.get("keys")
@@ -260,11 +255,10 @@ def _put(
         elif array.shape != own[name].shape:
             problems.append(f"{name} is {tuple(array.shape)}, not {tuple(own[name].shape)}")
     if problems:
-        raise BadFormat(
+        raise mismatch(
             f"the adapter {where} does not fit the model: {len(problems)} of its "
             f"tensors: {'; '.join(problems[:5])}",
-            reason="weights_mismatch",
-            file=where,
+            where,
         )
     net.load_weights(list(arrays.items()), strict=False)
     if full:

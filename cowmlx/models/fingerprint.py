@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 
-from cowmlx.errors import BadFormat, InputOutput
+from cowmlx.errors import InputOutput
+from cowmlx.folders.config import mismatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -182,8 +183,7 @@ def require_folder(path: str, expected: str) -> None:
         BadFormat: it is another one.
     """
     if of_folder(path) != expected:
-        raise BadFormat(
+        raise mismatch(
             f"{path} is another model than the host's: their files differ; copy the host's folder",
-            reason="weights_mismatch",
-            file=path,
+            path,
         )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
+from cowmlx.folders.config import invalid_config
 from cowmlx.text import tokenizer_bounds
 
 TYPE_CHECKING = False
@@ -58,12 +59,8 @@ def load_network(
                 file=path,
             )
         if not isinstance(code, str) or os.path.basename(code) != code:
-            raise BadFormat(
-                f"config.json: model_file {code!r} is no file name",
-                reason="invalid_config",
-                file="config.json",
-                key="model_file",
-                value=code,
+            raise invalid_config(
+                f"model_file {code!r} is no file name", key="model_file", value=code
             )
     with _contained():
         utils = _import("utils")

@@ -9,6 +9,7 @@ from itertools import count
 
 from cowmlx.accelerate.device import fuse_layers
 from cowmlx.errors import Unsupported
+from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
 from cowmlx.models import chat_format, ranking
 from cowmlx.networks import light_route
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from cowmlx.accelerate.device import Form
     from cowmlx.machines.network import RemoteNetwork
+    from cowmlx.models.registry import Folder
     from cowmlx.text.chat_template import ChatTemplate
-    from cowmlx.text.tokenizer import Tokenizer
 
 
 _versions = count(1)
@@ -61,41 +62,29 @@ class Model:
 
     def __init__(
         self,
+        folder: Folder,
+        form: Form,
         *,
-        network: Module,
-        config: dict[str, Any],
-        route: str,
-        package: str,
-        tokenizer: Tokenizer,
         chat_template: ChatTemplate | None,
         settings: dict[str, Any],
-        context_length: int,
-        vocabulary_size: int,
         end_tokens: frozenset[int],
-        parameters: int,
-        nbytes: int,
-        path: str,
-        name: str,
-        form: Form,
         unread: weights.Unread | None = None,
     ) -> None:
-        self.network = network
+        net, config, tokenizer = folder.network, folder.config, folder.tokenizer
+        self.network = net
         self.config = config
         self.architecture: str = config["model_type"]
-        self.route = route
-        self.package = package
+        self.route, self.package = folder.route, folder.package
         self.tokenizer = tokenizer
         self.chat_template = chat_template
-        self.context_length = context_length
-        self.vocabulary_size = vocabulary_size
+        self.context_length = config_files.context_length(config, folder.settings)
+        self.vocabulary_size = folder.width or tokenizer.vocabulary_size
         self.end_tokens = end_tokens
-        self.parameters = parameters
-        self.nbytes = nbytes
+        self.parameters, self.nbytes = weights.count(net), weights.nbytes(net)
         self.quantization: dict[str, Any] | None = config.get("quantization")
-        self.path = path
-        self.name = name
+        self.path, self.name = folder.path, folder.name
         self.form = form
-        self.labels = ranking.names_of(network, config)
+        self.labels = ranking.names_of(net, config)
         self.weights_version = next(_versions)
         self.remembered = Remembered()
         self.split: str | None = None

@@ -7,6 +7,7 @@ import typing
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
+from cowmlx.folders.config import invalid_config, mismatch
 from cowmlx.models import quantization, ranking
 from cowmlx.networks import architectures, light_route
 
@@ -68,20 +69,17 @@ def build(
     except CowMlxError:
         raise
     except Exception as exc:
-        raise BadFormat(
-            unusable(config, module.ModelArgs, exc), reason="invalid_config", file="config.json"
-        ) from exc
+        raise unusable(config, module.ModelArgs, exc) from exc
     try:
         stored = dict(arrays)
         arrays.clear()
         if hasattr(network, "sanitize"):
             stored = network.sanitize(stored)
     except Exception as exc:
-        raise BadFormat(
+        raise mismatch(
             f"the weights in {path} are not those of a {architecture} model "
             f"({type(exc).__name__}: {exc})",
-            reason="weights_mismatch",
-            file=path,
+            path,
         ) from exc
     if labelled:
         ranking.add_head(network, config, stored, path)
@@ -104,11 +102,9 @@ def _check_vocabulary(network: Any, config: dict[str, Any]) -> None:
         return
     needed, size = int(forbidden.max().item()) + 1, config.get("vocab_size")
     if not isinstance(size, int) or size < needed:
-        raise BadFormat(
-            f"config.json: vocab_size is {size}, less than the {needed} tokens that a "
+        raise invalid_config(
+            f"vocab_size is {size}, less than the {needed} tokens that a "
             f"{config['model_type']} model has",
-            reason="invalid_config",
-            file="config.json",
             key="vocab_size",
             value=size,
             accepted=f"at least {needed}",
@@ -130,10 +126,8 @@ def _check_layer_tables(network: Module) -> None:
             continue
         rows, needed = table.weight.shape[0], own.weight.shape[0]
         if rows < needed and not hasattr(modules[path.rpartition(".")[0]], _MASKED):
-            raise BadFormat(
-                f"config.json: {_MASKED} is {rows}, less than the {needed} tokens of vocab_size",
-                reason="invalid_config",
-                file="config.json",
+            raise invalid_config(
+                f"{_MASKED} is {rows}, less than the {needed} tokens of vocab_size",
                 key=_MASKED,
                 value=rows,
                 accepted=f"at least {needed}",
@@ -253,18 +247,21 @@ def check_sizes(config: object) -> None:
     for key in _LAYER_KEYS:
         value = config.get(key)
         if isinstance(value, int) and not 0 <= value <= _MAX_LAYERS:
-            raise BadFormat(
-                f"config.json: {key} is {value}, not within 0 to {_MAX_LAYERS}",
-                reason="invalid_config",
-                file="config.json",
+            raise invalid_config(
+                f"{key} is {value}, not within 0 to {_MAX_LAYERS}",
                 key=key,
                 value=value,
                 accepted=f"0 to {_MAX_LAYERS}",
             )
 
 
-def unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str:
-    """Say what an architecture, whose arguments these are, did not find or could not use."""
+def unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> BadFormat:
+    """Return the error of a config that an architecture, whose arguments these are, cannot use."""
+    why = _why_unusable(config, arguments, exc)
+    return BadFormat(why, reason="invalid_config", file="config.json")
+
+
+def _why_unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str:
     import inspect
 
     architecture = config["model_type"]
@@ -339,11 +336,8 @@ def _check_value(where: str, value: Any) -> None:
             if isinstance(part, dict) or _is_unusable(part):
                 _check_value(f"{where}[]", part)
     elif isinstance(value, int | float) and not isinstance(value, bool) and not is_number(value):
-        raise BadFormat(
-            f"config.json: {where} is {_shown(value)}, not a number within {LARGEST:g} of 0",
-            reason="invalid_config",
-            file="config.json",
-            key=where,
+        raise invalid_config(
+            f"{where} is {_shown(value)}, not a number within {LARGEST:g} of 0", key=where
         )
 
 

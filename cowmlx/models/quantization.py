@@ -6,7 +6,7 @@ the weights transformed (AWQ, GPTQ) or other layer classes (BitNet) takes the fu
 
 from __future__ import annotations
 
-from cowmlx.errors import BadFormat
+from cowmlx.folders.config import invalid_config, mismatch
 from cowmlx.quantized_formats import FORMATS, with_byte_scales
 
 TYPE_CHECKING = False
@@ -53,11 +53,8 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
         settings = _settings_of(foreign)
         config["quantization"] = config["quantization_config"] = settings
     if not isinstance(settings, dict):
-        raise BadFormat(
-            f"config.json: quantization must be an object, not {settings!r}",
-            reason="invalid_config",
-            file="config.json",
-            key="quantization",
+        raise invalid_config(
+            f"quantization must be an object, not {settings!r}", key="quantization"
         )
     _check(settings, "quantization")
     for path, chosen in settings.items():
@@ -83,12 +80,7 @@ def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array])
             class_predicate=parameters,
         )
     except (ValueError, TypeError, KeyError, RuntimeError) as exc:
-        raise BadFormat(
-            f"config.json: quantization is not usable ({exc})",
-            reason="invalid_config",
-            file="config.json",
-            key="quantization",
-        ) from exc
+        raise invalid_config(f"quantization is not usable ({exc})", key="quantization") from exc
 
 
 def _check(settings: dict[str, Any], where: str) -> None:
@@ -96,12 +88,8 @@ def _check(settings: dict[str, Any], where: str) -> None:
     for key in ("group_size", "bits"):
         value = settings.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadFormat(
-                f"config.json: {where} needs a positive integer {key!r}, not {value!r}",
-                reason="invalid_config",
-                file="config.json",
-                key=key,
-                value=value,
+            raise invalid_config(
+                f"{where} needs a positive integer {key!r}, not {value!r}", key=key, value=value
             )
 
 
@@ -114,22 +102,18 @@ def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str,
     scales, packed = weights[f"{path}.scales"], weights.get(f"{path}.weight")
     columns = module.weight.shape[-1]
     if packed is None or not scales.ndim or not packed.ndim or not scales.shape[-1]:
-        raise BadFormat(f"{path}.scales has no weight to go with", reason="weights_mismatch")
+        raise mismatch(f"{path}.scales has no weight to go with")
     group_size = columns // scales.shape[-1]
     bits = packed.shape[-1] * 32 // columns
     if not group_size or not bits:
-        raise BadFormat(
-            f"{path}.scales is {scales.shape[-1]} wide for {columns} columns",
-            reason="weights_mismatch",
-        )
+        raise mismatch(f"{path}.scales is {scales.shape[-1]} wide for {columns} columns")
     mode = "affine"
     if scales.dtype == mx.uint8:
         mode = with_byte_scales(bits, group_size) or ""
         if not mode:
-            raise BadFormat(
+            raise mismatch(
                 f"{path} is packed with {bits} bits and groups of {group_size}, "
-                "which is no mode of mlx",
-                reason="weights_mismatch",
+                "which is no mode of mlx"
             )
     found: dict[str, Any] = {"group_size": group_size, "bits": bits, "mode": mode}
     if f"{path}.global_scale" in weights:

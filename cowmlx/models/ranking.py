@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
+from cowmlx.folders.config import mismatch
 from cowmlx.text.chat_template import encode_marked, marked, pattern_of
 
 TYPE_CHECKING = False
@@ -201,19 +202,17 @@ def add_head(
 
     weight = weights.get(f"{_NAME}.weight")
     if weight is None or weight.ndim != 2:
-        raise BadFormat(
+        raise mismatch(
             f"{path} lacks {_NAME}.weight, the matrix of the classification head that config.json "
             "names in architectures",
-            reason="weights_mismatch",
-            file=path,
+            path,
         )
     scales = weights.get(f"{_NAME}.scales")
     count = len(labels(config) or range(weight.shape[0]))
     if weight.shape[0] != count:
-        raise BadFormat(
+        raise mismatch(
             f"{path}: {_NAME}.weight has {weight.shape[0]} rows, and config.json {count} labels",
-            reason="weights_mismatch",
-            file=path,
+            path,
         )
     size = _size(config) if scales is not None else weight.shape[1]
     network[_NAME] = Linear(size, count, bias=f"{_NAME}.bias" in weights)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cowmlx import failures
 from cowmlx.accelerate.device import prepare_for_device
-from cowmlx.errors import BadFormat, CowMlxError, OutOfMemory, Unsupported
+from cowmlx.errors import CowMlxError, OutOfMemory, Unsupported
 from cowmlx.failure_details import details_of
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, weights
@@ -222,9 +222,7 @@ def _prove(net: Module, config: dict[str, Any], package: str) -> int:
                 f"this model needs Apple's GPU ({exc})", reason="device_missing", value="gpu"
             ) from exc
         arguments = getattr(_module(net), "ModelArgs", object)
-        raise BadFormat(
-            network.unusable(config, arguments, exc), reason="invalid_config", file="config.json"
-        ) from exc
+        raise network.unusable(config, arguments, exc) from exc
 
 
 def assemble(folder: Folder, form: Form, unread: weights.Unread | None = None) -> Model:
@@ -235,8 +233,8 @@ def assemble(folder: Folder, form: Form, unread: weights.Unread | None = None) -
         form: of it.
         unread: its weights, if they are left on disk.
     """
-    net, config, tokenizer = folder.network, folder.config, folder.tokenizer
-    defaults = _defaults(net)
+    tokenizer = folder.tokenizer
+    defaults = _defaults(folder.network)
     end_tokens = folder.end_tokens
     if end_tokens is None:
         named_ends = defaults.get("eos_token_ids")
@@ -246,21 +244,11 @@ def assemble(folder: Folder, form: Form, unread: weights.Unread | None = None) -
         ends.add(tokenizer.eos_token_id)
     tokenizer.limit = max(tokenizer.vocabulary_size, folder.width)
     return Model(
-        network=net,
-        config=config,
-        route=folder.route,
-        package=folder.package,
-        tokenizer=tokenizer,
+        folder,
+        form,
         chat_template=_chat_template(tokenizer, folder.sources, folder.settings, defaults),
         settings={**defaults, **folder.settings},
-        context_length=config_files.context_length(config, folder.settings),
-        vocabulary_size=folder.width or tokenizer.vocabulary_size,
         end_tokens=frozenset(ends),
-        parameters=weights.count(net),
-        nbytes=weights.nbytes(net),
-        path=folder.path,
-        name=folder.name,
-        form=form,
         unread=unread,
     )
 
@@ -284,15 +272,8 @@ def _chat_template(
 
 # What is told of a model that loads, from what model_info tells.
 _SAME = (
-    "architecture",
-    "parameters",
-    "quantization",
-    "bytes",
-    "context_length",
-    "vocabulary_size",
-    "chat_template",
-    "tools",
-    "thinking",
+    *("architecture", "parameters", "quantization", "bytes", "context_length"),
+    *("vocabulary_size", "chat_template", "tools", "thinking"),
 )
 
 
@@ -351,13 +332,7 @@ def _problem(error: CowMlxError) -> dict[str, Any]:
 
 def _opened(path: str) -> Generator[None, None, Model]:
     """Load a model whose weights stay on disk, and with none of the folder's code."""
-    loading = load(
-        path,
-        adapter_path=None,
-        lazy=True,
-        trust_remote_code=False,
-        activations=constants.ACTIVATIONS_DEFAULT,
-    )
+    loading = load(path, adapter_path=None, lazy=True, trust_remote_code=False)
     while True:
         try:
             next(loading)

@@ -222,7 +222,6 @@ def load(wanted: dict[str, Any], group: Any) -> Generator[float, None, Shard]:
 
 MAX_WORKERS = 63
 MIN_SILENCE_MS = 100
-MAX_VOCABULARY = 1 << 24
 
 
 class Loaded(NamedTuple):

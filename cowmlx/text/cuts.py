@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Pair = tuple[str, str]
     # Returns the pair as the next step sees it; None: always split.
     Step = Callable[[str, str], Pair | None]
+    # Makes the steps of a component from its state.
+    Component = Callable[[dict[str, Any]], list[Step]]
 
 _BYTE_LEVEL = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _WORDS = r"\w+|[^\w\s]+"
@@ -44,8 +46,8 @@ class Cuts:
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
-        self._normal = _normalizers(_state(backend.normalizer))
-        self._split = _pre_tokenizers(_state(backend.pre_tokenizer))
+        self._normal = _steps(_state(backend.normalizer), _NORMALIZERS)
+        self._split = _steps(_state(backend.pre_tokenizer), _PRE_TOKENIZERS)
         # Whether time may grow with the square of what cannot be cut.
         self.quadratic = _retries(_state(backend.normalizer)) or _retries(
             _state(backend.pre_tokenizer)
@@ -146,11 +148,10 @@ def _retries(state: dict[str, Any]) -> bool:
     for key in ("normalizers", "pretokenizers"):
         if key in state:
             return any(_retries(part) for part in state[key])
-    pattern = state.get("pattern")
-    try:
-        return pattern is not None and _pattern(pattern).retries
-    except Unreadable:
-        return True
+    if state.get("pattern") is None:
+        return False
+    pattern = _pattern(state["pattern"])
+    return pattern is None or pattern.retries
 
 
 def _plain(character: str) -> bool:
@@ -209,31 +210,18 @@ def _unsure(*_: str) -> Pair:
     raise Unsure
 
 
-# ----------------------------------------------------------------- Normalizers
-
-
-def _normalizers(state: dict[str, Any]) -> list[Step]:
+def _steps(state: dict[str, Any], known: dict[str, Component]) -> list[Step]:
+    """Return the steps of a component; one that is not known is unsure of every pair."""
     kind = state.get("type")
     if kind is None:
         return []
     if kind == "Sequence":
-        return [step for part in state["normalizers"] for step in _normalizers(part)]
-    if kind in ("NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Prepend", "Strip"):
-        # They leave plain characters as they are; the last two look at a text's ends alone.
-        return []
-    if kind == "Lowercase":
-        return [_lowered]
-    if kind == "ByteLevel":
-        return [_bytes]
-    if kind == "Replace":
-        return [_replaced(state)]
-    if kind == "BertNormalizer":
-        return [_bert(state)]
-    if kind == "Precompiled":
-        return [_precompiled(state)]
-    if kind == "Nmt":
-        return [_ascii]
-    return [_unsure]
+        parts = state.get("normalizers") or state.get("pretokenizers") or []
+        return [step for part in parts for step in _steps(part, known)]
+    return known[kind](state) if kind in known else [_unsure]
+
+
+# ----------------------------------------------------------------- Normalizers
 
 
 def _lowered(left: str, right: str) -> Pair:
@@ -256,9 +244,8 @@ def _ascii(left: str, right: str) -> Pair:
 def _replaced(state: dict[str, Any]) -> Step:
     content: str = state["content"]
     text = state["pattern"].get("String")
-    try:
-        pattern = _pattern(state["pattern"])
-    except Unreadable:
+    pattern = _pattern(state["pattern"])
+    if pattern is None:
         return _unsure
 
     def step(left: str, right: str) -> Pair:
@@ -306,44 +293,32 @@ def _precompiled(state: dict[str, Any]) -> Step:
     return step
 
 
-def _pattern(state: dict[str, str]) -> Pattern:
-    if "String" in state:
-        return Pattern(state["String"], literal=True)
-    return Pattern(state["Regex"])
+def _pattern(state: dict[str, str]) -> Pattern | None:
+    """Return the pattern of a component; None if its syntax is not followed."""
+    try:
+        if "String" in state:
+            return Pattern(state["String"], literal=True)
+        return Pattern(state["Regex"])
+    except Unreadable:
+        return None
 
+
+def _none(_: dict[str, Any]) -> list[Step]:
+    return []
+
+
+_NORMALIZERS: dict[str, Component] = {
+    # These leave plain characters as they are; the last two look at a text's ends alone.
+    **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Prepend", "Strip"), _none),
+    "Lowercase": lambda _: [_lowered],
+    "ByteLevel": lambda _: [_bytes],
+    "Replace": lambda state: [_replaced(state)],
+    "BertNormalizer": lambda state: [_bert(state)],
+    "Precompiled": lambda state: [_precompiled(state)],
+    "Nmt": lambda _: [_ascii],
+}
 
 # -------------------------------------------------------------- Pre-tokenizers
-
-
-def _pre_tokenizers(state: dict[str, Any]) -> list[Step]:
-    kind = state.get("type")
-    if kind is None:
-        return []
-    if kind == "Sequence":
-        return [step for part in state["pretokenizers"] for step in _pre_tokenizers(part)]
-    if kind == "ByteLevel":
-        split = [_matched(Pattern(_BYTE_LEVEL), "Isolated")] if state["use_regex"] else []
-        return [*split, _bytes]
-    if kind == "Split":
-        try:
-            return [_matched(_pattern(state["pattern"]), state["behavior"])]
-        except Unreadable:
-            return [_unsure]
-    if kind == "Metaspace":
-        return [_metaspace(state)]
-    if kind == "Whitespace":
-        return [_matched(Pattern(_WORDS), "Removed")]
-    if kind == "WhitespaceSplit":
-        return [_isolated(lambda c: c.isspace())]
-    if kind == "BertPreTokenizer":
-        return [_isolated(lambda c: c.isspace() or _is_punctuation(c))]
-    if kind == "Punctuation" and state["behavior"] in ("Isolated", "Removed"):
-        return [_isolated(_is_punctuation)]
-    if kind == "Digits":
-        return [_digits(individual=state["individual_digits"])]
-    if kind == "CharDelimiterSplit":
-        return [_isolated(lambda c: c == state["delimiter"])]
-    return [_unsure]
 
 
 def _is_punctuation(character: str) -> bool:
@@ -370,8 +345,10 @@ def _digits(*, individual: bool) -> Step:
     return step
 
 
-def _matched(pattern: Pattern, behavior: str) -> Step:
+def _matched(pattern: Pattern | None, behavior: str) -> Step:
     """Split around the matches of a pattern."""
+    if pattern is None:
+        return _unsure
 
     def step(left: str, right: str) -> Pair | None:
         if not pattern.least or pattern.crosses(left, right) or behavior == "Contiguous":
@@ -401,3 +378,23 @@ def _metaspace(state: dict[str, Any]) -> Step:
         return left, right
 
     return step
+
+
+def _by_bytes(state: dict[str, Any]) -> list[Step]:
+    split = [_matched(Pattern(_BYTE_LEVEL), "Isolated")] if state["use_regex"] else []
+    return [*split, _bytes]
+
+
+_PRE_TOKENIZERS: dict[str, Component] = {
+    "ByteLevel": _by_bytes,
+    "Split": lambda state: [_matched(_pattern(state["pattern"]), state["behavior"])],
+    "Metaspace": lambda state: [_metaspace(state)],
+    "Whitespace": lambda _: [_matched(Pattern(_WORDS), "Removed")],
+    "WhitespaceSplit": lambda _: [_isolated(str.isspace)],
+    "BertPreTokenizer": lambda _: [_isolated(lambda c: c.isspace() or _is_punctuation(c))],
+    "Punctuation": lambda state: [
+        _isolated(_is_punctuation) if state["behavior"] in ("Isolated", "Removed") else _unsure
+    ],
+    "Digits": lambda state: [_digits(individual=state["individual_digits"])],
+    "CharDelimiterSplit": lambda state: [_isolated(lambda c: c == state["delimiter"])],
+}

@@ -186,6 +186,7 @@ def test_composed_expressions_give_what_jinja2_gives(expression):
     if ours is None or budget.bytes > 4 << 20 or "random" in expression:
         return
     theirs = expected(source)
-    if " at 0x" in ours + (theirs or " at 0x") or "<function" in ours or "<Stream" in ours:
+    both = f"{ours}{theirs or ' at 0x'}".lower()  # an expression may change the case
+    if " at 0x" in both or "<function" in both or "<stream" in both:
         return
     assert ours == theirs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cowmlx.text.templates import filters, functions, methods
+from cowmlx.text.templates import callables, filters
 
 GIVEN = {
     "messages": [{"role": "user", "content": "Hello, größe 🙂"}] * 3,
@@ -18,7 +18,7 @@ VALUES = [
     *("namespace(a=1)", "dict(a=1)", "cycler(1, 2)", "loop", "f", "x", "ns.a", "x", "ns.a"),
 ]
 SIGNS = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and", "or"]
-NAMES = sorted({name for table in methods.METHODS.values() for name in table} | {"format"})
+NAMES = sorted({name for table in callables.METHODS.values() for name in table} | {"format"})
 
 
 def longer(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -32,7 +32,7 @@ def longer(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("({}).{}({})".format, inner, st.sampled_from(NAMES), arguments),
         st.builds("({})[{}]".format, inner, inner),
         st.builds("({})[{}:]".format, inner, inner),
-        st.builds("({} is {})".format, inner, st.sampled_from(sorted(set(functions.tests())))),
+        st.builds("({} is {})".format, inner, st.sampled_from(sorted(set(callables.tests())))),
         st.builds("[{}, {}]".format, inner, inner),
         st.builds("({}, {})".format, inner, inner),
         st.builds("{{{}: {}}}".format, inner, inner),

@@ -31,6 +31,8 @@ _NODE_STEPS = 32
 # A loop pays a step for so many nodes of its body.
 _NODES_PER_STEP = 64
 _BYTES_PER_NODE = 1024
+# How the call of an operator begins.
+_OPERATOR = "environment.operators.{}(environment.budget, "
 
 
 def check_tree(budget: Budget, tree: nodes.Template) -> None:
@@ -71,8 +73,8 @@ class BoundedCodeGenerator(CodeGenerator):
         environment.budget.step(_NODE_STEPS)
         return super().visit(node, *args, **kwargs)
 
-    def _write_call(self, name: str, frame: Frame, *arguments: nodes.Node | str | None) -> None:
-        self.write(f"environment.{name}(")
+    def _write_call(self, begin: str, frame: Frame, *arguments: nodes.Node | str | None) -> None:
+        self.write(begin)
         for argument in arguments:
             if isinstance(argument, nodes.Node):
                 self.visit(argument, frame)
@@ -85,9 +87,11 @@ class BoundedCodeGenerator(CodeGenerator):
         """Write ``a < b``, or a chain of those."""
         if len(node.ops) == 1:
             [operand] = node.ops
-            self._write_call("compare", frame, repr(operand.op), node.expr, operand.expr)
+            self._write_call(
+                _OPERATOR.format("compare"), frame, repr(operand.op), node.expr, operand.expr
+            )
             return
-        self.write("environment.compare_chain(")
+        self.write(_OPERATOR.format("compare_chain"))
         self.visit(node.expr, frame)
         for operand in node.ops:
             self.write(f", ({operand.op!r}, lambda: ")
@@ -97,19 +101,19 @@ class BoundedCodeGenerator(CodeGenerator):
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         """Write ``a ~ b``."""
-        self._write_call("concatenate", frame, *node.nodes)
+        self._write_call(_OPERATOR.format("concatenate"), frame, *node.nodes)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         """Write ``a[b]``, where ``b`` may be a slice."""
         if isinstance(node.arg, nodes.Slice):
             bounds = (node.arg.start, node.arg.stop, node.arg.step)
-            self._write_call("cut", frame, node.node, *bounds)
+            self._write_call(_OPERATOR.format("cut"), frame, node.node, *bounds)
         else:
             super().visit_Getitem(node, frame)
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
         """Write a list."""
-        self.write("environment.new_list(")
+        self.write("environment.new_items(")
         super().visit_List(node, frame)
         self.write(")")
 
@@ -118,7 +122,7 @@ class BoundedCodeGenerator(CodeGenerator):
         if node.ctx != "load":
             super().visit_Tuple(node, frame)
             return
-        self.write("environment.new_tuple(")
+        self.write("environment.new_items(")
         super().visit_Tuple(node, frame)
         self.write(")")
 
@@ -136,7 +140,7 @@ class BoundedCodeGenerator(CodeGenerator):
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
         """Write a call, of the template's or of the environment's."""
         if isinstance(node.node, nodes.EnvironmentAttribute):
-            self._write_call(node.node.name, frame, *node.args)
+            self._write_call(f"environment.{node.node.name}(", frame, *node.args)
         else:
             super().visit_Call(node, frame, forward_caller=forward_caller)
 

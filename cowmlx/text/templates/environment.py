@@ -9,7 +9,7 @@ from jinja2.runtime import BlockReference, LoopContext, Macro, TemplateReference
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Joiner, Namespace, pass_context
 
-from cowmlx.text.templates import compiler, filters, functions, methods, operators, values
+from cowmlx.text.templates import callables, compiler, filters, operators, values
 from cowmlx.text.templates.budget import Budget
 from cowmlx.text.templates.values import Operation, is_plain_key
 
@@ -71,6 +71,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         self.budget = Budget()
+        self.operators = operators  # which the compiled code calls
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -80,8 +81,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             extensions=[TokenCounter, Generation, ext.loopcontrols],
         )
         self.filters = filters.table()
-        self.tests: Any = functions.tests()
-        self.globals = dict(functions.FUNCTIONS)
+        self.tests: Any = callables.tests()
+        self.globals = dict(callables.FUNCTIONS)
 
     # What the compiled code calls for each operation.
 
@@ -97,35 +98,14 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Join the pieces of a macro's output."""
         return operators.join(self.budget, "", list(parts))
 
-    def concatenate(self, *parts: Any) -> str:
-        """Carry out ``a ~ b``."""
-        return operators.concatenate(self.budget, parts)
-
-    def compare(self, sign: str, left: Any, right: Any) -> Any:
-        """Carry out ``left sign right``."""
-        return operators.compare(self.budget, sign, left, right)
-
-    def compare_chain(self, value: Any, *rest: Any) -> Any:
-        """Carry out ``a < b < c``."""
-        return operators.compare_chain(self.budget, value, *rest)
-
-    def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
-        """Carry out ``value[start:stop:step]``."""
-        return operators.cut(self.budget, value, start, stop, step)
-
     def data(self, text: str) -> str:
         """Pay for text of the template's own."""
         self.budget.make(len(text) * values.unit(text) + values.SLOT_BYTES)
         self.budget.step()
         return text
 
-    def new_list(self, items: list[Any]) -> list[Any]:
-        """Pay for a list."""
-        self.budget.make(64 + values.ITEM_BYTES * len(items))
-        return items
-
-    def new_tuple(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Pay for a tuple."""
+    def new_items(self, items: Any) -> Any:
+        """Pay for a list or a tuple."""
         self.budget.make(64 + values.ITEM_BYTES * len(items))
         return items
 
@@ -201,10 +181,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Return an attribute or a method of a value, never an item."""
         budget = self.budget
         kind = type(obj)
-        method = methods.bound(budget, obj, name)
+        method = callables.bound(budget, obj, name)
         if method is not None:
             return method
-        if name in methods.FIELDS.get(kind, ()):
+        if name in callables.FIELDS.get(kind, ()):
             return getattr(obj, name)
         if isinstance(obj, str) and name in ("format", "format_map"):
             budget.make(values.OBJECT_BYTES)
@@ -215,8 +195,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             return self._unsafe(obj, name)
         if isinstance(obj, Namespace):
             return getattr(obj, name) if hasattr(obj, name) else self._missing(obj, name)
-        if obj is functions.FUNCTIONS["dict"] and name == "fromkeys":
-            return functions.FROM_KEYS
+        if obj is callables.FUNCTIONS["dict"] and name == "fromkeys":
+            return callables.FROM_KEYS
         if isinstance(obj, GroupTuple) and name in ("grouper", "list"):
             return getattr(obj, name)
         if kind is BlockReference and name == "super":

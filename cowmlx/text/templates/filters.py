@@ -16,7 +16,7 @@ from jinja2.runtime import Undefined
 from jinja2.utils import pass_environment, url_quote
 from markupsafe import Markup, escape
 
-from cowmlx.text.templates import listing, methods, operators
+from cowmlx.text.templates import callables, listing, operators
 from cowmlx.text.templates.budget import MAX_DIGITS
 from cowmlx.text.templates.values import (
     ITEM_BYTES,
@@ -51,7 +51,7 @@ _JSON_PIECES = 160
 def _method(name: str, environment: Any, value: Any, *args: Any) -> Any:
     """Apply a method of strings."""
     budget = environment.budget
-    return methods.METHODS[str][name](budget, soft_text(budget, value), *args)
+    return callables.METHODS[str][name](budget, soft_text(budget, value), *args)
 
 
 def _by_filter(run: Filter, shift: int, size: int) -> Filter:
@@ -89,7 +89,7 @@ def _safe(environment: Any, value: Any) -> Markup:
 
 def _replace(environment: Any, value: Any, old: Any, new: Any, count: int | None = None) -> Any:
     texts = [text(environment.budget, part) for part in (value, old, new)]
-    return methods.METHODS[str]["replace"](
+    return callables.METHODS[str]["replace"](
         environment.budget, *texts, -1 if count is None else count
     )
 
@@ -102,9 +102,9 @@ def _indent(
     added = len(width) * 4 if isinstance(width, str) else width
     if not isinstance(added, int):
         raise TypeError(f"indent takes a number or a string, not {type_name(width)!r}")
-    lines = methods.lines_of(budget, given)
+    lines = callables.lines_of(budget, given)
     budget.step(lines)
-    budget.reserve(lines * (methods.PIECE_BYTES + max(added, 0)) + len(given) * unit(given) * 3)
+    budget.reserve(lines * (callables.PIECE_BYTES + max(added, 0)) + len(given) * unit(given) * 3)
     return budget.made(filters.do_indent(given, width, first, blank))
 
 
@@ -256,13 +256,13 @@ _FILTERS: dict[str, Filter] = {
     "round": _round,
     "safe": _safe,
     "string": lambda environment, value: soft_text(environment.budget, value),
-    "title": _by_filter(filters.do_title, 2, methods.PIECE_BYTES),
+    "title": _by_filter(filters.do_title, 2, callables.PIECE_BYTES),
     "tojson": _tojson,
     "trim": lambda environment, value, chars=None: _method("strip", environment, value, chars),
     "truncate": _truncate,
     "upper": partial(_method, "upper"),
     "urlencode": _urlencode,
-    "wordcount": _by_filter(filters.do_wordcount, 3, methods.PIECE_BYTES // 2),
+    "wordcount": _by_filter(filters.do_wordcount, 3, callables.PIECE_BYTES // 2),
     **listing.FILTERS,
 }
 

@@ -9,7 +9,7 @@ from jinja2.exceptions import FilterArgumentError
 from jinja2.runtime import Undefined
 from jinja2.utils import pass_context
 
-from cowmlx.text.templates import methods, operators
+from cowmlx.text.templates import callables, operators
 from cowmlx.text.templates.budget import OverBudget
 from cowmlx.text.templates.values import (
     ITEM_BYTES,
@@ -52,7 +52,7 @@ def _check_attribute(attribute: Any) -> None:
 def _folded(budget: Budget, key: Any, case_sensitive: bool) -> Any:
     if case_sensitive or not isinstance(key, str):
         return key
-    return methods.METHODS[str]["lower"](budget, key)
+    return callables.METHODS[str]["lower"](budget, key)
 
 
 def _pay_for_sort(budget: Budget, keys: list[Any]) -> None:
@@ -243,53 +243,25 @@ def _kept(budget: Budget, items: Any) -> Iterator[Any]:
         yield item
 
 
-def _name(args: tuple[Any, ...], missing: str) -> str:
-    if not args or not isinstance(args[0], str):
-        raise FilterArgumentError(missing)
-    return args[0]
+def _by_item(run: Any, name_at: int = 0) -> Callable[..., Any]:
+    """Make a filter of jinja2's own that applies a filter or a test to each item.
 
+    Args:
+        run: jinja2's.
+        name_at: which argument names the filter or the test.
+    """
 
-@pass_context
-def _map(context: Any, value: Any, *args: Any, **kwargs: Any) -> Stream:
-    environment = context.environment
-    if not args and "attribute" in kwargs:
-        attribute, default = kwargs.pop("attribute"), kwargs.pop("default", None)
-        if kwargs:
-            raise FilterArgumentError("map takes no other argument with an attribute")
-        change = _getter(environment, attribute, default)
-    else:
-        name = _name(args, "map requires a filter argument")
-
-        def change(item: Any) -> Any:
-            return environment.call_filter(name, item, args[1:], kwargs, context=context)
-
-    items = iterate(environment.budget, value) if value else iter(())
-    return Stream(environment.budget, map(change, items), value)
-
-
-def _choice(wanted: bool, by_attribute: bool) -> Callable[..., Any]:
     @pass_context
-    def run(context: Any, value: Any, *args: Any, **kwargs: Any) -> Stream:
-        environment = context.environment
-        budget: Budget = environment.budget
-        get: Callable[[Any], Any] | None = None
-        if by_attribute:
-            if not args:
-                raise FilterArgumentError("Missing parameter for attribute name")
-            get = _getter(environment, args[0])
-            args = args[1:]
-        name = _name(args, "the name of a test is a string") if args else None
-
-        def is_wanted(item: Any) -> bool:
-            item = get(item) if get is not None else item
-            if name is not None:
-                item = environment.call_test(name, item, args[1:], kwargs, context)
-            return bool(item) is wanted
-
+    def apply(context: Any, value: Any, *args: Any, **kwargs: Any) -> Stream:
+        budget: Budget = context.environment.budget
+        for given in (kwargs.get("attribute"), *args[:name_at]):
+            _check_attribute(given)
+        if len(args) > name_at and not isinstance(args[name_at], str):
+            raise FilterArgumentError("the name of a filter or a test is a string")
         items = iterate(budget, value) if value else iter(())
-        return Stream(budget, filter(is_wanted, items), value)
+        return Stream(budget, run(context, items, *args, **kwargs), value)
 
-    return run
+    return apply
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -310,9 +282,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "unique": _unique,
 }
 OF_CONTEXT: dict[str, Callable[..., Any]] = {
-    "map": _map,
-    "reject": _choice(False, False),
-    "rejectattr": _choice(False, True),
-    "select": _choice(True, False),
-    "selectattr": _choice(True, True),
+    "map": _by_item(filters.sync_do_map),
+    "reject": _by_item(filters.sync_do_reject),
+    "rejectattr": _by_item(filters.sync_do_rejectattr, 1),
+    "select": _by_item(filters.sync_do_select),
+    "selectattr": _by_item(filters.sync_do_selectattr, 1),
 }

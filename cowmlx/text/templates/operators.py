@@ -191,10 +191,9 @@ def pay_for_search(budget: Budget, within: str, wanted: str) -> None:
     budget.step(1 + (len(within) * min(max(len(wanted), 1), 16) >> 10))
 
 
-def concatenate(budget: Budget, parts: tuple[Any, ...]) -> str:
-    """Join the texts of values: ``a ~ b``, and the pieces of a macro's output."""
-    texts = [text(budget, part) for part in parts]
-    return join(budget, "", texts)
+def concatenate(budget: Budget, *parts: Any) -> str:
+    """Carry out ``a ~ b``."""
+    return join(budget, "", [text(budget, part) for part in parts])
 
 
 def join(budget: Budget, separator: str, texts: list[str]) -> str:
