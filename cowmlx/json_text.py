@@ -20,7 +20,7 @@ MAX_DEPTH = 256  # arrays and objects in each other
 SLICE = 1 << 16  # characters that are read at once where a text is read in steps
 ENTRY = 1 << 6  # characters for which the way to each part of them counts
 
-SEVERAL = 256  # values that are told at once where a text is made in steps
+SEVERAL = 256  # values that are written at once where a text is made in steps
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = re.compile(r'[^"\[\]{}]*')  # numbers, words, and what is between them
@@ -54,7 +54,7 @@ def parse(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
     Raises:
         Malformed: it is none, is nested too deeply, or holds a number of thousands of digits.
     """
-    with _told():
+    with _as_malformed():
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
         _check_depth(text)
@@ -67,7 +67,7 @@ def parse_steps(
     """Return the value of a JSON text as :func:`parse` does, in steps: yields after each slice."""
     if len(text) <= SLICE:
         return parse(text, pairs)
-    with _told():
+    with _as_malformed():
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
         reader = _Reader(text, pairs)
@@ -82,13 +82,13 @@ def dump_steps(value: Any, depth: int = 3) -> Generator[None, None, str]:
 
     Args:
         value: the value.
-        depth: how deep lists and objects are told part by part.
+        depth: how deep lists and objects are written part by part.
     """
     if depth and isinstance(value, dict):
         members = []
         for name, one in value.items():
-            told = yield from dump_steps(one, depth - 1)
-            members.append(f"{json.dumps(name, ensure_ascii=False)}: {told}")
+            written = yield from dump_steps(one, depth - 1)
+            members.append(f"{json.dumps(name, ensure_ascii=False)}: {written}")
         return f"{{{', '.join(members)}}}"
     if depth and isinstance(value, list):
         parts = []
@@ -211,13 +211,13 @@ def parse_front(text: str, start: int) -> tuple[Any, int]:
     Raises:
         Malformed: as :func:`parse`.
     """
-    with _told():
+    with _as_malformed():
         _check_depth(text[start:])
         return json.JSONDecoder().raw_decode(text, start)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_malformed() -> Iterator[None]:
     """Turn whatever reading raises into :class:`Malformed`."""
     try:
         yield

@@ -28,11 +28,10 @@ _MAX_NAME = 256
 def find(path: str) -> tuple[str, str]:
     """Return the folder that a path or a name means, and the model's name.
 
-    That is "org/name" for one of Hugging Face's cache, else the folder's. A folder goes before a
-    name.
+    The name is "org/name" in Hugging Face's cache, else the folder's. A folder wins over a name.
 
     Raises:
-        NotFound: there is none; the message tells what is there instead, and what to do.
+        NotFound: there is none; the message says what lies there instead, and what to do.
         Unsupported: it is a file that mlx does not read.
     """
     if not os.path.isdir(path):
@@ -177,19 +176,19 @@ def _is_pointer(path: str) -> bool:
         with open(path, "rb") as file:
             return file.read(len(_LFS)) == _LFS
     except OSError:
-        return False  # whoever reads the weights says why
+        return False  # reading the weights will say why
 
 
 @contextmanager
 def whole(path: str, what: str) -> Iterator[str]:
     """Give a fresh folder beside ``path``, which takes that place at the end of the block.
 
-    What was there stays until then, and for good if the block raises. Files are on the disk before
-    the folder takes its place.
+    An earlier folder stays until then, and for good if the block raises. Files are synchronized
+    before the folder takes its place.
 
     Args:
-        path: the folder; there is none, or it is empty, or one that ``what`` says.
-        what: a file that a folder has which may be replaced: other folders are refused.
+        path: the folder. It may be absent, empty, or hold the file ``what``.
+        what: the name of a file; a folder with other files and without it is refused.
 
     Yields:
         the fresh folder.
@@ -224,7 +223,7 @@ def _above(target: str) -> str:
 
 
 def _beside(target: str) -> str:
-    """Return the name of a folder that there is not."""
+    """Return the name of a folder that does not exist."""
     return os.path.join(
         _above(target), f".{os.path.basename(target)}.partial-{os.urandom(8).hex()}"
     )
@@ -247,7 +246,7 @@ def _check(path: str, target: str, what: str) -> None:
 
 
 def _take_place(fresh: str, target: str) -> None:
-    """Rename a folder; what was there goes, once the new one is in its place."""
+    """Rename a folder; an earlier one is removed once the new one is in its place."""
     try:
         os.rename(fresh, target)  # nothing is there, or an empty folder
     except OSError:

@@ -168,7 +168,7 @@ def load(path: str) -> dict[str, mx.array]:
         try:
             loaded = mx.load(path)
         except RuntimeError:
-            with open(path, "rb"):  # mlx does not tell why it cannot open a file
+            with open(path, "rb"):  # raises with the reason, which mlx does not give
                 raise
     finally:
         os.close(spare)

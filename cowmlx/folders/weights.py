@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from cowmlx import failures, resources
@@ -56,10 +56,8 @@ def read(files: list[str]) -> dict[str, mx.array]:
     """
     weights: dict[str, mx.array] = {}
     for file in files:
-        try:
+        with loading(file):
             weights.update(safetensors.load(file))
-        except Exception as exc:
-            raise failure(exc, file) from exc
     return weights
 
 
@@ -250,6 +248,21 @@ def failure(exc: BaseException, where: str) -> CowMlxError:
     if isinstance(exc, RuntimeError) and "[read]" in str(exc):
         return InputOutput(f"cannot read {where} ({exc})", file=where)
     return BadFormat(f"cannot load {where} ({type(exc).__name__}: {exc})", file=where)
+
+
+@contextmanager
+def loading(where: str) -> Iterator[None]:
+    """Turn errors of mlx and of other packages in the block into errors of ours.
+
+    Raises:
+        BadFormat, InputOutput, OutOfMemory: with ``where`` in the message.
+    """
+    try:
+        yield
+    except (CowMlxError, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as exc:
+        raise failure(exc, where) from exc
 
 
 def _groups(named: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:

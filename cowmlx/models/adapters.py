@@ -6,7 +6,7 @@ import os
 
 from cowmlx import failures
 from cowmlx.accelerate.device import put_into
-from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfRange, Unsupported
+from cowmlx.errors import BadFormat, NotFound, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, safetensors, weights
 from cowmlx.folders.config import invalid_config, mismatch
@@ -60,7 +60,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
     if layers_of(model.network):
         raise Unsupported(
             "the model was loaded with an adapter_path; load it without one to give contexts "
-            "adapters of their own",
+            "separate adapters",
             argument="adapter_path",
         )
     other = _sharing(model, settings, _load(path), path)
@@ -113,10 +113,8 @@ def _evaluate(net: Module, base: Module, path: str) -> None:
 
     shared = {id(array) for array in weights.flatten(base.parameters()).values()}
     own = weights.flatten(net.parameters()).values()
-    try:
+    with weights.loading(path):
         mx.eval([array for array in own if id(array) not in shared])
-    except Exception as exc:
-        raise weights.failure(exc, path) from exc
 
 
 def prove(net: Module, path: str, package: str) -> None:
@@ -220,10 +218,8 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: 
 
 def _load(path: str) -> dict[str, mx.array]:
     """Return an adapter's arrays, not yet read."""
-    try:
+    with weights.loading(path):
         return safetensors.load(os.path.join(path, "adapters.safetensors"))
-    except Exception as exc:
-        raise weights.failure(exc, path) from exc
 
 
 def _put(
@@ -236,15 +232,11 @@ def _put(
 ) -> None:
     """Put an adapter's layers and weights into a network; the last names it in messages."""
     full = settings.get("fine_tune_type", "lora") == "full"
-    try:
+    with weights.loading(where):
         if full:
             _restore(net, arrays)
         else:
             insert_layers(net, settings, package)
-    except CowMlxError:
-        raise
-    except Exception as exc:
-        raise weights.failure(exc, where) from exc
     own: dict[str, mx.array] = weights.flatten(net.parameters())
     if not full:
         own = {name: array for name, array in own.items() if is_adapter_parameter(name)}

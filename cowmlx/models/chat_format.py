@@ -1,4 +1,4 @@
-"""What a tokenizer and its template tell about thinking and tools, as mlx-lm infers it."""
+"""The markers of a model's thinking and tool calls, as mlx-lm infers them from its files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The full route: importing mlx-lm itself, late, for what only it and transformers can do.
 
 That is tokenizers without a ``tokenizer.json``, weights that have to be transformed (AWQ, GPTQ
-and other foreign quantisations), architectures that need mlx-lm's own package, and code that
+and other foreign quantized formats), architectures that need mlx-lm's own package, and code that
 comes with a model. The import's side effects on the process are undone, and nothing in here
 may use the network.
 """
@@ -64,14 +64,10 @@ def load_network(
             )
     with _contained():
         utils = _import("utils")
-        try:
+        with weights.loading(path):
             network, loaded = utils.load_model(
                 pathlib.Path(path), lazy=True, strict=True, trust_remote_code=trust_remote_code
             )
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as exc:
-            raise weights.failure(exc, path) from exc
     return network, loaded
 
 
@@ -91,14 +87,10 @@ def load_tokenizer(path: str, *, trust_remote_code: bool) -> tuple[Any, dict[str
         tokenizer_bounds.check(file)
     with _contained():
         utils = _import("tokenizer_utils")
-        try:
+        with weights.loading(f"the tokenizer of {path}"):
             loaded = utils.AutoTokenizer.from_pretrained(
                 path, local_files_only=True, trust_remote_code=trust_remote_code
             )
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as exc:
-            raise weights.failure(exc, f"the tokenizer of {path}") from exc
     special = {name: str(text) for name, text in loaded.special_tokens_map.items()}
     backend: Any = getattr(loaded, "_tokenizer", None)
     plain_call = type(loaded).__name__ != "NewlineTokenizer"

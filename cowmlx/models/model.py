@@ -31,7 +31,7 @@ _versions = count(1)
 
 
 class Model:
-    """A network ready to run, and all that goes with it. Holds no state of a generation.
+    """A network ready to run, with its tokenizer and chat template. Holds no state of a generation.
 
     Attributes:
         network: the ``mlx.Module``; called with tokens (B, T) and a cache it gives logits
@@ -46,18 +46,18 @@ class Model:
         context_length: the tokens the model was made for, see :func:`config.context_length`.
         vocabulary_size: rows of the logits, often more than the tokenizer has tokens.
         end_tokens: the tokens that end a generation: the config's and the tokenizer's.
-        parameters: number of parameters; packed weights count the numbers they stand for.
+        parameters: number of parameters; a quantized weight counts the numbers it stands for.
         nbytes: bytes of all arrays.
-        quantization: the quantisation settings, or None.
+        quantization: the quantization settings, or None.
         path: the folder.
-        name: what it is called: its repository's name, or its folder's.
+        name: its repository's name, or its folder's.
         unread: its weights, if they were left on disk.
-        form: what computes it.
-        labels: what its classification head tells apart, or None where it has none.
-        split: how it is split between machines: "tensor" or "pipeline"; None: it is not.
-        folder_print: the hash of its folder, which is that of all these machines; None: of one.
-        weights_version: a number that no other set of weights in this process has.
-        remembered: what was found out with these weights.
+        form: the form of its weights on this device.
+        labels: those of its classification head, or None without one.
+        split: how it is split between machines: "tensor" or "pipeline"; None on one machine.
+        folder_print: the hash of its folder, equal on all machines; None on one machine.
+        weights_version: a number, unique in this process for a set of weights.
+        remembered: results of probes of these weights.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Model:
     def run_on(
         self, network: RemoteNetwork, split: str, folder_print: str, kernels: dict[str, Any] | None
     ) -> None:
-        """Let ranks compute from now on; the weights here are let go.
+        """Let ranks compute from now on, and drop the weights here.
 
         Args:
             network: theirs.
             split: how they share it.
-            folder_print: what their folder and this one's are known by.
-            kernels: what the first of them computes with.
+            folder_print: the hash of their folder and of this one.
+            kernels: those that the first rank computes with.
         """
         self.network = network  # type: ignore[assignment]
         self.split = split
@@ -132,7 +132,7 @@ class Model:
         return other
 
     def weights_changed(self) -> None:
-        """Forget what was found out with the weights as they were."""
+        """Forget the results of probes of the earlier weights."""
         self.weights_version = next(_versions)
         self.remembered = Remembered()
         self._kernels = None

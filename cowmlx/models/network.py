@@ -40,7 +40,7 @@ def build(
     """Make the network of ``config`` around lazily loaded weights.
 
     Args:
-        config: what ``config.json`` says; quantisation settings may be added to it.
+        config: what ``config.json`` says; quantization settings may be added to it.
         architecture: the name of an architecture.
         arrays: the weights as stored; emptied, so that the network alone holds them.
         path: the model's folder, for messages.
@@ -169,7 +169,7 @@ def share(network: Module) -> Module:
     """
     import copy
 
-    # What a copy meets in here it takes as it is.
+    # A copy keeps these objects as they are.
     kept: dict[int, Any] = {id(array): array for array in weights.flatten(network).values()}
     kept |= _compiled_functions(type(network).__module__)
     try:
@@ -184,7 +184,7 @@ def share(network: Module) -> Module:
 def _compiled_functions(module: str) -> dict[int, Any]:
     """Return mlx's compiled functions that are globals, by id: they are bound to no network.
 
-    One that a module has compiled from a method of its own would run the original's weights.
+    A module's compiled method would run the original's weights.
     """
     import sys
 
@@ -202,9 +202,9 @@ def _compiled_functions(module: str) -> dict[int, Any]:
 
 
 def prove(network: Module, package: str) -> int:
-    """Lead tokens through a network as a generation does; nothing is evaluated.
+    """Trace tokens through a network as a generation does; nothing is evaluated.
 
-    A config may make a network that fits its weights, and yet none that runs.
+    A config may fit its weights and still not run.
 
     Args:
         network: a network with all of its weights.
@@ -323,7 +323,7 @@ def odd_value(config: dict[str, Any], arguments: Any) -> str:
         return ""
     for name, hint in hints.items():
         if name in config and not _fits(config[name], hint):
-            return f"{name} is {_shown(config[name])}, not {_told(hint)}"
+            return f"{name} is {_shown(config[name])}, not {_kind_name(hint)}"
     return ""
 
 
@@ -371,10 +371,10 @@ def _fits(value: Any, hint: Any) -> bool:
     return True
 
 
-def _told(hint: Any) -> str:
+def _kind_name(hint: Any) -> str:
     kind = typing.get_origin(hint) or hint
     if kind in (typing.Union, types.UnionType):
-        known = [_told(part) for part in typing.get_args(hint) if part is not type(None)]
+        known = [_kind_name(part) for part in typing.get_args(hint) if part is not type(None)]
         return " or ".join(dict.fromkeys(known))
     return _NAMES.get(kind) or _KINDS.get(kind) or str(hint)
 

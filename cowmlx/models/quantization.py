@@ -1,7 +1,7 @@
-"""Quantised checkpoints: making a network's layers fit the packed weights.
+"""Quantized checkpoints: fits a network's layers to the weights.
 
-What only needs other layers is done here, as ``mlx_lm.utils.load_model`` does it. What needs
-the weights transformed (AWQ, GPTQ) or other layer classes (BitNet) takes the full route.
+Formats that only need other layers are handled here, as ``mlx_lm.utils.load_model`` does.
+Formats that need transformed weights (AWQ, GPTQ) or other layers (BitNet) take the full route.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _settings_of(foreign: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def apply(network: Module, config: dict[str, Any], weights: dict[str, mx.array]) -> None:
-    """Replace the layers whose weights are packed by quantised ones.
+    """Replace the layers that have quantized weights.
 
     The settings found in a foreign ``quantization_config`` are written to
     ``config["quantization"]``, as mlx-lm does.

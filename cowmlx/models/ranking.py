@@ -247,7 +247,7 @@ def scores(network: Module, hidden: mx.array) -> mx.array:
 
 
 def _size(config: dict[str, Any]) -> int:
-    """Return how long a hidden state is, which packed weights do not tell."""
+    """Return the size of a hidden state, which quantized weights do not show."""
     found = (config.get("text_config") or config).get("hidden_size")
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise BadFormat(

@@ -63,13 +63,9 @@ def load(
     Raises:
         NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
     """
-    loading = _load(path, adapter_path, lazy, trust_remote_code, activations, on_size)
-    try:
-        return (yield from loading)
-    except (CowMlxError, GeneratorExit, KeyboardInterrupt):
-        raise
-    except Exception as exc:
-        raise weights.failure(exc, path) from exc
+    with weights.loading(path):
+        steps = _load(path, adapter_path, lazy, trust_remote_code, activations, on_size)
+        return (yield from steps)
 
 
 class Folder(NamedTuple):
@@ -270,7 +266,7 @@ def _chat_template(
     return ChatTemplate(sources, tokenizer.special_tokens, thinking=thinking, renderer=renderer)
 
 
-# What is told of a model that loads, from what model_info tells.
+# Members of model_info that model_inspect repeats for a model that loads.
 _SAME = (
     *("architecture", "parameters", "quantization", "bytes", "context_length"),
     *("vocabulary_size", "chat_template", "tools", "thinking"),
@@ -287,7 +283,7 @@ def inspect(
         cache_bytes: what a context of 1,000 tokens holds; it may raise what a context would.
 
     Returns:
-        What ``model_inspect`` tells.
+        The members of ``model_inspect``.
 
     Raises:
         NotFound: there is no such folder.

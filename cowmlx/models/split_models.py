@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cowmlx import failures
 from cowmlx.accelerate.device import form_for, fuse_layers, prepare_for_device
 from cowmlx.accelerate.fused.decode import logits_behind
-from cowmlx.errors import CowMlxError, InvalidArgument, OutOfRange, Unsupported
+from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
 from cowmlx.generated import constants
@@ -163,7 +163,7 @@ class Shard:
         nbytes: of its weights.
         layers: how many it has.
         vocabulary, dtype: of the logits.
-        kernels: what ``model_info`` tells of what computes, of one rank alone.
+        kernels: the member of ``model_info``, for one rank alone.
     """
 
     def __init__(self, net: Module, package: str, vocabulary: int, dtype: str) -> None:
@@ -310,13 +310,8 @@ def load_on_machines(
     Raises:
         CowMlxError: see the messages.
     """
-    loading = _load_on_machines(path, workers, split, activations, threads)
-    try:
-        return (yield from loading)
-    except (CowMlxError, GeneratorExit, KeyboardInterrupt):
-        raise
-    except Exception as exc:
-        raise weights.failure(exc, path) from exc
+    with weights.loading(path):
+        return (yield from _load_on_machines(path, workers, split, activations, threads))
 
 
 def _load_on_machines(

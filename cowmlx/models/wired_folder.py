@@ -63,12 +63,10 @@ def problems(path: str) -> list[str]:
 
 
 def _config(path: str) -> dict[str, Any]:
-    try:
+    with weights.loading(path):
         config_files.check_folder(path)
         config = config_files.read_config(path)
         network.check_sizes(config)
-    except Exception as exc:
-        raise weights.failure(exc, path) from exc
     kind = config.get("model_type")
     if kind not in architectures.OWN or config.get("model_file"):
         known = " and ".join(architectures.OWN)
@@ -97,7 +95,7 @@ def _unusable(exc: Exception, path: str) -> CowMlxError:
 
 
 def _of_blocks(config: dict[str, Any]) -> list[str]:
-    """Tell of all declarations of blocks that are none."""
+    """Describe every malformed declaration of a block."""
     declared = config.get("wiring")
     listed = declared.get("blocks") if isinstance(declared, dict) else None
     if config["model_type"] != "mad" or not isinstance(listed, list):
@@ -112,7 +110,7 @@ def _of_blocks(config: dict[str, Any]) -> list[str]:
 
 
 def _of_graph(wiring: Wiring) -> list[str]:
-    """Tell of all blocks that cannot be made, of the graph, and of all widths that do not fit."""
+    """Describe every block that cannot be made, errors of the graph, and widths that do not fit."""
     found = []
     made: dict[str, Block] = {}
     for spec in wiring.blocks:
@@ -133,7 +131,7 @@ def _of_widths(wiring: Wiring, made: dict[str, Block]) -> list[str]:
         return []
     except CowMlxError as exc:
         found = [str(exc)]
-    # The rules tell of one misfit: they are asked again about every edge alone.
+    # The rules report one misfit, so check every edge alone.
     for (source, target), polarity in wiring.edges.items():
         names = {wiring.input: None, source: None, target: None}
         names |= dict.fromkeys(made[target].borrowed(wiring[target]))
@@ -149,7 +147,7 @@ def _of_widths(wiring: Wiring, made: dict[str, Block]) -> list[str]:
 
 
 def _of_weights(path: str, config: dict[str, Any]) -> list[str]:
-    """Tell of all weights that are missing, left over, or of another shape."""
+    """Describe every weight that is missing, left over, or of another shape."""
     architecture = architectures.name(config)
     if not quantization.is_light(config):
         architectures.require_in_mlx_lm(architecture, config)
@@ -183,7 +181,7 @@ def _of_weights(path: str, config: dict[str, Any]) -> list[str]:
 
 
 def _place(name: str, wiring: Wiring) -> str:
-    """Tell a weight's name by its block."""
+    """Name a weight by its block."""
     match = _OF_BLOCK.fullmatch(name)
     if match is None or match[1] not in wiring:
         return f"the weight {name}"

@@ -220,7 +220,7 @@ def _without(message: dict[str, Any], labels: frozenset[Label]) -> dict[str, Any
 
 
 def _parts(message: dict[str, Any]) -> list[tuple[int, Any]]:
-    """Return the parts of a message's content; a tool may give lists of its own."""
+    """Return the parts of a message's content; a tool may give other lists."""
     content = message.get("content")
     if not isinstance(content, list) or message["role"] == "tool":
         return []

@@ -31,10 +31,10 @@ _TOOL_FORM = (
 
 
 class ChatOptions:
-    """What ``options_json`` says, checked as far as no model is needed.
+    """The options of ``options_json``, checked as far as no model is needed.
 
     Attributes:
-        template: what the template is rendered with: the tools only if they are offered.
+        template: variables for the template; the tools only if they are offered.
         tools: as the host gave them, or None.
         choice: "auto", "none" or "required".
         tool: the name of the tool that is to be called, or None for any.
@@ -73,7 +73,7 @@ class ChatOptions:
 
     @property
     def continues(self) -> bool:
-        """Whether the answer goes on from what the host has begun."""
+        """Whether the answer continues text that the host has begun."""
         return bool(self._given.get("continue_final_message"))
 
     @property
@@ -108,7 +108,7 @@ class ChatOptions:
         ]
 
     def check_names(self, variables: frozenset[str] | None) -> None:
-        """Refuse what nobody reads.
+        """Refuse options that neither this library nor the template reads.
 
         Args:
             variables: those that the template reads; None if that is unknown.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _OPTIONS = frozenset(
     ("tools", "documents", "add_generation_prompt", "continue_final_message", "parse_special")
 )
-# Parts of messages that are looked at one by one; what is beyond is looked at together.
+# Parts of messages that are checked one by one; the rest is checked together.
 _MAX_DOUBTS = 8
-# Kinds of parts that are remembered as read.
+# The most kinds of parts remembered as read.
 _MAX_READ = 64
 
 
@@ -159,8 +159,8 @@ class ChatTemplate:
 
         The template's special tokens are parsed. Their text inside messages that are not the
         assistant's, inside tools, documents and variables stays text unless the option
-        ``parse_special`` is true. A special token that a template puts together from pieces of
-        its own and of a message, such as ``'<|' + role + '|>'``, is not recognised as foreign.
+        ``parse_special`` is true. A special token that a template puts together from its own
+        pieces and a message's, such as ``'<|' + role + '|>'``, is not recognized as foreign.
 
         Raises:
             InvalidArgument, BadFormat: as :meth:`render`.

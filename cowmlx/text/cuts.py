@@ -1,9 +1,9 @@
 """Where a text can be cut so that the tokens of its parts are the tokens of the whole.
 
 Between two characters there is a cut if no step of the tokenizer looks across it, whatever else
-the text holds: no normalizer makes one thing of the two, and the pre-tokenizer always splits
-there or, where it never does, no token of the vocabulary has the two next to each other. This
-is told from the tokenizer's parts; of parts that are not known here nothing is assumed.
+the text holds: no normalizer joins the two, and the pre-tokenizer always splits
+there or, where it never does, no token of the vocabulary has the two next to each other. The
+tokenizer's components decide that; nothing is assumed of unknown components.
 
 A part is encoded behind the one character in front of it, so that nothing meant for the
 beginning of a text happens to it. Cuts follow no whitespace, hence neither do added tokens that

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-# What is done in one turn, so that others wait some ten milliseconds.
+# One turn's work, so that others wait some ten milliseconds.
 PART = 1 << 14  # characters
 PART_TOKENS = 1 << 14
 # The most characters that are encoded at once where no cut is sure to change nothing.
@@ -101,7 +101,7 @@ class Tokenizer:
         Args:
             text: any text.
             add_special: add what the tokenizer puts around a text, such as a BOS token.
-            parse_special: recognise the text of special tokens; without it such text is
+            parse_special: recognize the text of special tokens; without it such text is
                 ordinary text, as text from outside must be.
 
         Raises:
@@ -337,7 +337,7 @@ class Tokenizer:
         if model(self.backend) is None:
             return None
         for probe in ("a", "0", "."):
-            with _told("a pair"):
+            with _as_status("a pair"):
                 encoding = self.backend.encode(probe, probe, add_special_tokens=True)
             sides, ids = encoding.sequence_ids, self._known(encoding.ids)
             inner = self._encode(probe, False, special=False)
@@ -382,7 +382,7 @@ class Tokenizer:
 
     def _encoding(self, text: str, add_special: bool, *, special: bool) -> Any:
         self.backend.encode_special_tokens = not special
-        with _told("this text"):
+        with _as_status("this text"):
             return self.backend.encode(text, add_special_tokens=add_special)
 
     def _model_only(self, text: str) -> list[int]:
@@ -390,7 +390,7 @@ class Tokenizer:
         pieces = model(self.backend)
         if pieces is None or not text:
             return self._encode(text, False, special=False)
-        with _told("this text"):
+        with _as_status("this text"):
             if self.backend.normalizer is not None:
                 text = self.backend.normalizer.normalize_str(text)
             parts = [text]
@@ -400,8 +400,8 @@ class Tokenizer:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Tell of what the library raises, which panics on some rules of tokenizer.json, as a status.
+def _as_status(what: str) -> Iterator[None]:
+    """Turn the library's exceptions, and its panics on rules of tokenizer.json, into a status.
 
     Raises:
         InvalidArgument: a text holds a lone surrogate.

@@ -1,15 +1,14 @@
-"""How much a ``tokenizer.json`` may make of a text, found out before the library is given any.
+"""Bounds on a ``tokenizer.json``, checked before the library encodes any text.
 
-The library aborts the process when memory ends, and nothing interrupts it while it works. So the
-tree of components is walked first: what a text may grow to is bounded, and no pattern may take
-exponential time. Components at which the library panics are refused: panics print, some abort.
+The library aborts the process when memory ends, and nothing interrupts its work. So the growth of
+a text by all components is bounded, and no pattern may take exponential time. Components at which
+the library panics are refused: panics print, and some abort.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import struct
 
 from cowmlx import json_text
 from cowmlx.errors import BadFormat
@@ -71,29 +70,29 @@ def check_added(texts: Iterable[str], where: str) -> None:
     Raises:
         BadFormat: one is too long, or there are too many.
     """
-    count = 0
-    for text in texts:
-        count += 1
-        if len(text) > MAX_ENTRY:
+    sizes = [len(text) for text in texts]
+    longest = max(sizes, default=0)
+    for size, most, stated in (
+        (longest, MAX_ENTRY, f"an added token has {longest} characters"),
+        (len(sizes), MAX_ADDED, f"there are {len(sizes)} added tokens"),
+    ):
+        if size > most:
             raise BadFormat(
-                f"{where}: an added token has {len(text)} characters, more than {MAX_ENTRY}",
+                f"{where}: {stated}, more than {most}",
                 reason="limit_exceeded",
                 file=where,
-                needed=len(text),
-                limit=MAX_ENTRY,
+                needed=size,
+                limit=most,
             )
-    if count > MAX_ADDED:
-        raise BadFormat(
-            f"{where}: there are {count} added tokens, more than {MAX_ADDED}",
-            reason="limit_exceeded",
-            file=where,
-            needed=count,
-            limit=MAX_ADDED,
-        )
 
 
 class _Exceeded(Exception):
-    """A bound is passed; the text says which, where."""
+    """A bound is passed; the text names it and its place."""
+
+
+def _require(size: int, most: int, stated: str) -> None:
+    if size > most:
+        raise _Exceeded(f"{stated}, more than {most}")
 
 
 def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -121,8 +120,7 @@ def _check(state: dict[str, Any]) -> int:
 def _grown(name: str, component: Any, measure: Any, most: int, growth: int) -> int:
     """Multiply by what every component of a tree may make of a byte."""
     parts = list(_leaves(name, component, 0))
-    if len(parts) > MAX_COMPONENTS:
-        raise _Exceeded(f"{name} has {len(parts)} components, more than {MAX_COMPONENTS}")
+    _require(len(parts), MAX_COMPONENTS, f"{name} has {len(parts)} components")
     for where, part in parts:
         growth *= measure(where, part)
         if growth > most:
@@ -233,13 +231,13 @@ def _precompiled(part: dict[str, Any]) -> int:
     return max(1, *map(len, table[size:].split(b"\0")))
 
 
-def _trie(packed: bytes, texts: bytes) -> None:
+def _trie(array: bytes, texts: bytes) -> None:
     """Make sure that no way through SentencePiece's double array leaves it, or its texts.
 
     A unit holds a byte of a character, how far away the unit's block of 256 is, and whether a
     character ends here: the block's first unit then holds where its text begins.
     """
-    units = struct.unpack(f"<{len(packed) // 4}I", packed[: len(packed) // 4 * 4])
+    units = memoryview(array[: len(array) // 4 * 4]).cast("I")
     texts.decode()
     for index, unit in enumerate(units or (0,)):
         if index and unit >> 31:  # where a text begins
@@ -267,8 +265,7 @@ def _around(name: str, component: Any) -> None:
     """Bound what post-processors put around a text."""
     copies, tokens = 1, 0
     parts = list(_leaves(name, component, 0))
-    if len(parts) > MAX_COMPONENTS:
-        raise _Exceeded(f"{name} has {len(parts)} components, more than {MAX_COMPONENTS}")
+    _require(len(parts), MAX_COMPONENTS, f"{name} has {len(parts)} components")
     for where, part in parts:
         if part.get("type") != "TemplateProcessing":
             tokens += 2  # BERT's and RoBERTa's
@@ -276,16 +273,12 @@ def _around(name: str, component: Any) -> None:
         special = part.get("special_tokens") or {}
         for key, found in special.items():
             for text in (key, found["id"], *found["tokens"]):
-                if len(text) > MAX_ENTRY:
-                    raise _Exceeded(
-                        f"a special token of {where} has {len(text)} characters, more than "
-                        f"{MAX_ENTRY}"
-                    )
+                _require(
+                    len(text), MAX_ENTRY, f"a special token of {where} has {len(text)} characters"
+                )
         pieces = [piece for piece in part["single"] if isinstance(piece, dict)]
-        if len(part["single"]) > MAX_AROUND:
-            raise _Exceeded(
-                f"{where} puts {len(part['single'])} pieces together, more than {MAX_AROUND}"
-            )
+        count = len(part["single"])
+        _require(count, MAX_AROUND, f"{where} puts {count} pieces together")
         if any(piece.get("Sequence", {}).get("id", "A") != "A" for piece in pieces):
             raise _Exceeded(f"{where}.single puts a second text into the place of a single one")
         own = sum("Sequence" in piece for piece in pieces)
@@ -295,10 +288,8 @@ def _around(name: str, component: Any) -> None:
             for piece in pieces
             if "SpecialToken" in piece
         )
-        if copies > MAX_COPIES:
-            raise _Exceeded(f"{where} makes {copies} copies of a text, more than {MAX_COPIES}")
-    if tokens > MAX_AROUND:
-        raise _Exceeded(f"{name} puts {tokens} tokens around a text, more than {MAX_AROUND}")
+        _require(copies, MAX_COPIES, f"{where} makes {copies} copies of a text")
+    _require(tokens, MAX_AROUND, f"{name} puts {tokens} tokens around a text")
 
 
 # ------------------------------------------------------------------- The model
@@ -308,15 +299,14 @@ def _model(model: dict[str, Any]) -> None:
     vocabulary = model.get("vocab") or {}
     entries = vocabulary if isinstance(vocabulary, dict) else (entry[0] for entry in vocabulary)
     longest = max(map(len, entries), default=0)
-    if longest > MAX_ENTRY:
-        raise _Exceeded(f"model.vocab has a token of {longest} characters, more than {MAX_ENTRY}")
+    _require(longest, MAX_ENTRY, f"model.vocab has a token of {longest} characters")
     for key in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         _affix("model", key, model.get(key))
     if model.get("continuing_subword_prefix") and "merges" in model:
         _merges(model["continuing_subword_prefix"], model["merges"], vocabulary)
     word = model.get("max_input_chars_per_word")
-    if isinstance(word, int) and word > MAX_WORD:
-        raise _Exceeded(f"model.max_input_chars_per_word is {word}, more than {MAX_WORD}")
+    if isinstance(word, int):
+        _require(word, MAX_WORD, f"model.max_input_chars_per_word is {word}")
 
 
 def _merges(prefix: str, merges: list[Any], vocabulary: Any) -> None:
@@ -337,5 +327,5 @@ def _merges(prefix: str, merges: list[Any], vocabulary: Any) -> None:
 
 
 def _affix(where: str, key: str, text: str | None) -> None:
-    if text is not None and len(text) > MAX_AFFIX:
-        raise _Exceeded(f"{where}.{key} has {len(text)} characters, more than {MAX_AFFIX}")
+    size = len(text or "")
+    _require(size, MAX_AFFIX, f"{where}.{key} has {size} characters")

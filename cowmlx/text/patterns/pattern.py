@@ -408,7 +408,7 @@ class Pattern:
         return 0 if self._root.nullable else max(1, self._root.least)
 
     def crosses(self, left: str, right: str) -> bool:
-        """Whether a match, or a look ahead, may go on from one character to the next.
+        """Whether a match, or a lookahead, may continue from one character to the next.
 
         Raises:
             Unsure: that cannot be told.

@@ -19,7 +19,7 @@ MAX_DEPTH = 100
 MAX_NESTING = 500
 MAX_WIDTH = 999
 MAX_RANGE = 100_000
-# Characters that a render writes of its own; and how often over it may write what it was given.
+# Characters that a render may write, besides so many times the size of its input.
 # They become tokens next, at about a microsecond each.
 MAX_TEXT = 256 << 10
 MAX_REPEATS = 4
@@ -37,7 +37,7 @@ class Budget:
     """Counts what one render does; every operation pays before it is carried out.
 
     A step is an operation on small values, at most about a microsecond of work. Bytes are those
-    of everything made, whether it is still held or not, so they bound what is held too. Time is
+    of everything made, freed or not, so they bound the memory in use, too. Time is
     that of the thread, so that a busy machine makes no template fail.
 
     Attributes:

@@ -152,9 +152,9 @@ class BoundedCodeGenerator(CodeGenerator):
     ) -> None:
         """Write the arguments of a call."""
         if node.dyn_args is not None:
-            node.dyn_args = _environment_call("unpacked", node.dyn_args)
+            node.dyn_args = _environment_call("positional", node.dyn_args)
         if node.dyn_kwargs is not None:
-            node.dyn_kwargs = _environment_call("unpacked_names", node.dyn_kwargs)
+            node.dyn_kwargs = _environment_call("keywords", node.dyn_kwargs)
         super().signature(node, frame, extra_kwargs)
 
     def macro_def(self, macro_ref: Any, frame: Frame) -> None:
@@ -360,7 +360,7 @@ class _Reads:
             self._order.append(name)
 
     def _inside(self, visit: Any) -> set[str]:
-        """Visit what may not run, or has a scope of its own; the names that it set."""
+        """Visit a part that may not run, or that has a scope; return the names that it set."""
         before = len(self._order)
         visit()
         added = set(self._order[before:])

@@ -123,11 +123,11 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.budget.make(values.LARGE_OBJECT_BYTES)
         return macro
 
-    def unpacked(self, value: Any) -> Any:
+    def positional(self, value: Any) -> Any:
         """Pay for ``*value`` in a call."""
         return values.listed(self.budget, value)
 
-    def unpacked_names(self, value: Any) -> Any:
+    def keywords(self, value: Any) -> Any:
         """Pay for ``**value`` in a call."""
         if not isinstance(value, dict):
             raise TypeError(f"argument after ** must be a mapping, not {values.type_name(value)}")

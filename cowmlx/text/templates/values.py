@@ -31,7 +31,7 @@ ITEM_BYTES = 96
 ENTRY_BYTES = 2 * ITEM_BYTES
 SLOT_BYTES = 8
 # An object of a few fields, such as a method or an undefined value; one with a dictionary or a
-# generator of its own, such as a namespace, a loop or what a filter gives item by item.
+# generator, such as a namespace, a loop, or a filter that gives item by item.
 OBJECT_BYTES = 256
 LARGE_OBJECT_BYTES = 1024
 _MAX_CHAIN = 50
