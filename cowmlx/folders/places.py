@@ -204,7 +204,7 @@ def whole(path: str, what: str) -> Iterator[str]:
         os.mkdir(fresh)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(
-            f"cannot write {path}: there is no folder {_above(target)}", file=path
+            f"cannot write {path}: there is no folder {os.path.dirname(target)}", file=path
         ) from None
     except OSError as exc:
         raise _unwritable(path, exc) from exc
@@ -218,14 +218,10 @@ def whole(path: str, what: str) -> Iterator[str]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _above(target: str) -> str:
-    return os.path.dirname(target)
-
-
 def _beside(target: str) -> str:
     """Return the name of a folder that does not exist."""
     return os.path.join(
-        _above(target), f".{os.path.basename(target)}.partial-{os.urandom(8).hex()}"
+        os.path.dirname(target), f".{os.path.basename(target)}.partial-{os.urandom(8).hex()}"
     )
 
 
@@ -261,7 +257,7 @@ def _take_place(fresh: str, target: str) -> None:
             raise
         shutil.rmtree(old, ignore_errors=True)
     with suppress(OSError):
-        _sync_one(_above(target))
+        _sync_one(os.path.dirname(target))
 
 
 def _sync(folder: str) -> None:

@@ -40,6 +40,10 @@ DTYPES = {
 _MAX_HEADER = 100_000_000
 
 
+def _bad(path: str, reason: str) -> BadFormat:
+    return BadFormat(f"{path} is damaged or not safetensors: {reason}", file=path)
+
+
 def check_file(path: str) -> dict[str, list[int]]:
     """Check a file's header against the file, and return the shape of every tensor by name.
 
@@ -64,23 +68,19 @@ def read_header(path: str) -> tuple[dict[str, Any], int]:
         NotFound, InputOutput: missing or unreadable.
         BadFormat: the header is no safetensors header, or points outside the file.
     """
-
-    def bad(reason: str) -> BadFormat:
-        return BadFormat(f"{path} is damaged or not safetensors: {reason}", file=path)
-
     try:
         size = os.path.getsize(path)
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
-                raise bad(f"a header of {length} bytes in a file of {size}")
+                raise _bad(path, f"a header of {length} bytes in a file of {size}")
             raw = file.read(length)
     except FileNotFoundError:
         raise NotFound(f"no such file: {path}", file=path) from None
     except OSError as exc:
         raise InputOutput(f"cannot read {path}: {exc.strerror or exc}", file=path) from exc
     if len(raw) != length:
-        raise bad(f"the file ends inside its header of {length} bytes")
+        raise _bad(path, f"the file ends inside its header of {length} bytes")
     return parse_header(raw, size - 8 - length, path), 8 + length
 
 
@@ -99,28 +99,24 @@ def parse_header(raw: bytes, available: int, path: str) -> dict[str, Any]:
     Raises:
         BadFormat: it is no safetensors header, or points outside the data.
     """
-
-    def bad(reason: str) -> BadFormat:
-        return BadFormat(f"{path} is damaged or not safetensors: {reason}", file=path)
-
     try:
         header = json_text.parse(raw)
     except json_text.Malformed as exc:
-        raise bad(f"its header is not JSON ({exc})") from exc
+        raise _bad(path, f"its header is not JSON ({exc})") from exc
     if not isinstance(header, dict):
-        raise bad("its header is not a JSON object")
+        raise _bad(path, "its header is not a JSON object")
     spans: list[tuple[int, int, str]] = []
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         problem, span = _check_entry(entry, available)
         if problem:
-            raise bad(f"tensor {name!r} {problem}")
+            raise _bad(path, f"tensor {name!r} {problem}")
         spans.append((*span, name))
     spans.sort()
     for (_, end, first), (begin, _, second) in pairwise(spans):
         if begin < end:
-            raise bad(f"tensors {first!r} and {second!r} overlap")
+            raise _bad(path, f"tensors {first!r} and {second!r} overlap")
     return header
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -33,13 +34,12 @@ _POOLINGS = {
 class HiddenStates:
     """Runs a network up to its head: the last layer that maps to the vocabulary.
 
-    The head is found by listening to every layer that could be it while a forward pass is
-    traced. It is the one called last, and to be sure, zeros instead of its output must make
-    all logits the same. Where logits are a bare product with the embedding's weight, the
-    hidden states are what the module around the embedding returns, if that product gives
-    the logits. Nothing is computed for either, except in that last case.
+    The head is the layer that a traced forward pass calls last; zeros instead of its output must
+    make all logits equal. Where logits are a bare product with the embedding's weight, the hidden
+    states are the result of the module around the embedding, if that product gives the logits.
+    Only the last check computes something.
 
-    Listeners are in the network during a call only, so others never meet them.
+    Listeners are in the network during a call only.
 
     Attributes:
         dims: values of one hidden state.
@@ -258,12 +258,11 @@ class _Listener:
         return getattr(self._module, name)
 
 
-class _Call:
+class _Call(NamedTuple):
     """One call of a layer: a head's argument, any other module's result."""
 
-    def __init__(self, place: _Place, value: mx.array) -> None:
-        self.place = place
-        self.value = value
+    place: _Place
+    value: mx.array
 
 
 @contextmanager

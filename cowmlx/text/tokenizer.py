@@ -108,16 +108,13 @@ class Tokenizer:
             InvalidArgument: the text holds a lone surrogate, or a piece without a cut that is
                 too long.
         """
-        if len(text) <= self._part:
-            inner = self._encode(text, False, special=parse_special)
-            forged = not (parse_special or self._forged.isdisjoint(inner))
-        else:
-            inner, forged = [], False
-            for tokens, last in self._parts(text, special=parse_special):
-                forged = forged or not (parse_special or self._forged.isdisjoint(tokens))
-                inner += tokens
-                if not last:
-                    yield
+        inner: list[int] = []
+        forged = False
+        for tokens, last in self._parts(text, special=parse_special):
+            forged = forged or not (parse_special or self._forged.isdisjoint(tokens))
+            inner += tokens
+            if not last:
+                yield
         if forged:
             # The model has special tokens among its own pieces and spells them from plain text.
             yield

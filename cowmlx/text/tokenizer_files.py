@@ -9,6 +9,7 @@ classes that language models name; every other class uses the file as it stands.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from cowmlx import resources
 from cowmlx.errors import BadFormat, NotFound, Unsupported
@@ -21,25 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_NAMED = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
+_NAMED = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 # How many times its file's size a tokenizer takes, while it is being read.
 _TIMES_IN_MEMORY = 16
 # Vocabularies that only the packages behind the full route can read.
 _FOREIGN = (
-    "tokenizer.model",
-    "tiktoken.model",
-    "tekken.json",
-    "vocab.json",
-    "vocab.txt",
-    "spiece.model",
+    *("tokenizer.model", "tiktoken.model", "spiece.model"),
+    *("tekken.json", "vocab.json", "vocab.txt"),
 )
 
 
@@ -174,8 +163,12 @@ def _assemble(
     backend.no_truncation()
     backend.no_padding()
     _add_tokens(backend, added or {}, special, extra)
-    if backend.post_processor is None:
-        _add_nothing(backend)
+    if backend.post_processor is None:  # transformers makes this one
+        from tokenizers import processors
+
+        backend.post_processor = processors.TemplateProcessing(
+            single="$A:0", pair="$A:0 $B:1", special_tokens=[]
+        )
     return Tokenizer(backend, special)
 
 
@@ -199,15 +192,6 @@ def _add_tokens(
     tokenizer_bounds.check_added(have, "tokenizer_config.json")
     if new:
         backend.add_tokens(new)
-
-
-def _add_nothing(backend: Any) -> None:
-    """Use the post-processor that transformers makes when the file has none."""
-    from tokenizers import processors
-
-    backend.post_processor = processors.TemplateProcessing(
-        single="$A:0", pair="$A:0 $B:1", special_tokens=[]
-    )
 
 
 def _text(token: Any) -> str | None:
@@ -376,55 +360,42 @@ def _gemma(backend: Any, options: dict[str, Any]) -> None:
     )
 
 
-def _qwen(words: str) -> Callable[[Any, dict[str, Any]], None]:
-    def build(backend: Any, options: dict[str, Any]) -> None:
-        from tokenizers import Regex, normalizers, pre_tokenizers
+def _byte_level(
+    backend: Any,
+    options: dict[str, Any],
+    *,
+    normalized: bool = True,
+    words: str | None = None,
+    digits: bool = False,
+) -> None:
+    """Give a tokenizer byte-level parts.
 
-        prefix = bool(options.get("add_prefix_space"))
-        split = pre_tokenizers.Split(Regex(words), behavior="isolated", invert=False)
-        by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False)
-        _byte_level(backend, normalizers.NFC(), pre_tokenizers.Sequence([split, by_bytes]))
+    Args:
+        backend: the tokenizer.
+        options: may have ``add_prefix_space``.
+        normalized: whether texts are normalized, by NFC.
+        words: a pattern to split at; that of GPT-2 if not given.
+        digits: split digits from each other, too.
+    """
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-    return build
-
-
-def _gpt2(backend: Any, options: dict[str, Any]) -> None:
-    from tokenizers import pre_tokenizers
-
+    steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if digits else []
+    if words is not None:
+        steps.append(pre_tokenizers.Split(Regex(words), behavior="isolated", invert=False))
     prefix = bool(options.get("add_prefix_space"))
-    _byte_level(backend, None, pre_tokenizers.ByteLevel(add_prefix_space=prefix))
-
-
-def _neox(backend: Any, options: dict[str, Any]) -> None:
-    from tokenizers import normalizers, pre_tokenizers
-
-    prefix = bool(options.get("add_prefix_space"))
-    _byte_level(backend, normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=prefix))
-
-
-def _cohere(backend: Any, options: dict[str, Any]) -> None:
-    from tokenizers import normalizers, pre_tokenizers
-
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=bool(options.get("add_prefix_space")))
-    _byte_level(backend, normalizers.NFC(), pre_tokenizers.Sequence([digits, by_bytes]))
-
-
-def _byte_level(backend: Any, normalizer: Any, pre_tokenizer: Any) -> None:
-    from tokenizers import decoders
-
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=words is None))
     _set_model(backend, fuse=False, fallback=False, unknown=None)
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizer
+    backend.normalizer = normalizers.NFC() if normalized else None
+    backend.pre_tokenizer = steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
     backend.decoder = decoders.ByteLevel()
 
 
 _BUILDERS: dict[str, Callable[[Any, dict[str, Any]], None]] = {
     "LlamaTokenizer": _llama,
     "GemmaTokenizer": _gemma,
-    "Qwen2Tokenizer": _qwen(_QWEN2_WORDS),
-    "Qwen3_5Tokenizer": _qwen(_QWEN3_5_WORDS),
-    "GPT2Tokenizer": _gpt2,
-    "GPTNeoXTokenizer": _neox,
-    "CohereTokenizer": _cohere,
+    "Qwen2Tokenizer": partial(_byte_level, words=_QWEN2_WORDS),
+    "Qwen3_5Tokenizer": partial(_byte_level, words=_QWEN3_5_WORDS),
+    "GPT2Tokenizer": partial(_byte_level, normalized=False),
+    "GPTNeoXTokenizer": _byte_level,
+    "CohereTokenizer": partial(_byte_level, digits=True),
 }

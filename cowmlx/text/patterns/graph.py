@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cowmlx.text.patterns.characters import SAMPLES, Unreadable, Unsure, always, never
 
 TYPE_CHECKING = False
@@ -14,7 +16,7 @@ UNBOUNDED = 1 << 30
 _MAX_PARTS = 4096
 
 
-class Atom:
+class Atom(NamedTuple):
     """One place of a pattern that a character may stand at.
 
     Attributes:
@@ -22,11 +24,8 @@ class Atom:
         wild: whether it looks at its surroundings in a way that is not followed up.
     """
 
-    __slots__ = ("has", "wild")
-
-    def __init__(self, has: Has, *, wild: bool = False) -> None:
-        self.has = has
-        self.wild = wild
+    has: Has
+    wild: bool
 
 
 class Node:
@@ -44,20 +43,6 @@ class Node:
         explodes: whether a text may go exponentially many ways through it, if all of them fail.
         least: characters that every match has.
     """
-
-    __slots__ = (
-        "alone",
-        "explodes",
-        "failing",
-        "first",
-        "last",
-        "least",
-        "loops",
-        "nullable",
-        "skips",
-        "varied",
-        "void",
-    )
 
     def __init__(
         self,
@@ -109,18 +94,9 @@ class Graph:
         """Make an atom and return its number."""
         if len(self.atoms) >= _MAX_PARTS:
             raise Unreadable(f"it has more than {_MAX_PARTS} parts")
-        self.atoms.append(Atom(has, wild=wild))
+        self.atoms.append(Atom(has, wild))
         self.follow.append([])
         return len(self.atoms) - 1
-
-    def atom(self, at: int) -> Atom:
-        """Return an atom by its number."""
-        return self.atoms[at]
-
-    @property
-    def size(self) -> int:
-        """The number of atoms."""
-        return len(self.atoms)
 
     def link(self, before: Iterable[int], after: list[int]) -> None:
         """Let atoms follow others."""
@@ -218,7 +194,7 @@ class Graph:
     def make_possessive(self, node: Node) -> None:
         """What may be left out is left out only where it does not match."""
         node.explodes, node.loops = False, []
-        skips, first = node.skips, [self.atom(at) for at in node.first]
+        skips, first = node.skips, [self.atoms[at] for at in node.first]
         node.skips = lambda c: skips(c) and not any(atom.wild or atom.has(c) for atom in first)
 
 

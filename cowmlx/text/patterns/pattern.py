@@ -215,14 +215,14 @@ class Parser(Reader):
 
     def _repeated(self) -> Node:
         begin, fold = self._at, self._fold
-        count = self._graph.size
+        count = len(self._graph.atoms)
         node = self._part()
         while True:
             bounds = self._bounds()
             if bounds is None:
                 return node
             least, most = bounds
-            own = list(range(count, self._graph.size))
+            own = list(range(count, len(self._graph.atoms)))
             suffix = self._text[self._at : self._at + 1]
             exact = self._text[self._at - 1] == "}" and least == most
             # After a count in braces, + repeats once more in Ruby's syntax.
