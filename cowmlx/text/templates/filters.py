@@ -6,6 +6,7 @@ Those that only make sense for web pages (``urlize``, ``striptags``, ``xmlattr``
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 from functools import partial
@@ -13,18 +14,23 @@ from functools import partial
 from jinja2 import filters
 from jinja2.exceptions import FilterArgumentError
 from jinja2.runtime import Undefined
-from jinja2.utils import pass_environment, url_quote
+from jinja2.utils import pass_context, pass_environment, url_quote
 from markupsafe import Markup, escape
 
-from cowmlx.text.templates import callables, listing, operators
-from cowmlx.text.templates.budget import MAX_DIGITS
+from cowmlx.text.templates import callables, operators
+from cowmlx.text.templates.budget import MAX_DIGITS, OverBudget
 from cowmlx.text.templates.values import (
     ITEM_BYTES,
     NUMBERS,
     SIZED,
+    SLOT_BYTES,
+    Stream,
     check_integer,
+    is_plain_key,
     iterate,
+    listed,
     measure,
+    pay_for_entry,
     soft_text,
     text,
     type_name,
@@ -33,12 +39,207 @@ from cowmlx.text.templates.values import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from cowmlx.text.templates.budget import Budget
 
     Filter = Callable[..., Any]
+
+_MAX_ATTRIBUTE = 1000
+
+
+def _getter(environment: Any, attribute: Any, default: Any = None) -> Callable[[Any], Any]:
+    """Return a function that follows a path of attributes and items: ``"a.b.0"``."""
+    _check_attribute(attribute)
+    if isinstance(attribute, str):
+        environment.budget.make(ITEM_BYTES * (1 + attribute.count(".")))
+    return filters.make_attrgetter(environment, attribute, default=default)
+
+
+def _check_attribute(attribute: Any) -> None:
+    if isinstance(attribute, str) and len(attribute) > _MAX_ATTRIBUTE:
+        raise OverBudget(
+            f"the chat template follows an attribute of more than {_MAX_ATTRIBUTE} characters"
+        )
+
+
+def _by_order(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a filter of jinja2's own that compares items, all of which are paid for before."""
+    parameters = inspect.signature(run)
+
+    def apply(environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        budget: Budget = environment.budget
+        items = listed(budget, value)
+        given = parameters.bind(environment, items, *args, **kwargs).arguments
+        _check_attribute(given.get("attribute"))
+        get = filters.make_multi_attrgetter(environment, given.get("attribute"))
+        budget.make(ITEM_BYTES * len(items))
+        _pay_for_order(budget, [get(item) for item in items])
+        return run(environment, items, *args, **kwargs)
+
+    return apply
+
+
+def _dictsort(environment: Any, value: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"only objects can be sorted by key, not {type_name(value)!r}")
+    environment.budget.make(2 * ITEM_BYTES * len(value))
+    _pay_for_order(environment.budget, list(value.items()))
+    return filters.do_dictsort(value, *args, **kwargs)
+
+
+def _pay_for_order(budget: Budget, keys: list[Any]) -> None:
+    """Pay for comparing keys with each other, and for their lower case."""
+    tree = measure(budget, keys)
+    rounds = max(len(keys), 1).bit_length()
+    budget.step((tree.items + (tree.characters >> 8)) * rounds >> 2)
+    budget.make(4 * ITEM_BYTES * len(keys))
+    budget.reserve(tree.characters * (2 if tree.is_ascii else 12))
+
+
+def _unique(
+    environment: Any, value: Any, case_sensitive: bool = False, attribute: Any = None
+) -> Stream:
+    budget = environment.budget
+    get = _getter(environment, attribute)
+
+    def found() -> Iterator[Any]:
+        seen: set[Any] = set()
+        for item in iterate(budget, value):
+            key = get(item)
+            if isinstance(key, str) and not case_sensitive:
+                key = callables.METHODS[str]["lower"](budget, key)
+            pay_for_entry(budget, key, 0 if is_plain_key(key) else len(seen))
+            if key not in seen:
+                seen.add(key)
+                yield item
+
+    return Stream(budget, found(), value)
+
+
+def _sum(environment: Any, value: Any, attribute: Any = None, start: Any = 0) -> Any:
+    if isinstance(start, str):
+        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    budget, total = environment.budget, start
+    get = _getter(environment, attribute)
+    for item in iterate(budget, value):
+        total = operators.arithmetic(budget, "+", total, get(item))
+    return total
+
+
+def _join(environment: Any, value: Any, d: Any = "", attribute: Any = None) -> str:
+    budget = environment.budget
+    separator = text(budget, d)
+    get = _getter(environment, attribute)
+    texts = []
+    for item in iterate(budget, value):
+        budget.make(SLOT_BYTES)
+        texts.append(text(budget, get(item)))
+    return operators.join(budget, separator, texts)
+
+
+def _items(environment: Any, value: Any) -> Stream:
+    if not isinstance(value, (dict, Undefined)):
+        raise TypeError("Can only get item pairs from a mapping.")
+    pairs = value.items() if isinstance(value, dict) else ()
+    return Stream(environment.budget, iterate(environment.budget, pairs))
+
+
+def _first(environment: Any, value: Any) -> Any:
+    for item in iterate(environment.budget, value):
+        return item
+    return environment.undefined("No first item, sequence was empty.")
+
+
+def _last(environment: Any, value: Any) -> Any:
+    if type(value) is Stream:
+        raise TypeError("'generator' object is not reversible")
+    iterate(environment.budget, value)
+    for item in reversed(value):
+        return item
+    return environment.undefined("No last item, sequence was empty.")
+
+
+def _reverse(environment: Any, value: Any) -> Any:
+    budget = environment.budget
+    if isinstance(value, str):
+        return operators.cut(budget, value, None, None, -1)
+    if type(value) is Stream:
+        items = listed(budget, value)
+        items.reverse()
+        return items
+    iterate(budget, value)
+    return Stream(budget, iter(reversed(value)))
+
+
+def _batch(environment: Any, value: Any, linecount: Any, fill_with: Any = None) -> Stream:
+    budget = environment.budget
+    if fill_with is not None and isinstance(linecount, int):
+        budget.make(SLOT_BYTES * max(linecount, 0))
+    return Stream(budget, filters.do_batch(_kept(budget, value), linecount, fill_with), value)
+
+
+def _slice(environment: Any, value: Any, slices: Any, fill_with: Any = None) -> Stream:
+    budget = environment.budget
+    items = listed(budget, value)
+    budget.make(SLOT_BYTES * len(items))
+    return Stream(budget, _kept(budget, filters.sync_do_slice(items, slices, fill_with)))
+
+
+def _kept(budget: Budget, items: Any) -> Iterator[Any]:
+    """Pay for items that are kept in lists."""
+    for item in items if hasattr(items, "gi_frame") else iterate(budget, items):
+        budget.make(ITEM_BYTES)
+        yield item
+
+
+def _by_item(run: Any, name_at: int = 0) -> Callable[..., Any]:
+    """Make a filter of jinja2's own that applies a filter or a test to each item.
+
+    Args:
+        run: jinja2's.
+        name_at: which argument names the filter or the test.
+    """
+
+    @pass_context
+    def apply(context: Any, value: Any, *args: Any, **kwargs: Any) -> Stream:
+        budget: Budget = context.environment.budget
+        for given in (kwargs.get("attribute"), *args[:name_at]):
+            _check_attribute(given)
+        if len(args) > name_at and not isinstance(args[name_at], str):
+            raise FilterArgumentError("the name of a filter or a test is a string")
+        items = iterate(budget, value) if value else iter(())
+        return Stream(budget, run(context, items, *args, **kwargs), value)
+
+    return apply
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "batch": _batch,
+    "dictsort": _dictsort,
+    "first": _first,
+    "groupby": _by_order(filters.sync_do_groupby),
+    "items": _items,
+    "join": _join,
+    "last": _last,
+    "list": lambda environment, value: listed(environment.budget, value),
+    "max": _by_order(filters.do_max),
+    "min": _by_order(filters.do_min),
+    "reverse": _reverse,
+    "slice": _slice,
+    "sort": _by_order(filters.do_sort),
+    "sum": _sum,
+    "unique": _unique,
+}
+OF_CONTEXT: dict[str, Callable[..., Any]] = {
+    "map": _by_item(filters.sync_do_map),
+    "reject": _by_item(filters.sync_do_reject),
+    "rejectattr": _by_item(filters.sync_do_rejectattr, 1),
+    "select": _by_item(filters.sync_do_select),
+    "selectattr": _by_item(filters.sync_do_selectattr, 1),
+}
+
 
 _ESCAPED = 6
 _MAX_PLACES = 400
@@ -263,7 +464,7 @@ _FILTERS: dict[str, Filter] = {
     "upper": partial(_method, "upper"),
     "urlencode": _urlencode,
     "wordcount": _by_filter(filters.do_wordcount, 3, callables.PIECE_BYTES // 2),
-    **listing.FILTERS,
+    **FILTERS,
 }
 
 
@@ -275,4 +476,4 @@ def _paid(run: Filter, environment: Any, value: Any, *args: Any, **kwargs: Any) 
 def table() -> dict[str, Filter]:
     """Return the filters by name, as jinja2 calls them."""
     made = {name: pass_environment(partial(_paid, run)) for name, run in _FILTERS.items()}
-    return {**made, **listing.OF_CONTEXT}
+    return {**made, **OF_CONTEXT}
