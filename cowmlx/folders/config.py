@@ -225,19 +225,19 @@ def sampling(path: str) -> dict[str, float]:
     Greedy where it says that nothing is to be sampled.
     """
     try:
-        found = read_json(os.path.join(path, "generation_config.json"), optional=True)
+        stored = read_json(os.path.join(path, "generation_config.json"), optional=True)
     except CowMlxError:
         return {}  # mlx-lm ignores a malformed one
-    if found.get("do_sample") is False:
+    if stored.get("do_sample") is False:
         return {"temperature": 0.0}
-    told: dict[str, float] = {}
+    recommended: dict[str, float] = {}
     for name, (low, high) in _RANGES.items():
-        value = found.get(name)
+        value = stored.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         if low <= value <= high and not (name in _POSITIVE and value == 0):
-            told[name] = int(value) if name in _WHOLE else float(value)
-    return told
+            recommended[name] = int(value) if name in _WHOLE else float(value)
+    return recommended
 
 
 def licence(path: str, config: dict[str, Any]) -> str | None:
@@ -251,5 +251,5 @@ def licence(path: str, config: dict[str, Any]) -> str | None:
     except OSError:
         return None
     front = _FRONT.match(text)
-    found = dict(_LICENSE.findall(front[1])) if front else {}
-    return found.get("_name") or found.get("")
+    licences = dict(_LICENSE.findall(front[1])) if front else {}
+    return licences.get("_name") or licences.get("")

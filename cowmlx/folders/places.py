@@ -35,13 +35,15 @@ def find(path: str) -> tuple[str, str]:
         Unsupported: it is a file that mlx does not read.
     """
     if not os.path.isdir(path):
-        path = _cached(path)
+        if not _is_cached(path):
+            raise _nothing_at(path)
+        path = _entry(path)
     full = os.path.abspath(path)
     if entry := _ENTRY.fullmatch(os.path.basename(full)):
-        return _snapshot(path), _readable(entry[1])
+        return _snapshot(path), entry[1].replace("--", "/", 1)
     folder, last = os.path.split(os.path.dirname(full))
     if last == "snapshots" and (entry := _ENTRY.fullmatch(os.path.basename(folder))):
-        return path, _readable(entry[1])
+        return path, entry[1].replace("--", "/", 1)
     return path, os.path.basename(full) or full
 
 
@@ -69,9 +71,9 @@ def refuse_other_formats(path: str) -> None:
     if weights:
         return
     for ending, advice in _OTHERS.items():
-        found = [name for name in names if name.endswith(ending)]
-        if found:
-            raise Unsupported(f"{path} has {found[0]}: {advice}", file=found[0])
+        others = [name for name in names if name.endswith(ending)]
+        if others:
+            raise Unsupported(f"{path} has {others[0]}: {advice}", file=others[0])
 
 
 _CONVERT = "`mlx_lm.convert --hf-path FOLDER --mlx-path OTHER` makes it of the original weights"
@@ -86,17 +88,6 @@ _OTHERS = {
 def _entry(name: str) -> str:
     """Return where Hugging Face's cache has a model of that name, if it does."""
     return os.path.join(cache(), f"models--{name.replace('/', '--')}")
-
-
-def _cached(name: str) -> str:
-    """Return the cache's entry for a model's name.
-
-    Raises:
-        NotFound, Unsupported: there is none.
-    """
-    if _is_cached(name):
-        return _entry(name)
-    raise _nothing_at(name)
 
 
 def _is_cached(name: str) -> bool:
@@ -163,10 +154,6 @@ def _snapshot(entry: str) -> str:
         f"{os.path.join(snapshots, names[-1])}",
         file=entry,
     )
-
-
-def _readable(entry: str) -> str:
-    return entry.replace("--", "/", 1)
 
 
 def _is_pointer(path: str) -> bool:

@@ -242,9 +242,9 @@ def flatten(tree: Any) -> dict[str, mx.array]:
 
 def failure(exc: BaseException, where: str) -> CowMlxError:
     """Turn what mlx or tokenizers raised while loading into an error of ours."""
-    found = failures.translate(exc)
-    if isinstance(found, CowMlxError):
-        return found
+    error = failures.translate(exc)
+    if isinstance(error, CowMlxError):
+        return error
     if isinstance(exc, RuntimeError) and "[read]" in str(exc):
         return InputOutput(f"cannot read {where} ({exc})", file=where)
     return BadFormat(f"cannot load {where} ({type(exc).__name__}: {exc})", file=where)

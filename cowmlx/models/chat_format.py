@@ -25,11 +25,11 @@ class _Vocabulary:
 
 def thinking(tokenizer: Tokenizer) -> dict[str, Any] | None:
     """Return the markers around a model's thinking: start and end, as texts and tokens."""
-    found = thinking_texts(_Vocabulary(tokenizer))
-    if found is None:
+    texts = thinking_texts(_Vocabulary(tokenizer))
+    if texts is None:
         return None
-    tokens = [tokenizer.encode(text, add_special=False, parse_special=True) for text in found]
-    return dict(zip(("start", "end", "start_tokens", "end_tokens"), (*found, *tokens), strict=True))
+    tokens = [tokenizer.encode(text, add_special=False, parse_special=True) for text in texts]
+    return dict(zip(("start", "end", "start_tokens", "end_tokens"), (*texts, *tokens), strict=True))
 
 
 def tool_parser(
@@ -94,8 +94,8 @@ class ChatFormat:
 
     def first(self, text: str) -> tuple[int, str] | None:
         """Return where the first marker is in a text, and which."""
-        found = [(at, marker) for marker in self._markers if (at := text.find(marker)) >= 0]
-        return min(found) if found else None
+        places = [(at, marker) for marker in self._markers if (at := text.find(marker)) >= 0]
+        return min(places) if places else None
 
     def overlap(self, text: str) -> int:
         """Return the length of the longest end of a text that may begin a marker."""

@@ -55,14 +55,14 @@ class HiddenStates:
         self._vocabulary_size = model.vocabulary_size
         self._ids = mx.array([self._within([1, 2])])
         width = int(self._trace(()).shape[-1])
-        found = self._head(width) or self._module_before_product(width)
-        if found is None:
+        head = self._head(width) or self._module_before_product(width)
+        if head is None:
             raise Unsupported(
                 f"the hidden states of a {model.architecture} model cannot be reached: no layer "
-                "that makes its logits was found",
+                "that makes its logits was head",
                 value=model.architecture,
             )
-        self._place, self.dims, self._dtype = found
+        self._place, self.dims, self._dtype = head
         self._batches: bool | None = None
 
     def __call__(self, ids: mx.array, cache: list[Any]) -> mx.array:

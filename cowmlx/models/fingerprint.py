@@ -80,9 +80,9 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
         yield
     tokenizer = hashlib.sha256(_tokenizer_text(model.tokenizer).encode("utf-8", "replace"))
     whole = f"{_FOLDER}{model.folder_print}" if on_ranks else plain.hexdigest()
-    found = Fingerprint(whole, own.hexdigest() if adapted else "", tokenizer.hexdigest())
-    remembered.keep("fingerprint", found)
-    return found
+    fingerprint = Fingerprint(whole, own.hexdigest() if adapted else "", tokenizer.hexdigest())
+    remembered.keep("fingerprint", fingerprint)
+    return fingerprint
 
 
 def is_folder(hashed: str) -> bool:
@@ -155,7 +155,7 @@ def of_folder(path: str) -> str:
     Raises:
         InputOutput: it cannot be read.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     names = sorted(
         name
         for name in os.listdir(path)
@@ -165,15 +165,15 @@ def of_folder(path: str) -> str:
         try:
             with open(os.path.join(path, name), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                found.update(f"{name} {size}\n".encode())
-                found.update(file.read(_MAX_HEADER))
+                digest.update(f"{name} {size}\n".encode())
+                digest.update(file.read(_MAX_HEADER))
                 for sample in range(SAMPLES):
                     # The last one is the file's end, where a copy that broke off differs.
                     file.seek(max(0, size - SAMPLE) * sample // (SAMPLES - 1))
-                    found.update(file.read(SAMPLE))
+                    digest.update(file.read(SAMPLE))
         except OSError as exc:
             raise InputOutput(f"cannot read {name} in {path}: {exc}", file=name) from exc
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def require_folder(path: str, expected: str) -> None:

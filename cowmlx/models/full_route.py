@@ -149,15 +149,15 @@ class PythonTokenizer:
         """Return a token's text as the vocabulary has it."""
         if not 0 <= token < len(self._tokenizer):
             return None
-        found = self._tokenizer.convert_ids_to_tokens(token)
-        return None if found is None else str(found)
+        text = self._tokenizer.convert_ids_to_tokens(token)
+        return None if text is None else str(text)
 
     def token_to_id(self, text: str) -> int | None:
         """Return the id of a token; None if there is none."""
-        found = self._tokenizer.convert_tokens_to_ids(text)
-        if found is None or (found == self._tokenizer.unk_token_id and text != self._unknown()):
+        token = self._tokenizer.convert_tokens_to_ids(text)
+        if token is None or (token == self._tokenizer.unk_token_id and text != self._unknown()):
             return None
-        return int(found)
+        return int(token)
 
     def get_vocab_size(self, with_added_tokens: bool = True) -> int:
         """Return the number of tokens."""

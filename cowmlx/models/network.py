@@ -155,7 +155,7 @@ class _Signature:
 
 def _sign(arguments: Any) -> None:
     """Let a class know its signature."""
-    if not any("__signature__" in vars(each) for each in arguments.__mro__):
+    if not any("__signature__" in vars(kind) for kind in arguments.__mro__):
         arguments.__signature__ = _Signature()
 
 

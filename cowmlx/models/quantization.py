@@ -115,9 +115,9 @@ def _inferred(path: str, module: Any, weights: dict[str, mx.array]) -> dict[str,
                 f"{path} is packed with {bits} bits and groups of {group_size}, "
                 "which is no mode of mlx"
             )
-    found: dict[str, Any] = {"group_size": group_size, "bits": bits, "mode": mode}
+    settings: dict[str, Any] = {"group_size": group_size, "bits": bits, "mode": mode}
     if f"{path}.global_scale" in weights:
         accepted = inspect.signature(module.to_quantized).parameters
         if "global_scale" in accepted:
-            found["global_scale"] = True
-    return found
+            settings["global_scale"] = True
+    return settings

@@ -85,7 +85,7 @@ class FilledPrompt:
         self.back = _finished(encode_marked(tokenizer, behind, inner=True)) if behind else []
 
     def _filled(self, text: str, values: dict[str, str]) -> str:
-        return _PLACES.sub(lambda found: self._plain(values[found[1]]), text)
+        return _PLACES.sub(lambda place: self._plain(values[place[1]]), text)
 
     def _plain(self, text: str) -> str:
         plain: str = text if self._pattern is None else marked(text, self._pattern)
@@ -155,7 +155,7 @@ def rank_prompt(
                 other="prompt",
             )
         return PairPrompt(tokenizer, query)
-    if any(tokenizer.token_id(each) is None for each in _SPECIAL):
+    if any(tokenizer.token_id(text) is None for text in _SPECIAL):
         raise Unsupported(
             "prompt is NULL, and the only one known, that of Qwen3-Reranker, needs the tokens "
             f"{' and '.join(_SPECIAL)}, which this model's tokenizer does not have; give the "
@@ -179,7 +179,7 @@ _TOKENS = "lm_head.weight"
 def is_classifier(config: dict[str, Any]) -> bool:
     """Tell whether a config is that of a sequence classifier."""
     named = config.get("architectures")
-    return isinstance(named, list) and any(str(each).endswith(_SUFFIX) for each in named)
+    return isinstance(named, list) and any(str(name).endswith(_SUFFIX) for name in named)
 
 
 def without_token_head(config: dict[str, Any], arrays: dict[str, mx.array]) -> dict[str, Any]:
@@ -248,12 +248,12 @@ def scores(network: Module, hidden: mx.array) -> mx.array:
 
 def _size(config: dict[str, Any]) -> int:
     """Return the size of a hidden state, which quantized weights do not show."""
-    found = (config.get("text_config") or config).get("hidden_size")
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+    size = (config.get("text_config") or config).get("hidden_size")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise BadFormat(
             f"config.json needs hidden_size, a positive integer, for the packed {_NAME}.weight",
             reason="invalid_config",
             file="config.json",
             key="hidden_size",
         )
-    return found
+    return size

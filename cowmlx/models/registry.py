@@ -290,31 +290,31 @@ def inspect(
         OutOfMemory: there is no memory to look at it.
     """
     folder, name = places.find(path)
-    told: dict[str, Any] = {"name": name, "path": folder, "loads": True, "problem": None}
-    told |= dict.fromkeys((*_SAME, "bits", "cache_bytes_per_1000_tokens"))
+    report: dict[str, Any] = {"name": name, "path": folder, "loads": True, "problem": None}
+    report |= dict.fromkeys((*_SAME, "bits", "cache_bytes_per_1000_tokens"))
     try:
         config = config_files.read_config(folder)
     except CowMlxError:
         config = {}  # the loader says why
     named = config.get("model_type")
-    told["architecture"] = named if isinstance(named, str) else None
-    told["license"] = config_files.licence(folder, config)
-    told["sampling"] = config_files.sampling(folder)
+    report["architecture"] = named if isinstance(named, str) else None
+    report["license"] = config_files.licence(folder, config)
+    report["sampling"] = config_files.sampling(folder)
     yield
     try:
         model = yield from _opened(folder)
         info = model.info()
-        told |= {key: info[key] for key in _SAME}
-        told["bits"] = _bits(model)
+        report |= {key: info[key] for key in _SAME}
+        report["bits"] = _bits(model)
     except OutOfMemory:
         raise
     except CowMlxError as error:
-        return {**told, "loads": False, "problem": _problem(error)}
+        return {**report, "loads": False, "problem": _problem(error)}
     try:
-        told["cache_bytes_per_1000_tokens"] = cache_bytes(model)
+        report["cache_bytes_per_1000_tokens"] = cache_bytes(model)
     except Unsupported as error:  # it loads, but has no such contexts
-        told["problem"] = _problem(error)
-    return told
+        report["problem"] = _problem(error)
+    return report
 
 
 def _problem(error: CowMlxError) -> dict[str, Any]:

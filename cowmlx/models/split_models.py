@@ -128,7 +128,7 @@ def _why_not(net: Module, config: dict[str, Any], kind: str, size: int) -> str:
 
 def _repeats_heads(net: Module) -> bool:
     """Whether several ranks of a network may have the same head of keys and values."""
-    modules = [each.__module__.rpartition(".")[2] for each in type(net).__mro__]
+    modules = [kind.__module__.rpartition(".")[2] for kind in type(net).__mro__]
     return "qwen3_5" in modules
 
 
@@ -335,30 +335,30 @@ def _load_on_machines(
     width = model.vocabulary_size
     del folder
     opening = Opening(workers, wanted, model.path, threads)
-    told = yield from opening.steps()
+    answers = yield from opening.steps()
     try:
-        facts = _facts(told, width)
+        facts = _facts(answers, width)
         network = RemoteNetwork(opening.group, facts)
-        kernels = told[0].get("kernels")
+        kernels = answers[0].get("kernels")
         kernels = kernels if isinstance(kernels, dict) else None
         model.run_on(network, kind, folder_print, kernels)
     except BaseException:
         opening.close()
         raise
-    whys = [told[0].get(name) for name in ("alone", "prompts")]
+    whys = [answers[0].get(name) for name in ("alone", "prompts")]
     yield 1.0, "done"
     return Loaded(model, *(why if isinstance(why, str) else None for why in whys))
 
 
-def _facts(told: list[dict[str, Any]], width: int) -> Facts:
+def _facts(answers: list[dict[str, Any]], width: int) -> Facts:
     """Return what holds for all ranks.
 
     Raises:
         InvalidArgument: they do not agree with the model that is here.
     """
-    first = told[0]
+    first = answers[0]
     if first.get("vocabulary") != width or first.get("dtype") not in DTYPES:
         raise InvalidArgument("the first rank's logits are not those of this model")
-    windows = [each["window"] for each in told if isinstance(each.get("window"), int)]
-    trims = all(each.get("trims") is True for each in told)
+    windows = [answer["window"] for answer in answers if isinstance(answer.get("window"), int)]
+    trims = all(answer.get("trims") is True for answer in answers)
     return Facts(width, first["dtype"], trims, min(windows, default=None))

@@ -43,21 +43,21 @@ def problems(path: str) -> list[str]:
     """Check a folder's wiring, and names and shapes of its weights, which are not loaded.
 
     Returns:
-        What is wrong, as far as it can be told at once: blocks before widths, and these before
-        weights. Nothing if the folder's network can be made.
+        The errors of one stage: of blocks, else of widths, else of weights. Empty if the folder's
+        network can be made.
 
     Raises:
         NotFound, InputOutput, BadFormat, Unsupported: as :func:`read`, where it is not the
             wiring that is wrong.
     """
     config = _config(path)
-    found = _of_blocks(config)
-    if found:
-        return found
+    errors = _of_blocks(config)
+    if errors:
+        return errors
     try:
         wiring = _wiring(config)
-        found = _of_graph(wiring)
-        return found or _of_weights(path, config)
+        errors = _of_graph(wiring)
+        return errors or _of_weights(path, config)
     except Exception as exc:
         return [str(_unusable(exc, path))]
 
@@ -100,29 +100,29 @@ def _of_blocks(config: dict[str, Any]) -> list[str]:
     listed = declared.get("blocks") if isinstance(declared, dict) else None
     if config["model_type"] != "mad" or not isinstance(listed, list):
         return []
-    found = []
+    errors = []
     for block in listed:
         try:
             BlockSpec.from_json(block)
         except CowMlxError as exc:
-            found.append(str(exc))
-    return found
+            errors.append(str(exc))
+    return errors
 
 
 def _of_graph(wiring: Wiring) -> list[str]:
     """Describe every block that cannot be made, errors of the graph, and widths that do not fit."""
-    found = []
+    errors = []
     made: dict[str, Block] = {}
     for spec in wiring.blocks:
         try:
             made[spec.name] = blocks.make(spec, wiring)
         except CowMlxError as exc:
-            found.append(str(exc))
+            errors.append(str(exc))
     try:
         wiring.validate()
     except CowMlxError as exc:
-        found.append(str(exc))
-    return found or _of_widths(wiring, made)
+        errors.append(str(exc))
+    return errors or _of_widths(wiring, made)
 
 
 def _of_widths(wiring: Wiring, made: dict[str, Block]) -> list[str]:
@@ -130,7 +130,7 @@ def _of_widths(wiring: Wiring, made: dict[str, Block]) -> list[str]:
         blocks.check_widths(wiring, made)
         return []
     except CowMlxError as exc:
-        found = [str(exc)]
+        errors = [str(exc)]
     # The rules report one misfit, so check every edge alone.
     for (source, target), polarity in wiring.edges.items():
         names = {wiring.input: None, source: None, target: None}
@@ -142,8 +142,8 @@ def _of_widths(wiring: Wiring, made: dict[str, Block]) -> list[str]:
         try:
             blocks.check_widths(part, {name: made[name] for name in names})
         except CowMlxError as exc:
-            found.append(str(exc))
-    return list(dict.fromkeys(found))
+            errors.append(str(exc))
+    return list(dict.fromkeys(errors))
 
 
 def _of_weights(path: str, config: dict[str, Any]) -> list[str]:
@@ -159,25 +159,25 @@ def _of_weights(path: str, config: dict[str, Any]) -> list[str]:
         stored = net.sanitize(stored)
     quantization.apply(net, config, stored)
     expected = weights.flatten(net.parameters())
-    found = []
+    errors = []
     for name in expected.keys() - stored.keys():
-        found.append(f"{_place(name, net.wiring)} is not among the stored weights")
+        errors.append(f"{_place(name, net.wiring)} is not among the stored weights")
     for name in stored.keys() - expected.keys():
-        found.append(f"{_place(name, net.wiring)} is stored, but has no place in the wiring")
+        errors.append(f"{_place(name, net.wiring)} is stored, but has no place in the wiring")
     for name in expected.keys() & stored.keys():
         if stored[name].shape != expected[name].shape:
-            found.append(
+            errors.append(
                 f"{_place(name, net.wiring)} is {_shape(stored[name])}, "
                 f"not {_shape(expected[name])}"
             )
-    found.sort()
+    errors.sort()
     try:
         weights.assign(net, stored, path)
     except NotFound as exc:  # a whole shard is missing: that is why
-        found.insert(0, str(exc))
+        errors.insert(0, str(exc))
     except CowMlxError as exc:
-        found = found or [str(exc)]
-    return found
+        errors = errors or [str(exc)]
+    return errors
 
 
 def _place(name: str, wiring: Wiring) -> str:

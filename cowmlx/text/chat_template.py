@@ -38,17 +38,17 @@ def read_sources(path: str, settings: dict[str, Any]) -> dict[str, str]:
     Raises:
         BadFormat, InputOutput: malformed or unreadable.
     """
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     single = os.path.join(path, "chat_template.jinja")
     if os.path.isfile(single):
-        found["default"] = config_files.read_text(single)
+        sources["default"] = config_files.read_text(single)
     folder = os.path.join(path, config_files.TEMPLATES)
     if os.path.isdir(folder):
         for name in sorted(os.listdir(folder)):
             if name.endswith(".jinja"):
-                found[name[:-6]] = config_files.read_text(os.path.join(folder, name))
-    if found:
-        return found
+                sources[name[:-6]] = config_files.read_text(os.path.join(folder, name))
+    if sources:
+        return sources
     stored = settings.get("chat_template")
     if stored is None:
         separate = config_files.read_json(os.path.join(path, "chat_template.json"), optional=True)
@@ -122,10 +122,10 @@ class ChatTemplate:
         if self._renderer is not None:
             from inspect import signature  # late: few models have one
 
-            found = signature(self._renderer).parameters.values()
-            if any(parameter.kind is parameter.VAR_KEYWORD for parameter in found):
+            parameters = signature(self._renderer).parameters.values()
+            if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
                 return None
-            return frozenset(parameter.name for parameter in found)
+            return frozenset(parameter.name for parameter in parameters)
         return self._program(self._source(tools)).variables
 
     def render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
@@ -188,8 +188,8 @@ class ChatTemplate:
         """
         source = "" if self._renderer is not None else self._source(options.get("tools"))
         names = self._program(source).names if source else frozenset()
-        found = chat_messages.doubts(messages, names)
-        labels = [label for label in found if (source, label) not in self._read]
+        doubts = chat_messages.doubts(messages, names)
+        labels = [label for label in doubts if (source, label) not in self._read]
         if not labels:
             return
         whole = self._render(messages, options)
@@ -202,7 +202,7 @@ class ChatTemplate:
                 if len(self._read) < _MAX_READ:
                     self._read.update((source, label) for label in group)
                 continue
-            where, (kind, name) = found[group[0]], group[0]
+            where, (kind, name) = doubts[group[0]], group[0]
             known = chat_messages.KEYS if kind == chat_messages.KEY else ()
             raise InvalidArgument(
                 f"{where}{_said(kind, name)}: this model's chat template does not read it"
@@ -290,19 +290,19 @@ class ChatTemplate:
 
     def _program(self, source: str) -> Program:
         """Compile a template, once; one that is none fails at once from then on."""
-        found = self._compiled.get(source)
-        if found is None:
+        compiled = self._compiled.get(source)
+        if compiled is None:
             from cowmlx.text import template_engine
 
             try:
-                found = template_engine.compile_template(source)
+                compiled = template_engine.compile_template(source)
             except BadFormat as exc:
                 # Without the frames that it came through.
-                found = BadFormat(str(exc), reason=exc.reason, **exc.details)
-            self._compiled[source] = found
-        if isinstance(found, BadFormat):
-            raise BadFormat(str(found), reason=found.reason, **found.details)
-        return found
+                compiled = BadFormat(str(exc), reason=exc.reason, **exc.details)
+            self._compiled[source] = compiled
+        if isinstance(compiled, BadFormat):
+            raise BadFormat(str(compiled), reason=compiled.reason, **compiled.details)
+        return compiled
 
     def _source(self, tools: list[Any] | None) -> str:
         if tools is not None and "tool_use" in self.sources:
@@ -371,8 +371,8 @@ def marked(value: Any, pattern: re.Pattern[str]) -> Any:
     return value
 
 
-def _enclosed(found: re.Match[str]) -> str:
-    return f"{_OPEN}{found.group()}{_CLOSE}"
+def _enclosed(match: re.Match[str]) -> str:
+    return f"{_OPEN}{match.group()}{_CLOSE}"
 
 
 def encode_marked(

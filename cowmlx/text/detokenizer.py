@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
+from functools import cache
 
 from cowmlx import json_text
 
@@ -67,10 +68,10 @@ class TokenBytes:
 
     def get(self, token: int) -> bytes:
         """Return a token's bytes; none for an id that the tokenizer does not have."""
-        found = self._known.get(token)
-        if found is None:
-            found = self._known[token] = self._look_up(token)
-        return found
+        known = self._known.get(token)
+        if known is None:
+            known = self._known[token] = self._look_up(token)
+        return known
 
     def _look_up(self, token: int) -> bytes:
         text: str | None = self._added.get(token)
@@ -165,21 +166,13 @@ class Detokenizer:
         return text
 
 
-_byte_table: dict[str, int] = {}
-
-
+@cache
 def byte_table() -> dict[str, int]:
     """Return the byte that each character of a byte-level vocabulary stands for.
 
     Printable bytes stand for themselves as Latin-1; the others follow from U+0100 on.
     """
-    if not _byte_table:
-        printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-        shifted = 0x100
-        for byte in range(256):
-            if byte in printable:
-                _byte_table[chr(byte)] = byte
-            else:
-                _byte_table[chr(shifted)] = byte
-                shifted += 1
-    return _byte_table
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)).difference(printable))
+    shifted = {chr(0x100 + place): byte for place, byte in enumerate(others)}
+    return {**{chr(byte): byte for byte in printable}, **shifted}

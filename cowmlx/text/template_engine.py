@@ -46,12 +46,12 @@ class Program:
         """
         from cowmlx.text.templates.budget import Budget
 
-        budget, found = Budget(), set()
+        budget, written = Budget(), set()
         for text in texts:
             budget.step(1 + (len(self._literals) >> 12))
             if text in self._literals:
-                found.add(text)
-        return found
+                written.add(text)
+        return written
 
 
 def compile_template(source: str, budget: Budget | None = None) -> Program:
@@ -149,9 +149,9 @@ def _literals(tree: Any) -> str:
     from jinja2 import nodes
 
     # NUL keeps a search from matching across two of them.
-    found = {node.data for node in tree.find_all(nodes.TemplateData)}
-    found |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
-    return "\0".join(sorted(found))
+    texts = {node.data for node in tree.find_all(nodes.TemplateData)}
+    texts |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+    return "\0".join(sorted(texts))
 
 
 def _text(template: Any, variables: dict[str, Any], given: Any, budget: Budget) -> str:

@@ -76,8 +76,8 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """Return the id of the token with exactly this text."""
-        found: int | None = self.backend.token_to_id(text)
-        return found
+        token: int | None = self.backend.token_to_id(text)
+        return token
 
     def id_to_text(self, token: int) -> str:
         """Return one token's text; U+FFFD where it holds part of a character.
@@ -224,10 +224,10 @@ class Tokenizer:
         cuts = {0, len(text)}
         for index in self._forged:
             spelled = self.added[index]
-            found = text.find(spelled)
-            while found >= 0:
-                cuts.add(found + 1)
-                found = text.find(spelled, found + 1)
+            at = text.find(spelled)
+            while at >= 0:
+                cuts.add(at + 1)
+                at = text.find(spelled, at + 1)
             if len(text) > PART:
                 yield
         edges = sorted(cuts)
@@ -315,33 +315,28 @@ class Tokenizer:
         return Cuts(self.backend) if model(self.backend) is not None else None
 
     @cached_property
-    def _frame(self) -> tuple[list[int], list[int]] | None:
-        """What the tokenizer puts before and behind a text; None if it does more than that."""
-        if model(self.backend) is None:
-            return None
-        for probe in ("a", "0", "."):
-            encoding = self._encoding(probe, True, special=False)
-            places = [at for at, text in enumerate(encoding.sequence_ids) if text is not None]
-            inner = self._encode(probe, False, special=False)
-            if inner and len(places) == len(inner):
-                ids = self._known(encoding.ids)
-                return ids[: places[0]], ids[places[-1] + 1 :]
-        return None
+    def _frame(self) -> list[list[int]] | None:
+        """The tokens before and behind a text; None if the tokenizer does more than that."""
+        return self._around(1)
 
     @cached_property
-    def pair_frame(self) -> tuple[list[int], list[int], list[int]] | None:
-        """What the tokenizer puts before, between and behind a pair of texts; None: not known."""
+    def pair_frame(self) -> list[list[int]] | None:
+        """The tokens before, between and behind a pair of texts; None if they are not known."""
+        return self._around(2)
+
+    def _around(self, count: int) -> list[list[int]] | None:
         if model(self.backend) is None:
             return None
         for probe in ("a", "0", "."):
-            with _as_status("a pair"):
-                encoding = self.backend.encode(probe, probe, add_special_tokens=True)
+            with _as_status("a pair" if count > 1 else "this text"):
+                encoding = self.backend.encode(*[probe] * count, add_special_tokens=True)
             sides, ids = encoding.sequence_ids, self._known(encoding.ids)
             inner = self._encode(probe, False, special=False)
-            if inner and sides.count(0) == sides.count(1) == len(inner):
-                first, second = sides.index(0), sides.index(1)
-                between = ids[first + len(inner) : second]
-                return ids[:first], between, ids[second + len(inner) :]
+            if inner and all(sides.count(side) == len(inner) for side in range(count)):
+                begins = [sides.index(side) for side in range(count)]
+                ends = [begin + len(inner) for begin in begins]
+                edges = zip([0, *ends], [*begins, len(ids)], strict=True)
+                return [ids[begin:end] for begin, end in edges]
         return None
 
     def _framed(self, text: str, inner: list[int], *, special: bool) -> list[int]:

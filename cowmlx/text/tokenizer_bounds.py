@@ -97,10 +97,10 @@ def _require(size: int, most: int, stated: str) -> None:
 
 def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a component that names a key twice: the library might take the other one."""
-    found = dict(pairs)
-    if len(found) < len(pairs) and len(pairs) <= MAX_COMPONENTS:
-        raise ValueError(f"an object names a key twice, of {', '.join(found)}")
-    return found
+    made = dict(pairs)
+    if len(made) < len(pairs) and len(pairs) <= MAX_COMPONENTS:
+        raise ValueError(f"an object names a key twice, of {', '.join(made)}")
+    return made
 
 
 def _check(state: dict[str, Any]) -> int:
@@ -271,8 +271,8 @@ def _around(name: str, component: Any) -> None:
             tokens += 2  # BERT's and RoBERTa's
             continue
         special = part.get("special_tokens") or {}
-        for key, found in special.items():
-            for text in (key, found["id"], *found["tokens"]):
+        for key, token in special.items():
+            for text in (key, token["id"], *token["tokens"]):
                 _require(
                     len(text), MAX_ENTRY, f"a special token of {where} has {len(text)} characters"
                 )

@@ -411,7 +411,7 @@ class Pattern:
         """Whether a match, or a lookahead, may continue from one character to the next.
 
         Raises:
-            Unsure: that cannot be told.
+            Unsure: that is not known.
         """
         if self._graph.opaque:
             raise Unsure
@@ -428,7 +428,7 @@ class Pattern:
         """Whether a match may hold a character.
 
         Raises:
-            Unsure: that cannot be told.
+            Unsure: that is not known.
         """
         return any(atom.has(character) for atom in self._graph.atoms if not atom.wild)
 
@@ -436,7 +436,7 @@ class Pattern:
         """Whether every search that comes to a character finds a match there.
 
         Raises:
-            Unsure: that cannot be told.
+            Unsure: that is not known.
         """
         return not self._root.nullable and self._root.alone(character)
 
