@@ -53,13 +53,7 @@ def again() -> str:
 
 
 def install(versions: dict[str, str], python: str = "", *options: str) -> str:
-    """Return how to install packages.
-
-    Args:
-        versions: by package.
-        python: for which; "" for this one.
-        options: of pip.
-    """
+    """Return how to install packages; "" is this Python."""
     if by_make() and not python:
         return "make install again, in the source tree"
     named = (f"{name}=={version}" for name, version in versions.items())

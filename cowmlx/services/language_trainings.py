@@ -5,8 +5,7 @@ from __future__ import annotations
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.services.training_runs import Trainee
 from cowmlx.training import options
-from cowmlx.training.language import reading
-from cowmlx.training.language.data import DataOptions
+from cowmlx.training.language.data import DataOptions, read_lines
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
 from cowmlx.training.language.token_inputs import TokenInputs
@@ -157,7 +156,7 @@ def read(
     wanted = data_options(trainee, params, is_validation)
     objective = objective_of(trainee)
     name = names[0] if lines is not None else ""
-    return (yield from reading.read(objective.model, source, wanted, name))
+    return (yield from read_lines(objective.model, source, wanted, name))
 
 
 def objective_of(trainee: Trainee) -> LanguageObjective:

@@ -25,7 +25,7 @@ def save(trainee: Trainee, folder: str) -> Generator[None, None, None]:
     Raises:
         NotFound, InputOutput: the folder cannot be made, or the file not be written.
     """
-    metadata, arrays = saved.told(trainee.training, trainee.options)
+    metadata, arrays = saved.described(trainee.training, trainee.options)
     return _write(folder, metadata, arrays)
 
 

@@ -323,13 +323,13 @@ class Trainings:
         """Open the trained layers as an adapter."""
         from cowmlx.services import language_trainings as language
         from cowmlx.services.models import Adapter
-        from cowmlx.training.language import publishing
+        from cowmlx.training.language import export
 
         objective = language.objective_of(self.get(handle))
         stream = self._runtime.streams.take()
         try:
             with mx.stream(stream):
-                adapted = publishing.published(objective)
+                adapted = export.published(objective)
         finally:
             self._runtime.streams.give_back(stream)
         adapter = Adapter(objective.model, adapted)

@@ -1,1 +1,1 @@
-"""Training: what is minimised, by which steps, on which data."""
+"""Training: objectives, optimizers, the loop, and data."""

@@ -1,4 +1,4 @@
-"""Data that are whole arrays, whose first axis is that of their rows."""
+"""Data that are whole arrays, with rows along the first axis."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.training import seeds
+from cowmlx.training.objective import key_of
 
 
 class Pieces(Sequence[list[mx.array]]):
-    """The rows of arrays in pieces, each made when it is asked for.
+    """The rows of arrays in pieces, made on demand.
 
     Args:
         arrays: one or more, with as many rows each.
@@ -44,33 +44,27 @@ class Rows:
 
 
 def argument_of(what: str, at: int) -> str:
-    """Return the name of an argument, an array of a list, as details of an error have it."""
+    """Return the name of an array of a list, for the details of an error."""
     return f"{what.rpartition(': ')[2]}[{at}]"
 
 
 def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "inputs") -> int:
-    """Return how many rows arrays have.
-
-    Args:
-        arrays: one for each name.
-        names: what they are.
-        what: the list is, for messages; the argument is what is behind its last ": ".
+    """Return how many rows arrays have; ``what`` names the list in messages, as "where: list".
 
     Raises:
         InvalidArgument: there are more or fewer, one has no rows, or another number of them.
     """
+    argument = what.rpartition(": ")[2]
     if len(arrays) != len(names):
         raise InvalidArgument(
             f"{what} has {len(arrays)} arrays, must have {len(names)}: {', '.join(names[:16])}",
             reason="missing" if len(arrays) < len(names) else "out_of_range",
-            argument=what.rpartition(": ")[2],
+            argument=argument,
             value=len(arrays),
             accepted=f"{len(names)}",
         )
     if not arrays:
-        raise InvalidArgument(
-            f"{what} has no array", reason="missing", argument=what.rpartition(": ")[2]
-        )
+        raise InvalidArgument(f"{what} has no array", reason="missing", argument=argument)
     for at, (array, name) in enumerate(zip(arrays, names, strict=True)):
         if not array.ndim or not array.shape[0]:
             raise InvalidArgument(
@@ -93,11 +87,7 @@ def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "input
 
 
 class Inputs:
-    """What a batch of arrays consists of.
-
-    Args:
-        names: of the arrays, in their order.
-    """
+    """The inputs of a batch."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -111,7 +101,7 @@ class Inputs:
         rows_of(arrays, self.names, what)
 
     def batch(self, arrays: Sequence[mx.array], micro_batch: int) -> Rows:
-        """Return a batch of all rows, so many of which are computed at once; 0: all."""
+        """Return a batch of all rows, ``micro_batch`` of which are computed at once; 0: all."""
         return Rows(Pieces(arrays, micro_batch))
 
 
@@ -119,11 +109,11 @@ class ArrayData:
     """Batches of the rows of arrays; the last of an epoch may be smaller.
 
     Args:
-        inputs: what they are.
-        arrays: that it has checked.
+        inputs: of the program or model.
+        arrays: checked by them.
         batch_size: rows of a batch; 0: all.
         micro_batch: rows that are computed at once; 0: those of the batch.
-        seed: of the order, in which every epoch has its own; None: as they are.
+        seed: of the order, another one in each epoch; None: the order of the arrays.
     """
 
     def __init__(
@@ -145,7 +135,7 @@ class ArrayData:
 
     def batch(self, step: int) -> Rows | None:
         """Return the next batch; None at the end of an epoch."""
-        if self._index >= self._steps:
+        if self._index >= self.steps():
             self._epoch, self._index = self._epoch + 1, 0
             return None
         begin = self._index * self._size
@@ -159,13 +149,9 @@ class ArrayData:
         mx.eval(chosen)
         return self._inputs.batch(chosen, self._micro_batch)
 
-    @property
-    def _steps(self) -> int:
-        return -(-self._rows // self._size)
-
     def _order_of(self, epoch: int) -> mx.array:
         if self._order is None or self._order[0] != epoch:
-            key = seeds.key_of(self._seed or 0, "shuffle", epoch)
+            key = key_of(self._seed or 0, "shuffle", epoch)
             order = mx.random.permutation(self._rows, key=key)
             mx.eval(order)
             self._order = epoch, order
@@ -173,15 +159,12 @@ class ArrayData:
 
     def steps(self) -> int:
         """Return how many batches an epoch has."""
-        return self._steps
+        return -(-self._rows // self._size)
 
     def state(self) -> dict[str, Any]:
-        """Return the place, and of which data it is."""
-        return {"epoch": self._epoch, "index": self._index, "data": self._data}
-
-    @property
-    def _data(self) -> list[Any]:
-        return [self._rows, self._size, self._seed is not None]
+        """Return the place, and a description of the data."""
+        data = [self._rows, self._size, self._seed is not None]
+        return {"epoch": self._epoch, "index": self._index, "data": data}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go to a place in these data."""

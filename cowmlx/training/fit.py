@@ -1,4 +1,4 @@
-"""The loop: steps over data, evaluations, checkpoints, an end, and what the host is told."""
+"""The loop: steps over data, evaluations, checkpoints, an end, and events for the host."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from cowmlx.training.training import Asking, Evaluation, Step, Training
 
 @dataclass(frozen=True)
 class Limits:
-    """When a fit ends, and what it does besides.
+    """The end of a fit, and the intervals of its events, evaluations and checkpoints.
 
     Args:
         steps: of the training, not of this fit; 0: no limit.
         epochs: of the data; 0: no limit.
         report_every: steps between two events; 0: none.
         evaluate_every: steps between two evaluations; 0: at the end of each epoch.
-        patience: evaluations without a better one after which it ends, and the parameters become
-            those of the best; 0: it does not.
-        least: how much lower a loss has to be to be better.
+        patience: evaluations without a better one, after which it ends with the parameters of the
+            best; 0: no limit.
+        least: how much lower a better loss must be.
         save_every: steps between two checkpoints; 0: none.
     """
 
@@ -51,7 +51,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Report:
-    """What a host is told: ``cow_mlx_training_event``, whose members say what they are."""
+    """An event for the host; see ``cow_mlx_training_event`` for the fields."""
 
     kind: int
     step: int
@@ -74,35 +74,45 @@ class Report:
 
 def of_step(training: Training, step: Step, elapsed: float) -> Report:
     """Return the event of a single step."""
-    return Report(
-        TRAINING_STEP,
-        training.step,
-        targets=step.targets,
-        skipped=training.skipped,
-        loss=step.loss,
-        perplexity=Evaluation(step.loss, step.targets, math.nan).perplexity,
-        learning_rate=step.learning_rate,
-        gradient_norm=step.gradient_norm,
-        tokens_per_second=step.targets / max(elapsed, 1e-9),
-        elapsed=elapsed,
-        peak_memory=mx.get_peak_memory(),
-    )
+    known = _window([step], elapsed)
+    return _report(training, TRAINING_STEP, elapsed, **known)
 
 
 def of_evaluation(training: Training, found: Evaluation, elapsed: float) -> Report:
     """Return the event of an evaluation alone."""
-    return Report(
-        TRAINING_EVALUATION,
-        training.step,
-        targets=found.targets,
-        skipped=training.skipped,
-        validation_loss=found.loss,
-        accuracy=found.accuracy,
-        perplexity=found.perplexity,
-        tokens_per_second=found.targets / max(elapsed, 1e-9),
-        elapsed=elapsed,
-        peak_memory=mx.get_peak_memory(),
-    )
+    speed = found.targets / max(elapsed, 1e-9)
+    known = _evaluated(found)
+    return _report(training, TRAINING_EVALUATION, elapsed, tokens_per_second=speed, **known)
+
+
+def _window(steps: list[Step], seconds: float) -> dict[str, Any]:
+    """Return the fields of an event of some steps."""
+    targets, loss = sum(step.targets for step in steps), steps[-1].loss
+    if len(steps) > 1:
+        loss = sum(step.loss * step.targets for step in steps) / targets
+    return {
+        "targets": targets,
+        "loss": loss,
+        "perplexity": Evaluation(loss, targets, math.nan).perplexity,
+        "learning_rate": steps[-1].learning_rate,
+        "gradient_norm": steps[-1].gradient_norm,
+        "tokens_per_second": targets / max(seconds, 1e-9),
+    }
+
+
+def _evaluated(found: Evaluation) -> dict[str, Any]:
+    """Return the fields of an event with an evaluation."""
+    return {
+        "targets": found.targets,
+        "validation_loss": found.loss,
+        "accuracy": found.accuracy,
+        "perplexity": found.perplexity,
+    }
+
+
+def _report(training: Training, kind: int, elapsed: float, **known: Any) -> Report:
+    known |= {"skipped": training.skipped, "peak_memory": mx.get_peak_memory()}
+    return Report(kind, training.step, elapsed=elapsed, **known)
 
 
 Turns = Generator[Any, None, None]
@@ -112,17 +122,9 @@ Save = Callable[[], Generator[None, None, None]]
 class Fit:
     """Steps until an end, as a generator that yields after each bounded piece of work.
 
-    It yields a :class:`Report` for the host, what :meth:`Asking.request` returns, arrays that have
-    to be computed before it goes on, or None. What is
-    due is told by the training's own state, so that one which was saved goes on as if it had not
-    been.
-
-    Args:
-        training: what is trained.
-        data: what on.
-        validation: what it is evaluated on, or None.
-        limits: when it ends.
-        save: writes a checkpoint, or None.
+    It yields a :class:`Report` for the host, a result of :meth:`Asking.request`, arrays that must
+    be computed before the next turn, or None. The training's state decides what is due, so a saved
+    training continues as if it had not been interrupted.
     """
 
     def __init__(
@@ -145,15 +147,15 @@ class Fit:
         self._saved = -1
         self._last: Evaluation | None = None
         self._asked = -1
-        # Other data begin at their beginning.
+        # Other data start at their beginning.
         if training.place and training.place.get("data") == data.state().get("data"):
             data.set_state(training.place)
 
     def run(self) -> Turns:
-        """Do it; closed early, or failing, it leaves the training after its last step.
+        """Run the fit; where it fails or is closed, the training stays after its last step.
 
         Raises:
-            CowMlxError: what a step, an evaluation or a checkpoint raises.
+            CowMlxError: of a step, an evaluation or a checkpoint.
         """
         training = self._training
         while True:
@@ -217,7 +219,7 @@ class Fit:
         return FIT_NONE
 
     def _due(self) -> Turns:
-        """Evaluate and save after steps at which that is asked for."""
+        """Evaluate and save after the steps of the limits."""
         training, limits = self._training, self._limits
         every = limits.evaluate_every
         if every and training.step and training.step % every == 0:
@@ -263,7 +265,7 @@ class Fit:
     # ------------------------------------------------------------------ Events
 
     def _steps(self) -> int:
-        """Return at which step it will end; 0 if nobody knows."""
+        """Return the last step; 0 if unknown."""
         known = [self._limits.steps] if self._limits.steps else []
         each, place = self._data.steps(), self._data.state()
         if self._limits.epochs and each:
@@ -274,20 +276,8 @@ class Fit:
     def _step_event(self) -> Report:
         now = perf_counter()
         window, self._window = self._window, []
-        targets = sum(step.targets for step in window)
-        loss = window[-1].loss
-        if len(window) > 1:
-            loss = sum(step.loss * step.targets for step in window) / targets
         seconds, self._window_began = now - self._window_began, now
-        return self._event(
-            TRAINING_STEP,
-            targets=targets,
-            loss=loss,
-            perplexity=Evaluation(loss, targets, math.nan).perplexity,
-            learning_rate=window[-1].learning_rate,
-            gradient_norm=window[-1].gradient_norm,
-            tokens_per_second=targets / max(seconds, 1e-9),
-        )
+        return self._event(TRAINING_STEP, **_window(window, seconds))
 
     def _event(self, kind: int, finish: int = FIT_NONE, **known: Any) -> Report:
         training = self._training
@@ -295,21 +285,7 @@ class Fit:
         steps, made = self._steps(), training.step - self._first
         left = max(0, steps - training.step)
         if kind in (TRAINING_EVALUATION, TRAINING_END) and self._last is not None:
-            known |= {
-                "targets": self._last.targets,
-                "validation_loss": self._last.loss,
-                "accuracy": self._last.accuracy,
-                "perplexity": self._last.perplexity,
-            }
-        return Report(
-            kind,
-            training.step,
-            steps=steps,
-            epoch=self._data.state()["epoch"],
-            skipped=training.skipped,
-            elapsed=elapsed,
-            remaining=elapsed / made * left if steps and made else math.nan,
-            peak_memory=mx.get_peak_memory(),
-            finish=finish,
-            **known,
-        )
+            known |= _evaluated(self._last)
+        known |= {"steps": steps, "epoch": self._data.state()["epoch"], "finish": finish}
+        known["remaining"] = elapsed / made * left if steps and made else math.nan
+        return _report(training, kind, elapsed, **known)

@@ -1,4 +1,4 @@
-"""How parameters of programs begin: by their ``init``, or as arrays that a host gives."""
+"""First values of a program's parameters: of their ``init``, or arrays of the host."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from cowmlx.programs.failure import shown
 from cowmlx.programs.graph import Declared
 from cowmlx.programs.operations.random import normal, uniform
 from cowmlx.programs.operations.rules import mlx_dtype, name_of
-from cowmlx.training import seeds
+from cowmlx.training.objective import key_of
 
 
 def parameters_of(
     declared: list[Declared], given: Mapping[str, mx.array], seed: int
 ) -> dict[str, mx.array]:
-    """Return the values that parameters begin with.
-
-    Args:
-        declared: the parameters.
-        given: some of them; all others have an ``init``.
-        seed: what is random is of it and of the parameter's name.
+    """Return the first values of parameters.
 
     Raises:
-        InvalidArgument: an array is of no parameter or does not fit it, or a parameter has neither
-            an array nor an ``init``, or no size.
+        InvalidArgument: an array has no parameter or does not fit, or a parameter has neither an
+            array nor an ``init``, or no size.
     """
     known = {each.name for each in declared}
     for name in given:
@@ -54,33 +49,21 @@ def _begin(each: Declared, array: mx.array | None, seed: int) -> mx.array:
         _require_fits(each, array)
         return array
     if each.init is None:
-        raise InvalidArgument(
-            f"the parameter {name} has no init in the program: give it an array",
-            reason="missing",
-            argument=each.name,
-        )
+        text = f"the parameter {name} has no init in the program: give it an array"
+        raise InvalidArgument(text, reason="missing", argument=each.name)
     shape = tuple(side for side in each.spec.shape if isinstance(side, int))
     if len(shape) != len(each.spec.shape):
-        raise InvalidArgument(
-            f"the parameter {name} is {each.spec}, whose size only an array tells: give it one",
-            reason="missing",
-            argument=each.name,
-        )
-    return made(each.init, shape, each.spec.dtype, seeds.key_of(seed, "init", each.name))
+        text = f"the parameter {name} is {each.spec}, whose size only an array has: give it one"
+        raise InvalidArgument(text, reason="missing", argument=each.name)
+    return made(each.init, shape, each.spec.dtype, key_of(seed, "init", each.name))
 
 
 def made(
     described: tuple[str, dict[str, Any]], shape: tuple[int, ...], dtype: str, key: mx.array
 ) -> mx.array:
-    """Return what a function of ``mlx.nn.init`` makes, lazily, of a random key.
+    """Return an array of a function of ``mlx.nn.init``, lazily, for a random key.
 
-    mlx's own draw from its global state, which is the host's.
-
-    Args:
-        described: its name and all arguments.
-        shape: of the array.
-        dtype: of the array.
-        key: decides what is random.
+    mlx's own functions use its global state, which is the host's.
     """
     name, arguments = described
     given = SimpleNamespace(**arguments)

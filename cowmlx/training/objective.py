@@ -1,14 +1,15 @@
-"""What a training minimises, and where its data come from: the seam to programs and models."""
+"""The seam of training to programs and models: objectives, data, keys of random numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import mlx.core as mx
 
 MicroBatch = Any
-"""What is computed at once: whatever a data source gives and its objective takes."""
+"""The data computed at once, as a data source gives them and its objective takes them."""
 
 
 class Batch(Protocol):
@@ -20,14 +21,14 @@ class Batch(Protocol):
 
 
 class Objective(Protocol):
-    """A function of parameters and data that training makes small.
+    """A function of parameters and data that training minimizes.
 
-    Everything happens on the dispatch thread and on mlx's default stream of the moment. What is
-    returned is lazy: the caller evaluates it.
+    It runs on the dispatch thread and on mlx's current default stream. Its results are lazy: the
+    caller evaluates them.
     """
 
     def parameters(self) -> dict[str, mx.array]:
-        """Return what is trained by name, with the values of now."""
+        """Return the current values of the trained parameters by name."""
 
     def set_parameters(self, values: Mapping[str, mx.array]) -> None:
         """Give some or all parameters other values, of the same shapes and dtypes."""
@@ -42,7 +43,7 @@ class Objective(Protocol):
 
         Args:
             batch: the data.
-            key: for what is random, such as dropout; None if nothing is.
+            key: of random numbers, such as for dropout; None if there are none.
 
         Returns:
             The sum of losses over targets, of shape (); the number of targets, of shape
@@ -50,43 +51,53 @@ class Objective(Protocol):
         """
 
     def evaluate(self, batch: MicroBatch) -> tuple[mx.array, mx.array, mx.array]:
-        """Return the loss without gradients, as in use: nothing is random.
+        """Return the loss without gradients and randomness.
 
         Returns:
             The sum of losses over targets, of shape (); the number of targets; the number
-            of targets that are predicted right, -1 if that is not told.
+            of targets that are predicted right, -1 if unknown.
         """
 
     def fingerprint(self) -> str:
-        """Return what has to be the same where a run that was saved goes on."""
+        """Return a text that must be the same where a saved run continues."""
 
 
 class DataSource(Protocol):
     """Gives batches, in an order that (seed, epoch, index) alone decide.
 
-    Its place is the next batch to be given: {"epoch": …, "index": …}, both from 0, and whatever
-    else it needs, all as JSON has it.
+    Its place is the next batch to give: {"epoch": …, "index": …}, both from 0, and more fields
+    that it needs, as JSON.
     """
 
     def batch(self, step: int) -> Batch | None:
         """Return the next batch and move on.
 
         Args:
-            step: the step of the optimizer that it is for, from 0.
+            step: of the optimizer, from 0.
 
         Returns:
             None at the end of each epoch; the next call begins the next epoch.
         """
 
     def steps(self) -> int | None:
-        """Return how many batches an epoch has; None if nobody can know."""
+        """Return how many batches an epoch has; None if unknown."""
 
     def state(self) -> dict[str, Any]:
         """Return the place."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a place that :meth:`state` has told.
+        """Go to a place of :meth:`state`.
 
         Raises:
             CowMlxError: there is no such place in these data.
         """
+
+
+def key_of(seed: int, *place: str | int) -> mx.array:
+    """Return a random key, uint32 (2,), that the seed and the place alone decide.
+
+    A place is a purpose and where, such as "shuffle" and an epoch. mlx's global state is not used.
+    """
+    digest = blake2b(repr((seed, *place)).encode(), digest_size=8).digest()
+    words = [int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")]
+    return mx.array(words, mx.uint32)

@@ -1,8 +1,12 @@
-"""Optimizers: mlx's, as JSON names them; several by the names of parameters."""
+"""Optimizers: mlx's, named by JSON; several for the names of parameters.
+
+Adam and AdamW are computed by a kernel in one pass where it can: with the same bits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,11 +14,63 @@ import mlx.core as mx
 from mlx import optimizers as mlx_optimizers
 from mlx.utils import tree_map
 
+from cowmlx.accelerate import kernels, trained
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.programs.failure import shown
-from cowmlx.training import adam, options
-from cowmlx.training.options import Flag, Number, Option, Pair, out_of_range, wrong_type
+from cowmlx.training import options
+from cowmlx.training.options import Flag, Number, Option, Pair, missing, out_of_range, wrong_type
 from cowmlx.training.schedules import Rate, rate_of
+
+
+class Adam(mlx_optimizers.Adam):
+    """mlx's Adam."""
+
+    def apply_single(
+        self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]
+    ) -> mx.array:
+        """Return a parameter after a step, and update its state."""
+        if not (trained.takes(gradient, parameter, state["m"], state["v"]) and parameter.size):
+            return super().apply_single(gradient, parameter, state)
+        return _after(self, gradient, parameter, state, mx.array(1.0))
+
+
+class AdamW(mlx_optimizers.AdamW):
+    """mlx's AdamW."""
+
+    def apply_single(
+        self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]
+    ) -> mx.array:
+        """Return a parameter after a step, and update its state."""
+        if not (trained.takes(gradient, parameter, state["m"], state["v"]) and parameter.size):
+            return super().apply_single(gradient, parameter, state)
+        keep = 1 - self.learning_rate.astype(mx.float32) * self.weight_decay
+        return _after(self, gradient, parameter, state, keep)
+
+
+def _after(
+    optimizer: mlx_optimizers.Adam,
+    gradient: mx.array,
+    parameter: mx.array,
+    state: dict[str, Any],
+    keep: mx.array,
+) -> mx.array:
+    rate, root = optimizer.learning_rate.astype(mx.float32), mx.array(1.0)
+    b1, b2 = optimizer.betas
+    if optimizer.bias_correction:
+        rate = (rate / (1 - b1**optimizer.step)).astype(mx.float32)
+        root = mx.rsqrt(1 - b2**optimizer.step).astype(mx.float32)
+    after: mx.array
+    after, state["m"], state["v"] = kernels.module().adam(
+        parameter,
+        gradient,
+        state["m"],
+        state["v"],
+        mx.stack([rate, root, keep]),
+        betas=(b1, b2),
+        eps=optimizer.eps,
+    )
+    return after
+
 
 MAX_OPTIMIZERS = 64
 MAX_PATTERNS = 1024
@@ -25,13 +81,6 @@ _DECAY = Number("a number, 0 or more", 0, default=0.0)
 _BETA = Number("a number from 0 to below 1", 0, 1, open_high=True)
 _SMALL = Number("a number above 0", 0, open_low=True, default=1e-8)
 _FLAG = Flag(False)
-
-
-def _number(like: Number, default: Any) -> Number:
-    return Number(
-        like.accepted, like.low, like.high, like.open_low, like.open_high, like.integer, default
-    )
-
 
 _ADAM: Mapping[str, Option] = {
     "betas": Pair(_BETA, (0.9, 0.999)),
@@ -44,20 +93,20 @@ OPTIMIZERS: Mapping[str, tuple[type[Any], Mapping[str, Option]]] = {
         {
             "momentum": _MOMENTUM,
             "weight_decay": _DECAY,
-            "dampening": _number(_MOMENTUM, 0.0),
+            "dampening": replace(_MOMENTUM, default=0.0),
             "nesterov": _FLAG,
         },
     ),
-    "rmsprop": (mlx_optimizers.RMSprop, {"alpha": _number(_MOMENTUM, 0.99), "eps": _SMALL}),
+    "rmsprop": (mlx_optimizers.RMSprop, {"alpha": replace(_MOMENTUM, default=0.99), "eps": _SMALL}),
     "adagrad": (mlx_optimizers.Adagrad, {"eps": _SMALL}),
     "adadelta": (
         mlx_optimizers.AdaDelta,
-        {"rho": _number(_MOMENTUM, 0.9), "eps": _number(_SMALL, 1e-6)},
+        {"rho": replace(_MOMENTUM, default=0.9), "eps": replace(_SMALL, default=1e-6)},
     ),
-    "adam": (adam.Adam, {**_ADAM, "bias_correction": _FLAG}),
+    "adam": (Adam, {**_ADAM, "bias_correction": _FLAG}),
     "adamw": (
-        adam.AdamW,
-        {**_ADAM, "weight_decay": _number(_DECAY, 0.01), "bias_correction": _FLAG},
+        AdamW,
+        {**_ADAM, "weight_decay": replace(_DECAY, default=0.01), "bias_correction": _FLAG},
     ),
     "adamax": (mlx_optimizers.Adamax, _ADAM),
     "lion": (mlx_optimizers.Lion, {"betas": Pair(_BETA, (0.9, 0.99)), "weight_decay": _DECAY}),
@@ -65,9 +114,9 @@ OPTIMIZERS: Mapping[str, tuple[type[Any], Mapping[str, Option]]] = {
         mlx_optimizers.Adafactor,
         {
             "eps": Pair(Number("a number above 0", 0, open_low=True), (1e-30, 1e-3)),
-            "clip_threshold": _number(_SMALL, 1.0),
+            "clip_threshold": replace(_SMALL, default=1.0),
             "decay_rate": Number("a number below 0", high=0, open_high=True, default=-0.8),
-            "beta_1": _number(_MOMENTUM, None),
+            "beta_1": replace(_MOMENTUM, default=None),
             "weight_decay": _DECAY,
             "scale_parameter": Flag(True),
             "relative_step": Flag(True),
@@ -77,29 +126,25 @@ OPTIMIZERS: Mapping[str, tuple[type[Any], Mapping[str, Option]]] = {
     "muon": (
         mlx_optimizers.Muon,
         {
-            "momentum": _number(_MOMENTUM, 0.95),
-            "weight_decay": _number(_DECAY, 0.01),
+            "momentum": replace(_MOMENTUM, default=0.95),
+            "weight_decay": replace(_DECAY, default=0.01),
             "nesterov": Flag(True),
             "ns_steps": Number("1 to 64", 1, 64, integer=True, default=5),
         },
     ),
 }
-# Where the parameters are in a tree: beside "step" and "learning_rate", which are names too.
+# The key of the parameters' state, beside "step" and "learning_rate".
 _OWN = "parameters"
 _COMMON = ("name", "learning_rate", "parameters")
 DEFAULT = '{"name": "adam", "learning_rate": 0.001}'
 
 
 class Part:
-    """One optimizer, and the parameters that are its.
-
-    Args:
-        value: the JSON object.
-        place: what it is, for messages.
+    """One optimizer, and the patterns of its parameters.
 
     Attributes:
-        patterns: of names of parameters; None: all that no other has.
-        described: its options, all of them, as JSON has them.
+        patterns: of names of parameters; None: all other parameters.
+        described: all its options, as JSON.
     """
 
     def __init__(self, value: object, place: str) -> None:
@@ -123,18 +168,18 @@ class Part:
 
 
 class Optimizer:
-    """One or more optimizers, each with parameters of its own.
+    """One or more optimizers, each with its parameters.
 
     Args:
         text: an object with "name", "learning_rate" and mlx's arguments, or a list of such
             objects. "parameters", a list of patterns in which ``*`` stands for any characters,
-            ``?`` for one and ``[ab]`` for one of some, says whose parameters each has: the first
-            that fits has it.
-        parameters: what is trained.
+            ``?`` for one and ``[ab]`` for one of some, selects the parameters of each: the first
+            optimizer that fits gets a parameter.
+        parameters: the trained ones.
 
     Raises:
-        InvalidArgument: it is no such text, a parameter has no optimizer, or an optimizer no
-            parameter.
+        InvalidArgument: the text is malformed, a parameter has no optimizer, or an optimizer has
+            no parameter.
     """
 
     def __init__(self, text: str, parameters: Mapping[str, mx.array]) -> None:
@@ -153,14 +198,14 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """That of the first; of Adafactor with its own steps NaN."""
+        """The rate of the first optimizer; NaN for Adafactor with relative steps."""
         rate = self._optimizers[0].state.get("learning_rate")
         return float("nan") if rate is None else float(rate.item())
 
     def updated(
         self, gradients: Mapping[str, mx.array], parameters: Mapping[str, mx.array]
     ) -> dict[str, mx.array]:
-        """Return the parameters after a step, lazily; the state goes on."""
+        """Return the parameters after a step, lazily, and update the state."""
         found: dict[str, mx.array] = {}
         for optimizer, names in zip(self._optimizers, self._names, strict=True):
             given = {_OWN: {name: gradients[name] for name in names}}
@@ -169,7 +214,7 @@ class Optimizer:
         return {name: found[name] for name in parameters}
 
     def state(self) -> dict[str, mx.array]:
-        """Return all that is remembered, by names that say whose it is."""
+        """Return the state by names of an optimizer, a parameter and an array of it."""
         found: dict[str, mx.array] = {}
         for at, optimizer in enumerate(self._optimizers):
             for key, value in optimizer.state.items():
@@ -181,7 +226,7 @@ class Optimizer:
         return found
 
     def set_state(self, state: Mapping[str, mx.array]) -> None:
-        """Take over what :meth:`state` has told.
+        """Set a state of :meth:`state`.
 
         Raises:
             BadFormat: it is of other optimizers or parameters; nothing is changed.
@@ -192,7 +237,7 @@ class Optimizer:
             if given is None or given.shape != array.shape or given.dtype != array.dtype:
                 raise BadFormat(f"the optimizer's state lacks {name!r}, or has it otherwise")
         if len(state) != len(own):
-            raise BadFormat("the optimizer's state has what no optimizer here remembers")
+            raise BadFormat("the optimizer's state has arrays of no optimizer here")
         restored = [
             {
                 key: (
@@ -210,7 +255,7 @@ class Optimizer:
         self.restore(restored)
 
     def copy_of_state(self) -> list[Any]:
-        """Return the state of now, which no later step changes: arrays are values."""
+        """Return the current state, which no later step changes: arrays are values."""
         return [tree_map(lambda leaf: leaf, optimizer.state) for optimizer in self._optimizers]
 
     def restore(self, copied: list[Any]) -> None:
@@ -228,9 +273,7 @@ def _rate(
     if given is None:
         if is_own:
             return None
-        raise InvalidArgument(
-            f"{place}.learning_rate is missing", reason="missing", argument=f"{place}.learning_rate"
-        )
+        raise missing(f"{place}.learning_rate")
     if is_own:
         raise InvalidArgument(
             f"{place}.learning_rate is given, but adafactor makes its own where relative_step is "
@@ -243,7 +286,7 @@ def _rate(
 
 
 def _require_fit(name: str, arguments: Mapping[str, Any], place: str) -> None:
-    """Check what options demand of each other.
+    """Check options against each other.
 
     Raises:
         InvalidArgument: Nesterov's momentum without momentum, or with dampening.
@@ -287,17 +330,12 @@ def _shared_out(parts: list[Part], names: list[str]) -> list[list[str]]:
                 own.append(name)
                 break
         else:
-            raise InvalidArgument(
-                f"the parameter {shown(name)} has no optimizer: let the last one have no "
-                '"parameters", which means all others',
-                reason="missing",
-                argument="optimizer",
-            )
+            text = f"the parameter {shown(name)} has no optimizer: let the last one have no"
+            text += ' "parameters", which means all others'
+            raise InvalidArgument(text, reason="missing", argument="optimizer")
     for at, own in enumerate(found):
         if not own:
-            raise InvalidArgument(
-                f"optimizer[{at}] has no parameter: none fits, or an optimizer before it has all",
-                reason="missing",
-                argument=f"optimizer[{at}].parameters",
-            )
+            name = f"optimizer[{at}]"
+            text = f"{name} has no parameter: none fits, or an optimizer before it has all"
+            raise InvalidArgument(text, reason="missing", argument=f"{name}.parameters")
     return found

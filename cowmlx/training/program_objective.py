@@ -1,4 +1,4 @@
-"""A program's loss as what is minimised."""
+"""A program's loss as an objective."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from cowmlx.programs.forms.form import Output
 from cowmlx.programs.information import draw_text
 from cowmlx.programs.operations.rules import FLOATS
 from cowmlx.programs.program import Pending, Program
-from cowmlx.training import initial, seeds
-from cowmlx.training.gradients import widened
+from cowmlx.training import initial
+from cowmlx.training.objective import key_of
 from cowmlx.training.optimizers import matches
+from cowmlx.training.training import widened
 
 LOSS, TARGETS, CORRECT = "loss", "targets", "correct"
 KEY = "key"
@@ -28,19 +29,19 @@ class ProgramObjective:
     """The output "loss" of a program, a float of shape (): the mean over the targets of a batch.
 
     Targets are its rows, the first axis of the first input, or the output "targets" if there is
-    one. An output "correct" tells how many of them are predicted right. An input "key", uint32
-    (2,), is no data: it gets random numbers of the seed, the step and the micro-batch.
+    one. An output "correct" is how many of them are predicted right. An input "key", uint32 (2,),
+    is no data: it gets random numbers of the seed, the step and the micro-batch.
 
     Args:
-        program: the program; nobody changes it.
-        given: values of parameters; those of others are made by their ``init``.
-        seed: of what is random.
-        patterns: of the names of those that are trained; None: all that are floats.
-        require_room: raises where so many bytes, for what it is told, may not be taken.
+        program: stays unchanged.
+        given: values of parameters; others are made by their ``init``.
+        seed: of random numbers.
+        patterns: of the names of the trained parameters; None: all floats.
+        require_room: raises where so many bytes may not be taken for a named purpose.
 
     Raises:
-        InvalidArgument: it has no such loss, nothing to train, or a parameter has no value or
-            nothing to do with the loss.
+        InvalidArgument: it has no such loss, nothing to train, or a parameter has no value or no
+            effect on the loss.
     """
 
     gives_means = True
@@ -56,19 +57,16 @@ class ProgramObjective:
         form = program.form
         outputs = {each.name: at for at, each in enumerate(form.outputs)}
         if LOSS not in outputs:
-            raise InvalidArgument(
-                f"the program has no output {LOSS!r} to minimise; its outputs are "
-                f"{', '.join(list(outputs)[:16])}",
-                reason="missing",
-                argument=LOSS,
-            )
+            text = f"the program has no output {LOSS!r} to minimize; its outputs are "
+            text += ", ".join(list(outputs)[:16])
+            raise InvalidArgument(text, reason="missing", argument=LOSS)
         declared = [each for each in form.inputs if each.parameter]
         self._names = [each.name for each in form.inputs]
         self._parameters = initial.parameters_of(declared, given, seed)
         self._trained = _trained([(each.name, each.spec.dtype) for each in declared], patterns)
-        told = [outputs[name] for name in (TARGETS, CORRECT) if name in outputs]
-        for at in told:
-            _require_number(form.outputs[at])
+        for name in (TARGETS, CORRECT):
+            if name in outputs:
+                _require_number(form.outputs[outputs[name]])
         beside = [outputs[TARGETS]] if TARGETS in outputs else []
         chosen = [self._names.index(name) for name in self._trained]
         self._gradient = Program(Gradient(form, outputs[LOSS], chosen, True, beside))
@@ -102,7 +100,7 @@ class ProgramObjective:
 
     @property
     def inputs(self) -> list[str]:
-        """The names of what a batch has, in their order."""
+        """The names of a batch's arrays, in their order."""
         return [
             name
             for name in self._names
@@ -111,11 +109,11 @@ class ProgramObjective:
 
     @property
     def all_parameters(self) -> dict[str, mx.array]:
-        """Those that are not trained, too."""
+        """All parameters, also untrained ones."""
         return dict(self._parameters)
 
     def parameters(self) -> dict[str, mx.array]:
-        """Return what is trained."""
+        """Return the trained parameters."""
         return {name: self._parameters[name] for name in self._trained}
 
     def set_parameters(self, values: Mapping[str, mx.array]) -> None:
@@ -133,7 +131,7 @@ class ProgramObjective:
 
     def evaluate(self, batch: Sequence[mx.array]) -> tuple[mx.array, mx.array, mx.array]:
         """Return the sum of losses, the targets, and how many are right."""
-        results = self._run(self._program, batch, seeds.key_of(self._seed, "evaluation"))
+        results = self._run(self._program, batch, key_of(self._seed, "evaluation"))
         found = {name: results[at] for name, at in self._outputs.items()}
         targets = found.get(TARGETS, _rows(batch)).astype(mx.float32)
         correct = found.get(CORRECT, mx.array(-1)).astype(mx.float32)
@@ -144,7 +142,7 @@ class ProgramObjective:
     ) -> list[mx.array]:
         data = dict(zip(self.inputs, batch, strict=True)) | self._parameters
         if self._has_key:
-            data[KEY] = seeds.key_of(self._seed, "evaluation") if key is None else key
+            data[KEY] = key_of(self._seed, "evaluation") if key is None else key
         run = program.run([data[name] for name in self._names])
         self._require_room(run.bytes, "a micro-batch")
         pending = run.lazily()
@@ -152,11 +150,11 @@ class ProgramObjective:
         return pending.results
 
     def flags(self) -> list[mx.array]:
-        """Return what has to be evaluated with the last results."""
+        """Return arrays to evaluate with the last results."""
         return [flag for pending in self._pending for flag in pending.flags]
 
     def check(self) -> None:
-        """Look at the flags of the last results.
+        """Check the flags of the last results.
 
         Raises:
             CowMlxError: an index out of range.
@@ -166,7 +164,7 @@ class ProgramObjective:
             pending.check()
 
     def fingerprint(self) -> str:
-        """Return a hash of the program, of what is trained of it, and of what stays."""
+        """Return a hash of the program, and of trained and other parameters."""
         if self._fingerprint is None:
             self._fingerprint = self._hashed()
         return self._fingerprint
@@ -187,11 +185,8 @@ class ProgramObjective:
 def _trained(parameters: list[tuple[str, str]], patterns: list[str] | None) -> list[str]:
     floats = [name for name, dtype in parameters if dtype in FLOATS]
     if not floats:
-        raise InvalidArgument(
-            "the program has no parameters that are floats: there is nothing to train",
-            reason="missing",
-            argument="parameters",
-        )
+        text = "the program has no parameters that are floats: there is nothing to train"
+        raise InvalidArgument(text, reason="missing", argument="parameters")
     if patterns is None:
         return floats
     for at, pattern in enumerate(patterns):

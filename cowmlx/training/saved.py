@@ -1,4 +1,4 @@
-"""A training as metadata and arrays, and back: all that decides what its next steps are."""
+"""The state of a training as metadata and arrays, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATE = "training"
 
 
 class Described(Protocol):
-    """An array of which the type and shape are known."""
+    """An array with a known dtype and shape."""
 
     @property
     def dtype(self) -> mx.Dtype:
@@ -29,12 +29,12 @@ class Described(Protocol):
         """Its shape."""
 
 
-def told(training: Training, options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return a training as it is now: texts and arrays by name, which no later step changes.
+def described(
+    training: Training, options: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the current state: texts and arrays by name, which no later step changes.
 
-    Args:
-        training: the training.
-        options: that have to be the same where it goes on.
+    The options must be the same where the training continues.
     """
     best = training.best
     state = {
@@ -57,7 +57,7 @@ def told(training: Training, options: Mapping[str, Any]) -> tuple[dict[str, str]
 
 
 class Mismatch(Exception):
-    """A saved training is not of this one; the text says why."""
+    """A saved state is of another training; the message says why."""
 
 
 def check(
@@ -66,7 +66,7 @@ def check(
     metadata: Mapping[str, str],
     arrays: Mapping[str, Described],
 ) -> dict[str, Any]:
-    """Return the state that metadata tell, once all is sure to fit a training.
+    """Return the state in metadata, if all of it fits a training.
 
     Raises:
         Mismatch: it is of another objective, or was made with other options.
@@ -97,7 +97,7 @@ def check(
 
 
 def take_over(training: Training, state: Mapping[str, Any], arrays: Mapping[str, mx.array]) -> None:
-    """Let a training be what a state that was checked, and its arrays, say."""
+    """Set a training to a checked state and its arrays."""
     names = list(training.objective.parameters())
     training.optimizer.set_state(_of(_OPTIMIZER, arrays))
     training.objective.set_parameters({name: arrays[_PARAMETER + name] for name in names})
@@ -151,4 +151,4 @@ def _require_same(wanted: Mapping[str, mx.array], arrays: Mapping[str, Described
                 f"{list(own.shape)}"
             )
     if len(arrays) != len(wanted):
-        raise BadFormat("it has arrays that nobody reads")
+        raise BadFormat("it has unknown arrays")

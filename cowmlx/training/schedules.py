@@ -1,4 +1,4 @@
-"""Learning rates that change with the steps: mlx's schedules, as JSON names them."""
+"""Learning rates that change with the steps: mlx's schedules, named by JSON."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def rate_of(value: object, place: str, depth: int = 0) -> Rate:
     Args:
         value: a number, or an object with the "name" of a schedule and its arguments: one of mlx's
             under mlx's names; "constant" with "value"; "warmup" with "steps", "init" (0) and
-            "then", a schedule: it grows linearly to the value at which that begins.
-        place: what it is, for messages.
-        depth: how many schedules it is in.
+            "then", a schedule: it grows linearly to the first value of that.
+        place: its name in messages.
+        depth: the number of schedules around it.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: the value is malformed.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(RATE.read(value, place))

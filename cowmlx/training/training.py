@@ -1,4 +1,4 @@
-"""A training: an objective, its optimizer, and how far they are."""
+"""A training: an objective, its optimizer, sums of gradients, and the state of both."""
 
 from __future__ import annotations
 
@@ -8,28 +8,123 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import mlx.core as mx
+from mlx.optimizers import clip_grad_norm
 
 from cowmlx.errors import CowMlxError, InvalidArgument
 from cowmlx.programs.failure import shown
-from cowmlx.training import seeds
-from cowmlx.training.gradients import Sums, clipped
-from cowmlx.training.objective import Batch, DataSource, Objective
+from cowmlx.training.objective import Batch, DataSource, Objective, key_of
 from cowmlx.training.optimizers import Optimizer
 
 Turns = Generator[list[mx.array], None, "Step"]
 
 
+def widened(array: mx.array) -> mx.array:
+    """Return floats of 16 bits in float32, others as they are."""
+    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else array
+
+
+class Sums:
+    """Loss, targets and gradients of a batch, summed over its micro-batches.
+
+    The mean is over the targets of the whole batch, not a mean of means. Sums of 16 bits are kept
+    in float32.
+
+    Args:
+        of_means: whether losses and gradients are means over targets: they are weighted with these,
+            unless there is one micro-batch, whose mean stays the same to the bit.
+    """
+
+    def __init__(self, of_means: bool) -> None:
+        self._of_means = of_means
+        self._count = 0
+        self._loss = mx.array(0.0, mx.float32)
+        self._targets = mx.array(0.0, mx.float32)
+        self._gradients: dict[str, mx.array] = {}
+        self._dtypes: dict[str, mx.Dtype] = {}
+        self._first: tuple[mx.array, dict[str, mx.array]] | None = None
+
+    def add(self, loss: mx.array, targets: mx.array, gradients: Mapping[str, mx.array]) -> None:
+        """Add a micro-batch, lazily."""
+        self._count += 1
+        number = targets.astype(mx.float32)
+        if self._of_means and self._count == 1:
+            self._first = loss, dict(gradients)
+        elif self._of_means:
+            if self._first is not None:
+                before, first = self._first
+                self._first = None
+                self._add(before * self._targets, first, self._targets)
+            self._add(loss * number, gradients, number)
+        else:
+            self._add(loss, gradients, None)
+        self._targets = self._targets + number
+
+    def _add(
+        self, loss: mx.array, gradients: Mapping[str, mx.array], weight: mx.array | None
+    ) -> None:
+        self._loss = self._loss + widened(loss)
+        for name, gradient in gradients.items():
+            self._dtypes[name] = gradient.dtype
+            wide = widened(gradient)
+            if weight is not None:
+                wide = wide * weight.astype(wide.dtype)
+            known = self._gradients.get(name)
+            self._gradients[name] = wide if known is None else known + wide
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """All arrays that are not computed yet."""
+        loss, gradients = self._first or (self._loss, self._gradients)
+        return [loss, self._targets, *gradients.values()]
+
+    @property
+    def targets(self) -> mx.array:
+        """The number of targets so far."""
+        return self._targets
+
+    def mean(self) -> tuple[mx.array, dict[str, mx.array]]:
+        """Return the mean loss, float32 or wider, and gradients in the parameters' dtypes; lazy."""
+        if self._first is not None:
+            loss, first = self._first
+            return widened(loss), first
+        found = {
+            name: (gradient / self._targets.astype(gradient.dtype)).astype(self._dtypes[name])
+            for name, gradient in self._gradients.items()
+        }
+        return self._loss / self._targets, found
+
+
+def clipped(
+    gradients: Mapping[str, mx.array], value: float, norm: float
+) -> tuple[dict[str, mx.array], mx.array]:
+    """Return clipped gradients, and their Euclidean norm before, float32 or wider; lazily.
+
+    Args:
+        gradients: by the names of parameters.
+        value: elements are clipped to ±value first; 0: they are not.
+        norm: then all are scaled so that their norm together is at most this, as in
+            ``mlx.optimizers.clip_grad_norm``; 0: they are not.
+    """
+    own = dict(gradients)
+    _, before = clip_grad_norm(own, 1.0)
+    if value > 0:
+        own = {name: mx.clip(each, -value, value) for name, each in own.items()}
+    if norm > 0:
+        own, _ = clip_grad_norm(own, norm)
+    return own, before
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What holds for all steps of a training.
+    """Settings of all steps of a training.
 
     Args:
         optimizer: as JSON, see :class:`Optimizer`.
-        seed: of all that is random.
+        seed: of all random numbers.
         clip_value: bound of every element of the gradients; 0: none.
         clip_norm: bound of their norm; 0: none.
-        skip_non_finite: whether a step whose loss or gradient is not finite is left out; else it
-            is an error.
+        skip_non_finite: leave out a step whose loss or gradient is not finite; else it is an
+            error.
     """
 
     optimizer: str
@@ -41,11 +136,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of the optimizer was like.
+    """The result of a step of the optimizer.
 
     Args:
         loss: the mean over targets, before the step.
-        targets: how many there were.
+        targets: their number.
         gradient_norm: before clipping.
         learning_rate: of the step.
         skipped: whether it was left out, since its loss or gradient was not finite.
@@ -60,12 +155,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the parameters are on other data.
+    """The quality of the parameters on other data.
 
     Args:
         loss: the mean over targets.
-        targets: how many there were.
-        accuracy: the part of them that is predicted right; NaN if that is not told.
+        targets: their number.
+        accuracy: the fraction that is predicted right; NaN if unknown.
     """
 
     loss: float
@@ -74,45 +169,45 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """The exponential of the loss; infinity where that is more than a number holds."""
+        """The exponential of the loss; infinity where a float overflows."""
         return math.exp(self.loss) if self.loss < 709 else self.loss + math.inf
 
 
 @runtime_checkable
 class Flagging(Protocol):
-    """An objective that finds out with the values whether the data were good."""
+    """An objective that checks its data with its results."""
 
     def flags(self) -> list[mx.array]:
-        """Return what has to be evaluated with the last results."""
+        """Return arrays to evaluate with the last results."""
 
     def check(self) -> None:
-        """Look at the flags, which are evaluated.
+        """Check the evaluated flags.
 
         Raises:
-            CowMlxError: what they tell.
+            CowMlxError: the data were bad.
         """
 
 
 @runtime_checkable
 class Asking(Protocol):
-    """A source whose batches somebody else makes: it has to be asked before it gives one."""
+    """A source whose batches the host makes: it is asked before it gives one."""
 
     def request(self, step: int) -> object:
-        """Return what asks for the batch of a step.
+        """Return the request for the batch of a step.
 
-        Who steps through the work sees it yielded; the next turn comes when it is answered.
+        The work yields it; the next turn comes when the host has answered.
         """
 
 
 @dataclass
 class Best:
-    """The best evaluation so far, and what the parameters were then.
+    """The best evaluation so far, and its parameters.
 
     Args:
-        loss: its loss; infinity before the first.
-        step: when that was.
-        parameters: by name; empty before the first.
-        since: how many evaluations there were after it.
+        loss: infinity before the first evaluation.
+        step: after which it was.
+        parameters: by name; empty before the first evaluation.
+        since: the number of later evaluations.
     """
 
     loss: float = math.inf
@@ -124,16 +219,12 @@ class Best:
 class Training:
     """Steps over an objective.
 
-    Args:
-        objective: what is minimised.
-        settings: how.
-
     Attributes:
-        step: how many steps were made, with those that were left out.
-        skipped: how many were left out.
-        place: where the next batch is in the data, as the source tells it; None before any.
+        step: the number of steps, with those that were left out.
+        skipped: the number of steps that were left out.
+        place: of the next batch, the source's state; None before any.
         best: the best evaluation.
-        evaluated: after which step the last evaluation was; -1 before any.
+        evaluated: the step before the last evaluation; -1 before any.
 
     Raises:
         InvalidArgument: options of the optimizer.
@@ -152,7 +243,7 @@ class Training:
     def advance(self, batch: Batch) -> Turns:
         """Make a step, with a turn for each micro-batch; the last has the optimizer's, too.
 
-        Closed or failing it leaves everything as it was.
+        Where it fails or is closed, nothing is changed.
 
         Raises:
             InvalidArgument: the batch has no target, or the loss is not finite.
@@ -160,7 +251,7 @@ class Training:
         sums = Sums(getattr(self.objective, "gives_means", False))
         last = len(batch.micro_batches) - 1
         for number, micro_batch in enumerate(batch.micro_batches):
-            key = seeds.key_of(self.settings.seed, "step", self.step, number)
+            key = key_of(self.settings.seed, "step", self.step, number)
             loss, targets, gradients = self.objective.gradients(micro_batch, key)
             _require_as(self.objective.parameters(), gradients, "the gradient of")
             sums.add(loss, targets, gradients)
@@ -180,7 +271,7 @@ class Training:
         return step
 
     def _update(self, sums: Sums) -> Turns:
-        """Compute the last micro-batch and the step at once; take it over if it is finite."""
+        """Compute the last micro-batch and the step at once; keep the result if it is finite."""
         loss, gradients = sums.mean()
         gradients, norm = clipped(gradients, self.settings.clip_value, self.settings.clip_norm)
         updated = self.optimizer.updated(gradients, self.objective.parameters())
@@ -207,27 +298,22 @@ class Training:
             objective.check()
 
     def _not_finite(self, loss: float, norm: float) -> InvalidArgument:
-        what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient", norm)
-        return InvalidArgument(
-            f"the {what} of step {self.step} is {value}, must be finite: nothing was changed; a "
-            "lower learning rate, clipping, or leaving such steps out (skip_non_finite) may help",
-            reason="not_finite",
-            argument=what,
-            value=f"{value}",
+        name, value = ("loss", loss) if not math.isfinite(loss) else ("gradient", norm)
+        message = (
+            f"the {name} of step {self.step} is {value}, must be finite: nothing was changed; a "
+            "lower learning rate, clipping, or leaving such steps out (skip_non_finite) may help"
         )
+        return InvalidArgument(message, reason="not_finite", argument=name, value=f"{value}")
 
     def evaluate(self, data: DataSource) -> Generator[Any, None, Evaluation]:
-        """Return how good the parameters are, with a turn for each micro-batch.
-
-        Args:
-            data: all of its next epoch is evaluated.
+        """Evaluate the parameters on the next epoch, with a turn for each micro-batch.
 
         Raises:
             InvalidArgument: the data have no target.
         """
         loss = correct = 0.0
         targets = number = 0
-        is_told = True
+        is_known = True
         while True:
             if isinstance(data, Asking):
                 yield data.request(number)
@@ -241,19 +327,14 @@ class Training:
                 loss += _number(found[0])
                 targets += int(_number(found[1]))
                 right = _number(found[2])
-                is_told = is_told and right >= 0
+                is_known = is_known and right >= 0
                 correct += right
         if targets <= 0:
             raise _no_target("the data")
-        return Evaluation(loss / targets, targets, correct / targets if is_told else math.nan)
+        return Evaluation(loss / targets, targets, correct / targets if is_known else math.nan)
 
     def note(self, evaluation: Evaluation, least: float = 0.0) -> None:
-        """Remember an evaluation, and the parameters if it is the best.
-
-        Args:
-            evaluation: of the parameters as they are.
-            least: how much lower its loss has to be.
-        """
+        """Note an evaluation of the parameters; keep them if its loss is lower by ``least``."""
         self.evaluated = self.step
         if evaluation.loss < self.best.loss - least:
             parameters = dict(self.objective.parameters())
@@ -268,7 +349,7 @@ def _require_as(
     """Check that values by the names of parameters have their dtypes and shapes.
 
     Raises:
-        CowMlxError: one has not. mlx would broadcast it, and the training would go wrong unseen.
+        CowMlxError: one has not. mlx would broadcast it, and the error would stay unseen.
     """
     for name, value in values.items():
         own = parameters[name]

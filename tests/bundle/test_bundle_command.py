@@ -17,7 +17,7 @@ from support.compiler import run
 from support.paths import CALF, ROOT
 from support.terminal import Terminal
 
-from cowmlx.commands.bundle import BundleError, assemble, manifest, staging
+from cowmlx.commands.bundle import BundleError, assemble, distributions, manifest, staging
 
 pytestmark = pytest.mark.xdist_group("bundle")
 
@@ -224,7 +224,7 @@ def test_model_comes_along_and_an_old_bundle_is_replaced(copy, model):
 
 
 def test_full_means_all_that_mlx_lm_asks_for_and_no_tools():
-    found = assemble._closure([metadata.distribution("mlx-lm")], set())
+    found = distributions.closure([metadata.distribution("mlx-lm")], set())
     names = {distribution.metadata["Name"].lower() for distribution in found}
     assert {"transformers", "numpy", "sentencepiece"} <= names
     assert not names & {"pytest", "cython", "setuptools", "colorama"}

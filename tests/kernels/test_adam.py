@@ -8,7 +8,7 @@ import pytest
 from mlx import optimizers as plain
 from support.kernel_module import needed
 
-from cowmlx.training import adam
+from cowmlx.training import optimizers as adam
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
 

@@ -16,8 +16,8 @@ from support.loaded import drain, load
 
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput, InvalidArgument, NotFound
 from cowmlx.text.chat_template import ChatTemplate
-from cowmlx.training.language import data, lines, packing, reading
-from cowmlx.training.language.rows import Row
+from cowmlx.training.language import data, examples
+from cowmlx.training.language.rows import Row, pack
 
 TEXTS = [{"text": "The quick brown fox. " * (1 + i % 7) + str(i)} for i in range(17)]
 CHAT = {
@@ -40,7 +40,7 @@ def encoded(examples: list[Any]) -> bytes:
 
 def read(model: Any, source: bytes | str | list[Any], **options: Any) -> data.LanguageData:
     raw = encoded(source) if isinstance(source, list) else source
-    found: data.LanguageData = drain(reading.read(model, raw, data.DataOptions(options)))[0]
+    found: data.LanguageData = drain(data.read_lines(model, raw, data.DataOptions(options)))[0]
     return found
 
 
@@ -165,7 +165,7 @@ def test_packing_loses_nothing(lengths: list[int]) -> None:
         Row(array("i", [100 * index + at for at in range(length)]), [(1, length)])
         for index, length in enumerate(lengths)
     ]
-    packed = packing.pack(rows, 40)
+    packed = pack(rows, 40)
     assert all(len(row.tokens) <= 40 for row in packed)
     found = []
     for row in packed:
@@ -205,7 +205,9 @@ BAD_LINES = {
 def test_a_malformed_line_is_refused_by_number(model: Any, line: bytes) -> None:
     good = encoded(TEXTS[:2])
     raw = good + b"\n" + line + b"\n" + good + b"\n"
-    with pytest.raises(BadFormat, match=r"^1 of 5 lines of the data cannot be learnt") as caught:
+    with pytest.raises(
+        BadFormat, match=r"^1 of 5 lines of the data cannot be trained on"
+    ) as caught:
         read(model, raw)
     assert caught.value.details["line"] == 3
     with pytest.raises(BadFormat, match=BAD_LINES[line]):
@@ -219,12 +221,9 @@ def test_all_malformed_lines_are_counted(model: Any) -> None:
 
 
 def test_a_line_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
-    from cowmlx.training.language import examples
-
-    for module in (lines, examples):
-        monkeypatch.setattr(module, "MAX_LINE", 1000)
+    monkeypatch.setattr(examples, "MAX_LINE", 1000)
     long = json.dumps({"text": "a" * 5000}).encode()
-    found = dict(lines.read(encoded(TEXTS[:1]) + b"\n" + long + b"\n" + encoded(TEXTS[:1])))
+    found = dict(examples.lines(encoded(TEXTS[:1]) + b"\n" + long + b"\n" + encoded(TEXTS[:1])))
     assert [len(line) > 1000 for line in found.values()] == [False, True, False]
     assert len(found[2]) < 2100
     with pytest.raises(BadFormat, match="line 2: it has more than 1000 bytes"):
@@ -238,7 +237,7 @@ def test_empty_data_are_refused(model: Any, raw: bytes) -> None:
 
 
 def test_data_without_a_target_are_refused(model: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"none of the 1 lines .* has a token to learn"):
+    with pytest.raises(InvalidArgument, match=r"none of the 1 lines .* has a token to train on"):
         read(model, [CHAT], mask_prompt=True, max_seq_length=8)
 
 
@@ -292,7 +291,7 @@ def test_options_are_checked(model: Any, options: dict[str, Any], message: str) 
 
 def test_tokenizing_is_done_in_steps(model: Any) -> None:
     examples = [{"text": "The quick brown fox jumps. " * 40}] * 60
-    _, steps = drain(reading.read(model, encoded(examples), data.DataOptions({})))
+    _, steps = drain(data.read_lines(model, encoded(examples), data.DataOptions({})))
     assert len(steps) > 3
 
 

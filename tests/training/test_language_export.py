@@ -15,10 +15,10 @@ from support.loaded import drain, load
 
 from cowmlx.accelerate.blocks import parameters
 from cowmlx.errors import CowMlxError, InputOutput, NotFound
-from cowmlx.training.language import export, publishing
-from cowmlx.training.language.loss import TokenBatch
+from cowmlx.training.language import export
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
+from cowmlx.training.language.token_inputs import TokenBatch
 
 HERE = pathlib.Path(__file__).parent
 FOUR_BITS = {"group_size": 32, "bits": 4}
@@ -91,7 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
             "run": run,
             "before": before,
             "modes": modes,
-            "ours": logits(publishing.published(run)),
+            "ours": logits(export.published(run)),
             "place": place,
         }
     done = subprocess.run(
@@ -140,7 +140,7 @@ def test_the_serving_model_stays_as_it_is(name: str, made: dict[str, dict[str, A
 def test_publishing_copies_no_weights_of_the_model(tmp_path: pathlib.Path) -> None:
     model = load(tiny_models.make(tmp_path, "llama"))
     run = trained(model, {"type": "lora"})
-    published = publishing.published(run)
+    published = export.published(run)
     own = {id(array) for array in flat(model.network)}
     more = [array for array in flat(published.network) if id(array) not in own]
     assert sum(array.nbytes for array in more) == sum(
@@ -182,7 +182,7 @@ def test_a_model_of_sixteen_bits_is_written_as_one(tmp_path: pathlib.Path) -> No
     drain(export.export(run, str(tmp_path / "out")))
     written = mx.load(str(tmp_path / "out" / "model.safetensors"))
     assert {array.dtype for array in written.values()} == {mx.bfloat16}  # type: ignore[union-attr]
-    assert {array.dtype for array in flat(publishing.published(run).network)} == {mx.bfloat16}
+    assert {array.dtype for array in flat(export.published(run).network)} == {mx.bfloat16}
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: pathlib.Path) -> None:
@@ -248,5 +248,17 @@ def test_a_model_with_a_weight_of_another_shape_is_not_written(tmp_path):
     run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "full"})
     run._values["model.norm.weight"] = mx.ones(65)
     with pytest.raises(CowMlxError, match=r"model.norm.weight is \(65,\), not \(64,\)"):
+        drain(export.export(run, str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_that_its_config_does_not_declare_is_not_written(tmp_path):
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
+    name = next(iter(run._values))
+    run._values[name] = mx.ones((65, 8))
+    with pytest.raises(CowMlxError, match=rf"{name} has the shape \(65, 8\), and its config decl"):
+        drain(export.export(run, str(tmp_path / "out")))
+    del run._values[name]
+    with pytest.raises(CowMlxError, match=rf"{name} has the shape None, and its config decl"):
         drain(export.export(run, str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()

@@ -10,10 +10,10 @@ import pytest
 from support import tiny_models
 from support.loaded import drain, load
 
-from cowmlx.training.language import unpacked
-from cowmlx.training.language.loss import TokenBatch
+from cowmlx.training.language import dequantized
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
+from cowmlx.training.language.token_inputs import TokenBatch
 
 FOUR_BITS = {"group_size": 32, "bits": 4}
 # A family, how it is packed, and what is trained.
@@ -49,7 +49,7 @@ PARAMETERS = 20  # of a network that are tried, of all blocks and kinds
 
 
 def batch(length: int = 10) -> TokenBatch:
-    """Two rows, of which some tokens are to be learnt."""
+    """Two rows, of which some tokens are targets."""
     # Not the end token, which comes first: its embedding is 0, where a norm's gradient explodes.
     tokens = mx.random.randint(20, 100, (2, length), key=mx.random.key(1))
     targets = mx.arange(length) >= mx.array([[2], [4]])
@@ -122,7 +122,7 @@ def difference(
 def test_experts_that_are_left_packed_have_the_same_gradients(tmp_path, monkeypatch):
     made = objective(tmp_path, "qwen3_moe", FOUR_BITS, type="lora", rank=2)
     found = made.gradients(batch(), None)
-    monkeypatch.setattr(unpacked, "MOST_BYTES", 0)
+    monkeypatch.setattr(dequantized, "MOST_BYTES", 0)
     left = made.gradients(batch(), None)
     assert mx.allclose(found[0], left[0], rtol=1e-5)
     for name, gradient in found[2].items():

@@ -18,10 +18,10 @@ import pytest
 from support import tiny_models
 from support.loaded import drain, load
 
-from cowmlx.training.language import data, reading
-from cowmlx.training.language.loss import TokenBatch
+from cowmlx.training.language import data
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
+from cowmlx.training.language.token_inputs import TokenBatch
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 50
@@ -188,7 +188,7 @@ def test_losses_are_those_of_mlx_lm(name: str, cases: dict[str, Case]) -> None:
 def test_rows_are_those_of_mlx_lm(name: str, cases: dict[str, Case]) -> None:
     case = cases[name]
     options = {"mask_prompt": case.request["mask_prompt"], "shuffle": False, "batch_size": 1}
-    source = drain(reading.read(case.model, case.request["data"], data.DataOptions(options)))[0]
+    source = drain(data.read_lines(case.model, case.request["data"], data.DataOptions(options)))[0]
     for tokens, offset in case.rows:
         batch = source.batch(0).micro_batches[0]
         assert batch.tokens.tolist() == [tokens]

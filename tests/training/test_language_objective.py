@@ -12,10 +12,10 @@ from support.loaded import drain, load
 from support.tiny_adapters import make as make_adapter
 
 from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
-from cowmlx.training.language import checkpointing
-from cowmlx.training.language.loss import TokenBatch
+from cowmlx.training.language.layers import checkpoint
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
+from cowmlx.training.language.token_inputs import TokenBatch
 
 FOUR_BITS = {"group_size": 32, "bits": 4}
 
@@ -174,7 +174,7 @@ def test_checkpointing_computes_blocks_again_and_changes_no_class(model: Any) ->
         getattr(type(module), "_is_checkpointed", False)
         for _, module in model.network.named_modules()
     )
-    checkpointing.put(run.network.layers[0])
+    checkpoint(run.network.layers[0])
     assert type(run.network.layers[0]) is kind
 
 
@@ -331,7 +331,7 @@ def test_options_are_checked(model: Any, options: dict[str, Any], message: str) 
 
 def test_what_cannot_be_trained_is_refused(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     packed = load(tiny_models.make(tmp_path / "packed", "llama", quantize=FOUR_BITS))
-    with pytest.raises(Unsupported, match=r"weights are quantised, .* train an adapter"):
+    with pytest.raises(Unsupported, match=r"weights are quantized, .* train an adapter"):
         objective(packed, type="full")
     odd = load(tiny_models.make(tmp_path / "odd", "llama", quantize={"group_size": 32, "bits": 6}))
     with pytest.raises(Unsupported, match="weights of 6 bits have no DoRA"):

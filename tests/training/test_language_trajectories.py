@@ -20,9 +20,9 @@ from support import tiny_models
 from support.loaded import drain, load
 from support.rounding import assert_as_exact
 
-from cowmlx.training.language.loss import TokenBatch
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
+from cowmlx.training.language.token_inputs import TokenBatch
 
 pytestmark = [pytest.mark.plain, pytest.mark.long]
 

@@ -21,8 +21,8 @@ from support.signatures import (
 )
 from support.trainings import HIDDEN, ROWS, WIDE, data, is_nothing, network
 
-from cowmlx.training import seeds
 from cowmlx.training.initial import made
+from cowmlx.training.objective import key_of
 
 ADAM = {"name": "adam", "learning_rate": 0.05}
 SEED = 7
@@ -30,7 +30,7 @@ SEED = 7
 
 def begin() -> dict[str, mx.array]:
     """The parameters as "init" and the seed say."""
-    key = {name: seeds.key_of(SEED, "init", name) for name in ("w1", "w2")}
+    key = {name: key_of(SEED, "init", name) for name in ("w1", "w2")}
     return {
         "w1": made(("glorot_uniform", {"gain": 1.0}), (WIDE, HIDDEN), "float32", key["w1"]),
         "b1": mx.zeros((HIDDEN,)),
@@ -143,7 +143,7 @@ def test_calls_are_answered_while_data_are_computed(trainings, lib, use):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_fit_on_arrays_equals_plain_mlx(trainings, shuffle):
     def order(epoch):
-        return mx.random.permutation(ROWS, key=seeds.key_of(SEED, "shuffle", epoch))
+        return mx.random.permutation(ROWS, key=key_of(SEED, "shuffle", epoch))
 
     training = trainings.create(network(), optimizer=ADAM, seed=SEED)
     events = trainings.fit(training, inputs=data(), epochs=3, batch_size=10, shuffle=shuffle)

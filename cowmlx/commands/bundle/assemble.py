@@ -77,11 +77,6 @@ def assemble(
 ) -> dict[str, Any]:
     """Write a bundle and return its manifest. A failure leaves nothing behind.
 
-    Args:
-        target: the folder to write.
-        options: what goes into it.
-        tell: receives the name of each step.
-
     Raises:
         BundleError: the place or the installation does not allow it, or the bundle does not start.
     """
@@ -114,11 +109,7 @@ def _check_place(target: Path, options: Options) -> None:
 
 
 class Bundle:
-    """One bundle while it is written.
-
-    Attributes:
-        parts: versions, licences and purposes by part, so far.
-    """
+    """One bundle while it is written."""
 
     def __init__(self, folder: Path, options: Options, tell: Callable[[str], None]) -> None:
         self._folder = folder

@@ -27,13 +27,7 @@ class NotAModule(Exception):
 
 
 def write(source: Path, target: Path, name: str, *, documented: bool) -> None:
-    """Compile a module.
-
-    Args:
-        source: its file.
-        target: the ``.pyc`` to write.
-        name: of the source as tracebacks name it; no path of this machine.
-        documented: whether to keep docstrings.
+    """Compile a module to a ``.pyc``; ``name`` is its path in tracebacks.
 
     Raises:
         NotAModule: its text is none of this Python's language.

@@ -49,11 +49,7 @@ def licence_texts(distribution: Distribution) -> list[Path]:
 
 
 def installed(part: Part, names: str) -> Distribution:
-    """Return an installed distribution of a part.
-
-    Args:
-        part: for the message.
-        names: ``a|b`` is either.
+    """Return the installed distribution of a part, one of ``a|b``.
 
     Raises:
         BundleError: none is installed.

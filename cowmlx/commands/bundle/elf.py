@@ -121,13 +121,10 @@ class Elf:
         return found is not None and self._programs[found][5] > 0
 
     def mend(self, whole: Elf) -> bool:
-        """Put in order what ``strip`` leaves of a file without tables for unwinding.
+        """Repair a file of which ``strip`` removed the tables for unwinding; ``whole`` has them.
 
         Its header still points to them. That place goes to what is read-only after loading, which
         ``strip`` forgets; false if it cannot be kept so.
-
-        Args:
-            whole: the file before.
         """
         void, relro = self._program(_PT_EH_FRAME), whole._program(_PT_RELRO)
         if self.unwinds:

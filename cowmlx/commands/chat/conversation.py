@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from ctypes import byref, c_size_t, sizeof
+from dataclasses import dataclass, field
 from typing import Any
 
 from cowmlx import json_text
@@ -25,25 +26,18 @@ class ChatError(Exception):
     """A command of the chat that cannot be carried out; the message says why."""
 
 
+@dataclass
 class Answer:
-    """The answer to one prompt.
+    """The answer to one prompt."""
 
-    Attributes:
-        text: without the reasoning.
-        reasoning: the text of the model's thinking.
-        calls: names and arguments of the tools to call.
-        cancelled: whether the user has ended it.
-        finish: why it ended: one of FINISH_; 0 where it was cancelled.
-        stats: sizes and times.
-    """
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.reasoning = ""
-        self.calls: list[tuple[str, Any]] = []
-        self.cancelled = False
-        self.finish = 0
-        self.stats = abi.cow_mlx_stats(struct_size=sizeof(abi.cow_mlx_stats))
+    text: str = ""  # without the reasoning
+    reasoning: str = ""
+    calls: list[tuple[str, Any]] = field(default_factory=list)  # names and arguments of tools
+    cancelled: bool = False  # by the user
+    finish: int = 0  # one of FINISH_; 0 where it was cancelled
+    stats: Any = field(
+        default_factory=lambda: abi.cow_mlx_stats(struct_size=sizeof(abi.cow_mlx_stats))
+    )
 
     def message(self) -> dict[str, Any]:
         """Return it as a message of the conversation."""
@@ -56,32 +50,17 @@ class Answer:
         return message
 
 
+@dataclass
 class Conversation:
-    """Messages, and a context that holds those which were answered.
+    """Messages, and a context that holds those which were answered."""
 
-    Args:
-        library: makes the calls.
-        context: a handle, which belongs to the conversation.
-        sampling: options of ``cow_mlx_generation_params``; the seed is that of the first answer.
-        options: of the chat, such as tools.
-        messages: as in a chat template.
-    """
-
-    def __init__(
-        self,
-        library: Library,
-        context: int,
-        sampling: dict[str, Any],
-        options: dict[str, Any],
-        messages: list[dict[str, Any]],
-    ):
-        self.library = library
-        self.context = context
-        self.sampling = sampling
-        self.options = options
-        self.messages = messages
-        self.last: Answer | None = None
-        self._answers = 0
+    library: Library
+    context: int  # a handle, which belongs to the conversation
+    sampling: dict[str, Any]  # of cow_mlx_generation_params, with the seed of the first answer
+    options: dict[str, Any]  # of the chat, such as tools
+    messages: list[dict[str, Any]]
+    last: Answer | None = None
+    _answers: int = 0
 
     def say(self, text: str) -> None:
         """Add a message of the user."""

@@ -121,11 +121,7 @@ class JsonScreen(PlainScreen):
 
 
 class RichScreen(PlainScreen):
-    """Markdown that is drawn again as it grows; blocks that are complete stay as they are.
-
-    Args:
-        console: rich's; the terminal's if not given.
-    """
+    """Markdown that is drawn again as it grows; blocks that are complete stay as they are."""
 
     def __init__(self, console: Any = None) -> None:
         from rich.console import Console

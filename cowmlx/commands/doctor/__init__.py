@@ -26,14 +26,7 @@ MODEL_SECONDS = 600
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        check: its name.
-        state: ``ok``, ``note`` (works, but not as one would expect) or ``problem``.
-        text: the facts.
-        advice: what to do about it; "" if nothing.
-    """
+    """The result of one check: ``note`` means that it works, but not as one would expect."""
 
     check: str
     state: str

@@ -81,12 +81,7 @@ _ADVICE = [
 
 
 def for_message(message: str, *, bundled: bool) -> str:
-    """Return what to do about a message of the library or of the dynamic linker.
-
-    Args:
-        message: of the library.
-        bundled: whether it is about a bundle, into which nothing can be installed.
-    """
+    """Return what to do about a message of the library or of the dynamic linker."""
     found = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), REPORT)
     lacks = any(part in found for part in (_AGAIN, _INSTALL, _REINSTALL))
     if bundled and lacks:

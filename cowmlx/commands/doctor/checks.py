@@ -40,11 +40,6 @@ class Step:
 class Probe:
     """One run of ``cowmlx-probe``, a host in C, in a separate process.
 
-    Args:
-        library: to open.
-        model: a model folder to load, or None.
-        seconds: after which it is ended.
-
     Attributes:
         steps: by name: ``open``, ``start``, ``load``, ``generate``.
         failure: why it ended without a report, or "".
@@ -92,12 +87,6 @@ DESCRIPTORS = 256  # what macOS gives; a weights file, a pipe or a socket takes 
 
 class Doctor:
     """Examines one installation.
-
-    Args:
-        library: the shared library; that of this package, or of a bundle.
-        model: a model folder to load, or None.
-        seconds: limit for each step that may hang.
-        tell: receives the name of a step that takes a while, before it begins.
 
     Attributes:
         bundle: the folder of the library's bundle, or None.

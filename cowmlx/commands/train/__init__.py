@@ -31,11 +31,7 @@ _OWN = ("optimizer", "learning_rate", "seed", "clip_norm")
 
 
 class Run:
-    """A training of a command.
-
-    Args:
-        arguments: of the command.
-    """
+    """A training of a command."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from cowmlx.ranks import start
@@ -73,8 +69,7 @@ class Run:
             raise CommandError(f"there is no folder {above}")
 
     def _read(self, path: str, *, shuffle: bool) -> LanguageData:
-        from cowmlx.training.language import reading
-        from cowmlx.training.language.data import DataOptions
+        from cowmlx.training.language.data import DataOptions, read_lines
 
         given = self._arguments
         options = {
@@ -89,7 +84,7 @@ class Run:
         if given.max_seq_length is not None:
             options["max_seq_length"] = given.max_seq_length
         show_progress(f"reading {path}")
-        found = finished(reading.read(self._model, path, DataOptions(options)))
+        found = finished(read_lines(self._model, path, DataOptions(options)))
         info = found.info()
         write(
             f"{path}: {info['rows']:,} rows of {info['tokens']:,} tokens, of which "
@@ -121,7 +116,7 @@ class Run:
         optimizer = {"name": given.optimizer, "learning_rate": given.learning_rate}
         settings = Settings(json.dumps(optimizer), seed=given.seed, clip_norm=given.clip_norm)
         training = Training(self._objective, settings)
-        # Data have a hash of their own.
+        # Data have their hash in the place.
         options = {name: getattr(given, name) for name in _OWN}
         return Trainee(training, TokenInputs(self._model), options, takes_lines=True)
 

@@ -44,15 +44,7 @@ def as_row(event: Report) -> dict[str, Any]:
 
 
 class Table:
-    """A file of events.
-
-    Args:
-        path: the file.
-        step: of the training now: rows of later steps are dropped; 0: all are.
-
-    Attributes:
-        rows: of the whole training.
-    """
+    """A file of events, without rows after ``step``, where the training continues."""
 
     def __init__(self, path: str, step: int) -> None:
         self.rows = _read(path, step) if step else []
@@ -107,12 +99,7 @@ _STYLE = (
 
 
 def draw(rows: list[dict[str, Any]], title: str) -> str:
-    """Return the picture of a table of events.
-
-    Args:
-        rows: of the whole training.
-        title: any text.
-    """
+    """Return the picture of a table of events."""
     training = _points(rows, "step", "loss")
     validation = _points(rows, "evaluation", "validation_loss")
     rate = _points(rows, "step", "learning_rate")

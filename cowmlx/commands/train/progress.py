@@ -12,12 +12,7 @@ _LINES = 20  # of a training, where there is no bar
 
 
 def make(steps: int, begin: int) -> _Lines | _Rich | _Tqdm:
-    """Return an object that shows rows of events.
-
-    Args:
-        steps: the last step; 0 if unknown.
-        begin: the first step.
-    """
+    """Return an object that shows rows of events; ``steps`` is 0 if unknown."""
     if sys.stderr.isatty():
         for kind in (_Rich, _Tqdm):
             try:

@@ -1,31 +1,26 @@
-"""The data source of a language model: batches of rows, in an order that a seed decides."""
+"""The data source of a language model: batches of rows, made of JSON lines in bounded steps."""
 
 from __future__ import annotations
 
 import copy
 from array import array
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 from xxhash import xxh3_64
 
 from cowmlx.errors import BadFormat, InvalidArgument
-from cowmlx.training import seeds
-from cowmlx.training.language import option_types
-from cowmlx.training.language.loss import TokenBatch
-from cowmlx.training.language.option_types import Choice
-from cowmlx.training.options import Flag, Number
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from cowmlx.models.model import Model
-    from cowmlx.training.language.rows import Row
+from cowmlx.models.model import Model
+from cowmlx.training.language import examples
+from cowmlx.training.language.rows import Row, RowMaker, pack
+from cowmlx.training.language.token_inputs import TokenBatch
+from cowmlx.training.objective import key_of
+from cowmlx.training.options import Choice, Flag, Number, Option, read
 
 CUT, REFUSE = "cut", "refuse"
 _MAX_ROWS = 1 << 20
-OPTIONS: dict[str, Any] = {
+OPTIONS: dict[str, Option] = {
     "batch_size": Number(f"1 to {_MAX_ROWS}", 1, _MAX_ROWS, integer=True, default=4),
     "micro_batch": Number(f"0 to {_MAX_ROWS}", 0, _MAX_ROWS, integer=True, default=0),
     "max_seq_length": Number("2 to 2^24", 2, 1 << 24, integer=True),
@@ -43,26 +38,22 @@ class DataOptions:
 
     Attributes:
         batch_size: rows of a step.
-        micro_batch: rows of it that are computed at once; 0: all.
-        window: the most tokens of a row; not given, 2048, or the model's context length if that is
+        micro_batch: rows that are computed at once; 0: all.
+        window: the most tokens of a row; by default 2048, or the model's context length if that is
             less.
-        long_rows: "cut" or "refuse": what is done with longer ones.
-        mask_prompt: learn a chat's last message only, and a completion without its prompt.
-        packing: put short rows behind each other.
-        shuffle: batches of similar length in an order that the seed decides; without it the rows
-            in their own order.
+        long_rows: "cut" or "refuse" rows above it.
+        mask_prompt: train on a chat's last message only, and on a completion without its prompt.
+        packing: join short rows.
+        shuffle: rows of similar length in a batch, batches in a random order; otherwise rows in
+            the order of the data.
         seed: of the order.
-
-    Args:
-        value: an object with keys of ``OPTIONS``; None: none of them.
-        place: what it is, for messages.
 
     Raises:
         InvalidArgument: another key, or a value of another type or out of range.
     """
 
     def __init__(self, value: object = None, place: str = "options") -> None:
-        found = option_types.read({} if value is None else value, place, OPTIONS)
+        found = read({} if value is None else value, place, OPTIONS)
         self.batch_size: int = found["batch_size"]
         self.micro_batch: int = found["micro_batch"]
         self._window: int | None = found["max_seq_length"]
@@ -81,38 +72,23 @@ class DataOptions:
         """
         most = model.context_length
         if self._window is not None and self._window > most:
+            message = f"max_seq_length is {self._window}, but the model's context length is {most}"
             raise InvalidArgument(
-                f"max_seq_length is {self._window}, but the model's context length is {most}",
-                argument="max_seq_length",
-                value=self._window,
-                accepted=f"2 to {most}",
+                message, argument="max_seq_length", value=self._window, accepted=f"2 to {most}"
             )
         found = copy.copy(self)
         found.window = min(self.window, most)
         return found
 
 
-class Step:
-    """The batch of one step.
+class Step(NamedTuple):
+    """The batch of one step, whose last micro-batch may be smaller."""
 
-    Attributes:
-        micro_batches: of it, the last maybe smaller.
-    """
-
-    __slots__ = ("micro_batches",)
-
-    def __init__(self, micro_batches: Sequence[TokenBatch]) -> None:
-        self.micro_batches = micro_batches
+    micro_batches: Sequence[TokenBatch]
 
 
 class LanguageData:
-    """What :class:`cowmlx.training.objective.DataSource` asks for, of rows of tokens.
-
-    Args:
-        rows: at least one, each with something to be learnt.
-        options: how they become batches.
-        counts: what :meth:`info` tells of their making.
-    """
+    """The :class:`cowmlx.training.objective.DataSource` of rows of tokens."""
 
     def __init__(
         self, rows: list[Row], options: DataOptions, counts: dict[str, int] | None = None
@@ -151,28 +127,25 @@ class LanguageData:
         """
         epoch, index = state.get("epoch"), state.get("index")
         if state.get("data") != self._hash:
-            raise BadFormat(
-                "the place in the data is one in other data, or in batches made otherwise",
-                reason="saved_context_mismatch",
-            )
+            text = "the place in the data is one in other data, or in batches made otherwise"
+            raise BadFormat(text, reason="saved_context_mismatch")
         for value, most in ((epoch, 1 << 62), (index, self.steps())):
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
                 raise BadFormat(
                     f"the place in the data is epoch {epoch!r}, batch {index!r}, and an epoch has "
-                    f"{self.steps()} batches",
-                    reason="malformed_file",
+                    f"{self.steps()} batches"
                 )
         assert isinstance(epoch, int)
         assert isinstance(index, int)
         self._epoch, self._index = epoch, index
 
     def info(self) -> dict[str, int]:
-        """Return what was made of the data: lines, rows, tokens, targets, and what was left out."""
+        """Return counts of lines, rows, tokens, targets, and of rows that were cut or left out."""
         return {
             **self._counts,
             "rows": len(self._rows),
             "tokens": sum(len(row.tokens) for row in self._rows),
-            "targets": sum(row.count for row in self._rows),
+            "targets": sum(row.target_count for row in self._rows),
             "longest": max(len(row.tokens) for row in self._rows),
             "steps": self.steps(),
         }
@@ -196,7 +169,7 @@ class LanguageData:
         return batches
 
     def _shuffled(self, what: str, count: int) -> list[int]:
-        key = seeds.key_of(self._options.seed, what, self._epoch)
+        key = key_of(self._options.seed, what, self._epoch)
         found: list[int] = mx.random.permutation(count, key=key).tolist()  # type: ignore[assignment]
         return found
 
@@ -227,3 +200,97 @@ def _hash(rows: list[Row], options: DataOptions) -> str:
 def _array(values: array[int] | bytearray) -> mx.array:
     """Return an array of the same numbers, which are copied."""
     return mx.array(memoryview(values))  # type: ignore[arg-type]
+
+
+# Bytes of data in a turn.
+_PART = 1 << 14
+_PROBLEMS = 5
+
+
+def read_lines(
+    model: Model, source: bytes | str, options: DataOptions, name: str = ""
+) -> Generator[None, None, LanguageData]:
+    """Make batches of JSON lines, or of a file with a path, yielding between parts of the work.
+
+    Raises:
+        NotFound, InputOutput: the file is missing or unreadable.
+        BadFormat: lines are malformed; the message has the numbers of the first, and why.
+        InvalidArgument: there is no target, or the window is longer than the model's.
+        Unsupported: the model has no chat template.
+    """
+    name = name or (source if isinstance(source, str) else "the data")
+    options = options.for_model(model)
+    maker = RowMaker(model, mask_prompt=options.mask_prompt)
+    made: list[Row] = []
+    faults = _Faults()
+    counts = {"lines": 0, "cut": 0, "without_targets": 0}
+    done = 0
+    for number, line in examples.lines(source):
+        counts["lines"] = number
+        done += len(line) + 1
+        if done >= _PART:
+            yield
+            done = 0
+        try:
+            row = _within((yield from maker.steps(examples.parse(line))), options, counts)
+        except examples.Malformed as exc:
+            faults.add(number, str(exc))
+            continue
+        if row is not None and not faults.count:
+            made.append(row)
+    if faults.count:
+        raise faults.error(counts["lines"], source, name)
+    if not made:
+        raise InvalidArgument(_nothing(name, counts), reason="missing", argument=name)
+    yield
+    return LanguageData(pack(made, options.window) if options.packing else made, options, counts)
+
+
+def _within(row: Row, options: DataOptions, counts: dict[str, int]) -> Row | None:
+    """Return a row as far as the window holds it; None if no target is left."""
+    length, window = len(row.tokens), options.window
+    if length > window:
+        if options.long_rows == REFUSE:
+            raise examples.Malformed(f"it has {length} tokens, more than max_seq_length {window}")
+        counts["cut"] += 1
+        kept = [(first, min(end, window)) for first, end in row.targets if first < window]
+        row = Row(row.tokens[:window], kept)
+    if row.target_count <= 0:
+        counts["without_targets"] += 1
+        return None
+    return row
+
+
+class _Faults:
+    """Malformed lines: the first ones, and their number."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[tuple[int, str]] = []
+
+    def add(self, number: int, reason: str) -> None:
+        """Note a line."""
+        self.count += 1
+        if len(self._first) < _PROBLEMS:
+            self._first.append((number, reason))
+
+    def error(self, lines: int, source: bytes | str, name: str) -> BadFormat:
+        """Return the error of data with so many lines."""
+        first = "; ".join(f"line {number}: {reason}" for number, reason in self._first)
+        more = self.count - len(self._first)
+        return BadFormat(
+            f"{self.count} of {lines} lines of {name} cannot be trained on: {first}"
+            + (f"; and {more} more" if more else ""),
+            file=source if isinstance(source, str) else None,
+            line=self._first[0][0],
+            value=self._first[0][1],
+        )
+
+
+def _nothing(name: str, counts: dict[str, int]) -> str:
+    if not counts["lines"]:
+        return f"{name} is empty: there is nothing to train on"
+    return (
+        f"none of the {counts['lines']} lines of {name} has a token to train on: the prompt takes "
+        "all tokens of each line"
+    )

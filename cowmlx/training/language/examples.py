@@ -1,27 +1,82 @@
-"""Examples to learn from: what a line of data says, in mlx-lm's three forms."""
+"""Examples to train on: JSON lines from memory or a file, in mlx-lm's three forms."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import io
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 from cowmlx import json_text
+from cowmlx.errors import InputOutput, NotFound
 from cowmlx.text.chat_messages import json_type
-from cowmlx.training.language.lines import MAX_LINE
+
+MAX_LINE = 64 << 20  # bytes
+_BOM = b"\xef\xbb\xbf"
+
+
+def lines(source: bytes | str) -> Iterator[tuple[int, bytes]]:
+    """Yield numbers, from 1, and lines of data or of the file with a path.
+
+    A line that is too long is cut after ``MAX_LINE`` bytes and one more.
+
+    Raises:
+        NotFound, InputOutput: the file is missing, unreadable, or no regular file.
+    """
+    if isinstance(source, bytes):
+        yield from _lines(io.BytesIO(source))
+        return
+    try:
+        # Without waiting for a writer of a pipe.
+        descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"no such file: {source}", file=source) from None
+    except (OSError, ValueError) as exc:
+        raise _unreadable(source, exc) from exc
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputOutput(f"cannot read {source}: it is no regular file", file=source)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield from _lines(file)
+    except OSError as exc:
+        raise _unreadable(source, exc) from exc
+    finally:
+        os.close(descriptor)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while line := file.readline(MAX_LINE + 2):
+        number += 1
+        whole = line.endswith(b"\n")
+        while not whole and len(line) > MAX_LINE:
+            rest = file.readline(MAX_LINE)
+            if not rest or rest.endswith(b"\n"):
+                break
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        yield number, line.removeprefix(_BOM) if number == 1 else line
+
+
+def _unreadable(path: str, exc: OSError | ValueError) -> InputOutput:
+    reason = getattr(exc, "strerror", None) or exc
+    return InputOutput(f"cannot read {path}: {reason}", file=path)
+
 
 MESSAGES, COMPLETION, TEXT = "messages", "prompt and completion", "text"
 
 
 class Malformed(ValueError):
-    """A line is no example; says why."""
+    """A line is no example; the message says why."""
 
 
 class Example(NamedTuple):
-    """What a line says.
+    """The contents of a line.
 
     Attributes:
         text: a plain text, or "" for a chat.
         messages: of a chat, at least one, as objects; None for a plain text.
-        tools: that the chat offers, or None.
+        tools: of the chat, or None.
     """
 
     text: str
@@ -30,7 +85,7 @@ class Example(NamedTuple):
 
 
 def parse(line: bytes) -> Example:
-    """Return what a line says; keys of no form, such as an id, are left aside.
+    """Return the example in a line; other keys, such as an id, are ignored.
 
     Raises:
         Malformed: it is no JSON object of one of the forms.
@@ -54,8 +109,8 @@ def parse(line: bytes) -> Example:
     ):
         raise Malformed("tools is no array of objects")
     if form == COMPLETION:
-        said = {"user": _text(value, "prompt"), "assistant": _text(value, "completion")}
-        messages = [{"role": role, "content": content} for role, content in said.items()]
+        texts = {"user": _text(value, "prompt"), "assistant": _text(value, "completion")}
+        messages = [{"role": role, "content": content} for role, content in texts.items()]
         return Example("", messages, tools)
     messages = value["messages"]
     if not isinstance(messages, list) or not messages:
@@ -70,10 +125,8 @@ def _form(value: dict[str, Any]) -> str:
     if "prompt" in value or "completion" in value:
         found.append(COMPLETION)
     if len(found) != 1:
-        told = " and ".join(found) if found else "none of them"
-        raise Malformed(
-            f'it must have "messages", "prompt" and "completion", or "text"; has {told}'
-        )
+        has = " and ".join(found) or "none of them"
+        raise Malformed(f'it must have "messages", "prompt" and "completion", or "text"; has {has}')
     return found[0]
 
 

@@ -1,51 +1,73 @@
-"""Folders of what was trained, as mlx-lm reads them: an adapter, or a whole model."""
+"""Trained parameters for contexts, and as folders that mlx-lm reads: adapters and models."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import Generator
+from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_unflatten
 
+from cowmlx.accelerate import blocks
 from cowmlx.accelerate.device import take_out
-from cowmlx.errors import InputOutput
+from cowmlx.errors import CowMlxError, InputOutput
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, safetensors, weights
 from cowmlx.models import adapters
 from cowmlx.models import network as networks
-from cowmlx.training.language import publishing
+from cowmlx.models.model import Model
+from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import FULL
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
-    from cowmlx.models.model import Model
-    from cowmlx.training.language.objective import LanguageObjective
 
 _ADAPTER_CONFIG, _ADAPTER = "adapter_config.json", "adapters.safetensors"
 _CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
-# Of weights in one file, and what is written in one step.
+# Bytes of weights in one file, which is written in one step.
 _MAX_SHARD = 512 << 20
 # Endings of files that belong to a model but hold no weights.
 _BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 
 
+def published(objective: LanguageObjective) -> Model:
+    """Return the model with its trained parameters, for ``context_set_adapter``.
+
+    All other weights are the model's own arrays. Later steps do not change it.
+
+    Raises:
+        OutOfMemory: there is no memory for the parameters.
+    """
+    return adapters.adapted_by(objective.model, settings(objective), stored(objective))
+
+
+def settings(objective: LanguageObjective) -> dict[str, Any]:
+    """Return the ``adapter_config.json`` of the trained parameters."""
+    return objective.options.adapter_config(len(objective.network.layers))
+
+
+def stored(objective: LanguageObjective) -> dict[str, mx.array]:
+    """Return the trained parameters; weights of the model have its dtypes."""
+    values = objective.parameters()
+    own = blocks.parameters(objective.model.network)
+    return {
+        name: value.astype(own[name].dtype) if name in own else value
+        for name, value in values.items()
+    }
+
+
 def export(
     objective: LanguageObjective, folder: str, *, fuse: bool = False, dequantize: bool = False
 ) -> Generator[None, None, None]:
-    """Write what was trained, whole or not at all, yielding between files.
+    """Write the trained parameters, all or nothing, yielding between files.
 
     Args:
-        objective: whose parameters are written as they are at the first step.
-        folder: that is made; an earlier export there is replaced.
-        fuse: write a model whose weights have the adapter in them, and no adapter; where all
-            weights were trained that is what is written.
-        dequantize: write layers of 16 or 32 bits for packed ones that an adapter was around;
-            otherwise they are packed again, which rounds.
+        objective: its parameters are written as they are at the first step.
+        folder: to make; an earlier export there is replaced.
+        fuse: write a model with the adapter merged into its weights, and no adapter; so it is
+            with "full".
+        dequantize: write merged layers with 16 or 32 bits; otherwise quantized layers are
+            quantized again, which rounds.
 
     Raises:
         NotFound, InputOutput: the folder cannot be written, or the model's own not be read.
@@ -53,26 +75,48 @@ def export(
     if fuse or objective.options.kind == FULL:
         yield from _export_model(objective, folder, dequantize)
         return
-    arrays = publishing.stored(objective)
-    settings = publishing.settings(objective)
+    arrays, config = stored(objective), settings(objective)
+    _require_declared(objective, config, arrays)
     with places.whole(folder, _ADAPTER_CONFIG) as fresh:
         yield
         safetensors.save(os.path.join(fresh, _ADAPTER), arrays)
-        _write_json(os.path.join(fresh, _ADAPTER_CONFIG), settings)
+        _write_json(os.path.join(fresh, _ADAPTER_CONFIG), config)
         yield
+
+
+def _require_declared(
+    objective: LanguageObjective, config: dict[str, Any], arrays: dict[str, mx.array]
+) -> None:
+    """Check that arrays have the names and shapes of the adapter that a config declares.
+
+    Raises:
+        CowMlxError: they have not; a reader would refuse the folder.
+    """
+    net = networks.share(objective.model.network)
+    adapter_layers.insert(net, config, objective.model.package)
+    mx.eval(mx.random.state)  # the layers' first values have split mlx's key
+    parameters = weights.flatten(net.parameters()).items()
+    declared = {name: array.shape for name, array in parameters if adapter_layers.is_own(name)}
+    for name in sorted(declared.keys() | arrays.keys()):
+        shape = arrays[name].shape if name in arrays else None
+        if shape != declared.get(name):
+            raise CowMlxError(
+                f"cannot export the adapter: {name} has the shape {shape}, and its config declares "
+                f"{declared.get(name)}"
+            )
 
 
 def _export_model(
     objective: LanguageObjective, folder: str, dequantize: bool
 ) -> Generator[None, None, None]:
-    model = publishing.published(objective)
+    model = published(objective)
     net = networks.share(model.network)
     take_out(net)
-    unpacked = _fuse(net, dequantize)
+    dense = _fuse(net, dequantize)
     arrays = _as_stored(net, objective.model)
     config = config_files.read_json(os.path.join(model.path, _CONFIG))
-    if unpacked:
-        _tell_unpacked(config, unpacked, net)
+    if dense:
+        _note_dense(config, dense, net)
     with places.whole(folder, _CONFIG) as fresh:
         yield
         _copy_beside(model.path, fresh)
@@ -83,37 +127,37 @@ def _export_model(
 
 
 def _fuse(net: Any, dequantize: bool) -> list[str]:
-    """Put adapters into the weights; return the layers that are packed no more."""
-    fused, unpacked = [], []
+    """Merge adapters into the weights; return the layers that are no longer quantized."""
+    fused, dense = [], []
     for name, layer in adapters.layers_of(net).items():
         base = layer.get("linear", layer.get("embedding"))
         made = layer.fuse(dequantize=dequantize) if "scales" in base else layer.fuse()
         if "scales" in base and "scales" not in made:
-            unpacked.append(name)
+            dense.append(name)
         fused.append((name, made))
     if fused:
         net.update_modules(tree_unflatten(fused))
-    return unpacked
+    return dense
 
 
-def _tell_unpacked(config: dict[str, Any], unpacked: list[str], net: Any) -> None:
-    """Let a config say which layers are packed no more."""
-    packed = any("scales" in module for _, module in net.named_modules())
+def _note_dense(config: dict[str, Any], dense: list[str], net: Any) -> None:
+    """Note in a config the layers that are no longer quantized."""
+    quantized = any("scales" in module for _, module in net.named_modules())
     for key in ("quantization", "quantization_config"):
-        if not packed:
+        if not quantized:
             config.pop(key, None)
         elif isinstance(config.get(key), dict):
-            config[key] = {**config[key], **dict.fromkeys(unpacked, False)}
+            config[key] = {**config[key], **dict.fromkeys(dense, False)}
 
 
 def _as_stored(net: Any, model: Model) -> dict[str, mx.array]:
-    """Return a network's weights in the types that the model's folder has."""
+    """Return a network's weights in the dtypes of the model's folder."""
     arrays = weights.flatten(net.parameters())
     try:
         found = weights.read(weights.shards(model.path))
         found = net.sanitize(found) if hasattr(net, "sanitize") else found
         types = {name: array.dtype for name, array in found.items()}
-    except Exception:  # the folder is gone, or others are in it: then as they are in memory
+    except Exception:  # the folder is gone or changed: keep the dtypes in memory
         types = {}
     return {
         name: array.astype(types[name])

@@ -1,44 +1,29 @@
-"""The objective of training a language model: the cross-entropy of the tokens to be learnt."""
+"""The objective of training a language model: the cross-entropy of target tokens."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Generator, Mapping
 
 import mlx.core as mx
+from mlx.nn.layers.base import Module
 
 from cowmlx import resources
-from cowmlx.accelerate import operations
+from cowmlx.accelerate import operations, trained
 from cowmlx.errors import InvalidArgument
 from cowmlx.folders import weights
 from cowmlx.models import fingerprint as fingerprints
-from cowmlx.training.language import checkpointing, loss, trained_network
-from cowmlx.training.language.dropout import Dropouts
-from cowmlx.training.language.slots import Slots
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    from cowmlx.models.model import Model
-    from cowmlx.training.language.loss import TokenBatch
-    from cowmlx.training.language.options import LanguageOptions
+from cowmlx.models.model import Model
+from cowmlx.training.language import layers, trained_network
+from cowmlx.training.language.options import LanguageOptions
+from cowmlx.training.language.token_inputs import TokenBatch
 
 _GROUP_BYTES = 128 << 20
 
 
 class LanguageObjective:
-    """What :class:`cowmlx.training.objective.Objective` asks for, of a loaded model.
-
-    Args:
-        model: its weights read. Contexts go on with it as it is.
-        options: what is trained.
-        fingerprint: of the model and its tokenizer.
-
-    Attributes:
-        model: the model.
-        options: the options.
-        network: the copy that is trained.
+    """The :class:`cowmlx.training.objective.Objective` of a loaded model, which stays as it is.
 
     Raises:
         Unsupported, InvalidArgument: see :func:`trained_network.make`.
@@ -48,13 +33,13 @@ class LanguageObjective:
         self.model = model
         self.options = options
         self.network = trained_network.make(model, options)
-        self._dropouts = Dropouts(self.network)
+        self._dropouts = layers.Dropouts(self.network)
         self._values = trained_network.trainable(self.network)
-        self._slots = Slots(self.network, list(self._values))
+        self._slots = layers.Slots(self.network, list(self._values))
         self._fingerprint = _fingerprint(fingerprint, options, self._values)
         if options.checkpointing:
             for block in trained_network.blocks_of(self.network, model.architecture):
-                checkpointing.put(block)
+                layers.checkpoint(block)
 
     @classmethod
     def steps(
@@ -82,7 +67,7 @@ class LanguageObjective:
         return self._dropouts.count > 0
 
     def parameters(self) -> dict[str, mx.array]:
-        """Return what is trained by name, with the values of now."""
+        """Return the current values of the trained parameters by name."""
         return dict(self._values)
 
     def set_parameters(self, values: Mapping[str, mx.array]) -> None:
@@ -94,33 +79,23 @@ class LanguageObjective:
         for name, value in values.items():
             own = self._values.get(name)
             if own is None:
-                raise InvalidArgument(
-                    f"{name!r} is no parameter that is trained", reason="missing", argument=name
-                )
+                text = f"{name!r} is no parameter that is trained"
+                raise InvalidArgument(text, reason="missing", argument=name)
             if value.shape != own.shape or value.dtype != own.dtype:
-                raise InvalidArgument(
-                    f"{name} is {value.dtype} {tuple(value.shape)}, not {own.dtype} "
-                    f"{tuple(own.shape)}",
-                    reason="wrong_type",
-                    argument=name,
-                )
+                text = f"{name} is {value.dtype} {value.shape}, not {own.dtype} {own.shape}"
+                raise InvalidArgument(text, reason="wrong_type", argument=name)
         self._values.update(values)
         self._slots.put(values)
 
     def gradients(
         self, batch: TokenBatch, key: mx.array | None
     ) -> tuple[mx.array, mx.array, dict[str, mx.array]]:
-        """Return the sum of losses, the number of targets, and gradients of the sum; lazily.
-
-        Args:
-            batch: at least two columns.
-            key: for dropout; None: nothing is dropped.
-        """
+        """Return the sum of losses, the number of targets, and gradients of the sum; lazily."""
 
         def total(values: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
             self._slots.put(values)
-            logits = loss.logits_of(self.network, batch)
-            return loss.summed(loss.cross_entropy(logits, batch), batch)
+            logits = _logits(self.network, batch)
+            return _summed(_cross_entropy(logits, batch), batch)
 
         self.network.train()
         self._dropouts.begin(key)
@@ -136,14 +111,14 @@ class LanguageObjective:
         """Return the sum of losses, the number of targets, and how many are the best token."""
         self.network.eval()
         try:
-            logits = loss.logits_of(self.network, batch)
+            logits = _logits(self.network, batch)
         finally:
             self.network.train()
-        value, count = loss.summed(loss.cross_entropy(logits, batch), batch)
-        return value, count, loss.right(logits, batch)
+        value, count = _summed(_cross_entropy(logits, batch), batch)
+        return value, count, _correct(logits, batch)
 
     def fingerprint(self) -> str:
-        """Return a hash of the model, its tokenizer, what is trained of it, and how."""
+        """Return a hash of the model, its tokenizer, the trained parameters and the options."""
         return self._fingerprint
 
 
@@ -159,3 +134,31 @@ def _fingerprint(model: str, options: LanguageOptions, values: dict[str, mx.arra
 def _evaluate(arrays: list[mx.array]) -> None:
     resources.require_memory(sum(array.nbytes for array in arrays) or 1, "the network to train")
     mx.eval(arrays)
+
+
+def _logits(network: Module, batch: TokenBatch) -> mx.array:
+    """Return float32 (B, T - 1, V): the logits of every token but the first."""
+    logits: mx.array = network(batch.tokens[:, :-1])
+    return logits.astype(mx.float32)
+
+
+def _cross_entropy(logits: mx.array, batch: TokenBatch) -> mx.array:
+    """Return (B, T - 1) float32: minus the log-probability of each token but the first."""
+    if trained.takes(logits):
+        return trained.cross_entropy(logits, batch.tokens[:, 1:])
+    wanted = batch.tokens[:, 1:, None]
+    chosen = mx.take_along_axis(logits, wanted, axis=-1).squeeze(-1)
+    return mx.logsumexp(logits, axis=-1) - chosen
+
+
+def _summed(losses: mx.array, batch: TokenBatch) -> tuple[mx.array, mx.array]:
+    """Return the sum of the losses of targets, float32, and how many there are, both ()."""
+    mask = batch.targets[:, 1:]
+    # Not by a product: NaN after a row's end must not reach the sum.
+    return mx.where(mask, losses, 0).sum(), mask.sum()
+
+
+def _correct(logits: mx.array, batch: TokenBatch) -> mx.array:
+    """Return how many targets are the most probable token, ()."""
+    hit = mx.argmax(logits, axis=-1) == batch.tokens[:, 1:]
+    return mx.logical_and(hit, batch.targets[:, 1:]).sum()

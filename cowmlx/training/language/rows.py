@@ -1,51 +1,34 @@
-"""Rows of tokens made of examples, and which of their tokens are to be learnt."""
+"""Rows of tokens made of examples, their tokens to train on, and rows packed together."""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, insort
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 from cowmlx.errors import InvalidArgument, Unsupported
-from cowmlx.training.language.examples import Malformed
+from cowmlx.models.model import Model
+from cowmlx.training.language.examples import Example, Malformed
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
-    from cowmlx.models.model import Model
-    from cowmlx.training.language.examples import Example
-
-# Faults of one example; what else is raised concerns all of them.
+# Faults of one example; other exceptions concern all of them.
 _OF_EXAMPLE = (InvalidArgument, Unsupported)
 
 
-class Row:
-    """Tokens that follow each other.
+class Row(NamedTuple):
+    """Tokens that follow each other, and ranges of targets."""
 
-    Attributes:
-        tokens: int32.
-        targets: (first, end) of the tokens to be learnt, in ascending order.
-    """
-
-    __slots__ = ("targets", "tokens")
-
-    def __init__(self, tokens: array[int], targets: list[tuple[int, int]]) -> None:
-        self.tokens = tokens
-        self.targets = targets
+    tokens: array[int]  # int32
+    targets: list[tuple[int, int]]  # (first, end) of the tokens to train on, ascending
 
     @property
-    def count(self) -> int:
-        """How many tokens are to be learnt."""
+    def target_count(self) -> int:
+        """The number of targets."""
         return sum(end - first for first, end in self.targets)
 
 
 class RowMaker:
-    """Makes rows with a model's tokenizer and chat template.
-
-    Args:
-        model: the model.
-        mask_prompt: learn a chat's last message only, and a completion without its prompt.
-    """
+    """Makes rows with a model's tokenizer and chat template."""
 
     def __init__(self, model: Model, *, mask_prompt: bool) -> None:
         self._model = model
@@ -55,7 +38,7 @@ class RowMaker:
         """Make a row, yielding between the parts of a long text.
 
         Raises:
-            Malformed: the example cannot be one.
+            Malformed: the example cannot become one.
             Unsupported: the model has no chat template.
         """
         try:
@@ -68,7 +51,7 @@ class RowMaker:
                 raise
             raise Malformed(str(exc)) from exc
         self._check(tokens)
-        # Nothing comes before the first token that it could be told from.
+        # Nothing precedes the first token, so it cannot be predicted.
         return Row(array("i", tokens), [(max(first, 1), len(tokens))])
 
     def _of_text(self, text: str) -> Generator[None, None, list[int]]:
@@ -86,8 +69,8 @@ class RowMaker:
         assert messages is not None
         if template is None:
             raise _NoTemplate(
-                "the model has no chat template, so that messages, prompts and completions cannot "
-                'be learnt; write them as "text"'
+                "the model has no chat template for messages, prompts and completions; write "
+                'them as "text"'
             )
         options: dict[str, Any] = {"add_generation_prompt": False}
         if example.tools is not None:
@@ -114,12 +97,50 @@ class RowMaker:
 
 
 class _NoTemplate(Unsupported):
-    """It is no fault of an example."""
+    """A fault of all examples."""
 
 
 def _common(whole: list[int], prompt: list[int]) -> int:
-    """Return how many first tokens are the same: a template may end the prompt otherwise."""
-    for index, (one, other) in enumerate(zip(whole, prompt, strict=False)):
-        if one != other:
-            return index
-    return min(len(whole), len(prompt))
+    """Return the number of equal first tokens: a template may end the prompt otherwise."""
+    pairs = enumerate(zip(whole, prompt, strict=False))
+    different = (at for at, (one, other) in pairs if one != other)
+    return next(different, min(len(whole), len(prompt)))
+
+
+def pack(rows: list[Row], window: int) -> list[Row]:
+    """Join short rows to rows of at most ``window`` tokens, so that batches need less padding.
+
+    A row sees the rows before it in its window, as where whole corpora are cut into windows; its
+    first token is no target, as without packing. The longest row is placed first, and each where it
+    leaves the least room.
+    """
+    order = sorted(range(len(rows)), key=lambda index: (-len(rows[index].tokens), index))
+    made: list[Row] = []
+    room: dict[int, list[int]] = {}  # made rows, by the room that is left
+    sizes: list[int] = []  # the keys, ascending
+    for index in order:
+        row = rows[index]
+        length = len(row.tokens)
+        at = bisect_left(sizes, length)
+        if at == len(sizes):
+            target, left = len(made), window
+            made.append(Row(array("i"), []))
+        else:
+            left = sizes[at]
+            target = room[left].pop()
+            if not room[left]:
+                del room[left], sizes[at]
+        _append(made[target], row)
+        left -= length
+        if left:
+            if left not in room:
+                room[left] = []
+                insort(sizes, left)
+            room[left].append(target)
+    return made
+
+
+def _append(target: Row, row: Row) -> None:
+    begin = len(target.tokens)
+    target.tokens.extend(row.tokens)
+    target.targets.extend((begin + first, begin + end) for first, end in row.targets)

@@ -1,27 +1,37 @@
-"""Batches of tokens that a host brings as arrays."""
+"""Batches of tokens, also those that a host brings as arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
+from cowmlx.generated.reasons import Reason
+from cowmlx.models.model import Model
 from cowmlx.training.array_data import Inputs, Pieces, Rows, argument_of
-from cowmlx.training.language.loss import TokenBatch
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cowmlx.generated.reasons import Reason
-    from cowmlx.models.model import Model
 
 NAMES = ("tokens", "targets")
 
 
+@dataclass(slots=True)
+class TokenBatch:
+    """Rows of tokens, padded on the right, and which of them are trained on.
+
+    Attributes:
+        tokens: (B, T) int32.
+        targets: (B, T) bool: whether the loss counts the prediction of a token from those before
+            it; never true for the first of a row.
+    """
+
+    tokens: mx.array
+    targets: mx.array
+
+
 class TokenPieces(Pieces):
-    """Rows of tokens and of which are to be learnt, in pieces."""
+    """Batches of tokens and targets, in pieces."""
 
     def __getitem__(self, index: Any) -> Any:
         """Return a piece."""
@@ -29,11 +39,7 @@ class TokenPieces(Pieces):
 
 
 class TokenInputs(Inputs):
-    """Tokens, int32 (rows, columns), and which are to be learnt, bool of the same shape.
-
-    Args:
-        model: that has to know the tokens.
-    """
+    """Tokens of a model, int32 (rows, columns), and targets, bool of the same shape."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(NAMES)
@@ -41,19 +47,17 @@ class TokenInputs(Inputs):
         self._vocabulary = model.vocabulary_size
 
     def check(self, arrays: Sequence[mx.array], what: str = "inputs") -> None:
-        """Check arrays, which are computed for it.
+        """Compute arrays and check them.
 
         Raises:
-            InvalidArgument: types or shapes do not fit, or a token is none of the model's.
+            InvalidArgument: dtypes or shapes do not fit, or a token is not in the vocabulary.
         """
         super().check(arrays, what)
         tokens, targets = arrays
         for at, (array, dtype) in enumerate(((tokens, mx.int32), (targets, mx.bool_))):
             if array.dtype != dtype:
-                found, wanted = (
-                    str(each).removeprefix("mlx.core.") for each in (array.dtype, dtype)
-                )
-                raise _unfit("dtype_mismatch", what, at, found, wanted)
+                names = [str(each).removeprefix("mlx.core.") for each in (array.dtype, dtype)]
+                raise _unfit("dtype_mismatch", what, at, *names)
         shape = list(tokens.shape)
         if len(shape) != 2 or not 2 <= shape[1] <= self._most:
             raise _unfit("shape_mismatch", what, 0, shape, f"(rows, 2 to {self._most})")
@@ -62,12 +66,11 @@ class TokenInputs(Inputs):
         for most in (tokens.min(), tokens.max()):
             token: Any = most.item()
             if not 0 <= token < self._vocabulary:
-                raise _unfit(
-                    "out_of_range", what, 0, f"a token {token}", f"0 to {self._vocabulary - 1}"
-                )
+                accepted = f"0 to {self._vocabulary - 1}"
+                raise _unfit("out_of_range", what, 0, f"a token {token}", accepted)
 
     def batch(self, arrays: Sequence[mx.array], micro_batch: int) -> Rows:
-        """Return a batch of all rows, so many of which are computed at once; 0: all."""
+        """Return a batch of all rows, ``micro_batch`` of which are computed at once; 0: all."""
         return Rows(TokenPieces(arrays, micro_batch))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.utils import tree_flatten
@@ -12,30 +14,20 @@ from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, OutOfRange, U
 from cowmlx.folders import weights
 from cowmlx.models import adapters
 from cowmlx.models import network as networks
-from cowmlx.training.language import unpacked
-from cowmlx.training.language.options import DORA, FULL
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cowmlx.models.model import Model
-    from cowmlx.training.language.options import LanguageOptions
+from cowmlx.models.model import Model
+from cowmlx.training.language import dequantized
+from cowmlx.training.language.options import DORA, FULL, LanguageOptions
 
 _HALF = (mx.float16, mx.bfloat16)
 _SHOWN = 5
 
 
 def make(model: Model, options: LanguageOptions) -> Any:
-    """Return a copy in training mode, whose trainable parameters are what options say.
+    """Return a copy of a model's network in training mode, with the options' trainable parameters.
 
-    Arrays that are in the serving network in a form that can be trained are shared with it; what
-    kernels hold in blocks is laid out for mlx. On a CPU, where products of 16 bits are slow, all
+    Arrays of the serving network in a form that can be trained are shared with it; arrays that
+    kernels hold in blocks are laid out for mlx. On a CPU, where products of 16 bits are slow, all
     is float32.
-
-    Args:
-        model: its weights read; left as it is.
-        options: what is trained.
 
     Raises:
         Unsupported: the network has no blocks, has an adapter already, or cannot be trained so.
@@ -49,16 +41,15 @@ def make(model: Model, options: LanguageOptions) -> Any:
     net: Any = networks.share(model.network)
     take_out(net)
     for _, module in net.named_modules():
-        if "_no_grad" not in vars(module):  # an architecture that leaves out Module's own beginning
+        if "_no_grad" not in vars(module):  # an architecture that does not call Module.__init__
             Module.__init__(module)
     blocks = blocks_of(net, model.architecture)
     if options.num_layers > len(blocks):
-        raise OutOfRange(
-            "num_layers", options.num_layers, f"1 to {len(blocks)}, or -1 for all of them"
-        )
+        accepted = f"1 to {len(blocks)}, or -1 for all of them"
+        raise OutOfRange("num_layers", options.num_layers, accepted)
     if model.form.on_cpu:
         _widen(net)
-        unpacked.replace(net)
+        dequantized.replace(net)
         if kernels.available():
             single.replace(net)
     net.freeze()
@@ -81,15 +72,13 @@ def blocks_of(net: Any, architecture: str) -> list[Any]:
     except (AttributeError, TypeError):
         blocks = []
     if not blocks:
-        raise Unsupported(
-            f"a {architecture} network cannot be trained: it has no list of layers",
-            value=architecture,
-        )
+        text = f"a {architecture} network cannot be trained: it has no list of layers"
+        raise Unsupported(text, value=architecture)
     return blocks
 
 
 def trainable(net: Module) -> dict[str, mx.array]:
-    """Return what is trained, by full names, sorted."""
+    """Return the trainable parameters by full names, sorted."""
     found: dict[str, mx.array] = dict(tree_flatten(net.trainable_parameters()))
     return {
         name: found[name] for name in sorted(found) if mx.issubdtype(found[name].dtype, mx.floating)
@@ -97,7 +86,7 @@ def trainable(net: Module) -> dict[str, mx.array]:
 
 
 def _widen(net: Module) -> None:
-    """Let dense weights of 16 bits be float32."""
+    """Convert dense weights of 16 bits to float32."""
     wide: dict[int, tuple[mx.array, mx.array]] = {}  # tied weights stay one array
     for _, module in net.named_modules():
         for name, value in list(module.items()):
@@ -109,13 +98,11 @@ def _widen(net: Module) -> None:
 
 def _unfreeze(net: Any, options: LanguageOptions) -> None:
     if is_quantized(net):
-        raise Unsupported(
-            "type is 'full', but the model's weights are quantised, and such numbers have no "
-            "gradients; train an adapter (type 'lora'), or a model that is not quantised",
-            argument="type",
-            value=FULL,
-            accepted="lora, dora",
+        message = (
+            "type is 'full', but the model's weights are quantized, and such numbers have no "
+            "gradients; train an adapter (type 'lora'), or a model that is not quantized"
         )
+        raise Unsupported(message, argument="type", value=FULL, accepted="lora, dora")
     if options.num_layers == -1:
         net.unfreeze()
     else:
@@ -131,23 +118,19 @@ def _insert(net: Any, model: Model, options: LanguageOptions) -> None:
         unknown = sorted(adapters.insert_layers(net, settings, model.package))
     except CowMlxError as exc:
         raise _unfit(exc) from exc
-    # What the layers begin with has split mlx's key; it is replaced by what the seed says.
+    # The layers' first values have split mlx's key; the seed's values replace them.
     mx.eval(mx.random.state)
     if options.keys is not None and unknown:
-        raise InvalidArgument(
-            f"keys names {', '.join(map(repr, unknown[:_SHOWN]))}, but the layers that are "
-            f"trained have none of that name; a {model.architecture} block has "
-            f"{', '.join(_names(net, model))}",
-            reason="unknown_option",
-            argument="keys",
-            value=unknown[0],
+        message = (
+            f"keys names {', '.join(map(repr, unknown[:_SHOWN]))}, but the trained blocks "
+            f"have no layer of that name; a {model.architecture} block has "
+            f"{', '.join(_names(model))}"
         )
+        raise InvalidArgument(message, reason="unknown_option", argument="keys", value=unknown[0])
     layers = adapters.layers_of(net)
     if not layers:
-        raise Unsupported(
-            f"no layer of this {model.architecture} network can have an adapter",
-            value=model.architecture,
-        )
+        text = f"no layer of this {model.architecture} network can have an adapter"
+        raise Unsupported(text, value=model.architecture)
     _begin(layers, options.seed)
 
 
@@ -158,7 +141,7 @@ def _unfit(exc: CowMlxError) -> CowMlxError:
 
 
 def _check_dora(net: Any) -> None:
-    """Refuse what mlx-lm's DoRA counts wrong: numbers that do not fill a word."""
+    """Refuse numbers that do not fill a word: mlx-lm's DoRA computes wrong shapes for them."""
     odd = {m.bits for _, m in net.named_modules() if "scales" in m and 32 % m.bits}
     if odd:
         raise Unsupported(
@@ -169,19 +152,19 @@ def _check_dora(net: Any) -> None:
         )
 
 
-def _names(net: Any, model: Model) -> list[str]:
-    plain = networks.share(model.network)
-    kinds = {
+def _names(model: Model) -> list[str]:
+    plain: Any = networks.share(model.network)
+    names = {
         name
         for block in plain.layers
         for name, module in block.named_modules()
         if "weight" in module and module["weight"].ndim > 1
     }
-    return sorted(kinds)
+    return sorted(names)
 
 
 def _begin(layers: dict[str, Any], seed: int) -> None:
-    """Give LoRA's first matrices their values, uniform as mlx-lm has them (arXiv 2106.09685)."""
+    """Set LoRA's first matrices to uniform values as mlx-lm does (arXiv 2106.09685)."""
     arrays = {
         f"{path}.{name}": (module, name, array)
         for path, module in layers.items()

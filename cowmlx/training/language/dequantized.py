@@ -1,55 +1,50 @@
-"""Products with packed weights on a CPU, where mlx computes them number by number.
+"""Products with quantized weights on a CPU, where mlx computes them number by number.
 
-The weights are unpacked for a product, and once more for its gradient, so that they are never all
-unpacked at once. The numbers are those of mlx's own products but for rounding.
+The weights are dequantized for a product, and again for its gradient, so never all at once. The
+results equal those of mlx's own products except for rounding.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import mlx.core as mx
+from mlx.nn.layers.base import Module
 from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
 from cowmlx.accelerate.switch import own_kinds
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from mlx.nn.layers.base import Module
-
-
 MOST_BYTES = 512 << 20
-"""Experts whose weights take more bytes unpacked are left packed."""
+"""Experts whose dequantized weights take more bytes keep mlx's product."""
 
 
-def _unpacked(module: Any, dtype: mx.Dtype) -> mx.array:
+def _dequantized(module: Any, dtype: mx.Dtype) -> mx.array:
     arrays = module["weight"], module["scales"], module.get("biases")
     how = {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
     return mx.dequantize(*arrays, **how, dtype=dtype)
 
 
 def _product(module: Any, x: mx.array) -> mx.array:
-    """Map (..., K) to (..., N) with a packed weight (N, K)."""
+    """Map (..., K) to (..., N) with a quantized weight (N, K)."""
 
-    def unpacked() -> mx.array:
-        return _unpacked(module, x.dtype)
+    def weight() -> mx.array:
+        return _dequantized(module, x.dtype)
 
     @mx.custom_function
     def product(x: mx.array) -> mx.array:
-        return x @ unpacked().T
+        return x @ weight().T
 
     @product.vjp
     def gradient(_: Any, cotangent: mx.array, __: Any) -> mx.array:
-        return cotangent @ unpacked()
+        return cotangent @ weight()
 
     made: Any = product(x)
     found: mx.array = made
     return found
 
 
-class UnpackedLinear(QuantizedLinear):
+class DequantizedLinear(QuantizedLinear):
     """Takes the place of ``mlx.nn.QuantizedLinear``."""
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -58,7 +53,7 @@ class UnpackedLinear(QuantizedLinear):
         return made + self["bias"] if "bias" in self else made
 
 
-class UnpackedEmbedding(QuantizedEmbedding):
+class DequantizedEmbedding(QuantizedEmbedding):
     """Takes the place of ``mlx.nn.QuantizedEmbedding``."""
 
     def as_linear(self, x: mx.array) -> mx.array:
@@ -67,7 +62,7 @@ class UnpackedEmbedding(QuantizedEmbedding):
 
 
 class _Experts:
-    """What experts of mlx-lm's have in common: packed weights (E, N, K)."""
+    """Experts of mlx-lm with quantized weights (E, N, K)."""
 
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         """Map (..., M, K) to (..., M, N) by the experts that are chosen for them."""
@@ -78,7 +73,7 @@ class _Experts:
             return plain
 
         def chosen(x: mx.array) -> mx.array:
-            weight = _unpacked(module, x.dtype).swapaxes(-1, -2)
+            weight = _dequantized(module, x.dtype).swapaxes(-1, -2)
             return mx.gather_mm(x, weight, rhs_indices=indices, sorted_indices=sorted_indices)
 
         product = mx.custom_function(chosen)
@@ -96,17 +91,17 @@ class _Experts:
 
 @cache
 def _experts(plain: type) -> type:
-    return type(f"Unpacked{plain.__name__}", (_Experts, plain), {"__doc__": _Experts.__doc__})
+    return type(f"Dequantized{plain.__name__}", (_Experts, plain), {"__doc__": _Experts.__doc__})
 
 
 _KINDS: dict[type, type] = {
-    QuantizedLinear: UnpackedLinear,
-    QuantizedEmbedding: UnpackedEmbedding,
+    QuantizedLinear: DequantizedLinear,
+    QuantizedEmbedding: DequantizedEmbedding,
 }
 
 
 def replace(network: Module) -> None:
-    """Give the packed layers of a network these forms, in place."""
+    """Give the quantized layers of a network these classes, in place."""
     kinds = _KINDS | {kind: _experts(kind) for kind in own_kinds() if "Quantized" in kind.__name__}
     for _, module in network.named_modules():
         kind = kinds.get(type(module))
