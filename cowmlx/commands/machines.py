@@ -11,7 +11,7 @@ from typing import Any
 from cowmlx.commands import terminal
 from cowmlx.commands.terminal import CommandError, running
 from cowmlx.errors import CowMlxError
-from cowmlx.machines import addresses, handshake, measuring
+from cowmlx.machines import handshake, measuring
 
 SECONDS = 10.0
 ROOM = 1.3  # times its part of the weights that a rank takes while it loads
@@ -23,7 +23,7 @@ def _measured(workers: list[str], secret: bytes, seconds: float) -> dict[str, di
     for address in workers:
         others = [other for other in workers if other != address]
         try:
-            host, _ = addresses.parse(address, "HOST:PORT")
+            host, _ = handshake.parse_address(address, "HOST:PORT")
             numeric = socket.gethostbyname(host)
             way = measuring.measure(address, numeric, secret, seconds, others)
         except (CowMlxError, OSError) as error:
@@ -32,8 +32,8 @@ def _measured(workers: list[str], secret: bytes, seconds: float) -> dict[str, di
         found[address] = {
             "milliseconds": round(way.milliseconds, 3),
             "megabytes_per_second": round(way.megabytes, 1),
-            "free_memory": way.told.get("memory"),
-            "processors": way.told.get("processors"),
+            "free_memory": way.facts.get("memory"),
+            "processors": way.facts.get("processors"),
             "reached": way.reached,
         }
     return found

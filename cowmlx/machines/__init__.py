@@ -1,5 +1,5 @@
-"""A model on several machines, seen from the host: ranks, what they are told, and what they say.
+"""A model on several machines, seen from the host: ranks, and messages to and from them.
 
-Every rank is a process of its own, also the one on this machine: mlx's ring ends or hangs the
-process that is in it when another one dies.
+Every rank is a separate process, also the one on this machine: mlx's ring ends or hangs its
+process when another one dies.
 """

@@ -10,30 +10,19 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 from cowmlx.errors import NotFound
 from cowmlx.machines.wire import Connection
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-REAP_SECONDS = 0.05  # that its end is waited for; what takes longer is seen to later
+REAP_SECONDS = 0.05  # to wait for its end; later ends are handled with the next process
 _MAX_PATHS = 1 << 14  # characters, of which JSON may make several bytes each
 _INHERITED = 3  # its end of the connection, as the rank sees it
-_ending: list[int] = []  # processes that were killed and have not been waited for
+_ending: list[int] = []  # killed processes that were not waited for
 
 
 class Child:
-    """A rank's process.
-
-    Args:
-        config: what it is started with, see ``cowmlx.ranks.start``.
-
-    Attributes:
-        connection: with it.
-        pid: its number.
-    """
+    """A rank's process; its config is in ``cowmlx.ranks.start``."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         reap()
@@ -64,12 +53,12 @@ class Child:
 
 
 def reap() -> None:
-    """Let processes that have ended leave the system's table."""
+    """Remove ended processes from the system's table."""
     _ending[:] = [pid for pid in _ending if _is_there(pid)]
 
 
 def _is_there(pid: int) -> bool:
-    """Whether a child still runs: one that the host's own code has waited for is nobody's."""
+    """Whether a child still runs; false if the host's own code has waited for it."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == 0
     except OSError:
@@ -89,7 +78,7 @@ def _spawn(descriptor: int, config: dict[str, Any]) -> int:
                 # First: a host without standard streams may have it in the place of one.
                 (os.POSIX_SPAWN_DUP2, descriptor, _INHERITED),
                 (os.POSIX_SPAWN_DUP2, lines, 0),
-                # mlx's ring prints what it meets; the host's output is the host's.
+                # mlx's ring prints messages; the output belongs to the host.
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
             ],
@@ -105,7 +94,7 @@ def _spawn(descriptor: int, config: dict[str, Any]) -> int:
 
 
 def _high(ends: tuple[int, int]) -> list[int]:
-    """Return a pipe's ends again, none of them in a place that the child has something else in."""
+    """Return copies of a pipe's ends, above the descriptors of the child."""
     moved: list[int] = []
     try:
         for end in ends:
@@ -120,7 +109,7 @@ def _high(ends: tuple[int, int]) -> list[int]:
     return moved
 
 
-# The package is found where this one lies, whatever else the Python has.
+# Imports this package, whatever packages the Python has.
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); import cowmlx.ranks.start as s; s.main()"
 
 
@@ -129,7 +118,7 @@ def _place() -> str:
 
 
 def _paths() -> list[str]:
-    """Return where this process finds modules: a host in Python may have places of its own."""
+    """Return this process's folders of modules: a host in Python may have others."""
     found, room = [], _MAX_PATHS
     for path in dict.fromkeys(sys.path):
         if os.path.isabs(path) and os.path.exists(path) and (room := room - len(path)) > 0:
@@ -138,10 +127,7 @@ def _paths() -> list[str]:
 
 
 def python(prefix: str) -> str:
-    """Return the Python that runs ranks: that of the environment that the engine is in.
-
-    Args:
-        prefix: of the environment.
+    """Return the Python that runs ranks, which is the engine's.
 
     Raises:
         NotFound: the environment has no executable.
@@ -151,10 +137,9 @@ def python(prefix: str) -> str:
     for path in names:
         if os.access(path, os.X_OK):
             return path
-    raise NotFound(
+    message = (
         f"a model on several machines needs {names[0]} to run its first rank, and the engine's "
         "environment has no such file, as a bundle has none: link an installation of make install "
-        "or of a package, or be a program in Python",
-        reason="python_not_found",
-        file=names[0],
+        "or of a package, or be a program in Python"
     )
+    raise NotFound(message, reason="python_not_found", file=names[0])

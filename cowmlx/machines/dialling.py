@@ -1,4 +1,4 @@
-"""Reaching one worker: the connection, the proofs of both ends, and what it is to run."""
+"""Reaching one worker: the connection, the proofs of both ends, and the request."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import errno
 import os
 import select
 import socket
+from typing import Any
 
 from cowmlx.errors import BadState, CowMlxError, InvalidArgument, Lost, Unsupported
-from cowmlx.machines import failures, handshake
+from cowmlx.machines import handshake, wire
 from cowmlx.machines.handshake import Place
 from cowmlx.machines.wire import Connection, Garbage, Gone
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 AGAIN_SECONDS = 0.2  # between tries: a worker may start later than its host
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
@@ -22,18 +19,12 @@ _LATE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNR
 
 
 class Dialling:
-    """Becomes a connection to a worker that has accepted what it is to run. Never blocks.
-
-    Args:
-        address: as the host gave it.
-        secret: that both know.
-        place: that the worker is to have.
-        wanted: what it is to run.
+    """Becomes a connection to a worker that has accepted a request. Never blocks.
 
     Attributes:
-        connection: the worker's, or None before it is there.
-        accepted: what it said when it accepted, or None.
-        greeting: what it said of itself, or None.
+        connection: with the worker, or None.
+        accepted: its answer to the request, or None.
+        greeting: its proof and versions, or None.
     """
 
     def __init__(self, address: str, secret: bytes, place: Place, wanted: dict[str, Any]) -> None:
@@ -51,7 +42,7 @@ class Dialling:
         self._why = "nothing has answered yet"
 
     def found_at(self, host: str, port: int) -> None:
-        """Say where it is."""
+        """Set the worker's address."""
         self._where = host, port
 
     @property
@@ -61,10 +52,10 @@ class Dialling:
         return str(self._sock.getsockname()[0])
 
     def step(self, now: float) -> None:
-        """Go on as far as that goes now.
+        """Advance as far as possible now.
 
         Raises:
-            CowMlxError: it will not become one; the message names the worker.
+            CowMlxError: it failed; the message names the worker.
         """
         if self.accepted is not None or self._where is None:
             return
@@ -152,18 +143,19 @@ class Dialling:
         else:
             self.accepted = head
 
-    def _refusal(self, told: object) -> CowMlxError:
-        if isinstance(told, dict) and told.get("reason") == "wrong_secret":
+    def _refusal(self, failure: object) -> CowMlxError:
+        reason = failure.get("reason") if isinstance(failure, dict) else None
+        if reason == "wrong_secret":
             return self._wrong_secret()
-        if isinstance(told, dict) and told.get("reason") == "machine_busy":
+        if reason == "machine_busy":
             return self._error(BadState, "it runs another model", reason="machine_busy")
-        return failures.understood(told, self.address, self._place.rank)
+        return wire.error_of(failure, self.address, self._place.rank)
 
     def _wrong_secret(self) -> CowMlxError:
         return self._error(InvalidArgument, "its secret is another one", reason="wrong_secret")
 
     def late(self, seconds: float) -> CowMlxError:
-        """Return what is to say when there is no more time."""
+        """Return the error of an expired time limit."""
         if self._where is None:
             self._why = "its name was not found"
         why = f"no worker was there within {seconds:g} seconds: {self._why}"
@@ -174,7 +166,7 @@ class Dialling:
         return kind(message, reason=reason, machine=self.address)
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         if self.connection is not None:
             self.connection.close()
         elif self._sock is not None:

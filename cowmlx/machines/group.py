@@ -1,100 +1,70 @@
-"""The ranks of one model, and the log that all of them carry out in the same order."""
+"""The ranks of one model, and their log, which all carry out in the same order."""
 
 from __future__ import annotations
 
 import os
 import select
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from cowmlx.errors import Lost
-from cowmlx.machines import failures
+from cowmlx.machines import wire
+from cowmlx.machines.child import Child
 from cowmlx.machines.wire import Connection, Garbage, Gone
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from cowmlx.machines.child import Child
-
-PINGS = 4  # in the time after which silence means that a rank is lost
+PINGS = 4  # in the time limit for silence
 PING_SECONDS = 0.25  # at most, between them
-MAX_DROPPED = 1000  # sequences that one entry tells of: what it says is of a bounded size
+MAX_DROPPED = 1000  # sequences in one entry, whose size is bounded
 
 
+@dataclass
 class Entry:
-    """Something that all ranks are to do.
+    """An operation of all ranks."""
 
-    Attributes:
-        number: its place in the log.
-        size: bytes that the first rank answers with.
-        body: these, once it has.
-        answers: what ranks have said, by rank.
-    """
-
-    def __init__(self, number: int, size: int) -> None:
-        self.number = number
-        self.size = size
-        self.body = b""
-        self.answers: dict[int, dict[str, Any]] = {}
+    number: int  # in the log
+    size: int  # bytes of the first rank's answer
+    body: bytes = b""  # of that answer
+    answers: dict[int, dict[str, Any]] = field(default_factory=dict)  # by rank
 
 
+@dataclass
 class Peer:
-    """A rank, as the host knows it.
+    """A rank, in the host."""
 
-    Attributes:
-        done: the last entry that it has carried out.
-        silent: seconds for which it has not been heard while it was listened to.
-        bytes, layers: that it holds.
-        peak: bytes that mlx had at most while it loaded.
-        state: "loading", "ready" or "lost".
-        error: why it is lost, or None.
-    """
-
-    def __init__(self, rank: int, address: str, connection: Connection) -> None:
-        self.rank = rank
-        self.address = address
-        self.connection = connection
-        self.done = 0
-        self.silent = 0.0
-        self.fraction = 0.0
-        self.bytes = 0
-        self.layers = 0
-        self.peak = 0
-        self.told: dict[str, Any] = {}  # what it said outside of the log
-        self.state = "loading"
-        self.error: str | None = None
+    rank: int
+    address: str
+    connection: Connection
+    done: int = 0  # the last entry that it has carried out
+    silent: float = 0.0  # seconds without a message while the host listened
+    fraction: float = 0.0  # of its load
+    bytes: int = 0  # of its part of the model
+    layers: int = 0
+    peak: int = 0  # most bytes of mlx while it loaded
+    facts: dict[str, Any] = field(default_factory=dict)  # from messages outside of the log
+    state: str = "loading"  # then "ready", "lost" or "ended"
+    error: str | None = None  # why it is lost
 
     def info(self) -> dict[str, Any]:
-        """Return what ``model_info`` tells."""
-        return {
-            "rank": self.rank,
-            "address": self.address,
-            "bytes": self.bytes,
-            "layers": self.layers,
-            "state": self.state,
-            "error": self.error,
-        }
+        """Return the fields of ``model_info``."""
+        names = ("rank", "address", "bytes", "layers", "state", "error")
+        return {name: getattr(self, name) for name in names}
 
 
 class Group:
     """Sends entries, hears answers, and ends all ranks when one is lost. Never blocks.
 
-    Args:
-        silence: seconds without a sign of life after which a rank is lost.
-        on_end: told of the end.
-
-    Attributes:
-        peers: by rank.
+    A rank is lost after ``silence`` seconds without a sign of life.
     """
 
     def __init__(self, silence: float, on_end: Callable[[], object]) -> None:
         self.peers: list[Peer] = []
         self._owner = os.getpid()
         self._why: tuple[str, dict[str, Any]] | None = None  # it has ended
-        self.failure: BaseException | None = None  # what a rank said itself
+        self.failure: BaseException | None = None  # reported by a rank
         self._silence = silence
         self._on_end = on_end
         self._child: Child | None = None
@@ -103,14 +73,14 @@ class Group:
         self._dropped: list[int] = []
         self._looked = self._pinged = time.monotonic()
         self._ping_number = 0
-        self._anew = 0  # the first ping whose answer says something of neighbours
+        self._anew = 0  # the first ping whose answer is about neighbours of now
         self._poll = select.poll()
 
     @property
     def lost(self) -> Lost | None:
         """Why the group has ended, or None.
 
-        Made anew each time: one that was raised refers to whoever met it, and they to the group.
+        A new error each time: a raised one refers to frames, and they to the group.
         """
         return None if self._why is None else Lost(self._why[0], **self._why[1])
 
@@ -144,8 +114,8 @@ class Group:
 
         Args:
             head: "op" and its arguments.
-            body: that goes with it.
-            size: bytes that the first rank answers with; None: nobody answers.
+            body: its bytes.
+            size: bytes of the first rank's answer; None: no rank answers.
 
         Raises:
             Lost: the group has ended, now or before.
@@ -171,7 +141,7 @@ class Group:
         return entry
 
     def drop(self, sequence: int) -> None:
-        """Let ranks forget a sequence, with the next entry: called whenever one is freed."""
+        """Drop a freed sequence with the next entry."""
         self._dropped.append(sequence)
 
     # ------------------------------------------------------------------ Hearing
@@ -183,17 +153,13 @@ class Group:
             peer.silent = 0.0
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Take what ranks have said; :attr:`lost` tells if one is gone.
-
-        Args:
-            seconds: to wait at most if nothing is there.
-        """
+        """Take messages of ranks, after a wait of so many seconds; sets :attr:`lost`."""
         if self._why is not None:
             return
         with suppress(InterruptedError):
             self._poll.poll(seconds * 1000)
         now = time.monotonic()
-        # While others had the thread nobody listened; that is no silence of theirs.
+        # The host did not listen while other work had the thread: that is no silence.
         passed = min(now - self._looked, self._silence / PINGS)
         self._looked = now
         for peer in self.peers:
@@ -221,8 +187,8 @@ class Group:
     def _take(self, peer: Peer, head: dict[str, Any], body: bytes) -> None:
         failed = head.get("failed") or head.get("refused")  # by a worker that cannot start it
         if failed:
-            self.failure = failures.understood(failed, peer.address, peer.rank)
-            raise self.fail(peer, failures.printable(str(self.failure)))
+            self.failure = wire.error_of(failed, peer.address, peer.rank)
+            raise self.fail(peer, wire.printable(str(self.failure)))
         if "done" in head:
             self._finish(peer, head, body)
         elif "fraction" in head:
@@ -232,16 +198,16 @@ class Group:
         elif "gone" in head:
             self._accuse(peer, head["gone"])
         elif "found" in head:
-            peer.told["found"] = head["found"]
+            peer.facts["found"] = head["found"]
         else:
-            raise Garbage("what no rank says")
+            raise Garbage("an unknown message")
 
     def _accuse(self, peer: Peer, rank: object) -> None:
         """End all ranks, since a neighbour of one is gone."""
         if not (isinstance(rank, int) and 0 <= rank < len(self.peers)):
-            raise Garbage("it misses a rank that is none")
-        told = f"rank {peer.rank} ({peer.address}) has lost its connection with it"
-        raise self.fail(self.peers[rank], told)
+            raise Garbage("a lost rank that does not exist")
+        why = f"rank {peer.rank} ({peer.address}) has lost its connection with it"
+        raise self.fail(self.peers[rank], why)
 
     def _compare(self, peer: Peer, pong: dict[str, Any]) -> None:
         """End all ranks if two neighbours cannot reach each other, though both are there."""
@@ -259,9 +225,9 @@ class Group:
         entry = self._open.get(head["done"]) if isinstance(head["done"], int) else None
         first = peer.rank == 0
         if entry is None or peer.rank in entry.answers or entry.number <= peer.done:
-            raise Garbage("it answers what it was not asked")
+            raise Garbage("an answer without a question")
         if len(body) != (entry.size if first else 0):
-            raise Garbage(f"it answers with {len(body)} bytes")
+            raise Garbage(f"an answer of {len(body)} bytes")
         peer.done = entry.number
         entry.answers[peer.rank] = head
         if first:
@@ -285,7 +251,7 @@ class Group:
     # --------------------------------------------------------------- The end
 
     def fail(self, peer: Peer, why: str) -> Lost:
-        """End all ranks, since one is lost; returns what calls end with."""
+        """End all ranks, since one is lost; returns the error of calls."""
         if self._why is None:
             peer.state, peer.error = "lost", why
             place = f"rank {peer.rank} of {len(self.peers)} ({peer.address})"

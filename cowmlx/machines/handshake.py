@@ -1,22 +1,19 @@
-"""Who may talk to whom: both ends prove that they know a secret, and neither tells it.
+"""Addresses of workers, and proofs of both ends that they know a secret, which neither sends.
 
-The worker speaks first. What either end proves holds for this connection alone, since it is made
-of the numbers that both drew for it, and of the rank that is wanted.
+The worker speaks first. A proof holds for one connection alone, since it depends on random numbers
+of both ends, and on the rank.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import os
 import secrets
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cowmlx.errors import InputOutput, InvalidArgument, NotFound
-from cowmlx.machines.failures import printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from cowmlx.machines.wire import printable
 
 PROTOCOL = 1
 MIN_SECRET = 16  # bytes, without the white space around them
@@ -25,7 +22,7 @@ _NONCE = 32  # hexadecimal digits
 
 
 class Place(NamedTuple):
-    """Which rank of how many is wanted; a rank of 0 asks for nothing but measurements."""
+    """The wanted rank, and the number of ranks; rank 0 is for measurements alone."""
 
     rank: int
     size: int
@@ -58,41 +55,33 @@ def read_secret(path: str) -> bytes:
 
 
 def nonce() -> str:
-    """Return a number that nobody has seen before."""
+    """Return a new random number."""
     return secrets.token_hex(_NONCE // 2)
 
 
 def is_nonce(value: object) -> bool:
-    """Whether a value can be one."""
+    """Whether a value has the form of one."""
     return isinstance(value, str) and len(value) == _NONCE and value.isalnum()
 
 
 def proof(secret: bytes, who: str, host: str, worker: str, place: Place) -> str:
-    """Return what an end proves itself with.
-
-    Args:
-        secret: that both know.
-        who: "host" or "worker", so that neither can send the other's back.
-        host: the number that it drew.
-        worker: the same.
-        place: that is wanted.
-    """
+    """Return the proof of "host" or "worker": neither can send the other's back."""
     return digest(secret, f"{who} {host} {worker} {place.rank} {place.size}")
 
 
 def digest(key: bytes, text: str) -> str:
-    """Return what only those who know the key can tell of a text."""
+    """Return the digest of a text, which needs the key."""
     return hmac.new(key, f"cowmlx {PROTOCOL} {text}".encode(), "sha256").hexdigest()
 
 
 def is_proof(given: object, expected: str) -> bool:
-    """Whether a value is the proof that was expected."""
+    """Whether a value is the expected proof."""
     is_text = isinstance(given, str) and given.isascii()
     return is_text and hmac.compare_digest(str(given), expected)
 
 
 def ring_key(secret: bytes, session: str) -> str:
-    """Return what the ranks of a session tell each other from strangers by."""
+    """Return the key with which the ranks of a session recognize each other."""
     return digest(secret, f"ring {session}")
 
 
@@ -103,7 +92,7 @@ def ring_mark(key: str, rank: int) -> list[int]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that all ends must have alike."""
+    """Return the versions that must be the same at all ends."""
     from importlib import metadata
 
     from cowmlx.generated import constants
@@ -118,9 +107,9 @@ def versions() -> dict[str, str]:
 
 
 def difference(own: dict[str, str], other: Any) -> str:
-    """Say which versions of two ends differ; "" if none."""
+    """Return which versions of two ends differ; "" if none."""
     if not isinstance(other, dict):
-        return "it tells no versions"
+        return "it names no versions"
     odd = [
         f"{name} {printable(str(other.get(name)))[:40]}, not {version}"
         for name, version in own.items()
@@ -130,5 +119,43 @@ def difference(own: dict[str, str], other: Any) -> str:
 
 
 def random_key() -> bytes:
-    """Return a secret for ranks that are all on this machine."""
+    """Return a secret for ranks of this machine alone."""
     return os.urandom(MIN_SECRET).hex().encode()
+
+
+MAX_PORT = 65535
+MAX_ADDRESS = 255
+
+
+def parse_address(text: str, argument: str, least: int = 1) -> tuple[str, int]:
+    """Return the host and port of an address.
+
+    Raises:
+        InvalidArgument: the text is no address.
+    """
+    host, colon, port = text.rpartition(":")
+    good = colon and host and len(text) <= MAX_ADDRESS and port.isascii() and port.isdigit()
+    if not good or not least <= int(port) <= MAX_PORT or ":" in host or not host.isascii():
+        raise InvalidArgument(
+            f'{argument} is "{text[:MAX_ADDRESS]}", must be HOST:PORT, with a name or an IPv4 '
+            "address and a port from 1 to 65535",
+            argument=argument,
+            value=text[:MAX_ADDRESS],
+            accepted="HOST:PORT",
+        )
+    return host, int(port)
+
+
+def is_numeric(host: str) -> bool:
+    """Whether a host is an IPv4 address, not a name."""
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_private(host: str) -> bool:
+    """Whether an address is of this machine alone, or of a private network."""
+    address = ipaddress.IPv4Address(host)
+    return (address.is_private or address.is_link_local) and not address.is_unspecified

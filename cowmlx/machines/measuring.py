@@ -1,4 +1,4 @@
-"""What the way to a worker is like: how long a small message takes, and how many bytes a second."""
+"""The link to a worker: the delay of a small message, and bytes a second."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import os
 import select
 import sys
 import time
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from cowmlx.errors import Lost
-from cowmlx.machines import addresses
 from cowmlx.machines.dialling import Dialling
-from cowmlx.machines.handshake import Place
+from cowmlx.machines.handshake import Place, parse_address
 from cowmlx.machines.wire import Connection, Gone
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
 ECHO_BYTES = 1 << 20
-REACH_SECONDS = 3.0  # for which a worker waits for another one
-NOBODY = Place(0, 1)  # who wants to measure, and no rank
+REACH_SECONDS = 3.0  # limit of a worker for another one
+NOBODY = Place(0, 1)  # for measurements, without a rank
 _ROUNDS, _PIECES = 50, 16
 _WAIT_SECONDS = 0.05
 
@@ -30,13 +25,13 @@ class Way(NamedTuple):
     """A worker, as another machine sees it.
 
     Attributes:
-        told: what it says of itself.
+        facts: of the worker's machine.
         milliseconds: of a message and its answer, the median.
         megabytes: a second, there and back.
-        reached: the ways from there to others, or what is wrong, by address.
+        reached: links from there to others, or their problems, by address.
     """
 
-    told: dict[str, Any]
+    facts: dict[str, Any]
     milliseconds: float
     megabytes: float
     reached: dict[str, Any]
@@ -57,20 +52,15 @@ def free_memory() -> int:
 def measure(
     address: str, numeric: str, secret: bytes, seconds: float, others: Sequence[str] = ()
 ) -> Way:
-    """Return the way to a worker. Blocks.
+    """Measure the link to a worker, and from there to others. Blocks.
 
-    Args:
-        address: of the worker, as it was given.
-        numeric: its host as an IPv4 address.
-        secret: that both know.
-        seconds: to wait at most for it, and for each answer.
-        others: workers whose ways from there are wanted, too.
+    The connection and each answer may take ``seconds``.
 
     Raises:
-        CowMlxError: there is none; the message names the worker.
+        CowMlxError: the worker is not reached; the message names it.
     """
     dialling = Dialling(address, secret, NOBODY, {"measure": True})
-    dialling.found_at(numeric, addresses.parse(address, "address")[1])
+    dialling.found_at(numeric, parse_address(address, "address")[1])
     until = time.monotonic() + seconds
     try:
         while dialling.accepted is None:
@@ -92,13 +82,7 @@ def measure(
 
 
 class _Asking:
-    """Asks a worker, and waits for its answers.
-
-    Args:
-        address: of the worker.
-        connection: with it.
-        seconds: that an answer may take.
-    """
+    """Questions to a worker; :meth:`__call__` returns the seconds until the answer."""
 
     def __init__(self, address: str, connection: Connection, seconds: float) -> None:
         self._address = address
@@ -122,8 +106,8 @@ class _Asking:
                 poll.register(connection.fileno(), events)
                 poll.poll(_WAIT_SECONDS * 1000)
                 connection.flush()
-                for told, _ in connection.receive(ECHO_BYTES):
-                    return told
+                for head, _ in connection.receive(ECHO_BYTES):
+                    return head
         except Gone as error:
             raise self._lost(f"it is gone ({error})") from None
         raise self._lost(f"it has not answered within {self._seconds:g} seconds")

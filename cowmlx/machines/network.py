@@ -1,54 +1,41 @@
-"""What stands in the host where a network and its layer caches stand, of a model on ranks."""
+"""Proxies in the host for a network and its layer caches, which the ranks hold."""
 
 from __future__ import annotations
 
 import weakref
 from array import array
+from collections.abc import Sequence
 from itertools import count
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+from cowmlx.machines.group import Entry, Group
 
-    from cowmlx.machines.group import Entry, Group
-
-# Logits are sent as these, and are what they were.
+# Logits of a dtype are sent as integers.
 _SENT: dict[str, tuple[mx.Dtype, mx.Dtype]] = {
     "float32": (mx.uint32, mx.float32),
     "float16": (mx.uint16, mx.float16),
     "bfloat16": (mx.uint16, mx.bfloat16),
 }
-
-
 _CODES: dict[int, Any] = {2: "H", 4: "I"}
 DTYPES = frozenset(_SENT)
 
 
-class Facts:
-    """What holds for the layer caches and the logits of a model.
+class Facts(NamedTuple):
+    """Facts of the layer caches and the logits of a model."""
 
-    Attributes:
-        vocabulary: width of the logits.
-        dtype: of the logits, by name.
-        trims: whether tokens can be dropped at the end.
-        window: tokens from which on they cannot, or None.
-    """
-
-    def __init__(self, vocabulary: int, dtype: str, trims: bool, window: int | None) -> None:
-        self.vocabulary = vocabulary
-        self.dtype = dtype
-        self.trims = trims
-        self.window = window
+    vocabulary: int  # width of the logits
+    dtype: str  # of the logits
+    trims: bool  # whether tokens can be dropped at the end
+    window: int | None  # the number of tokens from which they cannot
 
     def size(self, rows: int) -> int:
-        """Return the bytes of so many rows of logits."""
+        """Return the bytes of rows of logits."""
         return rows * self.vocabulary * _SENT[self.dtype][1].size
 
     def logits(self, body: bytes) -> mx.array:
-        """Return logits (rows, V) that were sent."""
+        """Return received logits (rows, V)."""
         sent, own = _SENT[self.dtype]
         numbers: Any = memoryview(body).cast(_CODES[sent.size])
         values = mx.array(numbers, dtype=sent)
@@ -56,12 +43,12 @@ class Facts:
 
 
 class RemoteLayer:
-    """All layer caches of one sequence, which lie with the ranks.
+    """All layer caches of one sequence, which the ranks hold.
 
     Attributes:
-        id: by which ranks know it.
-        offset: tokens that it holds.
-        nbytes: bytes that it has there, as far as they have told.
+        id: of the sequence, for the ranks.
+        offset: its number of tokens.
+        nbytes: its bytes, as far as ranks have reported them.
     """
 
     keys: None = None  # it has none here
@@ -76,7 +63,7 @@ class RemoteLayer:
 
     @property
     def max_size(self) -> int | None:
-        """Tokens from which on none can be dropped, or None."""
+        """The number of tokens from which none can be dropped, or None."""
         return self.network.facts.window
 
     def is_trimmable(self) -> bool:
@@ -100,16 +87,7 @@ class RemoteLayer:
 
 
 class RemoteNetwork:
-    """Takes the place of a network: what it is fed is an entry of the ranks' log.
-
-    Args:
-        group: the ranks, which have loaded the model.
-        facts: of it.
-
-    Attributes:
-        training: never.
-        ids: of sequences and batches.
-    """
+    """A proxy of a network: its passes are entries of the ranks' log."""
 
     training = False
 
@@ -123,42 +101,37 @@ class RemoteNetwork:
         return [RemoteLayer(self)]
 
     def note(self, head: dict[str, Any]) -> None:
-        """Append an entry that nobody waits for. Of ranks that are lost nothing is left to do."""
+        """Append an entry without an answer; does nothing for lost ranks."""
         if self.group.lost is None:
             self.group.post(head)
 
     def forward(self, layers: list[Any], tokens: Sequence[int], rows: int) -> Entry:
-        """Let ranks process tokens that follow those of a sequence.
-
-        Args:
-            layers: of the sequence.
-            tokens: these.
-            rows: of the last of them, whose logits are wanted.
+        """Let ranks append tokens to a sequence; the logits of the last ``rows`` are the answer.
 
         Raises:
             Lost: a rank is.
         """
         (layer,) = layers
         entry = self.group.post(
-            {"op": "forward", "id": layer.id, "rows": rows}, packed(tokens), self.facts.size(rows)
+            {"op": "forward", "id": layer.id, "rows": rows}, encoded(tokens), self.facts.size(rows)
         )
         layer.offset += len(tokens)
         return entry
 
     def logits(self, entry: Entry) -> mx.array:
-        """Return the logits (rows, V) that the first rank has answered with."""
+        """Return the logits (rows, V) in the first rank's answer."""
         return self.facts.logits(entry.body)
 
     def bytes_held(self, entry: Entry) -> int:
-        """Return what all ranks hold of a sequence, going by the first one's part."""
-        told = entry.answers[0].get("bytes")
-        good = isinstance(told, int) and told >= 0
-        return told * len(self.group.peers) if good else 0  # type: ignore[operator]
+        """Return the bytes of a sequence on all ranks, estimated from the first one's part."""
+        held = entry.answers[0].get("bytes")
+        good = isinstance(held, int) and held >= 0
+        return held * len(self.group.peers) if good else 0  # type: ignore[operator]
 
     def __deepcopy__(self, memo: Any) -> RemoteNetwork:
         return self
 
 
-def packed(tokens: Sequence[int]) -> bytes:
-    """Return tokens as they are sent."""
+def encoded(tokens: Sequence[int]) -> bytes:
+    """Return tokens as int32 bytes, for sending."""
     return array("i", tokens).tobytes()

@@ -1,4 +1,4 @@
-"""How the ranks of a model come to be: started, reached, joined in a ring, and loaded."""
+"""The start of a model's ranks: connect, join a ring, load."""
 
 from __future__ import annotations
 
@@ -6,42 +6,38 @@ import secrets
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cowmlx.errors import Lost
 from cowmlx.failures import kept
-from cowmlx.machines import addresses, handshake
+from cowmlx.machines import handshake
 from cowmlx.machines.child import Child, python
 from cowmlx.machines.dialling import Dialling
 from cowmlx.machines.group import Entry, Group, Peer
 from cowmlx.machines.handshake import Place
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import Any
-
-    Steps = Generator[tuple[float, str] | Callable[[float], object], None, Any]
+Steps = Generator[tuple[float, str] | Callable[[float], object], None, Any]
 
 LOCAL = "local"  # the address of the first rank
-# Sessions of this process that are over: a worker whose link was down may not know it yet.
+# Ended sessions of this process: a worker whose link was down may not know it yet.
 _ended: deque[str] = deque(maxlen=32)
-TELL_SECONDS = 0.25  # between reports of progress while nothing goes on: hosts may refuse them
-# While ranks start, libraries that are being imported let no other thread of theirs speak.
+REPORT_SECONDS = 0.25  # between reports of unchanged progress: hosts may cancel in one
+# While ranks start, imports of libraries keep their other threads silent.
 STARTING_TIMES = 4
-# Seconds that ranks have at least: to meet; to join their ring, where mlx tries again after one
-# second, and then after two, if a neighbour does not listen yet; between signs of life in a load.
+# Least limits of ranks: to meet; to join their ring, where mlx tries again after one second, and
+# then after two, if a neighbour does not listen yet; between signs of life in a load.
 MEET_SECONDS, RING_SECONDS, LOAD_SECONDS = 1.0, 4.0, 2.0
 
 
 class Workers(NamedTuple):
-    """Where the other ranks run, and how long to wait for them.
+    """The machines of the other ranks, and time limits.
 
     Attributes:
         addresses: of workers.
-        secret_path: of the file with the secret that they have, too.
-        connect_seconds: until all of them are there.
+        secret_path: of the file with the secret.
+        connect_seconds: until all of them are connected.
         silence_seconds: without a sign of life, until one is lost.
     """
 
@@ -52,19 +48,22 @@ class Workers(NamedTuple):
 
 
 class Opening:
-    """Opens a group of ranks, in steps that never block; refused where none could run.
+    """Opens a group of ranks, in steps that never block.
 
     Args:
         workers: the other machines; none: one rank, here.
-        wanted: what every rank is to run: "model", "print", "split", "activations".
+        wanted: the request to every rank: "model", "print", "split", "activations".
         path: the model's folder here.
-        threads: that the first rank computes with; 0: as many as there are processors.
+        threads: of the first rank; 0: as many as there are processors.
+
+    Raises:
+        CowMlxError: no rank could run here, or the secret is missing or bad.
     """
 
     def __init__(
         self, workers: Workers, wanted: dict[str, Any], path: str, threads: int = 0
     ) -> None:
-        python(sys.prefix)  # which is wanted late, and missed early
+        python(sys.prefix)  # raises now, though it is used late
         self._workers = workers
         self._size = len(workers.addresses) + 1
         self._session = secrets.token_hex(8)
@@ -82,39 +81,39 @@ class Opening:
         self._silence = workers.silence_seconds
         self.group = Group(STARTING_TIMES * self._silence, partial(_ended.append, self._session))
         self._stage = 0.0, "connect"
-        self._shown = 0.0  # when that was told
+        self._shown = 0.0  # when it was reported
         self._first: Peer | None = None
 
     # ------------------------------------------------------------------- Steps
 
     def steps(self) -> Steps:
-        """Yield how far it is, or what waits for news; returns what ranks have told of the model.
+        """Yield the progress, or a function that waits; returns the ranks' facts of the model.
 
-        Closed early it ends all that was begun.
+        Where it is closed or fails, all ranks end.
 
         Raises:
-            CowMlxError: it cannot be; the message names the machine.
+            CowMlxError: it failed; the message names the machine.
         """
         opened = False
         try:
             yield self._stage
             yield from self._connect()
-            yield self._tell(0.0, "shard")
-            told = yield from self._load()
+            yield self._report(0.0, "shard")
+            facts = yield from self._load()
             opened = True
-            return told
+            return facts
         finally:
             if not opened:
                 self.close()
 
     def close(self) -> None:
-        """End all that was begun."""
+        """End all ranks and connections."""
         self.group.close()
         for dialling in self._diallings:
             dialling.close()
 
     def wait(self, seconds: float) -> None:
-        """Wait for news of ranks, at most so long."""
+        """Wait for a message of a rank."""
         if self._first is None:
             time.sleep(seconds)
         else:
@@ -140,28 +139,28 @@ class Opening:
             yield from self._join(until)
 
     def _start_first(self) -> None:
-        """Start the rank of this machine: late, since what a worker refuses needs none."""
+        """Start the rank of this machine, once no worker can refuse."""
         if self._first is None:
             child = Child(self._local)
             self._first = self.group.add(LOCAL, child.connection, child)
 
     def _find(self, until: float) -> Steps:
-        """Find out where workers are: looking a name up blocks, so the first rank does it."""
-        where = [addresses.parse(each.address, "workers") for each in self._diallings]
-        names = sorted({host for host, _ in where if not addresses.is_numeric(host)})
+        """Find the workers' addresses: looking a name up blocks, so the first rank does it."""
+        where = [handshake.parse_address(each.address, "workers") for each in self._diallings]
+        names = sorted({host for host, _ in where if not handshake.is_numeric(host)})
         found: dict[str, str] = {}
         if names:
             self._start_first()
             self.group.post({"op": "find", "names": names})
-            yield from self._until(lambda: "found" in self._told, until)
-            found = self._told["found"]
+            yield from self._until(lambda: "found" in self._facts, until)
+            found = self._facts["found"]
         for dialling, (host, port) in zip(self._diallings, where, strict=True):
             numeric = found.get(host, host) if isinstance(found, dict) else host
-            if isinstance(numeric, str) and addresses.is_numeric(numeric):
+            if isinstance(numeric, str) and handshake.is_numeric(numeric):
                 dialling.found_at(numeric, port)
 
     def _join(self, until: float) -> Steps:
-        """Let ranks find out that they reach each other, and then join a ring."""
+        """Let ranks check that they reach each other, and join a ring."""
         group = self.group
         group.expect(max(self._silence, MEET_SECONDS))
         listens = group.post({"op": "listen", "address": self._diallings[0].local}, size=0)
@@ -182,19 +181,19 @@ class Opening:
         while len(entry.answers) < len(peers):
             self._poll()
             fraction, now = min(peer.fraction for peer in peers), time.monotonic()
-            yield self._tell(fraction, "shard") if fraction > self._stage[0] else self._pause(now)
+            yield self._report(fraction, "shard") if fraction > self._stage[0] else self._pause(now)
         for peer in peers:
-            told = entry.answers[peer.rank]
-            peer.bytes, peer.layers = _size(told.get("bytes")), _size(told.get("layers"))
-            peer.peak = _size(told.get("peak"))
+            facts = entry.answers[peer.rank]
+            peer.bytes, peer.layers = _size(facts.get("bytes")), _size(facts.get("layers"))
+            peer.peak = _size(facts.get("peak"))
         self.group.is_ready()
         self.group.expect(self._silence)
         return [entry.answers[peer.rank] for peer in peers]
 
     @property
-    def _told(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         assert self._first is not None
-        return self._first.told
+        return self._first.facts
 
     # ----------------------------------------------------------------- Waiting
 
@@ -221,13 +220,7 @@ class Opening:
             yield self._pause(time.monotonic())
 
     def _done(self, entry: Entry, until: float, why: str = "it is not ready") -> Steps:
-        """Wait until all ranks have carried an entry out.
-
-        Args:
-            entry: of the log.
-            until: when one that has not is lost.
-            why: it is lost then.
-        """
+        """Wait until all ranks have carried an entry out."""
         while late := [peer for peer in self.group.peers if peer.rank not in entry.answers]:
             self._poll()
             now = time.monotonic()
@@ -236,16 +229,16 @@ class Opening:
             yield self._pause(now)
 
     def _pause(self, now: float) -> tuple[float, str] | Callable[[float], object]:
-        """Return what waits for news, or now and then how far it is: a host may refuse that."""
-        return self._tell(*self._stage) if now - self._shown >= TELL_SECONDS else self.wait
+        """Return a function that waits, or now and then the progress: a host may cancel there."""
+        return self._report(*self._stage) if now - self._shown >= REPORT_SECONDS else self.wait
 
-    def _tell(self, fraction: float, stage: str) -> tuple[float, str]:
+    def _report(self, fraction: float, stage: str) -> tuple[float, str]:
         self._stage, self._shown = (fraction, stage), time.monotonic()
         return self._stage
 
 
 def _places(listens: Entry, name: str) -> dict[str, Any]:
-    """Return where ranks listen, for all of them."""
+    """Return the addresses of all ranks."""
     return {"addresses": [listens.answers[rank].get(name) for rank in sorted(listens.answers)]}
 
 

@@ -8,20 +8,18 @@ import socket
 import struct
 import sys
 from contextlib import suppress
+from typing import Any, get_args
 
-from cowmlx import json_text
+from cowmlx import errors, json_text
+from cowmlx.generated.reasons import Reason
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    Message = tuple[dict[str, Any], bytes]
+Message = tuple[dict[str, Any], bytes]
 
 MAX_HEAD = 1 << 16
 MAX_TOKENS = 1 << 24  # bytes of a prompt's chunk, or of a step's tokens
 _SIZES = struct.Struct("<II")
 _PIECE = 1 << 20
-MAX_MESSAGES = 64  # that are taken at once: one end that never stops lets others have their turns
+MAX_MESSAGES = 64  # of one end in a turn, so that others get theirs
 # An end that has gone is an error of the send, and no signal.
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 _SO_NOSIGPIPE = 0x1022  # macOS
@@ -33,11 +31,11 @@ class Gone(Exception):
 
 
 class Garbage(Exception):
-    """What came is no message, or a larger one than can come; the text says what."""
+    """Bytes that are no message, or a message above the limits; the text says which."""
 
 
-def pack(head: dict[str, Any], body: bytes = b"") -> bytes:
-    """Return a message as it is sent."""
+def encoded(head: dict[str, Any], body: bytes = b"") -> bytes:
+    """Return the bytes of a message."""
     text = json.dumps(head, separators=(",", ":")).encode()
     return _SIZES.pack(len(text), len(body)) + text + body
 
@@ -55,11 +53,7 @@ def tune(sock: socket.socket) -> None:
 
 
 def _sizes(data: bytes | bytearray, most: int) -> tuple[int, int]:
-    """Return the sizes that a message begins with.
-
-    Raises:
-        Garbage: they are larger than a message can be.
-    """
+    """Return the sizes at the beginning of a message, or raise Garbage."""
     head, body = _SIZES.unpack_from(data)
     if head > MAX_HEAD or body > most:
         raise Garbage(f"a message of {head} and {body} bytes; at most {MAX_HEAD} and {most} can be")
@@ -77,11 +71,7 @@ def _head(text: bytes) -> dict[str, Any]:
 
 
 class Connection:
-    """One end, which never blocks: what cannot be sent yet waits, what is half there too.
-
-    Args:
-        sock: connected, or connecting; owned from now on.
-    """
+    """One end, which never blocks: it keeps unsent bytes, and incomplete messages."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -90,7 +80,7 @@ class Connection:
         self._owner = os.getpid()
         self._in = bytearray()
         self._out = bytearray()
-        self._ended = ""  # why no more comes
+        self._ended = ""  # why nothing more can be received
 
     def fileno(self) -> int:
         """Return the descriptor; -1 once closed."""
@@ -98,23 +88,23 @@ class Connection:
 
     @property
     def waits_to_send(self) -> bool:
-        """Whether something could not be sent yet."""
+        """Whether unsent bytes are left."""
         return bool(self._out)
 
     def send(self, head: dict[str, Any], body: bytes = b"") -> None:
         """Send a message, now or with a later :meth:`flush`.
 
         Raises:
-            Gone: the other end has.
+            Gone: the other end is.
         """
-        self._out += pack(head, body)
+        self._out += encoded(head, body)
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as that goes.
+        """Send waiting bytes, as far as the socket takes them.
 
         Raises:
-            Gone: the other end has.
+            Gone: the other end is.
         """
         while self._out:
             try:
@@ -126,14 +116,11 @@ class Connection:
             del self._out[:sent]
 
     def receive(self, most: int = 0) -> list[Message]:
-        """Return the messages that are there, or the first of many.
-
-        Args:
-            most: bytes that the body of one may have.
+        """Return received messages, or the first of many; a body has at most ``most`` bytes.
 
         Raises:
-            Gone: the other end has, and nothing that it sent is left.
-            Garbage: what it sent is none.
+            Gone: the other end is, and no message of it is left.
+            Garbage: it sent no message.
         """
         self._read(most + MAX_HEAD)
         messages: list[Message] = []
@@ -168,7 +155,7 @@ class Connection:
         return message
 
     def detach(self) -> socket.socket:
-        """Return the socket, which is its taker's now."""
+        """Return the socket, which belongs to the caller now."""
         return self._sock
 
     def close(self) -> None:
@@ -183,8 +170,8 @@ def read(sock: socket.socket, most: int) -> Message:
     """Wait for a message on a socket that blocks.
 
     Raises:
-        Gone: the other end has.
-        Garbage: what it sent is none.
+        Gone: the other end is.
+        Garbage: it sent no message.
     """
     head, body = _sizes(_exactly(sock, _SIZES.size), most)
     return _head(_exactly(sock, head)), _exactly(sock, body)
@@ -194,10 +181,10 @@ def write(sock: socket.socket, head: dict[str, Any], body: bytes = b"") -> None:
     """Send a message on a socket that blocks.
 
     Raises:
-        Gone: the other end has.
+        Gone: the other end is.
     """
     try:
-        sock.sendall(pack(head, body), _NO_SIGNAL)
+        sock.sendall(encoded(head, body), _NO_SIGNAL)
     except OSError as error:
         raise Gone(error.strerror or str(error)) from None
 
@@ -213,3 +200,47 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
             raise Gone("it has closed the connection")
         parts += piece
     return bytes(parts)
+
+
+MAX_TEXT = 1000
+_KINDS: dict[str, type[errors.CowMlxError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.InvalidArgument,
+        errors.NotFound,
+        errors.BadFormat,
+        errors.Unsupported,
+        errors.OutOfMemory,
+        errors.InputOutput,
+        errors.BadState,
+        errors.Lost,
+    )
+}
+_REASONS = frozenset(get_args(Reason))
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """Return an error as the JSON object that is sent."""
+    kind = next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "")
+    text = str(error) if kind else f"{type(error).__name__}: {error}"
+    return {"kind": kind, "reason": getattr(error, "reason", ""), "message": text[:MAX_TEXT]}
+
+
+def error_of(failure: object, address: str, rank: int) -> errors.CowMlxError:
+    """Return the error of a received failure, which may be any JSON value."""
+    fields = failure if isinstance(failure, dict) else {}
+    message = printable(fields.get("message")) or "it does not say why"
+    kind = _KINDS.get(str(fields.get("kind")), errors.Lost)
+    given: Any = fields.get("reason")
+    reason: Any = given if isinstance(given, str) and given in _REASONS else None
+    if kind is errors.Lost and reason is None:
+        reason = "machine_lost"
+    place = {"machine": address, "rank": rank} if reason == "machine_lost" else {}
+    return kind(f"rank {rank} ({address}): {message}", reason=reason, **place)
+
+
+def printable(text: object) -> str:
+    """Return the printable characters of a text of another machine; others become spaces."""
+    if not isinstance(text, str):
+        return ""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:MAX_TEXT])

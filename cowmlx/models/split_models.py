@@ -11,7 +11,7 @@ from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
 from cowmlx.generated import constants
-from cowmlx.machines import addresses
+from cowmlx.machines import handshake
 from cowmlx.machines.network import DTYPES, Facts, RemoteNetwork
 from cowmlx.machines.opening import Opening, Workers
 from cowmlx.models import fingerprint, network, registry
@@ -270,7 +270,7 @@ def _check_workers(given: list[str], params: dict[str, Any]) -> None:
     if len(given) > MAX_WORKERS:
         raise OutOfRange("worker_count", len(given), f"at most {MAX_WORKERS}")
     for index, address in enumerate(given):
-        addresses.parse(address or "", f"workers[{index}]")
+        handshake.parse_address(address or "", f"workers[{index}]")
     if params["secret_path"] is None:
         raise InvalidArgument(
             "secret_path is NULL, but there are workers: it names a file with the secret that "

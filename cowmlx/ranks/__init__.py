@@ -1,1 +1,1 @@
-"""A rank: a process of its own that holds a part of a model, and does what the host's log says."""
+"""A rank: a process that holds a part of a model, and carries out the host's log."""

@@ -1,11 +1,13 @@
-"""The host's log, carried out: what every rank does, in the same order, on one stream."""
+"""Carries out the host's log: every rank does it in the same order, on one stream."""
 
 from __future__ import annotations
 
 import copy
 import time
 from array import array
+from collections.abc import Generator
 from itertools import islice
+from typing import Any
 
 import mlx.core as mx
 
@@ -14,29 +16,17 @@ from cowmlx.cache.batch import Batch
 from cowmlx.errors import Lost
 from cowmlx.generation import batched
 from cowmlx.models import split_models
+from cowmlx.models.split_models import Shard
 from cowmlx.ranks import ring
-from cowmlx.ranks.together import Together
+from cowmlx.ranks.voice import Voice
 from cowmlx.ranks.watch import Watch
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
-    from cowmlx.models.split_models import Shard
-    from cowmlx.ranks.voice import Voice
 
 _SENT = {2: mx.uint16, 4: mx.uint32}
 CLEAR_INTERVAL = 256  # entries between returns of mlx's unused buffers
 
 
 class Log:
-    """Holds a shard, and the sequences and batches that the host has begun.
-
-    Args:
-        voice: tells the host what was done.
-        config: what this rank was started with.
-    """
+    """A shard, and the sequences and batches that the host has begun."""
 
     def __init__(self, voice: Voice, config: dict[str, Any]) -> None:
         self._voice = voice
@@ -67,7 +57,7 @@ class Log:
         }
 
     def carry_out(self, head: dict[str, Any], body: bytes) -> None:
-        """Do what an entry says; raises where it cannot, which ends the rank."""
+        """Carry out an entry; an exception ends the rank."""
         for sequence in head.get("drop", ()):
             self._sequences.pop(sequence, None)
             self._batches.pop(sequence, None)
@@ -77,7 +67,7 @@ class Log:
         operation(head, body)
 
     def _nothing(self, head: dict[str, Any], body: bytes) -> None:
-        """Answer, for those who measure the way."""
+        """Answer, to show that this rank is ready."""
         self._voice.say({"done": head["number"]})
 
     # ------------------------------------------------------------- Coming up
@@ -103,24 +93,22 @@ class Log:
 
     def _load(self, head: dict[str, Any], body: bytes) -> None:
         steps = split_models.load(self._config, self._group)
-        shard = self._shard = self._told(steps)
-        told: dict[str, Any] = {
-            "bytes": shard.nbytes,
-            "layers": shard.layers,
-            "kernels": shard.kernels,
+        shard = self._shard = self._finished(steps)
+        facts = {
+            name: getattr(shard, name) for name in ("layers", "kernels", "vocabulary", "dtype")
         }
-        told |= {"peak": mx.get_peak_memory(), "vocabulary": shard.vocabulary, "dtype": shard.dtype}
-        told |= trimming.trims_of(shard.make_cache())
-        told |= {"alone": self._together(batched.why_not_steps)}
-        told |= {"prompts": self._together(batched.why_not_prompts)}
-        self._voice.say({"done": head["number"], **told})
+        facts |= {"bytes": shard.nbytes, "peak": mx.get_peak_memory()}
+        facts |= trimming.trims_of(shard.make_cache())
+        facts |= {"alone": self._together(batched.why_not_steps)}
+        facts |= {"prompts": self._together(batched.why_not_prompts)}
+        self._voice.say({"done": head["number"], **facts})
 
     def _together(self, prove: Any) -> str | None:
         """Return why all ranks cannot do something, or None."""
-        return Together(self._network, self._group).find_out(prove, self._new_layers)
+        return ring.Together(self._network, self._group).find_out(prove, self._new_layers)
 
-    def _told(self, steps: Generator[float, None, Shard]) -> Shard:
-        """Do all steps of a load, and tell how far it is."""
+    def _finished(self, steps: Generator[float, None, Shard]) -> Shard:
+        """Take all steps of a load, and report its progress."""
         while True:
             try:
                 fraction = next(steps)
@@ -155,7 +143,7 @@ class Log:
         self._answer(head, logits if rows else None, [layer.state for layer in layers], began)
 
     def _answer(self, head: dict[str, Any], logits: Any, state: Any, began: float) -> None:
-        """Evaluate, on all ranks the same, and tell the host."""
+        """Evaluate the same arrays on all ranks, and answer."""
         mx.eval(state if logits is None else [logits, state])
         body = b""
         if logits is not None and self._rank == 0:

@@ -1,7 +1,7 @@
-"""What a rank says and hears while mlx computes: a second thread answers, and ends the process.
+"""A rank's messages while mlx computes: a second thread answers, and ends the process.
 
-mlx gives no way to end an evaluation that waits for a rank that is gone. So nothing here is ever
-cleaned up: once the host is gone, or says so, the process ends where it stands.
+mlx has no way to end an evaluation that waits for a lost rank. So nothing here is cleaned up: once
+the host is gone, or asks for it, the process ends at once.
 """
 
 from __future__ import annotations
@@ -11,31 +11,22 @@ import queue
 import socket
 import threading
 import time
+from typing import Any, NoReturn
 
 from cowmlx.errors import CowMlxError
-from cowmlx.machines import failures, wire
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
-    from cowmlx.machines.wire import Message
-    from cowmlx.ranks.watch import Watch
+from cowmlx.machines import wire
+from cowmlx.machines.wire import Message
+from cowmlx.ranks.watch import Watch
 
 HOST_IS_GONE = 3  # exit codes
 FAILED = 4
-NEIGHBOUR_SECONDS = 0.1  # until a neighbour that has ended is known to have
+NEIGHBOUR_SECONDS = 0.1  # until the end of a neighbour is noticed
 LOOK_SECONDS = 0.5  # between looks at the process that started this one
 FAREWELL_SECONDS = 1.0  # until a rank that has failed ends, if its host does not end it
 
 
 class Voice:
-    """The connection with the host, heard by a thread of its own.
-
-    Args:
-        sock: connected; blocks.
-        parent: the process that this one ends with; 0: none.
-    """
+    """The connection with the host, read by a second thread; ends with the parent process."""
 
     def __init__(self, sock: socket.socket, parent: int) -> None:
         wire.tune(sock)
@@ -47,7 +38,7 @@ class Voice:
         self._speaking = threading.Lock()
 
     def start(self) -> None:
-        """Begin to hear."""
+        """Start to listen."""
         for work in (self._hear, self._look):
             threading.Thread(target=work, daemon=True).start()
 
@@ -56,7 +47,7 @@ class Voice:
         return self._log.get()
 
     def say(self, head: dict[str, Any], body: bytes = b"") -> None:
-        """Tell the host something; ends the process if it is gone."""
+        """Send a message to the host; ends the process if the host is gone."""
         try:
             with self._speaking:
                 wire.write(self._sock, head, body)
@@ -64,21 +55,21 @@ class Voice:
             end(HOST_IS_GONE)
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Tell the host what has failed, and end: it ends all other ranks."""
+        """Report a failure to the host, and end; the host ends all other ranks."""
         if not isinstance(error, CowMlxError) and self._watch is not None:
             time.sleep(NEIGHBOUR_SECONDS)
             with self._watching:
                 gone = self._watch.hear()
-            if gone is not None:  # the ring fails for that
+            if gone is not None:  # the cause of the ring's failure
                 self._miss(gone)
-        self.say({"failed": failures.described(error)})
+        self.say({"failed": wire.failure(error)})
         time.sleep(FAREWELL_SECONDS)
         end(FAILED)
 
     def _miss(self, gone: int) -> NoReturn:
-        """Tell the host that a neighbour is gone, and end.
+        """Report a lost neighbour to the host, and end.
 
-        The host may be gone, too, and a child that it has forked keep the connection.
+        The host may be gone, too, while a child that it has forked keeps the connection.
         """
         self.say({"gone": gone})
         time.sleep(FAREWELL_SECONDS)
@@ -105,7 +96,7 @@ class Voice:
         self.say({"pong": ping["ping"], "silent": silent})
 
     def watch(self, watch: Watch) -> None:
-        """Tell the host of neighbours, and answer them, from now on; end with the first of them."""
+        """From now on report and answer neighbours; the process ends with the first of them."""
         self._watch = watch
 
         def answer() -> None:
@@ -126,12 +117,12 @@ class Voice:
 
 
 def end(code: int) -> NoReturn:
-    """End this process at once, whatever it does."""
+    """End this process at once."""
     os._exit(code)
 
 
 def _found(names: list[str]) -> dict[str, str]:
-    """Return the IPv4 addresses of names, of those that have one."""
+    """Return the IPv4 addresses of names that have one."""
     found = {}
     for name in names:
         try:

@@ -1,7 +1,7 @@
-"""The ways to a rank's neighbours, looked at beside the ring.
+"""Connections to a rank's neighbours beside the ring.
 
-The ring cannot tell a neighbour that computes from one that is cut off: both say nothing. So each
-rank has a connection of its own to either neighbour, and asks there whenever its host asks it.
+In the ring, a neighbour that computes and one that is cut off are both silent. So each rank has
+another connection to either neighbour, and pings it whenever its host pings the rank.
 """
 
 from __future__ import annotations
@@ -10,36 +10,28 @@ import select
 import socket
 import time
 from contextlib import suppress
+from typing import Any
 
 from cowmlx.errors import Lost
 from cowmlx.machines import handshake
 from cowmlx.machines.wire import Connection, Garbage, Gone
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 AGAIN_SECONDS = 0.1  # between tries to reach a neighbour
-LONGEST_WAIT = 60.0  # before it is looked at the time again
-MAX_STRANGERS = 16  # that may be saying who they are at a time
+LONGEST_WAIT = 60.0  # between checks of the time
+MAX_STRANGERS = 16  # connections without a proof at a time
 
 
 class Neighbour:
-    """The rank at one side.
-
-    Args:
-        rank: which.
-        connection: with its watch.
-    """
+    """The rank at one side."""
 
     def __init__(self, rank: int, connection: Connection) -> None:
         self.rank = rank
         self.connection = connection
         self.gone = False
-        self._since: float | None = None  # it has not answered
+        self._since: float | None = None  # the time of an unanswered ping
 
     def hear(self) -> None:
-        """Take what it has said, and answer."""
+        """Take its messages, and answer."""
         if self.gone:
             return
         try:
@@ -54,11 +46,7 @@ class Neighbour:
             self._since = self._since or time.monotonic()
 
     def silent(self, anew: bool) -> float:
-        """Return the seconds for which it has not answered, and ask it again if it has.
-
-        Args:
-            anew: nobody was interested in the time before.
-        """
+        """Return the seconds since an unanswered ping, or from now; ping again after an answer."""
         self.hear()
         now = time.monotonic()
         if self._since is None:
@@ -73,13 +61,7 @@ class Neighbour:
 
 
 class Watch:
-    """Knows for how long the neighbours have been silent.
-
-    Args:
-        rank: this one.
-        size: of the ring.
-        key: of the session.
-    """
+    """The neighbours, and how long they have been silent."""
 
     def __init__(self, rank: int, size: int, key: str) -> None:
         self._rank = rank
@@ -89,7 +71,7 @@ class Watch:
         self._neighbours: list[Neighbour] = []
 
     def listen(self, address: str) -> str:
-        """Return the address that the left neighbour is to connect to."""
+        """Listen for the left neighbour; returns the address."""
         self._listener = socket.create_server((address, 0))
         self._listener.setblocking(False)
         return f"{address}:{self._listener.getsockname()[1]}"
@@ -97,12 +79,8 @@ class Watch:
     def meet(self, places: list[str], seconds: float) -> None:
         """Connect with both neighbours.
 
-        Args:
-            places: where each rank's watch listens.
-            seconds: that it may take.
-
         Raises:
-            Lost: one cannot be reached, or does not come; the message names it.
+            Lost: one is not reached, or does not connect; the message names it.
         """
         until = time.monotonic() + seconds
         right = self._dial(places[self._right], until)
@@ -111,21 +89,21 @@ class Watch:
 
     def silent(self, anew: bool) -> dict[str, float]:
         """Return the seconds for which neighbours have been silent, by rank."""
-        told: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for neighbour in self._neighbours:
             name = str(neighbour.rank)
-            told[name] = max(told.get(name, 0.0), neighbour.silent(anew))
-        return told
+            seconds[name] = max(seconds.get(name, 0.0), neighbour.silent(anew))
+        return seconds
 
     def wait(self) -> None:
-        """Wait until a neighbour says something, or is gone."""
+        """Wait for a message or the end of a neighbour."""
         poll = select.poll()
         for neighbour in self._neighbours:
             poll.register(neighbour.connection.fileno(), select.POLLIN)
         poll.poll()
 
     def hear(self) -> int | None:
-        """Answer neighbours; returns one that is gone, or None."""
+        """Answer neighbours; returns a lost one, or None."""
         for neighbour in self._neighbours:
             neighbour.hear()
         return next((each.rank for each in self._neighbours if each.gone), None)
@@ -153,7 +131,7 @@ class Watch:
             return connection
 
     def _accept(self, place: str, until: float) -> Connection:
-        """Wait for the left neighbour; others may come, and are nobody."""
+        """Wait for the left neighbour; strangers may connect, too."""
         assert self._listener is not None
         coming: list[Connection] = []
         while time.monotonic() < until:
@@ -161,7 +139,7 @@ class Watch:
             for number in (self._listener.fileno(), *(each.fileno() for each in coming)):
                 poll.register(number, select.POLLIN)
             poll.poll(min(max(0.0, until - time.monotonic()), LONGEST_WAIT) * 1000)
-            with suppress(OSError):  # nobody new
+            with suppress(OSError):  # no new connection
                 coming.append(Connection(self._listener.accept()[0]))
             for each in coming:
                 if self._is_left(each):
@@ -172,7 +150,7 @@ class Watch:
         raise self._unreachable(f"it is not reached by rank {self._left}", place, why)
 
     def _is_left(self, connection: Connection) -> bool:
-        """Whether one that has come is the left neighbour; closed if it is somebody else."""
+        """Whether a connection is the left neighbour's; a stranger's is closed."""
         try:
             messages = connection.receive()
         except (Gone, Garbage):

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from cowmlx.cache.batch import Row, has_place
 from cowmlx.generation.pace import pace_of
-from cowmlx.machines.network import RemoteLayer, RemoteNetwork, packed
+from cowmlx.machines.network import RemoteLayer, RemoteNetwork, encoded
 from cowmlx.scheduling.lane import Lane
 
 TYPE_CHECKING = False
@@ -98,7 +98,7 @@ class RemoteBatch:
         """
         network = self._network
         head = {"op": "step", "batch": self._id, "rows": [row.number for row in rows]}
-        entry = network.group.post(head, packed(tokens), network.facts.size(len(rows)))
+        entry = network.group.post(head, encoded(tokens), network.facts.size(len(rows)))
         for row in rows:
             row.length += 1
         return entry
@@ -111,7 +111,7 @@ class RemoteBatch:
         """
         head = {"op": "feed", "batch": self._id, "rows": [row.number for row in rows]}
         head |= {"counts": [len(ids) for ids in tokens]}
-        entry = self._network.group.post(head, packed([*chain(*tokens)]), 0)
+        entry = self._network.group.post(head, encoded([*chain(*tokens)]), 0)
         for row, ids in zip(rows, tokens, strict=True):
             row.length += len(ids)
         return entry

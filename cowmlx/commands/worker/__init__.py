@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cowmlx.commands.terminal import CommandError, running
 from cowmlx.errors import CowMlxError
-from cowmlx.machines import addresses, handshake
+from cowmlx.machines import handshake
 
 PORT = 7707
 _USAGE = 2  # the exit status of a wrong option
@@ -20,13 +20,13 @@ def _listen(text: str, allow_public: bool) -> socket.socket:
     Raises:
         CommandError: it may not or cannot listen there.
     """
-    host, port = addresses.parse(text if ":" in text else f"{text}:{PORT}", "--listen", 0)
+    host, port = handshake.parse_address(text if ":" in text else f"{text}:{PORT}", "--listen", 0)
     try:
         host = socket.gethostbyname(host)
     except OSError as error:
         why = error.strerror or error
         raise CommandError(f"cannot find the address of {host}: {why}", _USAGE) from None
-    if not allow_public and not addresses.is_private(host):
+    if not allow_public and not handshake.is_private(host):
         raise CommandError(
             f"{host} can be reached from anywhere, and what ranks send each other is neither "
             "authenticated nor encrypted: listen on an address of a private network, or give "

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.machines import failures, handshake, measuring
+from cowmlx.machines import handshake, measuring, wire
 from cowmlx.machines.handshake import Place
 from cowmlx.machines.wire import Connection, Garbage, Gone
 
@@ -25,14 +25,6 @@ _CLOSED: int = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 class Guest:
     """A connection, from its greeting to the end of its rank.
-
-    Args:
-        sock: accepted.
-        address: of its other end.
-        secret: that the host must have.
-        begin: returns the config of a rank, given the host's wish; raises why there is none.
-        reach: measures the link to another worker.
-        log: receives lines for people.
 
     Attributes:
         ended: whether nothing is left of it.
@@ -167,8 +159,8 @@ class Guest:
 
     def _refuse(self, error: Exception) -> None:
         with suppress(Gone):
-            self._connection.send({"refused": failures.described(error)})
-        self.end(f"refused: {failures.printable(str(error))}")
+            self._connection.send({"refused": wire.failure(error)})
+        self.end(f"refused: {wire.printable(str(error))}")
 
     def end(self, why: str) -> None:
         """End its rank and its connection, and say why."""

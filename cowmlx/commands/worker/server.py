@@ -14,7 +14,7 @@ from typing import Any
 
 from cowmlx.commands.worker.guest import Guest
 from cowmlx.errors import BadState, CowMlxError, NotFound
-from cowmlx.machines import addresses, measuring
+from cowmlx.machines import handshake, measuring
 
 LOOK_SECONDS = 0.1  # between looks at ranks that run
 MAX_GUESTS = 16  # that may be proving who they are at a time
@@ -30,15 +30,7 @@ def _stop(*_: Any) -> None:
 
 
 class Server:
-    """Serves hosts that know the secret.
-
-    Args:
-        listener: bound and listening.
-        secret: of the hosts.
-        models: the folder with the models.
-        most: models that run at a time.
-        log: receives lines for people.
-    """
+    """Serves hosts that know the secret; ``most`` models run at a time."""
 
     def __init__(
         self,
@@ -122,7 +114,7 @@ class Server:
     def _reach(self, address: object) -> dict[str, Any]:
         """Measure the link to another worker, for which other guests wait a little."""
         try:
-            host, _ = addresses.parse(str(address), "reach")
+            host, _ = handshake.parse_address(str(address), "reach")
             found = socket.gethostbyname(host)
             way = measuring.measure(str(address), found, self._secret, measuring.REACH_SECONDS)
         except (CowMlxError, OSError) as error:

@@ -93,10 +93,11 @@ def _require_declared(
         CowMlxError: they have not; a reader would refuse the folder.
     """
     net = networks.share(objective.model.network)
-    adapter_layers.insert(net, config, objective.model.package)
+    adapters.insert_layers(net, config, objective.model.package)
     mx.eval(mx.random.state)  # the layers' first values have split mlx's key
-    parameters = weights.flatten(net.parameters()).items()
-    declared = {name: array.shape for name, array in parameters if adapter_layers.is_own(name)}
+    items = weights.flatten(net.parameters()).items()
+    is_own = adapters.is_adapter_parameter
+    declared = {name: array.shape for name, array in items if is_own(name)}
     for name in sorted(declared.keys() | arrays.keys()):
         shape = arrays[name].shape if name in arrays else None
         if shape != declared.get(name):

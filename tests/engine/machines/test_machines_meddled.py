@@ -99,7 +99,7 @@ def test_strangers_at_the_neighbours_door_change_nothing(
 ):
     def knock(head):
         if "watch" in head:
-            odd = wire.pack({"proof": "\ud800"})
+            odd = wire.encoded({"proof": "\ud800"})
             for says in (b"", b"\0" * 64, b"GET / HTTP/1.1\r\n\r\n", odd):
                 strange(head["watch"], says)
 

@@ -164,7 +164,7 @@ def test_one_with_other_versions(fails, stranger):
         b"\0" * 64,
         sizes(2, 1 << 30) + b"{}",
         sizes(1 << 30, 0),
-        wire.pack({"what no rank says": 1}),
+        wire.encoded({"what no rank says": 1}),
     ],
 )
 def test_a_worker_that_answers_with_garbage(fails, stranger, data):
@@ -180,7 +180,7 @@ def test_a_worker_that_answers_with_garbage(fails, stranger, data):
 
 @pytest.mark.parametrize("told", [None, {"kind": [], "reason": []}, {"reason": {}, "message": 5}])
 def test_a_refusal_that_nobody_understands(fails, stranger, told):
-    address = stranger(says(wire.pack({"refused": told})))
+    address = stranger(says(wire.encoded({"refused": told})))
     assert fails(workers=[address])[:2] == (ELOST, "machine_lost")
 
 

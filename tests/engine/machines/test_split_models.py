@@ -28,7 +28,7 @@ from cowmlx.machines import wire
 from cowmlx.machines.group import Group
 from cowmlx.machines.opening import Opening
 from cowmlx.machines.wire import Connection
-from cowmlx.ranks.together import Together
+from cowmlx.ranks.ring import Together
 
 START = prompt(40)
 MAX_STEPS = 6
