@@ -27,12 +27,8 @@ def wanted() -> str | None:
     """
     chosen = os.environ.get(SETTING) or "openblas"
     if chosen not in _NAMES:
-        raise InvalidArgument(
-            f'{SETTING} is "{chosen}"; it can be {" or ".join(_NAMES)}',
-            argument=SETTING,
-            value=chosen,
-            accepted=" or ".join(_NAMES),
-        )
+        message = f'{SETTING} is "{chosen}"; it can be {" or ".join(_NAMES)}'
+        raise InvalidArgument(message, argument=SETTING, value=chosen, accepted=" or ".join(_NAMES))
     if chosen == "reference" or not sys.platform.startswith("linux") or "mlx.core" in sys.modules:
         return None
     return _library()

@@ -1,10 +1,13 @@
 """The exceptions of the engine, a class or more per status of the C API.
 
-Code below the bridge raises these; the bridge alone turns them into statuses.
-Any other exception that reaches the bridge is ``EINTERNAL``.
+Code below the bridge raises these; the bridge alone turns them into statuses. Any other exception
+that reaches the bridge is ``EINTERNAL``.
 """
 
 from __future__ import annotations
+
+import json
+import math
 
 from cowmlx.generated import status
 
@@ -20,8 +23,8 @@ class CowMlxError(Exception):
 
     Args:
         message: the error message.
-        reason: why, for programs; that of the class if not given.
-        details: what ``cow_mlx_error_details`` has with the reason; None is left out.
+        reason: for programs; the class's if not given.
+        details: for ``cow_mlx_error_details``; None is left out.
     """
 
     status = status.EINTERNAL
@@ -42,13 +45,7 @@ class InvalidArgument(CowMlxError):
 
 
 class OutOfRange(InvalidArgument):
-    """An argument with a value that is not accepted.
-
-    Args:
-        argument: its name.
-        value: that it has.
-        accepted: what it must be.
-    """
+    """An argument with a value that is not accepted."""
 
     def __init__(self, argument: str, value: object, accepted: str) -> None:
         shown = f"{value:g}" if isinstance(value, float) else f"{value}"
@@ -150,3 +147,44 @@ class TimedOut(CowMlxError):
 
     status = status.ETIMEDOUT
     reason = "timed_out"
+
+
+def reason_of(error: BaseException) -> Reason:
+    """Return the reason of any exception."""
+    return error.reason if isinstance(error, CowMlxError) else "internal"
+
+
+def details_of(error: BaseException) -> dict[str, Any]:
+    """Return the details of any exception: texts and numbers."""
+    details = error.details if isinstance(error, CowMlxError) else {}
+    return {key: _value(value) for key, value in details.items()}
+
+
+def encode_details(
+    operation: str, reason: str, details: dict[str, Any], size: int
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the JSON of ``cow_mlx_error_details`` in ``size`` bytes, and the details that fit."""
+    fitting: dict[str, Any] = {}
+    text = _encoded(operation, reason, fitting)
+    for key, value in details.items():
+        longer = _encoded(operation, reason, {**fitting, key: value})
+        if len(longer) <= size:
+            fitting[key] = value
+            text = longer
+    return text, fitting
+
+
+def _encoded(operation: str, reason: str, details: dict[str, Any]) -> bytes:
+    value = {"operation": operation, "reason": reason, "details": details}
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _value(value: object) -> str | int | float:
+    """Return a value for JSON: no infinity, and nothing nested of an untrusted file."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value:g}"
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return f"{value}"
+    return value if isinstance(value, str | int | float) else repr(value)

@@ -87,10 +87,8 @@ def place(error: BaseException) -> str:
 def kept(error: BaseException) -> CowMlxError:
     """Return a copy of an error that can be kept, and be raised: no frame stays alive with it.
 
-    To raise a kept error, raise another copy of it: raising adds frames.
-
-    Args:
-        error: of any kind; it lets go of its frames, too.
+    To raise a kept error, raise another copy of it: raising adds frames. The given error drops its
+    frames, too.
     """
     found = translate(error)
     if isinstance(found, CowMlxError):
@@ -133,33 +131,24 @@ def reraise_shortage(error: BaseException) -> None:
 
 
 def of_import(error: ImportError, what: str) -> CowMlxError:
-    """Return the error for a package that the library cannot do without.
-
-    Args:
-        error: what the import raised.
-        what: the package, or what is made of it.
-    """
+    """Return the error for a package that the library cannot do without."""
     found = translate(error)
     if isinstance(found, (OutOfMemory, InputOutput)):
         return found
     if isinstance(error, ModuleNotFoundError):
-        return NotFound(
+        message = (
             f"the Python in {sys.prefix} has no package {error.name!r}; install {what} there, or "
-            "name another Python in runtime_params.python_home or COWMLX_PYTHON_HOME",
-            reason="package_not_found",
-            package=error.name,
+            "name another Python in runtime_params.python_home or COWMLX_PYTHON_HOME"
         )
+        return NotFound(message, reason="package_not_found", package=error.name)
     advice = ""
     if "GLIBCXX" in str(error) or "CXXABI" in str(error):
         advice = (
             "; the process has loaded an older libstdc++ than mlx needs: let the host bring a "
             "newer one, or start the runtime before it loads the old one"
         )
-    return Unsupported(
-        f"{what} cannot be loaded into this process ({error}){advice}",
-        reason="package_unusable",
-        package=error.name,
-    )
+    message = f"{what} cannot be loaded into this process ({error}){advice}"
+    return Unsupported(message, reason="package_unusable", package=error.name)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -177,11 +166,8 @@ def _descriptors(number: int | None, lowered: str, text: str) -> InputOutput:
     if number == errno.ENFILE or (number is None and _FILE_WORDS[1] in lowered):
         return InputOutput(f"the system {many} ({text})", reason="no_descriptors")
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return InputOutput(
-        f"the process {many}: its limit (RLIMIT_NOFILE) is {limit} ({text})",
-        reason="no_descriptors",
-        limit=limit,
-    )
+    message = f"the process {many}: its limit (RLIMIT_NOFILE) is {limit} ({text})"
+    return InputOutput(message, reason="no_descriptors", limit=limit)
 
 
 def _is_panic(error: BaseException) -> bool:

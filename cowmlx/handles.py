@@ -50,12 +50,8 @@ class HandleTable:
         entries = self._entries[kind]
         handle = self._open_handle(kind)
         if not handle:
-            raise OutOfMemory(
-                f"{len(entries)} {NOUNS[kind]}s are open, which is the most there can be",
-                reason="no_handles",
-                kind=NOUNS[kind],
-                limit=len(entries),
-            )
+            message = f"{len(entries)} {NOUNS[kind]}s are open, which is the most there can be"
+            raise OutOfMemory(message, reason="no_handles", kind=NOUNS[kind], limit=len(entries))
         entries[handle] = value
         return handle
 

@@ -1,8 +1,8 @@
-"""Whether the system still has what the libraries below take without asking.
+"""Threads and memory for libraries that take them without a check.
 
 Where one of mlx's pools of threads cannot start, mlx ends the process or waits for ever; so do
-others where memory ends. So it is tried out first what can be had, and threads are brought up
-where their absence can still be told.
+others without memory. So both are checked first, and threads are started where a failure can still
+be reported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 
-from cowmlx import failures
+from cowmlx import blas, failures
 from cowmlx.errors import OutOfMemory
 
 TYPE_CHECKING = False
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
-RESERVE = 32 << 20  # bytes that a call must find
+RESERVE = 32 << 20  # bytes that must be free for a call
+MAX_PROCESSORS = 8  # of the branches of one network
 _POOL = 4  # threads of each of mlx's two pools that read files
 # A read of so many bytes uses the second pool.
 LARGE_READ = 1 << 25
 
-# Whether so many threads can be started now; the bridge has it from C.
+# Whether so many threads can be started now; set by the bridge, from C.
 _can_start: Callable[[int], bool] = lambda count: True  # noqa: E731
 # Whether so many bytes can be mapped now.
 _can_map: Callable[[int], bool] = lambda size: True  # noqa: E731
-# Lets the system have freed memory.
+# Returns freed memory to the system.
 _give_back: Callable[[], None] = lambda: None  # noqa: E731
 _read_pools: set[str] = set()
 
@@ -38,19 +39,13 @@ def ask(
     can_map: Callable[[int], bool],
     give_back: Callable[[], None],
 ) -> None:
-    """Set who knows whether so many threads can be started, and so many bytes be mapped.
-
-    Args:
-        can_start: is given a number of threads.
-        can_map: is given a number of bytes.
-        give_back: lets the system have freed memory.
-    """
+    """Set the functions of C: whether so many threads can start, bytes be mapped; free memory."""
     global _can_start, _can_map, _give_back
     _can_start, _can_map, _give_back = can_start, can_map, give_back
 
 
 def give_back() -> None:
-    """Let the system have what mlx and the C library keep of freed memory."""
+    """Return freed memory of mlx and the C library to the system."""
     import mlx.core as mx
 
     mx.clear_cache()
@@ -58,10 +53,10 @@ def give_back() -> None:
 
 
 def require_memory(size: int, what: str) -> None:
-    """Make sure that memory can be had.
+    """Check that ``size`` bytes can be mapped.
 
     Raises:
-        OutOfMemory: so many bytes cannot.
+        OutOfMemory: they cannot.
     """
     if not _can_map(size):
         raise OutOfMemory(
@@ -72,29 +67,28 @@ def require_memory(size: int, what: str) -> None:
 
 
 def require_threads(count: int, what: str) -> None:
-    """Make sure that threads can be started.
+    """Check that so many threads can be started.
 
     Raises:
-        OutOfMemory: so many cannot.
+        OutOfMemory: they cannot.
     """
     if not _can_start(count):
-        raise OutOfMemory(
+        message = (
             f"{what} needs {count} more threads, but the system starts fewer; raise the process's "
-            "limits of threads (RLIMIT_NPROC, a cgroup's pids.max) or of memory (RLIMIT_AS)",
-            reason="no_threads",
-            needed=count,
+            "limits of threads (RLIMIT_NPROC, a cgroup's pids.max) or of memory (RLIMIT_AS)"
         )
+        raise OutOfMemory(message, reason="no_threads", needed=count)
 
 
 def start_default_stream() -> None:
-    """Start the thread on which mlx computes what names no stream, on the CPU."""
+    """Start the thread of mlx's default CPU stream."""
     import mlx.core as mx
 
     start(mx.default_stream(mx.Device(mx.cpu)))
 
 
 def start(stream: mx.Stream | mx.ThreadLocalStream) -> None:
-    """Start a stream's thread; mlx would do it amid the first computation.
+    """Start a stream's thread; mlx would do it in the first computation.
 
     Raises:
         OutOfMemory: it cannot be started.
@@ -118,7 +112,7 @@ def start_readers() -> None:
 
 
 def large_readers_run() -> bool:
-    """Whether the pool that reads large arrays is there."""
+    """Whether the pool that reads large arrays runs."""
     return "large" in _read_pools
 
 
@@ -140,10 +134,7 @@ def _start_pool(name: str, use: Callable[[], object]) -> None:
 
 
 def _read_one_number() -> None:
-    """Read a file, by its path where it can have one in memory.
-
-    For what is no path mlx imports pathlib, which takes milliseconds.
-    """
+    """Read a file, by a path in memory if possible: without one mlx imports pathlib, for ms."""
     import mlx.core as mx
 
     data = _one_number()
@@ -166,3 +157,29 @@ def _one_number() -> bytes:
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4)
+
+
+class Branches:
+    """CPU streams for parallel branches of networks, shared by all; mlx cannot free them."""
+
+    def __init__(self) -> None:
+        self.started: list[mx.ThreadLocalStream] = []
+
+    def stream(self, index: int) -> mx.ThreadLocalStream:
+        """Return the stream of an index, started on demand; indices above the processors share.
+
+        Raises:
+            OutOfMemory: its thread cannot be started.
+        """
+        import mlx.core as mx
+
+        index %= max(1, min(blas.processors(), MAX_PROCESSORS) - 1)
+        while index >= len(self.started):
+            stream = mx.new_thread_local_stream(mx.Device(mx.cpu))
+            start(stream)
+            self.started.append(stream)
+        return self.started[index]
+
+
+# One for the process, as its streams are.
+BRANCHES = Branches()

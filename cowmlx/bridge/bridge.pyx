@@ -24,15 +24,14 @@ import importlib
 
 from cowmlx.generated.cow_mlx cimport *
 
-from cowmlx import failure_details, failures, garbage, resources
+from cowmlx import errors, failures, interpreter, resources
 from cowmlx.call import ends_later
 from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument, OutOfRange
-from cowmlx.output import CapturedOutput
 
 cdef const cow_host* host = NULL
 cdef object engine = None
 cdef object require_declared = None  # of cowmlx.arrays.dtypes, once mlx is there
-cdef object output = CapturedOutput()
+cdef object output = interpreter.CapturedOutput()
 cdef set kept = set()  # calls that end later
 
 
@@ -53,7 +52,7 @@ cdef void runtime_start(cow_request* r) except *:
     params = to_runtime_params(a.params)
     log(r, COW_MLX_LOG_INFO, engine.start(params, python_home))
     if python_home:
-        garbage.collect_from_now()
+        interpreter.collect_from_now()
 
 
 cdef bint carry_out(HostCall call) except -1:

@@ -51,14 +51,14 @@ cdef tuple described(str operation, object error):
     text = text.replace(b"\0", b" ")
     if len(text) >= COW_MESSAGE_SIZE:  # whole characters only
         text = text[:COW_MESSAGE_SIZE - 1].decode("utf-8", "ignore").encode()
-    cdef str reason = failure_details.reason_of(error)
+    cdef str reason = errors.reason_of(error)
     cdef dict details
     cdef bytes known
     try:
-        details = failure_details.details_of(error)
-        known, details = failure_details.encode(operation, reason, details, COW_DETAILS_SIZE - 1)
+        details = errors.details_of(error)
+        known, details = errors.encode_details(operation, reason, details, COW_DETAILS_SIZE - 1)
     except BaseException:  # a value has no text
-        known, details = failure_details.encode(operation, reason, {}, COW_DETAILS_SIZE - 1)
+        known, details = errors.encode_details(operation, reason, {}, COW_DETAILS_SIZE - 1)
     failures.forget_frames(raised)
     return status, text, known, reason, details
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from cowmlx import failures
 from cowmlx.accelerate.device import prepare_for_device
-from cowmlx.errors import CowMlxError, OutOfMemory, Unsupported
-from cowmlx.failure_details import details_of
+from cowmlx.errors import CowMlxError, OutOfMemory, Unsupported, details_of
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, weights
 from cowmlx.generated import constants, status

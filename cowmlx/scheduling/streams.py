@@ -10,8 +10,8 @@ from contextlib import suppress
 import mlx.core as mx
 
 from cowmlx import resources
-from cowmlx.branches import BRANCHES
 from cowmlx.errors import OutOfRange, Unsupported
+from cowmlx.resources import BRANCHES
 
 
 def choose_device(name: str | None) -> mx.Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx import garbage, resources
+from cowmlx import interpreter, resources
 from cowmlx.errors import Canceled
 from cowmlx.scheduling.stepped import SteppedCall
 
@@ -57,7 +57,7 @@ class Loading(SteppedCall):
 
     def turn(self) -> bool:
         """Do one step; false if there is none now."""
-        with garbage.left_alone(self._own_python):
+        with interpreter.uncollected(self._own_python):
             return super().turn()
 
     def _may_step(self) -> bool:

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import mlx.core as mx
 
-from cowmlx import garbage, resources
+from cowmlx import interpreter, resources
 from cowmlx.accelerate import rope
 from cowmlx.cache.layers import BITS, can_quantize
 from cowmlx.cache.shared import SharedPrefixes
@@ -86,7 +86,7 @@ class Models:
     @keeps_call
     def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:
         """Start loading a model folder; the call ends with its handle."""
-        with garbage.left_alone(self._runtime.own_python):
+        with interpreter.uncollected(self._runtime.own_python):
             from cowmlx.models import registry  # late: a start needs none of it
 
         activations = params["activations"]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from cowmlx import blas
-from cowmlx.branches import BRANCHES
 from cowmlx.errors import BadFormat
 from cowmlx.networks.blocks import BLOCKS
 from cowmlx.networks.wiring import BlockSpec, WiredModel, Wiring, WiringError, model
 from cowmlx.networks.wiring.declaration import MAX_BLOCKS
+from cowmlx.resources import BRANCHES
 
 D = 8
 

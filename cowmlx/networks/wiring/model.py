@@ -8,10 +8,10 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from cowmlx import blas
-from cowmlx.branches import BRANCHES
 from cowmlx.folders import weights
 from cowmlx.networks import blocks
 from cowmlx.networks.wiring.declaration import Wiring
+from cowmlx.resources import BRANCHES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import threading
 import pytest
 from support.paths import CALF, ROOT
 
-from cowmlx import garbage
+from cowmlx import interpreter
 
 
 @pytest.fixture(params=[True, False], ids=["looking", "not"])
@@ -23,25 +23,25 @@ def looking(request):
 
 
 def test_it_is_left_alone_meanwhile(looking):
-    with garbage.left_alone(True):
+    with interpreter.uncollected(True):
         assert not gc.isenabled()
     assert gc.isenabled() == looking
 
 
 def test_an_error_changes_nothing_about_that(looking):
-    with pytest.raises(KeyError), garbage.left_alone(True):
+    with pytest.raises(KeyError), interpreter.uncollected(True):
         raise KeyError
     assert gc.isenabled() == looking
 
 
 FREEZE = """
 import gc
-from cowmlx import garbage
+from cowmlx import interpreter
 gc.disable()
-garbage.collect_from_now()
+interpreter.collect_from_now()
 first = gc.get_freeze_count()
 kept = [[] for _ in range(1000)]
-garbage.collect_from_now()
+interpreter.collect_from_now()
 print(gc.isenabled(), first > 0, gc.get_freeze_count() <= first)
 """
 
