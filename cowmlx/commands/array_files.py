@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +29,6 @@ _KINDS = {
     "<f8": ("float64", 8),
     "<c8": ("complex64", 8),
 }
-_CODES = {name: code for code, (name, _) in _KINDS.items()}
 
 
 def read(path: str) -> Any:
@@ -72,8 +70,11 @@ def write(path: str, arrays: Mapping[str, Any]) -> None:
             f"{path} holds one array, and there are {len(arrays)}: name one as NAME={path}"
         )
     ((name, array),) = arrays.items()
+    dtype = str(array.dtype).removeprefix("mlx.core.").removesuffix("_")
+    if dtype not in (known for known, _ in _KINDS.values()):
+        raise CommandError(f"{name} is {dtype}, which .npy files do not have; write .safetensors")
     with open(path, "wb") as file:
-        file.write(_npy(name, array))
+        mx.save(file, array)
 
 
 def _read_npy(path: str) -> Any:
@@ -119,22 +120,3 @@ def _header(text: bytes, bad: Any) -> tuple[str, bool, tuple[int, ...]]:
     if not whole or len(shape) > _MAX_RANK:
         raise bad(f"its shape is {shape!r:.80}")
     return code, header["fortran_order"] is True, shape
-
-
-def _npy(name: str, array: Any) -> bytes:
-    import mlx.core as mx
-
-    dtype = str(array.dtype).removeprefix("mlx.core.").removesuffix("_")
-    if dtype not in _CODES:
-        raise CommandError(f"{name} is {dtype}, which .npy files do not have; write .safetensors")
-    text = repr(
-        {"descr": _CODES[dtype], "fortran_order": False, "shape": tuple(array.shape)}
-    ).encode()
-    text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    data = b""
-    if array.size:
-        plain: Any = mx.contiguous(array).reshape(-1)
-        plain = plain.astype(mx.uint8) if dtype == "bool" else plain.view(mx.uint8)
-        mx.eval(plain)
-        data = bytes(memoryview(plain))
-    return _MAGIC + b"\x01\x00" + struct.pack("<H", len(text)) + text + data

@@ -23,15 +23,11 @@ MAX_SECONDS = 86400
 
 
 class CommandError(Exception):
-    """A problem that ends a command.
-
-    Attributes:
-        status: the process's exit status.
-    """
+    """A problem that ends a command."""
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status  # the process's exit status
 
 
 def write(text: str) -> None:

@@ -19,19 +19,13 @@ _LATE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNR
 
 
 class Dialling:
-    """Becomes a connection to a worker that has accepted a request. Never blocks.
-
-    Attributes:
-        connection: with the worker, or None.
-        accepted: its answer to the request, or None.
-        greeting: its proof and versions, or None.
-    """
+    """Becomes a connection to a worker that has accepted a request. Never blocks."""
 
     def __init__(self, address: str, secret: bytes, place: Place, wanted: dict[str, Any]) -> None:
         self.address = address
-        self.connection: Connection | None = None
-        self.accepted: dict[str, Any] | None = None
-        self.greeting: dict[str, Any] | None = None
+        self.connection: Connection | None = None  # with the worker, or None
+        self.accepted: dict[str, Any] | None = None  # its answer to the request, or None
+        self.greeting: dict[str, Any] | None = None  # its proof and versions, or None
         self._where: tuple[str, int] | None = None
         self._secret = secret
         self._place = place

@@ -22,19 +22,12 @@ _WAIT_SECONDS = 0.05
 
 
 class Way(NamedTuple):
-    """A worker, as another machine sees it.
+    """A worker, as another machine sees it."""
 
-    Attributes:
-        facts: of the worker's machine.
-        milliseconds: of a message and its answer, the median.
-        megabytes: a second, there and back.
-        reached: links from there to others, or their problems, by address.
-    """
-
-    facts: dict[str, Any]
-    milliseconds: float
-    megabytes: float
-    reached: dict[str, Any]
+    facts: dict[str, Any]  # of the worker's machine
+    milliseconds: float  # of a message and its answer, the median
+    megabytes: float  # a second, there and back
+    reached: dict[str, Any]  # links from there to others, or their problems, by address
 
 
 def free_memory() -> int:

@@ -43,21 +43,15 @@ class Facts(NamedTuple):
 
 
 class RemoteLayer:
-    """All layer caches of one sequence, which the ranks hold.
-
-    Attributes:
-        id: of the sequence, for the ranks.
-        offset: its number of tokens.
-        nbytes: its bytes, as far as ranks have reported them.
-    """
+    """All layer caches of one sequence, which the ranks hold."""
 
     keys: None = None  # it has none here
 
     def __init__(self, network: RemoteNetwork, offset: int = 0, nbytes: int = 0) -> None:
         self.network = network
-        self.id = next(network.ids)
-        self.offset = offset
-        self.nbytes = nbytes
+        self.id = next(network.ids)  # of the sequence, for the ranks
+        self.offset = offset  # its number of tokens
+        self.nbytes = nbytes  # its bytes, as far as ranks have reported them
         self.state: list[Any] = []
         weakref.finalize(self, network.group.drop, self.id).atexit = False
 

@@ -32,19 +32,12 @@ MEET_SECONDS, RING_SECONDS, LOAD_SECONDS = 1.0, 4.0, 2.0
 
 
 class Workers(NamedTuple):
-    """The machines of the other ranks, and time limits.
+    """The machines of the other ranks, and time limits."""
 
-    Attributes:
-        addresses: of workers.
-        secret_path: of the file with the secret.
-        connect_seconds: until all of them are connected.
-        silence_seconds: without a sign of life, until one is lost.
-    """
-
-    addresses: list[str]
-    secret_path: str
-    connect_seconds: float
-    silence_seconds: float
+    addresses: list[str]  # of workers
+    secret_path: str  # of the file with the secret
+    connect_seconds: float  # until all of them are connected
+    silence_seconds: float  # without a sign of life, until one is lost
 
 
 class Opening:

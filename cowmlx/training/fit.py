@@ -27,26 +27,17 @@ from cowmlx.training.training import Asking, Evaluation, Step, Training
 
 @dataclass(frozen=True)
 class Limits:
-    """The end of a fit, and the intervals of its events, evaluations and checkpoints.
+    """The end of a fit, and the intervals of its events, evaluations and checkpoints."""
 
-    Args:
-        steps: of the training, not of this fit; 0: no limit.
-        epochs: of the data; 0: no limit.
-        report_every: steps between two events; 0: none.
-        evaluate_every: steps between two evaluations; 0: at the end of each epoch.
-        patience: evaluations without a better one, after which it ends with the parameters of the
-            best; 0: no limit.
-        least: how much lower a better loss must be.
-        save_every: steps between two checkpoints; 0: none.
-    """
-
-    steps: int = 0
-    epochs: int = 0
-    report_every: int = 1
-    evaluate_every: int = 0
+    steps: int = 0  # of the training, not of this fit; 0: no limit
+    epochs: int = 0  # of the data; 0: no limit
+    report_every: int = 1  # steps between two events; 0: none
+    evaluate_every: int = 0  # steps between two evaluations; 0: at the end of each epoch
+    # Evaluations without a better one, after which it ends with the parameters of the best; 0: no
+    # limit.
     patience: int = 0
-    least: float = 0.0
-    save_every: int = 0
+    least: float = 0.0  # how much lower a better loss must be
+    save_every: int = 0  # steps between two checkpoints; 0: none
 
 
 @dataclass(frozen=True)

@@ -140,12 +140,7 @@ DEFAULT = '{"name": "adam", "learning_rate": 0.001}'
 
 
 class Part:
-    """One optimizer, and the patterns of its parameters.
-
-    Attributes:
-        patterns: of names of parameters; None: all other parameters.
-        described: all its options, as JSON.
-    """
+    """One optimizer, and the patterns of its parameters."""
 
     def __init__(self, value: object, place: str) -> None:
         name = value.get("name") if isinstance(value, dict) else None
@@ -158,8 +153,10 @@ class Part:
         self._arguments = options.read(value, place, known, _COMMON)
         self._rate = _rate(value, name, self._arguments, place)
         _require_fit(name, self._arguments, place)
+        # Of names of parameters; None: all other parameters.
         self.patterns = _patterns(value, place)
         rate = {"learning_rate": value["learning_rate"]} if self._rate is not None else {}
+        # All its options, as JSON.
         self.described = {"name": name, **rate, **self._arguments, "parameters": self.patterns}
 
     def make(self) -> Any:

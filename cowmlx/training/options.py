@@ -20,25 +20,15 @@ REQUIRED = object()
 
 @dataclass(frozen=True)
 class Number:
-    """A number with bounds.
+    """A number with bounds."""
 
-    Args:
-        accepted: the bounds in words, for messages.
-        low: the least.
-        high: the most.
-        open_low: whether the least itself is refused.
-        open_high: whether the most itself is refused.
-        integer: whether it has no fraction.
-        default: its value if it is not given; ``REQUIRED``: it must be given.
-    """
-
-    accepted: str
-    low: float = -math.inf
-    high: float = math.inf
-    open_low: bool = False
-    open_high: bool = False
-    integer: bool = False
-    default: Any = None
+    accepted: str  # the bounds in words, for messages
+    low: float = -math.inf  # the least
+    high: float = math.inf  # the most
+    open_low: bool = False  # whether the least itself is refused
+    open_high: bool = False  # whether the most itself is refused
+    integer: bool = False  # whether it has no fraction
+    default: Any = None  # its value if it is not given; ``REQUIRED``: it must be given
 
     def read(self, value: object, place: str) -> float | int:
         """Return a number within the bounds, or raise InvalidArgument."""

@@ -116,56 +116,34 @@ def clipped(
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of all steps of a training.
+    """Settings of all steps of a training."""
 
-    Args:
-        optimizer: as JSON, see :class:`Optimizer`.
-        seed: of all random numbers.
-        clip_value: bound of every element of the gradients; 0: none.
-        clip_norm: bound of their norm; 0: none.
-        skip_non_finite: leave out a step whose loss or gradient is not finite; else it is an
-            error.
-    """
-
-    optimizer: str
-    seed: int = 0
-    clip_value: float = 0.0
-    clip_norm: float = 0.0
+    optimizer: str  # as JSON, see :class:`Optimizer`
+    seed: int = 0  # of all random numbers
+    clip_value: float = 0.0  # bound of every element of the gradients; 0: none
+    clip_norm: float = 0.0  # bound of their norm; 0: none
+    # Leave out a step whose loss or gradient is not finite; else it is an error.
     skip_non_finite: bool = False
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of a step of the optimizer.
+    """The result of a step of the optimizer."""
 
-    Args:
-        loss: the mean over targets, before the step.
-        targets: their number.
-        gradient_norm: before clipping.
-        learning_rate: of the step.
-        skipped: whether it was left out, since its loss or gradient was not finite.
-    """
-
-    loss: float
-    targets: int
-    gradient_norm: float
-    learning_rate: float
-    skipped: bool
+    loss: float  # the mean over targets, before the step
+    targets: int  # their number
+    gradient_norm: float  # before clipping
+    learning_rate: float  # of the step
+    skipped: bool  # whether it was left out, since its loss or gradient was not finite
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The quality of the parameters on other data.
+    """The quality of the parameters on other data."""
 
-    Args:
-        loss: the mean over targets.
-        targets: their number.
-        accuracy: the fraction that is predicted right; NaN if unknown.
-    """
-
-    loss: float
-    targets: int
-    accuracy: float
+    loss: float  # the mean over targets
+    targets: int  # their number
+    accuracy: float  # the fraction that is predicted right; NaN if unknown
 
     @property
     def perplexity(self) -> float:
@@ -201,30 +179,17 @@ class Asking(Protocol):
 
 @dataclass
 class Best:
-    """The best evaluation so far, and its parameters.
+    """The best evaluation so far, and its parameters."""
 
-    Args:
-        loss: infinity before the first evaluation.
-        step: after which it was.
-        parameters: by name; empty before the first evaluation.
-        since: the number of later evaluations.
-    """
-
-    loss: float = math.inf
-    step: int = 0
+    loss: float = math.inf  # infinity before the first evaluation
+    step: int = 0  # after which it was
+    # By name; empty before the first evaluation.
     parameters: dict[str, mx.array] = field(default_factory=dict)
-    since: int = 0
+    since: int = 0  # the number of later evaluations
 
 
 class Training:
     """Steps over an objective.
-
-    Attributes:
-        step: the number of steps, with those that were left out.
-        skipped: the number of steps that were left out.
-        place: of the next batch, the source's state; None before any.
-        best: the best evaluation.
-        evaluated: the step before the last evaluation; -1 before any.
 
     Raises:
         InvalidArgument: options of the optimizer.
@@ -234,11 +199,12 @@ class Training:
         self.objective = objective
         self.settings = settings
         self.optimizer = Optimizer(settings.optimizer, objective.parameters())
-        self.step = 0
-        self.skipped = 0
+        self.step = 0  # the number of steps, with those that were left out
+        self.skipped = 0  # the number of steps that were left out
+        # Of the next batch, the source's state; None before any.
         self.place: dict[str, Any] | None = None
-        self.best = Best()
-        self.evaluated = -1
+        self.best = Best()  # the best evaluation
+        self.evaluated = -1  # the step before the last evaluation; -1 before any
 
     def advance(self, batch: Batch) -> Turns:
         """Make a step, with a turn for each micro-batch; the last has the optimizer's, too.

@@ -43,21 +43,14 @@ _NO_ENGINE = frozenset(["__main__.py", "commands", "host", "ranks", "lib", "incl
 
 @dataclass(frozen=True)
 class Options:
-    """Contents of a bundle.
+    """Contents of a bundle."""
 
-    Attributes:
-        without: names of parts to leave out.
-        full: with the packages of the fallback route of models.
-        prune: "standard", or "none" for whole packages and the whole standard library.
-        model: a model folder to put in, or None.
-        replace: whether a bundle that is there already is replaced.
-    """
-
-    without: frozenset[str] = frozenset()
-    full: bool = False
+    without: frozenset[str] = frozenset()  # names of parts to leave out
+    full: bool = False  # with the packages of the fallback route of models
+    # "standard", or "none" for whole packages and the whole standard library.
     prune: str = "standard"
-    model: Path | None = None
-    replace: bool = False
+    model: Path | None = None  # a model folder to put in, or None
+    replace: bool = False  # whether a bundle that is there already is replaced
 
     def __post_init__(self) -> None:
         if unknown := self.without - optional().keys():

@@ -10,27 +10,18 @@ NEVER = ("*/tests/*", "*.pyi", "*/py.typed", "*.dist-info/*", "*/__pycache__/*",
 
 @dataclass(frozen=True)
 class Part:
-    """Distributions that serve one purpose.
+    """Distributions that serve one purpose."""
 
-    Attributes:
-        name: as ``--without`` and the manifest have it.
-        purpose: what it is there for.
-        distributions: their names; ``a|b`` is whichever is installed, one at least.
-        keep: patterns of the paths that a pruned bundle takes; all if empty.
-        drop: patterns of those that it leaves out.
-        outlines: patterns of the modules in whose source the engine looks for imports and classes.
-        texts: patterns of the modules that are read and never imported: source alone.
-        refused: what the engine refuses without it; the part is needed if empty.
-    """
-
-    name: str
-    purpose: str
-    distributions: tuple[str, ...]
-    keep: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
+    name: str  # as ``--without`` and the manifest have it
+    purpose: str  # what it is there for
+    distributions: tuple[str, ...]  # their names; ``a|b`` is whichever is installed, one at least
+    keep: tuple[str, ...] = ()  # patterns of the paths that a pruned bundle takes; all if empty
+    drop: tuple[str, ...] = ()  # patterns of those that it leaves out
+    # Patterns of the modules in whose source the engine looks for imports and classes.
     outlines: tuple[str, ...] = ()
+    # Patterns of the modules that are read and never imported: source alone.
     texts: tuple[str, ...] = ()
-    refused: str = ""
+    refused: str = ""  # what the engine refuses without it; the part is needed if empty
 
 
 PARTS = (

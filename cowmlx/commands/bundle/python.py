@@ -20,21 +20,13 @@ NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python installation.
+    """A Python installation."""
 
-    Attributes:
-        library: its shared libpython.
-        library_name: its name in a bundle, where ``csrc/boot/locate.c`` looks for it.
-        modules: the folder of the standard library.
-        extensions: the folder of its extension modules.
-        licences: files with its licence, perhaps none.
-    """
-
-    library: Path
-    library_name: str
-    modules: Path
-    extensions: Path
-    licences: tuple[Path, ...]
+    library: Path  # its shared libpython
+    library_name: str  # its name in a bundle, where ``csrc/boot/locate.c`` looks for it
+    modules: Path  # the folder of the standard library
+    extensions: Path  # the folder of its extension modules
+    licences: tuple[Path, ...]  # files with its licence, perhaps none
 
 
 def find() -> Interpreter:

@@ -11,78 +11,59 @@ REPORT = "report this with the whole output of the doctor"
 _AGAIN, _INSTALL, _REINSTALL = "{again}", "{install}", "{reinstall}"
 _COPY = "copy the bundle again from where it was made, or make it again"
 
-# The first pattern that is found in the message decides.
-_ADVICE = [
-    (
-        r"did not end within",
-        f"on a slow machine give it longer with --timeout SECONDS; if it hangs, {REPORT}",
+# By patterns of messages; the first one that is found decides.
+_ADVICE = {
+    r"did not end within": (
+        f"on a slow machine give it longer with --timeout SECONDS; if it hangs, {REPORT}"
     ),
-    (
-        r"has ABI \d+",
-        f"the library and the bridge are of two builds: {_AGAIN}",
+    r"has ABI \d+": f"the library and the bridge are of two builds: {_AGAIN}",
+    r"COWMLX_PYTHON_HOME is": (
+        "correct the variable COWMLX_PYTHON_HOME, or unset it: the library finds its own Python"
     ),
-    (
-        r"COWMLX_PYTHON_HOME is",
-        "correct the variable COWMLX_PYTHON_HOME, or unset it: the library finds its own Python",
-    ),
-    (
-        r"no Python 3\.\d+ found",
+    r"no Python 3\.\d+ found": (
         f"if the Python that it was built for has gone or changed, {_AGAIN}; leave the library "
-        "inside its package or bundle, or set COWMLX_PYTHON_HOME",
+        "inside its package or bundle, or set COWMLX_PYTHON_HOME"
     ),
-    (
-        r"(GLIBC|GLIBCXX|CXXABI)_[\d.]+. not found",
+    r"(GLIBC|GLIBCXX|CXXABI)_[\d.]+. not found": (
         "this system is older than the one that the binaries are made for: build on the oldest "
-        "system that you support",
+        "system that you support"
     ),
-    (
-        r"failed to map segment|Operation not permitted|cannot enable executable stack",
-        "the folder may not hold code that runs (a noexec mount, or a security policy): move it",
+    r"failed to map segment|Operation not permitted|cannot enable executable stack": (
+        "the folder may not hold code that runs (a noexec mount, or a security policy): move it"
     ),
-    (
-        r"image not found|code signature|not valid for use in process|incompatible architecture",
+    r"image not found|code signature|not valid for use in process|incompatible architecture": (
         "the binary is signed wrongly or made for another processor: sign it again, or install "
-        "a Python and packages for this processor (arm64)",
+        "a Python and packages for this processor (arm64)"
     ),
-    (
-        r"No module named 'cowmlx\._bridge'",
-        f"the bridge is missing or made for another Python: {_AGAIN}",
+    r"No module named 'cowmlx\._bridge'": (
+        f"the bridge is missing or made for another Python: {_AGAIN}"
     ),
-    (
-        r"No module named 'cowmlx'",
-        f"leave the library in the package's lib folder, or {_AGAIN}",
-    ),
-    (
-        r"has no package '(mlx|mlx_lm)'",
+    r"No module named 'cowmlx'": f"leave the library in the package's lib folder, or {_AGAIN}",
+    r"has no package '(mlx|mlx_lm)'": (
         "install mlx and mlx-lm into the Python that is named, or correct COWMLX_PYTHON_HOME, or "
-        "unset it: the library finds its own Python",
+        "unset it: the library finds its own Python"
     ),
-    (
-        r"No module named '(mlx|mlx_lm)'|mlx-lm is not installed",
-        _INSTALL,
+    r"No module named '(mlx|mlx_lm)'|mlx-lm is not installed": _INSTALL,
+    r"lib(mlx|lapack|blas|gfortran|scipy_openblas)[^ ]*: cannot open shared object": (
+        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}"
     ),
-    (
-        r"lib(mlx|lapack|blas|gfortran|scipy_openblas)[^ ]*: cannot open shared object",
-        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}",
+    r"ended by SIG(BUS|SEGV)|(No such file|cannot read|No module named).*[/']mlx(_lm)?[/.]": (
+        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}"
     ),
-    (
-        r"ended by SIG(BUS|SEGV)|(No such file|cannot read|No module named).*[/']mlx(_lm)?[/.]",
-        f"files of mlx or mlx-lm are damaged or missing: {_REINSTALL}",
+    r"undefined symbol|symbol not found|cannot open shared object|ELF|too short|file data": (
+        f"a file is missing, cut short, or of another build: {_AGAIN}"
     ),
-    (
-        r"undefined symbol|symbol not found|cannot open shared object|ELF|too short|file data",
-        f"a file is missing, cut short, or of another build: {_AGAIN}",
+    r"no such device|device": (
+        "leave runtime_params.device at NULL, or name one that this machine has"
     ),
-    (
-        r"no such device|device",
-        "leave runtime_params.device at NULL, or name one that this machine has",
-    ),
-]
+}
 
 
 def for_message(message: str, *, bundled: bool) -> str:
     """Return what to do about a message of the library or of the dynamic linker."""
-    found = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), REPORT)
+    found = next(
+        (advice for pattern, advice in _ADVICE.items() if re.search(pattern, message)), REPORT
+    )
     lacks = any(part in found for part in (_AGAIN, _INSTALL, _REINSTALL))
     if bundled and lacks:
         return _COPY

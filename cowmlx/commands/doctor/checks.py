@@ -38,18 +38,13 @@ class Step:
 
 
 class Probe:
-    """One run of ``cowmlx-probe``, a host in C, in a separate process.
-
-    Attributes:
-        steps: by name: ``open``, ``start``, ``load``, ``generate``.
-        failure: why it ended without a report, or "".
-        errors: text of its standard error stream.
-    """
+    """One run of ``cowmlx-probe``, a host in C, in a separate process."""
 
     def __init__(self, library: Path, model: str | None, seconds: float) -> None:
         command = [str(PROGRAM), str(library), *([model] if model else [])]
-        self.steps: dict[str, Step] = {}
-        self.failure = self.errors = output = ""
+        self.steps: dict[str, Step] = {}  # by name: ``open``, ``start``, ``load``, ``generate``
+        self.failure = ""  # why it ended without a report
+        self.errors = output = ""  # of its standard error and output streams
         try:
             done = subprocess.run(command, capture_output=True, timeout=seconds)
         except OSError as error:
@@ -86,12 +81,7 @@ DESCRIPTORS = 256  # what macOS gives; a weights file, a pipe or a socket takes 
 
 
 class Doctor:
-    """Examines one installation.
-
-    Attributes:
-        bundle: the folder of the library's bundle, or None.
-        probe: a start, once it has been tried.
-    """
+    """Examines one installation."""
 
     def __init__(
         self, library: Path, model: str | None, seconds: float, tell: Callable[[str], None]
@@ -100,11 +90,12 @@ class Doctor:
         self._model = model
         self._seconds = seconds
         self._tell = tell
+        # The folder of the library's bundle, or None.
         self.bundle = next(
             (folder for folder in library.resolve().parents if (folder / manifest.NAME).is_file()),
             None,
         )
-        self.probe: Probe | None = None
+        self.probe: Probe | None = None  # a start, once it has been tried
 
     def findings(self) -> Iterator[Finding]:
         """Make every check; each yields one finding or more."""
@@ -129,12 +120,9 @@ class Doctor:
         this = f"Python {platform.python_version()} at {sys.executable}"
         yield Finding("machine", OK, f"{sysconfig.get_platform()}; this is {this}")
         if MAC and platform.machine() != "arm64":
-            yield Finding(
-                "machine",
-                PROBLEM,
-                f"this Python runs as {platform.machine()}",
-                "mlx needs Apple Silicon: install a Python for arm64",
-            )
+            text = f"this Python runs as {platform.machine()}"
+            advised = "mlx needs Apple Silicon: install a Python for arm64"
+            yield Finding("machine", PROBLEM, text, advised)
 
     def _files(self) -> Iterator[Finding]:
         if not self._library.is_file():
@@ -143,18 +131,14 @@ class Doctor:
         if self.bundle is not None:
             yield from self._bundle_files(self.bundle)
             return
-        suffix = sysconfig.get_config_var("EXT_SUFFIX")
-        bridge = PACKAGE / f"_bridge{suffix}"
-        others = [path.name for path in PACKAGE.glob("_bridge.*") if path.suffix in (".so",)]
+        bridge = PACKAGE / f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
+        others = [path.name for path in PACKAGE.glob("_bridge.*.so")]
         if bridge.is_file():
             yield Finding("bridge", OK, str(bridge))
         elif others:
-            yield Finding(
-                "bridge",
-                PROBLEM,
-                f"there is {', '.join(others)}, but this Python needs {bridge.name}",
-                "run the doctor with the Python that the package was built for, or build it again",
-            )
+            text = f"there is {', '.join(others)}, but this Python needs {bridge.name}"
+            advised = "run the doctor with the Python that the package was built for"
+            yield Finding("bridge", PROBLEM, text, f"{advised}, or build it again")
         else:
             yield Finding("bridge", PROBLEM, f"{bridge} does not exist", origin.again())
         yield from self._age()
@@ -169,8 +153,8 @@ class Doctor:
         if not problems:
             yield Finding("bundle", OK, f"{bundle} is what was written")
             return
-        text = "; ".join(problems[:5]) + (f" and {len(problems) - 5} more" * (len(problems) > 5))
-        yield Finding("bundle", PROBLEM, text, "copy the bundle again from where it was made")
+        text = "copy the bundle again from where it was made"
+        yield Finding("bundle", PROBLEM, _some(problems, 5), text)
 
     def _age(self) -> Iterator[Finding]:
         """In a source tree: whether what was built is older than what it was built from.
@@ -253,12 +237,8 @@ class Doctor:
         try:
             yield Finding("python", OK, f"its shared library is {python.find().library}")
         except BundleError as error:
-            yield Finding(
-                "python",
-                PROBLEM,
-                str(error),
-                "install one (Debian: libpython3-dev; pyenv: build with --enable-shared)",
-            )
+            advised = "install one (Debian: libpython3-dev; pyenv: build with --enable-shared)"
+            yield Finding("python", PROBLEM, str(error), advised)
         command = [sys.executable, "-c", "import mlx.core as mx; print(mx.__version__)"]
         self._tell(f"importing mlx.core; at most {self._seconds:g} s")
         try:
@@ -299,34 +279,24 @@ class Doctor:
             origin.normal(found.metadata["Name"]): found
             for found in reversed(list(metadata.distributions(path=folders)))
         }
-        wrong = {
-            name: f"{name} {installed[name].version} instead of {version}"
-            for name, version in pins.items()
-            if name in installed and installed[name].version != version
-        }
+        present = {name: installed[name] for name in pins if name in installed}
+        missing = {name: version for name, version in pins.items() if name not in installed}
+        wrong = {name: pins[name] for name, found in present.items() if found.version != pins[name]}
         broken = {
-            name: lost
-            for name in pins
-            if name in installed and (lost := _lost(installed[name], sizes=not info))
+            name: lost for name, found in present.items() if (lost := _lost(found, sizes=not info))
         }
-        missing = [f"{name}=={version}" for name, version in pins.items() if name not in installed]
         if missing:
-            text = f"missing: {', '.join(missing)}"
-            versions = {name: pins[name] for name in pins if name not in installed}
-            yield Finding("packages", PROBLEM, text, f"run {origin.install(versions, other)}")
+            text = f"missing: {', '.join(f'{name}=={missing[name]}' for name in missing)}"
+            yield Finding("packages", PROBLEM, text, f"run {origin.install(missing, other)}")
         if broken:
-            shown = (
-                f"{lost[0]}{f' and {len(lost) - 1} more' * (len(lost) > 1)}"
-                for lost in broken.values()
-            )
-            text = f"damaged: {', '.join(shown)}"
-            versions = {name: installed[name].version for name in broken}
+            text = f"damaged: {', '.join(_some(lost, 1) for lost in broken.values())}"
+            versions = {name: present[name].version for name in broken}
             command = origin.install(versions, other, "--no-deps", "--force-reinstall")
             yield Finding("packages", PROBLEM, text, f"run {command}")
         if wrong:
-            text = f"other versions than it was tested with: {', '.join(wrong.values())}"
-            versions = {name: pins[name] for name in wrong}
-            yield Finding("packages", NOTE, text, f"run {origin.install(versions, other)}")
+            odd = (f"{name} {present[name].version} instead of {wrong[name]}" for name in wrong)
+            text = f"other versions than it was tested with: {', '.join(odd)}"
+            yield Finding("packages", NOTE, text, f"run {origin.install(wrong, other)}")
         if not missing and not wrong and not broken:
             yield Finding("packages", OK, ", ".join(f"{n} {v}" for n, v in pins.items()))
 
@@ -335,9 +305,8 @@ class Doctor:
     def _device(self, probe: Probe) -> Iterator[Finding]:
         info = probe.info
         if MAC and info["device"] != "gpu":
-            yield Finding(
-                "device", PROBLEM, "mlx sees no GPU", "check that mlx-metal is installed as mlx is"
-            )
+            advised = "check that mlx-metal is installed as mlx is"
+            yield Finding("device", PROBLEM, "mlx sees no GPU", advised)
         elif info["device"] != "gpu" and shutil.which("nvidia-smi"):
             text = "mlx computes on the CPU, and there is an NVIDIA GPU"
             yield Finding("device", NOTE, text, "install mlx's CUDA build in the place of mlx-cpu")
@@ -349,16 +318,14 @@ class Doctor:
             text = "reference, as COWMLX_BLAS asks for"
             yield Finding("BLAS", NOTE, text, "unset COWMLX_BLAS: prompts take many times longer")
         else:
-            lack = (
-                "scipy-openblas32 is not installed",
-                "the check 'packages' says how to install it",
-            )
+            lack = "scipy-openblas32 is not installed"
+            advised = "the check 'packages' says how to install it"
             if self.bundle is not None:
-                lack = "it is not in the bundle", "make the bundle without --without openblas"
-            reason = info.get("blas_problem") or lack[0]
+                lack = "it is not in the bundle"
+                advised = "make the bundle without --without openblas"
+            reason = info.get("blas_problem") or lack
             text = f"reference: {reason}; prompts take many times longer than with OpenBLAS"
-            yield Finding("BLAS", NOTE, text, lack[1])
-
+            yield Finding("BLAS", NOTE, text, advised)
         yield from self._kernels(info)
 
     def _kernels(self, info: dict[str, Any]) -> Iterator[Finding]:
@@ -410,6 +377,12 @@ class Doctor:
         if folder.is_dir() and folder.stat().st_mode & 0o002:
             text = f"every user may write into {folder}, and so into your program"
             yield Finding("permissions", PROBLEM, text, f"chmod o-w {folder}")
+
+
+def _some(texts: list[str], count: int) -> str:
+    """Return the first texts, and how many more there are."""
+    more = f" and {len(texts) - count} more" if len(texts) > count else ""
+    return "; ".join(texts[:count]) + more
 
 
 def _lost(distribution: metadata.Distribution, *, sizes: bool) -> list[str]:

@@ -24,12 +24,7 @@ _CLOSED: int = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 class Guest:
-    """A connection, from its greeting to the end of its rank.
-
-    Attributes:
-        ended: whether nothing is left of it.
-        session: of its rank, or None.
-    """
+    """A connection, from its greeting to the end of its rank."""
 
     def __init__(
         self,
@@ -41,8 +36,8 @@ class Guest:
         log: Callable[[str], None],
     ) -> None:
         self.address = address
-        self.ended = False
-        self.session: str | None = None
+        self.ended = False  # whether nothing is left of it
+        self.session: str | None = None  # of its rank, or None
         self._begin = begin
         self._reach = reach
         self._log = log

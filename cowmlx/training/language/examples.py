@@ -71,17 +71,11 @@ class Malformed(ValueError):
 
 
 class Example(NamedTuple):
-    """The contents of a line.
+    """The contents of a line."""
 
-    Attributes:
-        text: a plain text, or "" for a chat.
-        messages: of a chat, at least one, as objects; None for a plain text.
-        tools: of the chat, or None.
-    """
-
-    text: str
-    messages: list[Any] | None = None
-    tools: list[Any] | None = None
+    text: str  # a plain text, or "" for a chat
+    messages: list[Any] | None = None  # of a chat, at least one, as objects; None for a plain text
+    tools: list[Any] | None = None  # of the chat, or None
 
 
 def parse(line: bytes) -> Example:

@@ -67,16 +67,12 @@ class KeyedDropout(Module):
 
 
 class Dropouts:
-    """All dropout layers of a network, replaced in place.
-
-    Attributes:
-        count: how many layers drop something.
-        keys: one for each of them in this pass; None: nothing is dropped.
-    """
+    """All dropout layers of a network, replaced in place."""
 
     def __init__(self, network: Module) -> None:
+        # One for each of them in this pass; None: nothing is dropped.
         self.keys: mx.array | None = None
-        self.count = 0
+        self.count = 0  # how many layers drop something
         for _, module in network.named_modules():
             for name, child in list(module.items()):
                 if type(child) is Dropout and child._p_1 < 1:
