@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 RESERVE = 32 << 20  # bytes that must be free for a call
 MAX_PROCESSORS = 8  # of the branches of one network
 _POOL = 4  # threads of each of mlx's two pools that read files
+# A file of NumPy's format with one number.
+_HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+_ONE_NUMBER = b"\x93NUMPY\x01\x00\x76\x00" + _HEADER + bytes(4)
 # A read of so many bytes uses the second pool.
 LARGE_READ = 1 << 25
 
@@ -137,26 +140,18 @@ def _read_one_number() -> None:
     """Read a file, by a path in memory if possible: without one mlx imports pathlib, for ms."""
     import mlx.core as mx
 
-    data = _one_number()
     try:
         descriptor = os.memfd_create("cowmlx")  # type: ignore[attr-defined,unused-ignore]
     except (AttributeError, OSError):  # another system, or it has no more descriptors
-        mx.eval(mx.load(io.BytesIO(data), format="npy"))
+        mx.eval(mx.load(io.BytesIO(_ONE_NUMBER), format="npy"))
         return
     try:
-        os.write(descriptor, data)
+        os.write(descriptor, _ONE_NUMBER)
         mx.eval(mx.load(f"/proc/self/fd/{descriptor}", format="npy"))
     except RuntimeError:  # there is no /proc
-        mx.eval(mx.load(io.BytesIO(data), format="npy"))
+        mx.eval(mx.load(io.BytesIO(_ONE_NUMBER), format="npy"))
     finally:
         os.close(descriptor)
-
-
-def _one_number() -> bytes:
-    """Return a file of NumPy's format with one number in it."""
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
-    header += b" " * (-(len(header) + 11) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4)
 
 
 class Branches:

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
+from cowmlx.generated.reasons import Reason
 from cowmlx.training.objective import key_of
 
 
@@ -38,14 +39,22 @@ class Pieces(Sequence[list[mx.array]]):
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch: rows of every array, in pieces that are computed at once."""
+    """A batch: rows in pieces that are computed at once."""
 
-    micro_batches: Pieces
+    micro_batches: Sequence[Any]
 
 
-def argument_of(what: str, at: int) -> str:
-    """Return the name of an array of a list, for the details of an error."""
-    return f"{what.rpartition(': ')[2]}[{at}]"
+def unfit(
+    reason: Reason, what: str, at: int, name: str, value: object, accepted: object
+) -> InvalidArgument:
+    """Return the error of an array of a list, whose argument is after the last ": " in what."""
+    return InvalidArgument(
+        f"{what}[{at}] ({name}) has {value}, must have {accepted}",
+        reason=reason,
+        argument=f"{what.rpartition(': ')[2]}[{at}]",
+        value=f"{value}",
+        accepted=f"{accepted}",
+    )
 
 
 def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "inputs") -> int:
@@ -67,21 +76,15 @@ def rows_of(arrays: Sequence[mx.array], names: Sequence[str], what: str = "input
         raise InvalidArgument(f"{what} has no array", reason="missing", argument=argument)
     for at, (array, name) in enumerate(zip(arrays, names, strict=True)):
         if not array.ndim or not array.shape[0]:
-            raise InvalidArgument(
-                f"{what}[{at}] ({name}) has the shape {list(array.shape)}, must have rows",
-                reason="shape_mismatch",
-                argument=argument_of(what, at),
-                value=f"{list(array.shape)}",
-                accepted="1 row or more",
-            )
+            raise unfit("shape_mismatch", what, at, name, list(array.shape), "1 row or more")
         if array.shape[0] != arrays[0].shape[0]:
+            rows, wanted = array.shape[0], arrays[0].shape[0]
             raise InvalidArgument(
-                f"{what}[{at}] ({name}) has {array.shape[0]} rows, but {names[0]} has "
-                f"{arrays[0].shape[0]}",
+                f"{what}[{at}] ({name}) has {rows} rows, but {names[0]} has {wanted}",
                 reason="shape_mismatch",
-                argument=argument_of(what, at),
-                value=array.shape[0],
-                accepted=f"{arrays[0].shape[0]} rows",
+                argument=f"{argument}[{at}]",
+                value=rows,
+                accepted=f"{wanted} rows",
             )
     return arrays[0].shape[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 
@@ -15,18 +15,6 @@ from cowmlx.training.training import Best, Training
 
 _PARAMETER, _OPTIMIZER, _BEST = "parameter.", "optimizer.", "best."
 _STATE = "training"
-
-
-class Described(Protocol):
-    """An array with a known dtype and shape."""
-
-    @property
-    def dtype(self) -> mx.Dtype:
-        """Its dtype."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
 
 
 def described(
@@ -64,7 +52,7 @@ def check(
     training: Training,
     options: Mapping[str, Any],
     metadata: Mapping[str, str],
-    arrays: Mapping[str, Described],
+    arrays: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the state in metadata, if all of it fits a training.
 
@@ -140,7 +128,7 @@ def _are_counts(values: Iterable[object]) -> bool:
     )
 
 
-def _require_same(wanted: Mapping[str, mx.array], arrays: Mapping[str, Described]) -> None:
+def _require_same(wanted: Mapping[str, mx.array], arrays: Mapping[str, Any]) -> None:
     for name, own in wanted.items():
         found = arrays.get(name)
         if found is None:

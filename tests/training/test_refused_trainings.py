@@ -110,13 +110,13 @@ FITS = {
     "no rows": (
         {"inputs": [data()[0][:0], data()[1][:0]], "steps": 1},
         "shape_mismatch",
-        "must have rows",
+        "must have 1 row or more",
     ),
     "other rows": ({"inputs": [data()[0], data()[1][:5]], "steps": 1}, "shape_mismatch", "5 rows"),
     "a number": (
         {"inputs": [np.array(1, np.float32), data()[1]], "steps": 1},
         "shape_mismatch",
-        "must have rows",
+        "must have 1 row or more",
     ),
     "another dtype": (
         {"inputs": [data()[0], data()[1].astype(np.int64)], "steps": 1},

@@ -47,29 +47,21 @@ def chat(arguments: argparse.Namespace) -> None:
     """Talk with a model in the terminal, or answer a prompt in a script."""
     origin.require_python()
     from cowmlx.commands.chat.conversation import ChatError
-    from cowmlx.commands.chat.screen import JsonScreen, screen
+    from cowmlx.commands.chat.screen import screen
     from cowmlx.host.library import HostError, Library
 
     message = _message(arguments)
     options = {"tools": _read(arguments.tools)} if arguments.tools else {}
-    shown = JsonScreen() if arguments.json else screen()
+    shown = screen(as_json=arguments.json)
     try:
         show_progress(f"loading {arguments.model}")
         with Library(installation.library()) as library:
             _talk(library, arguments, shown, options, message)
     except (HostError, ChatError) as error:
         status = error.status if isinstance(error, HostError) else 0
-        raise _ended(shown, _STATUSES.get(status, FAILED), str(error)) from None
-
-
-def _ended(shown: PlainScreen, status: int, text: str) -> CommandError:
-    """Return the error that ends the command, after adding it to the event stream."""
-    from cowmlx.commands.chat.screen import JsonScreen
-
-    if isinstance(shown, JsonScreen):
-        name, _, message = text.partition(": ")
-        shown.error(name, message)
-    return CommandError(text, status)
+        name, _, text = str(error).partition(": ")
+        shown.error(name, text)
+        raise CommandError(str(error), _STATUSES.get(status, FAILED)) from None
 
 
 def _talk(

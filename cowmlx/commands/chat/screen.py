@@ -19,6 +19,8 @@ FINISHES = {
     abi.FINISH_CONTEXT: "context",
     abi.FINISH_TIMEOUT: "timeout",
 }
+_COUNTS = ("prompt_tokens", "reused_tokens", "generated_tokens")
+_TIMES = ("prompt_seconds", "generation_seconds")
 _REFRESH = 0.08  # seconds between two looks at an answer that comes
 _JOINERS = "\n\u200d\ufe0f"  # besides what is printable
 
@@ -69,6 +71,9 @@ class PlainScreen:
     def finished(self, answer: Answer) -> None:
         """The answer is whole."""
 
+    def error(self, status: str, message: str) -> None:
+        """An error ends the chat; the command reports it."""
+
     def close(self) -> None:
         """Nothing more comes."""
 
@@ -77,50 +82,36 @@ class PlainScreen:
         sys.stdout.flush()
 
 
-class JsonScreen(PlainScreen):
+class _JsonScreen(PlainScreen):
     """Events as they come, one JSON object a line."""
 
     def note(self, text: str) -> None:
-        """Report a text about the chat itself."""
         self._event("note", text=text)
 
     def reasoning(self, text: str, *, folded: bool) -> None:
-        """Report a part of the reasoning."""
         self._event("reasoning", text=text)
 
     def text(self, text: str) -> None:
-        """A part of the answer."""
         self._event("text", text=text)
 
     def tool_call(self, name: str, arguments: str) -> None:
-        """A tool is to be called."""
         self._event("tool_call", name=name, arguments=json_text.parse(arguments))
 
     def end(self) -> None:
         """Do nothing: :meth:`finished` reports the end."""
 
     def finished(self, answer: Answer) -> None:
-        """Report why the answer ended, its tokens and its times."""
-        stats = answer.stats
-        self._event(
-            "end",
-            finish=FINISHES.get(answer.finish, "canceled"),
-            prompt_tokens=stats.prompt_tokens,
-            reused_tokens=stats.reused_tokens,
-            generated_tokens=stats.generated_tokens,
-            prompt_seconds=stats.prompt_seconds,
-            generation_seconds=stats.generation_seconds,
-        )
+        stats = {name: getattr(answer.stats, name) for name in (*_COUNTS, *_TIMES)}
+        self._event("end", finish=FINISHES.get(answer.finish, "canceled"), **stats)
 
     def error(self, status: str, message: str) -> None:
-        """Report an error that ends the chat."""
         self._event("error", status=status, message=message)
 
     def _event(self, event: str, **members: Any) -> None:
         self._write(json.dumps({"event": event, **members}) + "\n")
 
 
-class RichScreen(PlainScreen):
+class _RichScreen(PlainScreen):
     """Markdown that is drawn again as it grows; blocks that are complete stay as they are."""
 
     def __init__(self, console: Any = None) -> None:
@@ -135,18 +126,15 @@ class RichScreen(PlainScreen):
         self._since = 0.0
 
     def note(self, text: str) -> None:
-        """Show it dimly."""
         from rich.text import Text
 
         self.console.print(Text(shown(text), style="dim"))
 
     def prompt(self, processed: int, total: int) -> None:
-        """Show how a long prompt advances."""
         if processed < total:
             self._draw(self._dim(f"reading {processed:,} of {total:,} tokens"))
 
     def begin(self) -> None:
-        """Make room for the part that changes."""
         from rich.live import Live
 
         self._pending, self._thought, self._since = "", 0, time.monotonic()
@@ -155,7 +143,6 @@ class RichScreen(PlainScreen):
         self._live.start()
 
     def reasoning(self, text: str, *, folded: bool) -> None:
-        """Count characters while folded."""
         if not folded:
             self._live.console.print(self._dim(shown(text)), end="")
             return
@@ -176,7 +163,6 @@ class RichScreen(PlainScreen):
             self._draw(Markdown(self._pending), now=True)
 
     def tool_call(self, name: str, arguments: str) -> None:
-        """Show the call on a separate line."""
         from rich.text import Text
 
         self._settle()
@@ -184,12 +170,10 @@ class RichScreen(PlainScreen):
         self._live.console.print(line + Text(f"({shown(arguments)})"))
 
     def end(self) -> None:
-        """Print the rest for good."""
         self._settle()
         self.close()
 
     def close(self) -> None:
-        """Remove the part that changes."""
         if self._live is not None:
             self._live.update("")
             self._live.stop()
@@ -222,11 +206,13 @@ class RichScreen(PlainScreen):
         return Text(text, style="dim")
 
 
-def screen() -> PlainScreen:
-    """Return what the standard output can show; Markdown on terminals where rich is installed."""
+def screen(*, as_json: bool) -> PlainScreen:
+    """Return JSON lines, Markdown on terminals where rich is installed, or plain text."""
+    if as_json:
+        return _JsonScreen()
     if sys.stdout.isatty():
         try:
-            return RichScreen()
+            return _RichScreen()
         except ModuleNotFoundError:
             pass
     return PlainScreen()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Generator, Mapping
+from typing import Any
 
 import mlx.core as mx
 from xxhash import xxh3_64
 
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.models.model import Model
+from cowmlx.training.array_data import Rows
 from cowmlx.training.language import examples
 from cowmlx.training.language.rows import Row, RowMaker, pack
 from cowmlx.training.language.token_inputs import TokenBatch
@@ -81,12 +82,6 @@ class DataOptions:
         return found
 
 
-class Step(NamedTuple):
-    """The batch of one step, whose last micro-batch may be smaller."""
-
-    micro_batches: Sequence[TokenBatch]
-
-
 class LanguageData:
     """The :class:`cowmlx.training.objective.DataSource` of rows of tokens."""
 
@@ -100,7 +95,7 @@ class LanguageData:
         self._order: tuple[int, list[list[int]]] | None = None
         self._hash = _hash(rows, options)
 
-    def batch(self, step: int) -> Step | None:
+    def batch(self, step: int) -> Rows | None:
         """Return the next batch, None once at the end of each epoch."""
         batches = self._batches()
         if self._index >= len(batches):
@@ -109,7 +104,7 @@ class LanguageData:
         rows = batches[self._index]
         self._index += 1
         size = self._options.micro_batch or len(rows)
-        return Step([self._made(rows[at : at + size]) for at in range(0, len(rows), size)])
+        return Rows([self._made(rows[at : at + size]) for at in range(0, len(rows), size)])
 
     def steps(self) -> int:
         """Return how many batches an epoch has."""

@@ -8,10 +8,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.errors import InvalidArgument
-from cowmlx.generated.reasons import Reason
 from cowmlx.models.model import Model
-from cowmlx.training.array_data import Inputs, Pieces, Rows, argument_of
+from cowmlx.training.array_data import Inputs, Pieces, Rows, unfit
 
 NAMES = ("tokens", "targets")
 
@@ -57,28 +55,18 @@ class TokenInputs(Inputs):
         for at, (array, dtype) in enumerate(((tokens, mx.int32), (targets, mx.bool_))):
             if array.dtype != dtype:
                 names = [str(each).removeprefix("mlx.core.") for each in (array.dtype, dtype)]
-                raise _unfit("dtype_mismatch", what, at, *names)
+                raise unfit("dtype_mismatch", what, at, NAMES[at], *names)
         shape = list(tokens.shape)
         if len(shape) != 2 or not 2 <= shape[1] <= self._most:
-            raise _unfit("shape_mismatch", what, 0, shape, f"(rows, 2 to {self._most})")
+            raise unfit("shape_mismatch", what, 0, NAMES[0], shape, f"(rows, 2 to {self._most})")
         if list(targets.shape) != shape:
-            raise _unfit("shape_mismatch", what, 1, list(targets.shape), shape)
+            raise unfit("shape_mismatch", what, 1, NAMES[1], list(targets.shape), shape)
         for most in (tokens.min(), tokens.max()):
             token: Any = most.item()
             if not 0 <= token < self._vocabulary:
                 accepted = f"0 to {self._vocabulary - 1}"
-                raise _unfit("out_of_range", what, 0, f"a token {token}", accepted)
+                raise unfit("out_of_range", what, 0, NAMES[0], f"a token {token}", accepted)
 
     def batch(self, arrays: Sequence[mx.array], micro_batch: int) -> Rows:
         """Return a batch of all rows, ``micro_batch`` of which are computed at once; 0: all."""
         return Rows(TokenPieces(arrays, micro_batch))
-
-
-def _unfit(reason: Reason, what: str, at: int, value: object, accepted: object) -> InvalidArgument:
-    return InvalidArgument(
-        f"{what}[{at}] ({NAMES[at]}) has {value}, must have {accepted}",
-        reason=reason,
-        argument=argument_of(what, at),
-        value=f"{value}",
-        accepted=f"{accepted}",
-    )
