@@ -1,7 +1,7 @@
-"""Which BLAS libmlx shall use on Linux, and where it lies.
+"""The BLAS for libmlx on Linux, and its path.
 
-mlx's CPU build carries a reference BLAS that is tens of times slower than the processor. The
-package ``scipy-openblas32`` brings OpenBLAS; ``csrc/blas/cblas.c`` lends it to libmlx.
+mlx's CPU build has a reference BLAS that is tens of times slower than the processor allows. The
+package ``scipy-openblas32`` has OpenBLAS; ``csrc/blas/cblas.c`` lends it to libmlx.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def wanted() -> str | None:
     """Return the path of the BLAS to lend, or None for mlx's own.
 
     Raises:
-        InvalidArgument: ``COWMLX_BLAS`` is set to something else than its two names.
+        InvalidArgument: ``COWMLX_BLAS`` is neither of its two names.
     """
     chosen = os.environ.get(SETTING) or "openblas"
     if chosen not in _NAMES:
@@ -35,12 +35,12 @@ def wanted() -> str | None:
 
 
 def builtin() -> str:
-    """Return the name of what mlx uses by itself."""
+    """Return the name of mlx's own BLAS."""
     return "accelerate" if sys.platform == "darwin" else "reference"
 
 
 def memory() -> int:
-    """Return the bytes to map before OpenBLAS is loaded: it ends the process where it has too few.
+    """Return the bytes to map before OpenBLAS is loaded: with too few it ends the process.
 
     Each of its threads has a stack, a heap and a buffer.
     """
@@ -50,8 +50,8 @@ def memory() -> int:
 def threads() -> int:
     """Return how many threads to use: half the processors.
 
-    OpenBLAS's threads spin while they wait for each other, and fall behind by far where another
-    thread needs the processor: mlx's streams, the host, other programs.
+    OpenBLAS's threads spin while they wait for each other, and become slow where other threads need
+    the processors: mlx's streams, the host, other programs.
     """
     return max(1, processors() // 2) if sys.platform.startswith("linux") else 1
 
@@ -60,7 +60,7 @@ def threads() -> int:
 def processors() -> int:
     """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        with suppress(OSError):  # a sandbox may refuse to tell
+        with suppress(OSError):  # a sandbox may refuse
             return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

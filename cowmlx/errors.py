@@ -108,7 +108,7 @@ class BufferTooSmall(CowMlxError):
 
 
 class ContextFull(CowMlxError):
-    """The context window cannot hold what was asked for."""
+    """The context window cannot hold the requested tokens."""
 
     status = status.ECONTEXT
     reason = "context_full"

@@ -1,7 +1,7 @@
-"""What the system's own shortages look like as exceptions: no memory, no thread, no descriptor.
+"""Shortages of the system as exceptions: no memory, no thread, no descriptor.
 
-They come up anywhere, under many names, and code that tries something wraps them as a fault of
-what it tried. So they are looked for here alone, and in the causes of an exception too.
+They occur anywhere, under many names, and other code wraps them as faults of its own operation. So
+they are recognized here alone, also in the causes of an exception.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MEMORY_NUMBERS = (errno.ENOMEM, errno.EAGAIN)
 _FILE_NUMBERS = (errno.EMFILE, errno.ENFILE)
-# What libraries in C++ and Rust, and the dynamic linker, put into an exception's text.
+# Words in the messages of libraries in C++ and Rust, and of the dynamic linker.
 _MEMORY_WORDS = (
     "bad_alloc",
     "[malloc",
@@ -32,29 +32,27 @@ _MEMORY_WORDS = (
     os.strerror(errno.EAGAIN).lower(),
 )
 _FILE_WORDS = tuple(os.strerror(number).lower() for number in _FILE_NUMBERS)
-# Types whose text a library wrote, and no user.
+# Types with texts of libraries, not of users.
 _SPEAKING = (RuntimeError, ImportError, OSError)
-
-
-# Of an exception's text, which may be as long as a chat template makes it.
+# Of an exception's text, which a chat template may make long.
 _MAX_TEXT = 4096
-# Where an exception of somebody else's keeps its text with the place that it came from.
+# The attribute of a foreign exception with its text and its place.
 _PLACE = "_cowmlx_place"
 
 
 def translate(error: BaseException) -> BaseException:
-    """Return the error to report for an exception: a shortage, where that is behind it."""
+    """Return the error to report for an exception: a shortage, if that is its cause."""
     for link in _chain(error):
         found = link if isinstance(link, OutOfMemory) else shortage(link)
         if found is not None:
             return found
-    if isinstance(error, OSError):  # nobody foresaw it, but it is the system's
+    if isinstance(error, OSError):  # unforeseen, but of the system
         return InputOutput(_text(error))
     return error
 
 
 def shortage(error: BaseException) -> CowMlxError | None:
-    """Return what an exception says about a shortage of the system's; None if nothing."""
+    """Return the shortage that an exception reports, or None."""
     text = _text(error)
     lowered = text.lower()
     number = getattr(error, "errno", None)
@@ -71,7 +69,7 @@ def shortage(error: BaseException) -> CowMlxError | None:
 
 
 def place(error: BaseException) -> str:
-    """Return the text of an error, its type, and where it came from, for errors of ours."""
+    """Return the type, text and place of an error, for our own errors."""
     known: str | None = getattr(error, _PLACE, None)
     if known is not None:
         return known
@@ -85,7 +83,7 @@ def place(error: BaseException) -> str:
 
 
 def kept(error: BaseException) -> CowMlxError:
-    """Return a copy of an error that can be kept, and be raised: no frame stays alive with it.
+    """Return a copy of an error to keep, which holds no frames.
 
     To raise a kept error, raise another copy of it: raising adds frames. The given error drops its
     frames, too.
@@ -105,7 +103,7 @@ def kept(error: BaseException) -> CowMlxError:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Let an exception, and all that it came from, hold no frames and so none of their values.
+    """Drop the frames of an exception and its causes, and so their values.
 
     Values may be arrays that only C counts, so Python's search for cycles would not free them.
     """
@@ -124,14 +122,14 @@ def forget_frames(error: BaseException) -> None:
 
 
 def reraise_shortage(error: BaseException) -> None:
-    """Raise what is behind an exception if that is a shortage: another try may go well."""
+    """Raise the shortage that caused an exception, if one did: another try may succeed."""
     found = translate(error)
     if isinstance(found, (OutOfMemory, InputOutput)):
         raise found from error
 
 
 def of_import(error: ImportError, what: str) -> CowMlxError:
-    """Return the error for a package that the library cannot do without."""
+    """Return the error for a required package, or for software made of it."""
     found = translate(error)
     if isinstance(found, (OutOfMemory, InputOutput)):
         return found
@@ -152,7 +150,7 @@ def of_import(error: ImportError, what: str) -> CowMlxError:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, and those it came from."""
+    """Yield an exception and its causes."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

@@ -1,4 +1,4 @@
-"""Handles: integers that stand for objects, each for its own alone."""
+"""Handles: integers that stand for objects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HandleTable:
         """Return a new handle for ``value``.
 
         Raises:
-            OutOfMemory: as many are open as there can be.
+            OutOfMemory: all handles of the kind are open.
         """
         entries = self._entries[kind]
         handle = self._open_handle(kind)
@@ -56,19 +56,19 @@ class HandleTable:
         return handle
 
     def put(self, kind: int, handle: int, value: object) -> int:
-        """Let an open handle, which a host has already, stand for ``value``; returns it."""
+        """Set the object of an open handle that a host has already; returns the handle."""
         self._entries[kind][handle] = value
         return handle
 
     def give_up(self, kind: int, handle: int) -> None:
-        """Forget what a handle stands for, if it is known; its host closes it."""
+        """Forget the object of a handle, if there is one; the host closes the handle."""
         self._entries[kind].pop(handle, None)
 
     def get(self, kind: int, handle: int) -> object:
         """Return the object of an open handle of this kind.
 
         Raises:
-            UnknownHandle: it is not one.
+            UnknownHandle: it is not open.
         """
         value = self.find(kind, handle)
         if value is None:

@@ -1,4 +1,4 @@
-"""The modules of a network, which are looked through again and again while it is made ready."""
+"""The modules of a network, for the many searches while it is prepared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def modules_of(network: Module) -> list[Module]:
-    """Return a network and all modules in it: those of ``named_modules``, in its order.
+    """Return a network and all modules in it, in the order of ``named_modules``.
 
-    That one flattens a tree of names, which takes ten times as long.
+    ``named_modules`` flattens a tree of names, which takes ten times as long.
     """
     found: list[Module] = []
     waiting = [network]

@@ -1,4 +1,4 @@
-"""What was found out about an object, once."""
+"""Results of probes of an object, each made once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Remembered:
-    """Findings that belong to an object, and are gone with it: it owns this.
+    """Results that an object owns.
 
     They must not refer to the object, or it would live until a collection of cycles.
     """
@@ -21,16 +21,16 @@ class Remembered:
         return what in self._found
 
     def get(self, what: Hashable, default: Any = None) -> Any:
-        """Return what was found out, or ``default`` if that has not been tried."""
+        """Return a result, or ``default`` without one."""
         return self._found.get(what, default)
 
     def keep(self, what: Hashable, found: Any) -> Any:
-        """Keep a finding; returns it."""
+        """Keep a result; returns it."""
         self._found[what] = found
         return found
 
     def once(self, what: Hashable, find: Callable[[], Any]) -> Any:
-        """Return what was found out, after finding it out; nothing is kept of what raises."""
+        """Return a result, found now if needed; an exception keeps nothing."""
         if what not in self._found:
             self._found[what] = find()
         return self._found[what]

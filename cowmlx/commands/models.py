@@ -26,11 +26,11 @@ def models(arguments: argparse.Namespace) -> None:
         for path in _folders(arguments.folder):
             show_progress(f"looking at {path}")
             try:
-                told = library.described("model_inspect", os.fsencode(path), arguments.kv_bits)
+                facts = library.described("model_inspect", os.fsencode(path), arguments.kv_bits)
             except HostError as error:  # an unfinished download
-                told = {"name": os.path.basename(path), "path": path, "loads": False}
-                told["problem"] = {"message": error.message}
-            found.append({**told, **_fits(told)})
+                facts = {"name": os.path.basename(path), "path": path, "loads": False}
+                facts["problem"] = {"message": error.message}
+            found.append({**facts, **_fits(facts)})
     if arguments.json:
         write(json.dumps(found, indent=1) + "\n")
     elif found:
@@ -40,7 +40,7 @@ def models(arguments: argparse.Namespace) -> None:
 
 
 def _folders(given: list[str]) -> list[str]:
-    """Return where models may be: the cache's entries, and folders or what is in them."""
+    """Return folders that may be models: the cache's entries, given ones, and folders in them."""
     from cowmlx.folders import places
 
     found = []
@@ -61,7 +61,7 @@ def _folders(given: list[str]) -> list[str]:
 
 
 def _is_model(path: str) -> bool:
-    """Whether a folder is a model's, if perhaps in another format."""
+    """Whether a folder is a model's, also in another format."""
     if not os.path.isdir(path):
         return False
     names = os.listdir(path)
@@ -72,12 +72,12 @@ def _is_model(path: str) -> bool:
     )
 
 
-def _fits(told: dict[str, Any]) -> dict[str, Any]:
+def _fits(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the bytes that a conversation takes, and whether this machine has them."""
-    if not told["loads"]:
+    if not facts["loads"]:
         return {"needed_bytes": None, "fits": None}
-    cache = (told["cache_bytes_per_1000_tokens"] or 0) * _TOKENS // 1000
-    needed = told["bytes"] + cache + _BESIDE
+    cache = (facts["cache_bytes_per_1000_tokens"] or 0) * _TOKENS // 1000
+    needed = facts["bytes"] + cache + _BESIDE
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     fits = "yes" if needed <= _COMFORTABLE * memory else "tight" if needed <= memory else "no"
     return {"needed_bytes": needed, "fits": fits}
@@ -85,33 +85,33 @@ def _fits(told: dict[str, Any]) -> dict[str, Any]:
 
 def _table(found: list[dict[str, Any]]) -> str:
     heads = ("model", "architecture", "parameters", "bits", "memory", "context", "fits")
-    rows = [heads, *(_row(told) for told in found)]
+    rows = [heads, *(_row(facts) for facts in found)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(heads))]
     lines = [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    for told in found:
-        if told["problem"]:
-            lines += ["", f"{told['name']}: {told['problem']['message']}"]
+    for facts in found:
+        if facts["problem"]:
+            lines += ["", f"{facts['name']}: {facts['problem']['message']}"]
     return "\n".join(lines) + "\n"
 
 
-def _row(told: dict[str, Any]) -> tuple[str, ...]:
-    name = told["name"]
+def _row(facts: dict[str, Any]) -> tuple[str, ...]:
+    name = facts["name"]
     if len(name) > _MAX_NAME:
         name = name[: _MAX_NAME - 1] + "…"
-    architecture = told.get("architecture") or "?"
-    if not told["loads"]:
+    architecture = facts.get("architecture") or "?"
+    if not facts["loads"]:
         return (name, architecture, "", "", "", "", "does not load")
     return (
         name,
         architecture,
-        _short(told["parameters"]),
-        str(told["bits"]),
-        f"{told['needed_bytes'] / 1e9:.2f} GB",
-        f"{told['context_length']:,}",
-        told["fits"],
+        _short(facts["parameters"]),
+        str(facts["bits"]),
+        f"{facts['needed_bytes'] / 1e9:.2f} GB",
+        f"{facts['context_length']:,}",
+        facts["fits"],
     )
 
 

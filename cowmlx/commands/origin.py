@@ -1,6 +1,6 @@
-"""How the package came where it is, which Python it needs, and what puts both right.
+"""The origin of the package, the Python that it needs, and how to repair both.
 
-No registry has cowmlx: nothing here may send anyone there for it. In a source tree every Python
+No registry has cowmlx: no advice here may name one. In a source tree every Python
 imports this package, since it lies in the working folder.
 """
 

@@ -34,7 +34,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def draw(arguments: argparse.Namespace) -> None:
-    """Draw a program with Graphviz, or print what it would draw."""
+    """Draw a program with Graphviz, or print its input."""
     from cowmlx.programs.information import draw_dot
 
     terminal.require_ending(arguments.output)

@@ -43,7 +43,7 @@ def write(text: str) -> None:
 
 
 def harmless(text: str) -> str:
-    """Escape what a terminal would act on, or cannot show: a folder may come from anywhere."""
+    """Escape control characters and others that a terminal cannot show: names may be hostile."""
     return "".join(
         char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
         for char in text

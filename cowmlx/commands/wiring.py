@@ -40,7 +40,7 @@ def validate(arguments: argparse.Namespace) -> None:
 
 
 def draw(arguments: argparse.Namespace) -> None:
-    """Draw the wiring with Graphviz, or print what it would draw."""
+    """Draw the wiring with Graphviz, or print its input."""
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.drawing import draw_dot
 

@@ -21,11 +21,11 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class BundleError(CommandError):
-    """A bundle cannot be made or read; the message says why and what would do."""
+    """A bundle cannot be made or read; the message says why, and what to do."""
 
 
 def _report(folder: Path, manifest: dict[str, Any]) -> str:
-    """Say how large a bundle is, what is in it, and what it needs."""
+    """Return a text with a bundle's size, contents and requirements."""
     lines = [f"{folder}: {manifest['bytes'] / MB:.1f} MB in {len(manifest['files'])} files", ""]
     lines.append(f"{'part':<11}{'MB':>6}  components and their licences")
     for name, part in manifest["parts"].items():
@@ -53,7 +53,7 @@ def _report(folder: Path, manifest: dict[str, Any]) -> str:
 
 
 def _end_cleanly() -> None:
-    """Let signals that end a process raise, so that a bundle half written is removed."""
+    """Let signals that end the process raise, so that an incomplete bundle is removed."""
     handled = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]  # nohup
 
     def end(number: int, frame: FrameType | None) -> None:

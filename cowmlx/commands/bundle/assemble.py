@@ -66,7 +66,7 @@ class Options:
 
 
 def assemble(
-    target: Path, options: Options, tell: Callable[[str], None] = lambda text: None
+    target: Path, options: Options, report: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Write a bundle and return its manifest. A failure leaves nothing behind.
 
@@ -79,7 +79,7 @@ def assemble(
         with staging.beside(target) as place:
             folder = place / target.name
             folder.mkdir()
-            written = Bundle(folder, options, tell).write()
+            written = Bundle(folder, options, report).write()
             staging.put_in_place(folder, target, place / staging.OLD)
     except OSError as error:
         raise BundleError(f"cannot write {target}: {error}") from error
@@ -104,9 +104,9 @@ def _check_place(target: Path, options: Options) -> None:
 class Bundle:
     """One bundle while it is written."""
 
-    def __init__(self, folder: Path, options: Options, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, options: Options, report: Callable[[str], None]) -> None:
         self._folder = folder
-        self._say = tell
+        self._report = report
         self._options = options
         self._python = python.find()
         self._modules = folder / "python/lib" / python.NAME
@@ -129,18 +129,18 @@ class Bundle:
         if self._options.model is not None:
             with self._in_part("model", f"the model {self._options.model.resolve().name}"):
                 self._add_model(self._options.model)
-        self._say("stripping and linking libraries")
+        self._report("stripping and linking libraries")
         requires, stripped = self._finish_binaries()
-        self._say("starting the bundle once")
+        self._report("starting the bundle once")
         self._check_start()
-        self._say("reading every file for the manifest")
+        self._report("reading every file for the manifest")
         return self._write_manifest(requires, stripped)
 
     # ---------------------------------------------------------------- Files
 
     @contextlib.contextmanager
     def _in_part(self, name: str, purpose: str) -> Iterator[None]:
-        self._say(f"copying {name}: {purpose}")
+        self._report(f"copying {name}: {purpose}")
         self.parts[name] = {"purpose": purpose, "components": []}
         self._part = name
         yield
@@ -155,7 +155,7 @@ class Bundle:
         self._part_of[target.relative_to(self._folder).as_posix()] = self._part
 
     def _add_module(self, source: Path, target: Path, *, keep_source: bool) -> None:
-        """Add a module as bytecode; some packages bring files that only look like one."""
+        """Add a module as bytecode; some packages have other files with such a name."""
         compiled = bytecode.beside(target) if keep_source else target.with_suffix(".pyc")
         name = target.relative_to(self._modules).as_posix()
         try:
@@ -349,7 +349,7 @@ class Bundle:
         return binaries.requirements(paths), stripped
 
     def _check_start(self) -> None:
-        """Start it as a host would, with nothing around it."""
+        """Start it as a host would, in an empty environment."""
         command = [str(PROBE), str(self._folder / "lib" / LIBRARY)]
         if self._options.model is not None:
             command.append(str(next((self._folder / "models").iterdir())))
@@ -399,7 +399,7 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _tree(folder: Path, never: frozenset[str]) -> Iterator[Path]:
-    """Every file under a folder, but for names that match ``never``."""
+    """Yield every file under a folder, except names that match ``never``."""
     for path in sorted(folder.iterdir()):
         if any(fnmatch.fnmatch(path.name, pattern) for pattern in never):
             continue
@@ -410,7 +410,7 @@ def _tree(folder: Path, never: frozenset[str]) -> Iterator[Path]:
 
 
 def _modules(package: Path, never: frozenset[str]) -> Iterator[Path]:
-    """Every module of a package and of the packages in it, and nothing else that lies there."""
+    """Yield every module of a package and of the packages in it."""
     for path in sorted(package.iterdir()):
         if path.name in never:
             continue

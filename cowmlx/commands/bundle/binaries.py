@@ -1,4 +1,4 @@
-"""Shared objects in a bundle: made smaller, freed of the paths of the building machine, examined.
+"""Shared objects in a bundle: stripped, without paths of the building machine, and examined.
 
 Linux needs no tool but ``strip``, and does without. macOS needs Xcode's command line tools.
 """
@@ -15,7 +15,7 @@ from cowmlx.commands.bundle import BundleError
 from cowmlx.commands.bundle.elf import Elf
 from cowmlx.commands.origin import MAC
 
-# Libraries that a Linux desktop has anyway, and that a process must not hold twice.
+# Libraries of every Linux desktop, which a process must not load twice.
 SYSTEM = frozenset(
     """
     libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libutil.so.1 libresolv.so.2
@@ -43,9 +43,9 @@ def is_binary(path: Path) -> bool:
 
 
 def strip(paths: list[Path]) -> bool:
-    """Take symbols off that nobody needs at run time; false if there is no tool for it.
+    """Remove symbols that are unused at run time; false if there is no tool for it.
 
-    A file that does not become smaller, or that the tool refuses or breaks, stays as it is.
+    A file that does not shrink, or that the tool refuses or breaks, stays as it is.
     """
     tool = shutil.which("strip")
     if tool is None:
@@ -77,7 +77,7 @@ def _improves(smaller: Path, path: Path) -> bool:
 
 
 def _mended(smaller: Path, path: Path) -> bool:
-    """Whether what is left without tables for unwinding could be put in order."""
+    """Whether a file without tables for unwinding could be repaired."""
     elf, whole = Elf.read(smaller), Elf.read(path)
     if elf is None or whole is None or not elf.mend(whole):
         return False
@@ -86,7 +86,7 @@ def _mended(smaller: Path, path: Path) -> bool:
 
 
 def detach(paths: list[Path], libraries: Path) -> None:
-    """Let shared objects look for others in the bundle and in the system only.
+    """Restrict the search paths of shared objects to the bundle and the system.
 
     Libraries that not every system has are added. A shared object without a search path that could
     be overwritten needs them of the system, and ``requirements`` lists them.
@@ -136,7 +136,7 @@ def _is_there(name: str, paths: list[Path]) -> bool:
 
 
 def requirements(paths: list[Path]) -> dict[str, object]:
-    """Return what shared objects need of a system: libraries, and the newest of their versions."""
+    """Return the libraries that shared objects need of a system, with their newest versions."""
     if MAC:
         return {"system": "macOS"}
     present = {path.name for path in paths}
@@ -175,7 +175,7 @@ def _run(*command: str | Path) -> str:
 
 
 def _detach_macho(paths: list[Path], libraries: Path) -> None:
-    """Bring foreign libraries in, name every library by ``@rpath``, sign all."""
+    """Add foreign libraries, name every library by ``@rpath``, sign all."""
     waiting = list(paths)
     while waiting:
         path = waiting.pop()

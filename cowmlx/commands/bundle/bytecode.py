@@ -62,7 +62,7 @@ def outline(source: Path) -> bytes:
 
 
 def _drop_docstrings(tree: ast.AST) -> None:
-    """Take docstrings of modules and functions out; asserts stay."""
+    """Remove docstrings of modules and functions; asserts stay."""
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             if len(node.body) > 1 or isinstance(node, ast.Module):
@@ -80,7 +80,7 @@ _MOST = 8  # instructions of an entry
 
 
 def without_columns(code: CodeType) -> CodeType:
-    """Return code whose instructions, and those of the functions in it, know only their lines."""
+    """Return code without columns of its instructions, also of the functions in it."""
     constants = tuple(
         without_columns(value) if isinstance(value, CodeType) else value for value in code.co_consts
     )
@@ -105,7 +105,7 @@ def _shorter(table: bytes) -> bytes:
 
 
 def _entries(table: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield how many instructions an entry covers, its kind here, and the line's difference."""
+    """Yield the number of an entry's instructions, its kind here, and the line's difference."""
     at = 0
     while at < len(table):
         first, at = table[at], at + 1

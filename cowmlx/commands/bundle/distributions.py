@@ -23,7 +23,7 @@ _ELSEWHERE = re.compile(r"extra\s*==|==\s*[\"'](?:win32|Windows)[\"']")
 
 
 def licence(distribution: Distribution) -> str:
-    """Return what a distribution says its licence is."""
+    """Return the name of a distribution's licence."""
     fields = distribution.metadata
     if "License-Expression" in fields:
         return str(fields["License-Expression"])
@@ -35,7 +35,7 @@ def licence(distribution: Distribution) -> str:
 
 
 def licence_texts(distribution: Distribution) -> list[Path]:
-    """Return a distribution's licence texts, and lists of what is compiled into it."""
+    """Return a distribution's licence texts, and lists of libraries compiled into it."""
     files = [
         Path(str(distribution.locate_file(file)))
         for file in distribution.files or ()

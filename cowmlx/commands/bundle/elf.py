@@ -45,12 +45,12 @@ class Elf:
 
     @property
     def data(self) -> bytes:
-        """The file, with what :meth:`set_runpath` and :meth:`mend` changed."""
+        """The file, with the changes of :meth:`set_runpath` and :meth:`mend`."""
         return bytes(self._data)
 
     @property
     def loadable(self) -> bool:
-        """Whether its segments lie where they can be mapped; tools get that wrong at times."""
+        """Whether its segments can be mapped, which tools may break."""
         return all(
             (offset - address) % max(align, 1) == 0
             for kind, _, offset, address, _, _, _, align in self._programs
@@ -111,7 +111,7 @@ class Elf:
 
     @property
     def protects(self) -> bool:
-        """Whether what only the loader writes is read-only afterwards."""
+        """Whether data that only the loader writes are read-only afterwards."""
         return self._program(_PT_RELRO) is not None
 
     @property

@@ -1,4 +1,4 @@
-"""What a bundle is made of, and why; what can be left out, and what is refused then."""
+"""The parts of a bundle, their purposes, and features that need optional parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Part:
     """Distributions that serve one purpose."""
 
     name: str  # as ``--without`` and the manifest have it
-    purpose: str  # what it is there for
+    purpose: str  # in the manifest
     distributions: tuple[str, ...]  # their names; ``a|b`` is whichever is installed, one at least
     keep: tuple[str, ...] = ()  # patterns of the paths that a pruned bundle takes; all if empty
     drop: tuple[str, ...] = ()  # patterns of those that it leaves out

@@ -154,7 +154,7 @@ def _run(session: Session, line: str) -> None:
 
 
 def completions(line: str) -> list[str]:
-    """Return what the last word of a line can become: names of commands, or of files."""
+    """Return completions of a line's last word: names of commands, or of files."""
     name, space, rest = line.partition(" ")
     if not space:
         return [

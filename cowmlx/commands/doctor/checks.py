@@ -1,4 +1,4 @@
-"""The checks of an installation, in order; later ones use what earlier ones found."""
+"""The checks of an installation, in order; later ones use earlier results."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class Doctor:
     """Examines one installation."""
 
     def __init__(
-        self, library: Path, model: str | None, seconds: float, tell: Callable[[str], None]
+        self, library: Path, model: str | None, seconds: float, report: Callable[[str], None]
     ) -> None:
         self._library = library
         self._model = model
         self._seconds = seconds
-        self._tell = tell
+        self._report = report
         # The folder of the library's bundle, or None.
         self.bundle = next(
             (folder for folder in library.resolve().parents if (folder / manifest.NAME).is_file()),
@@ -103,7 +103,7 @@ class Doctor:
         yield from self._files()
         if self._library.is_file():
             tried = f", loading {self._model}" if self._model else ""
-            self._tell(f"starting the engine as a host does{tried}; at most {self._seconds:g} s")
+            self._report(f"starting the engine as a host does{tried}; at most {self._seconds:g} s")
             self.probe = Probe(self._library, self._model, self._seconds)
         yield from self._packages()  # before the start, which fails without them and says less
         if self.probe is not None:
@@ -145,7 +145,7 @@ class Doctor:
         yield from self._header()
 
     def _bundle_files(self, bundle: Path) -> Iterator[Finding]:
-        self._tell(f"reading every file of {bundle}")
+        self._report(f"reading every file of {bundle}")
         try:
             problems = manifest.verify(bundle)
         except BundleError as error:
@@ -157,7 +157,7 @@ class Doctor:
         yield Finding("bundle", PROBLEM, _some(problems, 5), text)
 
     def _age(self) -> Iterator[Finding]:
-        """In a source tree: whether what was built is older than what it was built from.
+        """In a source tree, compare the age of the library with its sources.
 
         Every build makes the library, but the bridge only if its own sources have changed.
         """
@@ -240,7 +240,7 @@ class Doctor:
             advised = "install one (Debian: libpython3-dev; pyenv: build with --enable-shared)"
             yield Finding("python", PROBLEM, str(error), advised)
         command = [sys.executable, "-c", "import mlx.core as mx; print(mx.__version__)"]
-        self._tell(f"importing mlx.core; at most {self._seconds:g} s")
+        self._report(f"importing mlx.core; at most {self._seconds:g} s")
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=self._seconds)
         except subprocess.TimeoutExpired:
@@ -263,7 +263,7 @@ class Doctor:
     # ------------------------------------------------------------- Packages
 
     def _packages(self) -> Iterator[Finding]:
-        """Compare what is installed with what the package was made with."""
+        """Compare installed versions and files with those of the package's build."""
         if self.bundle is not None:
             return
         pins = origin.pins()

@@ -1,4 +1,4 @@
-"""Batches of tokens, also those that a host brings as arrays."""
+"""Batches of tokens, also of a host's arrays."""
 
 from __future__ import annotations
 
