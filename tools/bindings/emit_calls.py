@@ -169,7 +169,7 @@ def values(role: Role) -> list[str]:
 
 
 def callbacks(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
-    """The callbacks of a call and of its params, by what they are told."""
+    """The callbacks of a call and of its params, by the kind of event."""
     told = []
     for role in call.roles:
         if role.kind == "callback":

@@ -66,7 +66,7 @@ RUST = {
     "rank": Own("Options of a ranking.", unset=("yes", "no")),
     "run": Own("Options of a run of a program.", replaced=("submit", "donate")),
     "training": Own(
-        f"What is trained, and how. {SAVED}",
+        f"Options of a training. {SAVED}",
         {"initial": "Vec<(String, sys::cow_mlx_array, PhantomData<&'a ()>)>"},
         replaced=("initial_names", "initial_arrays"),
         saved=True,

@@ -1,6 +1,6 @@
 """Writes the Rust declarations of the public header.
 
-They are lists in macros, which whoever includes the file defines: the crate makes items of them,
+They are lists in macros, which the including file defines: the crate makes items of them,
 its tests compare them with the header.
 """
 

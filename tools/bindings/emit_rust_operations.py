@@ -108,7 +108,7 @@ def indented(lines: Sequence[str]) -> list[str]:
 
 
 def results(row: Operation) -> str:
-    """Return what the macro is told of results."""
+    """Return the results as the macro takes them."""
     if row.outputs_vary:
         return f"any |inputs, attributes| {COUNTS[row.name]}"
     return f"several {len(row.outputs)}" if len(row.outputs) > 1 else "one"

@@ -145,7 +145,7 @@ def entry_of(text: str, comment: Comment) -> Entry | None:
         macro = re.match(r"#define (COW_MLX_\w+) (\S+)$", text)
         shown = macro and comment.paragraphs
         return Entry("macro", [macro[1]], text, comment) if macro and shown else None
-    if re.fullmatch(r"struct \w+;", text):  # of somebody else's
+    if re.fullmatch(r"struct \w+;", text):  # of another library
         return None
     if text.startswith("enum {"):
         rows = [(m["name"], m["value"], plain(m["text"])) for m in ENUMERATOR.finditer(text)]

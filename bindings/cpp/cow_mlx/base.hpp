@@ -187,7 +187,7 @@ class Handle {
 
   Value get() const noexcept { return value_; }
 
-  /* Whoever takes it frees it. */
+  /* Ownership passes to the caller. */
   Value give_up() noexcept { return std::exchange(value_, 0); }
 
  private:

@@ -9,7 +9,7 @@
 
 namespace cowmlx {
 
-/** A message of a conversation. Tool calls and the like need JSON of one's own. */
+/** A message of a conversation. For tool calls and the like, write JSON. */
 struct Message {
   std::string role; /**< "system", "user" or "assistant" */
   std::string content;

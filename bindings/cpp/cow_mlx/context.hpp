@@ -55,7 +55,7 @@ class Context : public detail::ContextMethods<Context> {
     return Checkpoint(checkpoint);
   }
 
-  /** Hold what was held at a checkpoint. */
+  /** Restore the state of a checkpoint. */
   void rewind(const Checkpoint& checkpoint) {
     detail::check(cow_mlx_context_rewind(handle(), checkpoint.handle()));
   }
@@ -86,7 +86,7 @@ class Context : public detail::ContextMethods<Context> {
     later_ = std::move(later);
   }
 
-  /** Generate one token. @return false at the end: piece has no text then, and tells why */
+  /** Generate one token. @return false at the end: piece has no text then, but the reason */
   bool next(Piece& piece) {
     return rethrowing([&] { return detail::next(handle(), piece); });
   }
@@ -219,7 +219,7 @@ class Context : public detail::ContextMethods<Context> {
     return context;
   }
 
-  /* What a call that returned at once goes on to use. */
+  /* Kept for a call that returned at once. */
   struct Later {
     explicit Later(const GenerationParams& given) : params(given) {}
 

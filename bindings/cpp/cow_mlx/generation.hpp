@@ -80,7 +80,7 @@ struct GenerationParams : detail::GenerationFields {
 
 namespace detail {
 
-/* The next piece; false at the end, where the piece has no text and tells why. */
+/* The next piece; false at the end, where the piece has no text, but the reason. */
 inline bool next(cow_mlx_context context, Piece& out) {
   cow_mlx_piece piece = {};
   piece.struct_size = sizeof piece;
@@ -135,7 +135,7 @@ class Pieces {
     Pieces* pieces_;
   };
 
-  /** Wait for the first piece, or go on where an earlier loop was left. */
+  /** Wait for the first piece, or continue where an earlier loop was left. */
   Iterator begin() {
     advance();
     return Iterator(this);

@@ -117,7 +117,7 @@ class Graph {
     for (Id id : write(made.inputs)) {
       id = here(id);
       if (std::count(made.outputs.begin(), made.outputs.end(), id) > 0 || is_constant(id)) {
-        id = node("contiguous", {id}, "{}", 1)[0]; /* an output has one name, of its own */
+        id = node("contiguous", {id}, "{}", 1)[0]; /* an output has one name, which no other has */
       }
       made.outputs.push_back(id);
     }
@@ -175,7 +175,7 @@ class Graph {
  private:
   struct Value {
     std::size_t scope;
-    std::string name; /* empty: one of its own is made */
+    std::string name; /* empty: the builder makes one */
     Type type;
     std::size_t node = no_value; /* of its scope, which makes it */
   };

@@ -181,7 +181,7 @@ class Model : public detail::ModelMethods<Model> {
     return model;
   }
 
-  /* What a load that returned at once goes on to use. */
+  /* Kept for a load that returned at once. */
   struct Later {
     explicit Later(const ModelParams& given) : params(given) {}
 

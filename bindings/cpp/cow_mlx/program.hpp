@@ -109,7 +109,7 @@ class Program : public detail::ProgramMethods<Program> {
     return arrays(inputs, outputs, params, false);
   }
 
-  /** Run it later; returns its results at once, and Array::wait() tells of them. */
+  /** Run it later; returns its results at once, and Array::wait() waits for them. */
   std::vector<Array> submit(const std::vector<Input>& inputs, std::size_t outputs = 1,
                             const RunParams& params = {}) const {
     return arrays(inputs, outputs, params, true);

@@ -41,9 +41,9 @@ class Function {
  *     cowmlx::Program program = builder.build();
  *
  * Bodies of control flow are lambdas, which may use any value around them. What is wrong with an
- * operation is told by build(), or before, where the library is asked for a value's dtype or shape:
- * for a number beside it, and for what bodies take. The runtime has to run then. A builder and its
- * values are for one thread at a time.
+ * operation is an error of build(), or before, where the library is asked for a value's dtype or
+ * shape: for a number beside it, and for what bodies take. The runtime has to run then. A builder
+ * and its values are for one thread at a time.
  */
 class ProgramBuilder {
  public:

@@ -85,7 +85,7 @@ class Runtime {
     detail::check(cow_mlx_runtime_stop());
   }
 
-  /** Tell about the runtime, as a JSON object. */
+  /** Describe the runtime as a JSON object. */
   static std::string info() { return detail::fill<std::string>(4096, cow_mlx_runtime_info); }
 
   /** Give unused buffers and kept prompts back to the system. */

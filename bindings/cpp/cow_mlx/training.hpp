@@ -27,7 +27,7 @@ using TrainingFn = std::function<bool(const TrainingEvent& event)>;
 /** Makes the batch of a step: an array for each input; nothing if there are no more. */
 using BatchFn = std::function<std::optional<std::vector<Array>>(std::size_t step)>;
 
-/** What is trained and how. */
+/** The options of a training. */
 struct TrainingParams : detail::TrainingFields {
   std::vector<std::pair<std::string, const Array*>> initial; /**< what parameters begin as */
 
@@ -54,7 +54,7 @@ class Training : public detail::TrainingMethods<Training> {
           return cow_mlx_training_create(program.handle(), given, out);
         })) {}
 
-  /** Of a language model, which goes on as it is. */
+  /** Of a language model, which does not change. */
   explicit Training(const Model& model, const TrainingParams& params = {})
       : handle_(create(params, [&](const cow_mlx_training_params* given, cow_mlx_training* out) {
           return cow_mlx_training_create_for_model(model.handle(), given, out);
@@ -95,14 +95,14 @@ class Training : public detail::TrainingMethods<Training> {
     return Array(array);
   }
 
-  /** What was trained of a language model, as it is now; also while a fit runs. */
+  /** The current weights of a language model as an adapter, also while a fit runs. */
   Adapter adapter() const {
     cow_mlx_adapter adapter = 0;
     detail::check(cow_mlx_training_adapter(handle(), &adapter));
     return Adapter(adapter);
   }
 
-  /** Write what was trained of a language model as mlx-lm reads it. */
+  /** Write the trained weights of a language model in mlx-lm's format. */
   void write(const std::string& folder, const std::string& options_json = {}) const {
     detail::check(
         cow_mlx_training_export(handle(), detail::c_string(folder, "training_export: folder"),

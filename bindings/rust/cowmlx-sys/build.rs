@@ -1,6 +1,6 @@
 //! Finds libcowmlx: `COWMLX_LIB_DIR`, then pkg-config, then `python -m cowmlx library`.
 //!
-//! Dependents are told its folder as `DEP_COWMLX_LIB_DIR`.
+//! Dependents get its folder as `DEP_COWMLX_LIB_DIR`.
 
 use std::env;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Lets this package's own tests and examples find the library where it lies, and tells its folder to
+//! Lets tests and examples of this package find the library where it lies, and gives its folder to
 //! the build scripts of programs, as `DEP_COWMLX_RUST_LIB_DIR`.
 
 fn main() {

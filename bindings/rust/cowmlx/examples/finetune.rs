@@ -1,6 +1,6 @@
 //! A chat model learns twenty new facts while contexts use it: `finetune MODEL [FOLDER]`.
 //!
-//! They switch to what was learnt without a reload; with a folder it is exported as an adapter.
+//! They switch to the trained weights without a reload; with a folder it is exported as an adapter.
 
 use std::env;
 use std::error::Error;
@@ -66,7 +66,7 @@ fn learn(training: &Training<'_>, model: &Model<'_>, context: &mut Context<'_>) 
     let line = |fact: &(&str, &str)| json!({"prompt": fact.0, "completion": fact.1}).to_string();
     let fit = FitParams::new()
         .lines(FACTS.iter().map(line).collect::<Vec<_>>().join("\n"))
-        .lines_options(json!({"mask_prompt": true}).to_string()) // the answers alone are learnt
+        .lines_options(json!({"mask_prompt": true}).to_string()) // only the answers are targets
         .steps(STEPS)
         .batch_size(FACTS.len())
         .event_every(STEPS / 4);
@@ -86,7 +86,7 @@ fn learn(training: &Training<'_>, model: &Model<'_>, context: &mut Context<'_>) 
     failed.and(ended)
 }
 
-/// Let a context use what was learnt until now; it keeps the adapter.
+/// Let a context use the weights trained so far; it keeps the adapter.
 fn publish(training: &Training<'_>, model: &Model<'_>, context: &mut Context<'_>) -> Result<()> {
     context.set_adapter(Some(&training.adapter(model)?))
 }

@@ -1,6 +1,6 @@
 //! k-means, written as one program: `kmeans`.
 //!
-//! The loop goes on until no centre moves, and all of it takes one round trip.
+//! The loop runs until no centre moves, and all of it takes one round trip.
 
 use cowmlx::operations::{Argmin, Sum, Take};
 use cowmlx::{Dtype, Input, ProgramBuilder, Result, RunParams, Runtime, Value};

@@ -11,8 +11,8 @@ const SPEC: &str = r#"{"gradient": {
     "of": "loss", "with_respect_to": ["w1", "b1", "w2", "b2"], "value": true}}"#;
 
 /// What a run takes.
-fn all<'a>(data: &'a [Array<'_>], learnt: &'a [Array<'_>]) -> Vec<Input<'a>> {
-    data.iter().chain(learnt).map(Input::from).collect()
+fn all<'a>(data: &'a [Array<'_>], trained: &'a [Array<'_>]) -> Vec<Input<'a>> {
+    data.iter().chain(trained).map(Input::from).collect()
 }
 
 fn main() -> Result<()> {
@@ -46,21 +46,21 @@ fn main() -> Result<()> {
         Array::new(&runtime, &x, &[POINTS as i64, 2])?,
         Array::new(&runtime, &y, &[POINTS as i64])?,
     ];
-    let mut learnt = [
+    let mut trained = [
         Array::new(&runtime, &first, &[2, hidden])?,
         Array::new(&runtime, &[0f32; HIDDEN], &[hidden])?,
         Array::new(&runtime, &second, &[hidden])?,
         Array::new(&runtime, &[0f32], &[])?,
     ];
     let params = RunParams::new();
-    let before = program.run(&all(&data, &learnt), 2, &params)?[0].to_vec::<f32>()?[0];
+    let before = program.run(&all(&data, &trained), 2, &params)?[0].to_vec::<f32>()?[0];
     for _ in 0..STEPS {
-        let slopes = gradient.run(&all(&data, &learnt), 5, &params)?;
-        for (each, slope) in learnt.iter_mut().zip(&slopes[1..]) {
+        let slopes = gradient.run(&all(&data, &trained), 5, &params)?;
+        for (each, slope) in trained.iter_mut().zip(&slopes[1..]) {
             *each = each.subtract(slope)?; // behind the loss
         }
     }
-    let last = program.run(&all(&data, &learnt), 2, &params)?;
+    let last = program.run(&all(&data, &trained), 2, &params)?;
     let (after, right) = (last[0].to_vec::<f32>()?[0], last[1].to_vec::<i32>()?[0]);
     println!("loss {before:.2}, then {after:.2}: {right} of {POINTS} points are told apart");
     Ok(())

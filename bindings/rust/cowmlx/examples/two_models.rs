@@ -1,6 +1,6 @@
 //! Two models answer at the same time: `two_models [MODEL [MODEL]]`.
 //!
-//! Each has a thread of its own; the library lets them take turns, token by token.
+//! Each has a thread; the library lets them take turns, token by token.
 
 use std::env;
 use std::error::Error;

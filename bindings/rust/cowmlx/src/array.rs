@@ -296,7 +296,7 @@ impl<'r> Array<'r> {
         opened(status, || Self { raw, runtime })
     }
 
-    /// A DLPack tensor of the elements, read-only, which whoever gets it frees by its deleter. It
+    /// A DLPack tensor of the elements, read-only, which the receiver frees by its deleter. It
     /// outlives the array and the runtime.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::value::{Given, Operand, Value};
 ///
 /// The operations of the table are methods of [`Value`], and of the builder those that take no
 /// array or any number of them. Bodies of control flow are closures, which may use any value around
-/// them. The first thing that is wrong is told by [`build`](Self::build): the library finds what is
+/// them. The first thing that is wrong is an error of [`build`](Self::build): the library finds what is
 /// wrong with an operation, then or where it is asked for a value's dtype and shape, for a number
 /// beside the value and for what bodies take.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Closures as C callbacks. They run on the thread of the call, while it waits.
 //!
 //! A panic must not unwind through C: it is caught here, the callback returns `false`, which
-//! cancels the call, and [`crate::error::check`] goes on with the panic once the call has returned.
+//! cancels the call, and [`crate::error::check`] continues the panic once the call has returned.
 //! A program that aborts on panics ends before that.
 
 use std::any::Any;
@@ -41,7 +41,7 @@ fn take_panic() -> Option<Payload> {
     PANIC.try_with(Cell::take).ok().flatten()
 }
 
-/// Go on with the panic of a callback, if there was one.
+/// Continue the panic of a callback, if there was one.
 pub(crate) fn resume_panic() {
     if let Some(panic) = take_panic() {
         resume_unwind(panic);

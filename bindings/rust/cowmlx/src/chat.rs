@@ -48,7 +48,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The event with texts of its own, to be kept behind the callback.
+    /// The event with copies of its texts, to keep it after the callback.
     pub fn into_owned(self) -> Event<'static> {
         let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         match self {

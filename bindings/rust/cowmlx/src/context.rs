@@ -43,7 +43,7 @@ impl From<Overflow> for i32 {
 pub struct Context<'m> {
     raw: sys::cow_mlx_context,
     model: Owner<'m, Model<'m>>,
-    /// What the last call that returned at once goes on to use.
+    /// Kept for the last call that returned at once.
     pub(crate) later: Option<LaterPrompt>,
     one_call_at_a_time: PhantomData<Cell<()>>,
 }
@@ -181,7 +181,7 @@ impl<'m> Context<'m> {
 
     /// Process a prompt, and be ready to generate: the [`Generation`] gives the pieces.
     ///
-    /// `tokens` is the whole sequence so far, not only what is new: the longest common prefix of
+    /// `tokens` is the whole sequence so far, not only the new part: the longest common prefix of
     /// it and of what the cache holds is kept.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl<'m> Context<'m> {
         Ok(Generation::new(self))
     }
 
-    /// Go on with the generation that the last [`begin`](Self::begin) began, where its
+    /// Continue the generation that the last [`begin`](Self::begin) began, where its
     /// [`Generation`] has been dropped. So an event loop can keep a context, and look for pieces
     /// when [`poll`](Self::poll) or [`wake_fd`](Self::wake_fd) says that there are some.
     pub fn resume(&mut self) -> Generation<'_> {
@@ -221,7 +221,7 @@ impl<'m> Context<'m> {
         generation::generate(self.raw, tokens, params, on_text)
     }
 
-    /// Answer a conversation: render it, process what is new in it, generate, and tell what came.
+    /// Answer a conversation: render it, process its new part, generate, and report events.
     ///
     /// Takes what [`Model::chat_prompt`] takes. `on_event` receives the events, on this thread;
     /// `false` cancels. The last one is [`Event::End`], if the call succeeds.

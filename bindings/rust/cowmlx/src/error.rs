@@ -152,7 +152,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The result of the call that this thread has just made: its message is the thread's last one.
 ///
 /// # Panics
-/// Goes on with the panic of a callback that the call ran.
+/// Continues the panic of a callback that the call ran.
 pub(crate) fn check(status: sys::cow_mlx_status) -> Result<()> {
     callback::resume_panic();
     if status == sys::COW_MLX_OK {

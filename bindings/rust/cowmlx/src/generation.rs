@@ -142,7 +142,7 @@ pub struct Stats {
     pub first_token_seconds: f64,
     /// Bytes, of the process's mlx arrays since its start.
     pub peak_memory: u64,
-    /// Guesses that the model has checked.
+    /// Draft tokens that the model has checked.
     pub drafted_tokens: usize,
     /// Those of them that were right.
     pub accepted_tokens: usize,

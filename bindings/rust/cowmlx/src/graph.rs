@@ -20,7 +20,7 @@ pub(crate) struct Type {
 #[derive(Debug)]
 struct Value {
     scope: usize,
-    /// Empty: one of its own is made.
+    /// Empty: the builder makes one.
     name: String,
     /// `None`: not known yet.
     of: Option<Type>,
@@ -148,7 +148,7 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// The same value under a name of its own.
+    /// The same value under a name that no other has.
     fn copy(&mut self, id: Id) -> Refused<Id> {
         Ok(self.node("contiguous", &[Some(id)], "{}".into(), 1)?[0])
     }
@@ -190,7 +190,7 @@ impl Graph {
         Body { scope, inputs, outputs: Vec::new() }
     }
 
-    /// End a body with its results, each under a name of its own.
+    /// End a body with its results, each under a separate name.
     pub(crate) fn results(&mut self, body: &mut Body, results: &[Id]) -> Refused<()> {
         for &id in results {
             let id = self.here(id)?;
@@ -201,7 +201,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Go on in the scope around a body.
+    /// Continue in the scope around a body.
     pub(crate) fn leave(&mut self, scope: usize) {
         self.scope = self.scopes[scope].parent;
     }

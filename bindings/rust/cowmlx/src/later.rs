@@ -60,7 +60,7 @@ pub(crate) type LaterPrompt = Later<PromptProgress<'static>>;
 
 impl Context<'_> {
     /// As [`begin`](Self::begin), without waiting: the prompt is processed while the host does
-    /// other things. [`poll`](Self::poll), or [`wake_fd`](Self::wake_fd), tells when there is a
+    /// other things. [`poll`](Self::poll), or [`wake_fd`](Self::wake_fd), reports when there is a
     /// piece, or an error, which is the first item. `prompt_progress` is called by polls.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Context<'_> {
         }
     }
 
-    /// Make a call that returns at once, and keep what it goes on to use.
+    /// Make a call that returns at once, and keep what it still uses.
     fn send(
         &mut self,
         operation: &str,
@@ -142,7 +142,7 @@ impl Context<'_> {
         if status == sys::COW_MLX_OK {
             self.later = later; // nobody calls the one before any more
         }
-        check(status) // which goes on with the panic of a log, if there was one
+        check(status) // which continues the panic of a log, if there was one
     }
 }
 
@@ -158,8 +158,8 @@ impl<'r> Model<'r> {
     /// As [`load_with`](Self::load_with), without waiting. `progress` is called by the polls.
     ///
     /// # Errors
-    /// [`OutOfMemory`](Status::OutOfMemory), and a path that has a NUL byte; all else is told by
-    /// the polls.
+    /// [`OutOfMemory`](Status::OutOfMemory), and a path that has a NUL byte; the polls
+    /// return all other errors.
     pub fn load_async(
         runtime: impl Into<Owner<'r, Runtime>>,
         path: impl AsRef<Path>,

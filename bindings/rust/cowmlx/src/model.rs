@@ -17,12 +17,12 @@ use crate::{buffer, callback, sys};
 /// The id of a token.
 pub type Token = i32;
 
-/// What layers with packed weights make of their inputs before they multiply.
+/// What quantized layers do to their inputs before they multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum Activations {
-    /// [`Int8`](Self::Int8) where there are packed weights and kernels, on a CPU; else
+    /// [`Int8`](Self::Int8) where there are quantized weights and kernels, on a CPU; else
     /// [`Exact`](Self::Exact).
     Default = sys::COW_MLX_ACTIVATIONS_DEFAULT,
     /// Nothing: results are mlx's but for rounding.

@@ -1,5 +1,5 @@
 //! `+`, `-`, `*` and `/` of arrays: sugar over [`Array::add`] and the like, which panics where these
-//! return an error. Code that has to go on takes the methods.
+//! return an error. Code that must continue takes the methods.
 //!
 //! Both sides may be arrays or borrowed arrays, and one a number: `&a * 2.0 + &b`.
 

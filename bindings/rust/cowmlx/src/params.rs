@@ -101,7 +101,7 @@ fn shown(to: &mut fmt::DebugStruct<'_, '_>, name: &str, value: &Option<impl fmt:
 impl RuntimeParams {
     /// Receives log messages, on the thread of the call that caused one and as that call ends.
     ///
-    /// If it panics, the panic goes on where that call returns; one from within a `drop` is lost.
+    /// If it panics, the panic continues where that call returns; one from within a `drop` is lost.
     pub fn log(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
         self.log = Some(Arc::new(log));
         self

@@ -140,7 +140,7 @@ impl<'r> Program<'r> {
         check(self.call(inputs, &mut values, params, false, &[])?)
     }
 
-    /// Run it later; returns its results at once, and [`Array::wait`] tells of them.
+    /// Run it later; returns its results at once, and [`Array::wait`] waits for them.
     ///
     /// # Errors
     /// As the manual says of `cow_mlx_program_run`.

@@ -75,7 +75,7 @@ impl Runtime {
         opened(status, || Self { log })
     }
 
-    /// Tell about the runtime, as a JSON object: versions, device, memory, open handles.
+    /// Describe the runtime as a JSON object: versions, device, memory, open handles.
     ///
     /// # Errors
     /// As the manual says.
@@ -120,7 +120,7 @@ impl Drop for Runtime {
 
 /// The log functions of runtimes, by the number that C has as user data.
 ///
-/// The C library may go on to log after a `Runtime` is gone, if other parts of the process keep it
+/// The C library may log after a `Runtime` is gone, if other parts of the process keep it
 /// running. A number cannot dangle, as a pointer to the function would.
 static LOGS: Mutex<BTreeMap<usize, Arc<Log>>> = Mutex::new(BTreeMap::new());
 

@@ -125,7 +125,7 @@ macro_rules! streams {
         $(
             impl $name<'_> {
                 /// The next item; `None` at the end. As `next` of crates that extend streams has it,
-                /// for whoever uses none of them.
+                /// for hosts that use none of them.
                 pub async fn next(&mut self) -> Option<Result<$item>> {
                     poll_fn(|task| Pin::new(&mut *self).poll_next(task)).await
                 }
@@ -156,7 +156,7 @@ streams! {
     EventStream: Event<'static>,
 }
 
-/// A thread that makes items, one ahead of whoever takes them, and has a result in the end.
+/// A thread that makes items, one ahead of its host, and has a result at the end.
 struct Worker<T, R> {
     shared: Arc<Shared<T, R>>,
     cancel: CancelHandle,

@@ -41,7 +41,7 @@ impl<'r> Training<'r> {
         })
     }
 
-    /// Train a language model, which goes on as it is, and may be dropped then.
+    /// Train a language model, which does not change, and may be dropped then.
     ///
     /// # Errors
     /// As the manual says of `cow_mlx_training_create_for_model`.
@@ -148,7 +148,7 @@ impl<'r> Training<'r> {
         opened(status, || Array::open(raw, self.runtime.clone()))
     }
 
-    /// What was trained of a language model, as it is now, for contexts of `model`.
+    /// The current weights of a language model as an adapter, for contexts of `model`.
     ///
     /// # Errors
     /// As the manual says of `cow_mlx_training_adapter`.
@@ -159,7 +159,7 @@ impl<'r> Training<'r> {
         opened(status, || Adapter::open(raw, model.into()))
     }
 
-    /// Write what was trained of a language model as mlx-lm reads it, with options as JSON.
+    /// Write the trained weights of a language model in mlx-lm's format, with options as JSON.
     ///
     /// # Errors
     /// As the manual says of `cow_mlx_training_export`.

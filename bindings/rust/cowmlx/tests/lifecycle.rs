@@ -1,4 +1,4 @@
-//! Starts and stops, in a process of its own.
+//! Starts and stops, in a separate process.
 
 #![allow(missing_docs)]
 

@@ -1,5 +1,5 @@
 //! With the feature `dlopen`: finding the library at run time, which happens once per process. So
-//! each test runs its scene in a process of its own.
+//! each test runs its scene in a separate process.
 
 #![cfg(feature = "dlopen")]
 #![allow(missing_docs)]
@@ -12,7 +12,7 @@ use cowmlx::{Runtime, Status, load_library, version};
 
 const SCENE: &str = "COWMLX_TEST_SCENE";
 
-/// Run this test again in a process of its own, where `scene` is true.
+/// Run this test again in a separate process, where `scene` is true.
 fn alone(name: &str, folder: &str) {
     let done = Command::new(env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture"])

@@ -12,7 +12,7 @@ pub(crate) struct Question {
 }
 
 impl Graph {
-    /// The program that tells types of values of a scope which are not known yet: of the nodes that
+    /// The program that infers types of values of a scope which are not known yet: of the nodes that
     /// make them.
     pub(crate) fn question(&self, scope: usize, ids: &[Id]) -> Option<Question> {
         if ids.iter().all(|&id| self.values[id].of.is_some()) {

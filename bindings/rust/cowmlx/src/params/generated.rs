@@ -986,7 +986,7 @@ impl fmt::Debug for RunParams {
     }
 }
 
-/// What is trained, and how. With the feature `serde` it is read and written, except for arrays.
+/// Options of a training. With the feature `serde` it is read and written, except for arrays.
 #[derive(Clone, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
