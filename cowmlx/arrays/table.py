@@ -7,6 +7,7 @@ elements of the former when it first needs them.
 from __future__ import annotations
 
 from cowmlx import failures
+from cowmlx.errors import OutOfMemory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,3 +165,13 @@ class Submitted:
         """Settle the error."""
         if not self.is_settled:
             self.error = failures.kept(error)
+
+
+def no_handles(table: ArrayTable) -> OutOfMemory:
+    """Return the error of an array for which no handle is left."""
+    return OutOfMemory(
+        f"{table.count()} arrays are open, the maximum",
+        reason="no_handles",
+        kind="array",
+        limit=table.count(),
+    )

@@ -8,6 +8,7 @@ from io import FileIO
 from math import prod
 
 from cowmlx import resources
+from cowmlx.arrays.table import no_handles
 from cowmlx.cache import disk
 from cowmlx.errors import BadFormat, InputOutput, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.folders import safetensors
@@ -167,12 +168,7 @@ def _open(table: ArrayTable, tensors: list[Wanted], memories: list[Memory]) -> l
         if not handle:
             for opened in handles:
                 table.close(opened)
-            raise OutOfMemory(
-                f"{table.count()} arrays are open, which is the most there can be",
-                reason="no_handles",
-                kind="array",
-                limit=table.count(),
-            )
+            raise no_handles(table)
         handles.append(handle)
     return handles
 

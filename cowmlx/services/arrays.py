@@ -7,9 +7,9 @@ import time
 import mlx.core as mx
 
 from cowmlx.arrays import dtypes
-from cowmlx.arrays.table import Submitted
+from cowmlx.arrays.table import Submitted, no_handles
 from cowmlx.call import keeps_call
-from cowmlx.errors import BadState, OutOfMemory, TimedOut, UnknownHandle
+from cowmlx.errors import BadState, TimedOut, UnknownHandle
 from cowmlx.generation.waiters import FOREVER
 from cowmlx.services import uploads
 from cowmlx.services.computing import ArrayStreams, ArrayWork
@@ -68,10 +68,6 @@ class Arrays:
         self._table.stop()
         self.start()
 
-    def count(self) -> int:
-        """Return how many arrays are open."""
-        return self._table.count()
-
     def get(self, handle: int) -> mx.array:
         """Return the value of an open array, which may be lazy.
 
@@ -122,7 +118,10 @@ class Arrays:
         Raises:
             OutOfMemory: too many are open.
         """
-        return self._add(value, value.dtype, value.shape)
+        handle = self._table.add(value, dtypes.value_of(value.dtype), value.shape)
+        if not handle:
+            raise no_handles(self._table)
+        return handle
 
     def hold(
         self,
@@ -147,25 +146,6 @@ class Arrays:
     def close(self, handle: int) -> None:
         """Close an array, if it is open."""
         self._table.close(handle)
-
-    def submit(self, value: Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
-        """Open an array whose value is settled later, and return its handle.
-
-        Raises:
-            OutOfMemory: too many are open.
-        """
-        return self._add(value, dtype, shape)
-
-    def _add(self, value: mx.array | Submitted, dtype: mx.Dtype, shape: tuple[int, ...]) -> int:
-        handle = self._table.add(value, dtypes.value_of(dtype), tuple(shape))
-        if not handle:
-            raise OutOfMemory(
-                f"{self.count()} arrays are open, the maximum",
-                reason="no_handles",
-                kind="array",
-                limit=self.count(),
-            )
-        return handle
 
     @keeps_call
     def array_wait(self, call: Call, handle: int, timeout_ms: int) -> None:

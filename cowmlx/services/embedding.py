@@ -77,21 +77,46 @@ def embed_steps(
     model: Model, hidden: HiddenStates, texts: list[str], params: EmbeddingParams
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order."""
-    tokens: list[list[int]] = []
-    characters = 0
-    for index, text in enumerate(texts):
-        if characters >= PART:
-            yield
-            characters = 0
-        tokens.append((yield from _tokens(model, index, text, params.add_special)))
-        characters += len(text) + 1
-    yield
+    tokens = yield from tokens_of(
+        texts, lambda index, text: _tokens(model, index, text, params.add_special)
+    )
 
     def finish(pooling: Pooling) -> mx.array:
         return pooling.result(params.normalize)
 
     rows = rows_of(hidden, tokens, params.pooling, params.batch_tokens, finish)
     return (yield from rows)
+
+
+def tokens_of(
+    texts: list[str], tokenize: Callable[[int, str], Generator[None, None, list[int]]]
+) -> Generator[None, None, list[list[int]]]:
+    """Tokenize texts; yields between parts and at the end."""
+    tokens: list[list[int]] = []
+    characters = 0
+    for index, text in enumerate(texts):
+        if characters >= PART:
+            yield
+            characters = 0
+        tokens.append((yield from tokenize(index, text)))
+        characters += len(text) + 1
+    yield
+    return tokens
+
+
+def require_known(model: Model, named: str, ids: list[int]) -> None:
+    """Check that tokens are in the vocabulary.
+
+    Raises:
+        InvalidArgument: one is not.
+    """
+    if max(ids) >= model.vocabulary_size:
+        raise InvalidArgument(
+            f"{named} has the token {max(ids)}, but the vocabulary has 0 to "
+            f"{model.vocabulary_size - 1}",
+            argument=named,
+            value=max(ids),
+        )
 
 
 def _tokens(
@@ -120,11 +145,5 @@ def _tokens(
             needed=len(ids),
             available=model.context_length,
         )
-    if max(ids) >= model.vocabulary_size:
-        raise InvalidArgument(
-            f"texts[{index}] has the token {max(ids)}, but the vocabulary has 0 to "
-            f"{model.vocabulary_size - 1}",
-            argument=f"texts[{index}]",
-            value=max(ids),
-        )
+    require_known(model, f"texts[{index}]", ids)
     return ids

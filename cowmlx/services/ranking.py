@@ -9,7 +9,7 @@ from cowmlx.generated import constants
 from cowmlx.models import ranking
 from cowmlx.models.embedding import MAX_BATCH_TOKENS, rows_of
 from cowmlx.models.ranking import rank_prompt
-from cowmlx.text.tokenizer import PART
+from cowmlx.services.embedding import require_known, tokens_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,15 +85,9 @@ def rank_steps(
         InvalidArgument, ContextFull: of a document.
     """
     prompt = params.prompt
-    tokens: list[list[int]] = []
-    characters = 0
-    for index, document in enumerate(documents):
-        if characters >= PART:
-            yield
-            characters = 0
-        tokens.append((yield from _tokens(model, prompt, index, document, params)))
-        characters += len(document) + 1
-    yield
+    tokens = yield from tokens_of(
+        documents, lambda index, document: _tokens(model, prompt, index, document, params)
+    )
 
     def finish(pooling: Pooling) -> mx.array:
         last = pooling.result(False)
@@ -157,11 +151,5 @@ def _tokens(
         raise InvalidArgument(
             f"{named} and the query have no tokens; leave it out", reason="missing", argument=named
         )
-    if max(ids) >= model.vocabulary_size:
-        raise InvalidArgument(
-            f"{named} has the token {max(ids)}, but the vocabulary has 0 to "
-            f"{model.vocabulary_size - 1}",
-            argument=named,
-            value=max(ids),
-        )
+    require_known(model, named, ids)
     return ids

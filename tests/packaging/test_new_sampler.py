@@ -13,7 +13,7 @@ from support.compiler import require, run
 from support.paths import CALF, ROOT
 
 FILTERS = "cowmlx/generation/sampling/filters.py"
-KERNEL = "csrc/kernels/primitives/draw_row.cpp"
+KERNEL = "csrc/kernels/primitives/sample_row.cpp"
 # Top-a (KoboldAI): drops tokens less probable than top_a times the square of the best one's
 # probability. Each edit is a file, the text in front of which it goes, and what it adds.
 EDITS = [

@@ -9,6 +9,7 @@ from support.arrays import Arrays
 from support.library import Library
 from support.signatures import ECANCELED, EHANDLE, ESTATE
 
+from cowmlx.arrays.dtypes import value_of
 from cowmlx.arrays.table import Submitted
 
 lib = Library()
@@ -19,7 +20,7 @@ arrays = Arrays(lib)
 def submit(service):
     value = Submitted()
     service._runtime.scheduler.add(on_dispatch.Run(value))
-    return service.submit(value, mx.int32, (3,))
+    return service._table.add(value, value_of(mx.int32), (3,))
 
 
 with on_dispatch.runner(lib) as run:
