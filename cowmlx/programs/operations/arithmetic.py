@@ -52,6 +52,19 @@ def _divmod(*inputs: Any, **attributes: Any) -> list[Spec]:
     return [found, found]
 
 
+def _round(a: mx.array, decimals: int) -> mx.array:
+    """Round to decimals; mlx multiplies by 10^d in the array's type, where that may overflow."""
+    if decimals == 0:
+        return mx.round(a)
+    if not mx.issubdtype(a.dtype, mx.floating):
+        return a if decimals > 0 else mx.round(a, decimals)
+    wide = a.astype(mx.float32) if a.dtype in (mx.float16, mx.bfloat16) else a
+    found = mx.round(wide, decimals)
+    if decimals > 0:
+        found = mx.where(mx.isfinite(found), found, wide)  # too large to have such digits
+    return found.astype(a.dtype)
+
+
 def _clip(given: Any, /, **attributes: Any) -> Spec:
     rules.require_dtype("a", given, rules.REAL)
     low, high = attributes["a_min"], attributes["a_max"]
@@ -195,6 +208,7 @@ ROWS = (
         "round",
         "The nearest number with so many decimals, halves to the even one.",
         "round(a 10^d) / 10^d",
+        function=_round,
         accepted=rules.REAL,
         aliases="rint round_nearest_even",
         attributes=(

@@ -104,6 +104,8 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
         for key, each in case["attributes"].items()
         if key != "indices"
     }
+    if name == "norm" and 0 < float(attributes.get("ord") or 1) < 0.1:
+        return  # a root that enlarges all rounding
     if name in ("cummax", "cummin") and not inexact:
         return  # the first of an exclusive one is infinite in numpy
     if name in ("divmod", "floor_divide", "remainder") and np.any(arrays[1].numbers == 0):
