@@ -19,18 +19,7 @@ from cowmlx.commands import (
     worker,
 )
 
-COMMANDS = (
-    installation,
-    models,
-    chat,
-    wiring,
-    program,
-    train,
-    worker,
-    machines,
-    doctor,
-    bundle,
-)
+COMMANDS = (installation, models, chat, wiring, program, train, worker, machines, doctor, bundle)
 
 
 def main() -> int:

@@ -166,10 +166,10 @@ class Branches:
         Raises:
             OutOfMemory: its thread cannot be started.
         """
-        import mlx.core as mx
-
         index %= max(1, min(blas.processors(), MAX_PROCESSORS) - 1)
         while index >= len(self.started):
+            import mlx.core as mx
+
             stream = mx.new_thread_local_stream(mx.Device(mx.cpu))
             start(stream)
             self.started.append(stream)

@@ -61,11 +61,6 @@ class LanguageObjective:
         _evaluate(waiting)
         return made
 
-    @property
-    def random(self) -> bool:
-        """Whether anything is random in training, which needs keys."""
-        return self._dropouts.count > 0
-
     def parameters(self) -> dict[str, mx.array]:
         """Return the current values of the trained parameters by name."""
         return dict(self._values)
