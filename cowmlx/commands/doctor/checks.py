@@ -66,11 +66,16 @@ class Probe:
             status, _, text = rest.partition("\t")
             self.steps[name] = Step(status, text)
 
+    def step(self, name: str) -> Step:
+        """Return a step; its status is ENDED where the probe ended before its report."""
+        text = f"{self.failure or 'it reported nothing'} {self.errors[-500:]}".strip()
+        return self.steps.get(name) or Step("ENDED", text)
+
     @property
     def info(self) -> dict[str, Any]:
         """The result of ``runtime_info``; {} where the start failed."""
-        step = self.steps.get("start")
-        if step is None or step.status != "OK":
+        step = self.step("start")
+        if step.status != "OK":
             return {}
         found: dict[str, Any] = json.loads(step.text)
         return found
@@ -202,13 +207,11 @@ class Doctor:
             yield Finding("library", OK, f"{self._library}, version and ABI {step.text}")
 
     def _start(self, probe: Probe) -> Iterator[Finding]:
-        opened = probe.steps.get("open")
-        if opened is None or opened.status != "OK":
+        if probe.step("open").status != "OK":
             return
-        step = probe.steps.get("start")
-        if step is None:
-            text = f"{probe.failure or 'it reported nothing'} {probe.errors[-500:]}".strip()
-            yield Finding("start", PROBLEM, text, self._advice(text))
+        step = probe.step("start")
+        if step.status == "ENDED":
+            yield Finding("start", PROBLEM, step.text, self._advice(step.text))
         elif step.status != "OK":
             text = f"{step.status}: {step.text}"
             yield Finding("start", PROBLEM, text, self._advice(step.text))
@@ -345,10 +348,9 @@ class Doctor:
         if self._model is None:
             return
         for name in ("load", "generate"):
-            step = probe.steps.get(name)
-            if step is None:
-                text = f"{probe.failure or 'it reported nothing'} {probe.errors[-500:]}".strip()
-                yield Finding(name, PROBLEM, text, self._advice(text))
+            step = probe.step(name)
+            if step.status == "ENDED":
+                yield Finding(name, PROBLEM, step.text, self._advice(step.text))
                 return
             if step.status != "OK":
                 text = f"{step.status}: {step.text}"
