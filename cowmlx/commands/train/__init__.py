@@ -8,14 +8,8 @@ import os
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from cowmlx.commands.terminal import (
-    CommandError,
-    clear_progress,
-    finished,
-    running,
-    show_progress,
-    write,
-)
+from cowmlx.commands import terminal
+from cowmlx.commands.terminal import CommandError, finished, show_progress, write
 
 if TYPE_CHECKING:
     from cowmlx.commands.train.events import Table
@@ -136,7 +130,7 @@ class Run:
                     f"{self._place} was trained on other data, or on batches made otherwise"
                 )
         table = Table(os.path.join(self._place, EVENTS), training.step)
-        clear_progress()
+        terminal.clear_progress()
         shown = progress.make(self._arguments.steps or 0, training.step)
         try:
             self._fit(table, shown.show)
@@ -273,7 +267,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         ("save-every", int, 100, "steps between saves for --resume, 0 for the end alone"),
         ("seed", int, 0, "seed of everything random"),
     )
-    run = running(train, "", "data")
+    run = terminal.running(train, "", "data")
 
     def checked(arguments: argparse.Namespace) -> int:
         if arguments.steps is None and arguments.epochs is None:
