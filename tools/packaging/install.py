@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cowmlx.commands.installation import (  # noqa: E402  # noqa: E402
+from cowmlx.commands.installation import (  # noqa: E402
     ENGINE,
     LIBRARY,
     MANIFEST,

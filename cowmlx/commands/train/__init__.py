@@ -212,10 +212,28 @@ def train(arguments: argparse.Namespace) -> None:
     Run(arguments).train()
 
 
-def _numbers(parser: argparse.ArgumentParser, *options: tuple[str, type, object, str]) -> None:
-    for name, kind, default, what in options:
-        shown = "" if default is None else f"; default: {default}"
-        parser.add_argument(f"--{name}", type=kind, default=default, help=what + shown)
+_NUMBERS: tuple[tuple[str, type, object, str], ...] = (
+    ("steps", int, None, "steps of the optimizer; default: 1000, with --epochs no limit"),
+    ("epochs", int, None, "passes over the data; default: no limit"),
+    ("batch", int, 4, "rows in a step"),
+    ("micro-batch", int, 0, "rows computed at a time, 0 for all"),
+    ("learning-rate", float, 1e-5, "learning rate of the optimizer"),
+    ("clip-norm", float, 0.0, "largest norm of the gradients, 0 for none"),
+    ("rank", int, None, "rank of the adapter; default: 8"),
+    ("scale", float, None, "scale of the adapter; default: 20"),
+    ("dropout", float, None, "dropout in the adapter; default: 0"),
+    ("num-layers", int, None, "train so many blocks, counted from the last; default: all"),
+    (
+        "max-seq-length",
+        int,
+        None,
+        "tokens in a row; default: 2048, or the model's context length",
+    ),
+    ("evaluate-every", int, 0, "steps between evaluations, 0 for each epoch"),
+    ("patience", int, 0, "end after so many evaluations without a better one, 0 for never"),
+    ("save-every", int, 100, "steps between saves for --resume, 0 for the end alone"),
+    ("seed", int, 0, "seed of everything random"),
+)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -244,29 +262,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     option("--long-rows", choices=("cut", "refuse"), default="cut", help=text)
     text = "names of the layers to adapt; default: all linear layers of a block"
     option("--keys", nargs="+", metavar="LAYER", help=text)
-    _numbers(
-        parser,
-        ("steps", int, None, "steps of the optimizer; default: 1000, with --epochs no limit"),
-        ("epochs", int, None, "passes over the data; default: no limit"),
-        ("batch", int, 4, "rows in a step"),
-        ("micro-batch", int, 0, "rows computed at a time, 0 for all"),
-        ("learning-rate", float, 1e-5, "learning rate of the optimizer"),
-        ("clip-norm", float, 0.0, "largest norm of the gradients, 0 for none"),
-        ("rank", int, None, "rank of the adapter; default: 8"),
-        ("scale", float, None, "scale of the adapter; default: 20"),
-        ("dropout", float, None, "dropout in the adapter; default: 0"),
-        ("num-layers", int, None, "train so many blocks, counted from the last; default: all"),
-        (
-            "max-seq-length",
-            int,
-            None,
-            "tokens in a row; default: 2048, or the model's context length",
-        ),
-        ("evaluate-every", int, 0, "steps between evaluations, 0 for each epoch"),
-        ("patience", int, 0, "end after so many evaluations without a better one, 0 for never"),
-        ("save-every", int, 100, "steps between saves for --resume, 0 for the end alone"),
-        ("seed", int, 0, "seed of everything random"),
-    )
+    for name, kind, default, text in _NUMBERS:
+        shown = "" if default is None else f"; default: {default}"
+        option(f"--{name}", type=kind, default=default, help=text + shown)
     run = terminal.running(train, "", "data")
 
     def checked(arguments: argparse.Namespace) -> int:
