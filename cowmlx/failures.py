@@ -1,6 +1,6 @@
 """Shortages of the system as exceptions: no memory, no thread, no descriptor.
 
-They occur anywhere, under many names, and other code wraps them as faults of its own operation. So
+They occur anywhere, under many names, and other code wraps them as faults of its operation. So
 they are recognized here alone, also in the causes of an exception.
 """
 

@@ -21,7 +21,7 @@ type Candidate struct {
 	Logprob float32
 }
 
-// Info tells about the context: cow_mlx_context_info().
+// Info describes the context: cow_mlx_context_info().
 func (c *Context) Info() (map[string]any, error) {
 	return described(4096, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
 		return api.contextInfo(c.handle(), buffer, capacity, length)
@@ -51,12 +51,12 @@ func (c *Context) Tokens() ([]int32, error) {
 	})
 }
 
-// TrimEnd drops the last tokens, and tells how many.
+// TrimEnd drops the last tokens and returns how many.
 func (c *Context) TrimEnd(ctx context.Context, count uint64) (uint64, error) {
 	return c.trim(ctx, count, api.contextTrimEnd)
 }
 
-// TrimFront drops the first tokens, and tells how many.
+// TrimFront drops the first tokens and returns how many.
 func (c *Context) TrimFront(ctx context.Context, count uint64) (uint64, error) {
 	return c.trim(ctx, count, api.contextTrimFront)
 }

@@ -16,7 +16,7 @@ type follower[T any] struct {
 	ended     bool
 }
 
-// follow yields what comes until it has ended, or an error. Whoever leaves before cancels it.
+// follow yields pieces or events until the end, or an error. A caller that stops early cancels it.
 func (f *follower[T]) follow(ctx context.Context, begin func() int32, yield func(T, error) bool) {
 	var none T
 	err := f.begin(ctx, begin)
@@ -106,7 +106,7 @@ func (f *follower[T]) settle() {
 		f.context.cancel()
 		for !f.ended {
 			if _, err := f.next(nil); err != nil {
-				break // it was told, or is of no use any more
+				break // it was sent, or is no longer needed
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Context) leave() {
 }
 
 // Close frees it; a second time does nothing, nor after the runtime was stopped. Who follows a
-// generation on it is told so, with StatusECanceled.
+// generation on it ends with StatusECanceled.
 func (c *Context) Close() error {
 	if c == nil {
 		return nil

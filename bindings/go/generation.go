@@ -18,7 +18,7 @@ func (c *Context) Begin(ctx context.Context, tokens []int32, params *GenerationP
 	})
 }
 
-// Next is the next piece; at the end more is false, and the piece has no text and tells why.
+// Next is the next piece; at the end more is false, and the piece has no text but the reason.
 func (c *Context) Next(ctx context.Context) (piece Piece, more bool, err error) {
 	err = canceling(ctx, c.cancel, func() (err error) {
 		piece, more, err = c.take()
@@ -39,7 +39,7 @@ func (c *Context) take() (piece Piece, more bool, err error) {
 	return piece, more && err == nil, err
 }
 
-// Generate processes a prompt, and gives the pieces. The last one has no text, and its Finish tells why
+// Generate processes a prompt, and gives the pieces. The last one has no text, and its Finish is why
 // the generation has ended; an error is the last, too. A goroutine that waits for a piece has no thread,
 // whatever the number of contexts. A loop that is left early cancels the generation.
 func (c *Context) Generate(ctx context.Context, tokens []int32, params *GenerationParams) iter.Seq2[Piece, error] {
@@ -97,7 +97,7 @@ func (c *Context) takeEvent() (event Event, more bool, err error) {
 	return event, more, err
 }
 
-// ChatEvents does the same in one call, which tells onEvent on this goroutine; it may be nil.
+// ChatEvents does the same in one call, which calls onEvent on this goroutine; it may be nil.
 func (c *Context) ChatEvents(ctx context.Context, messages, options any, params *GenerationParams, onEvent EventFunc) (Stats, error) {
 	l, stats := &lowering{}, &cStats{structSize: unsafe.Sizeof(cStats{})}
 	text, chat := conversation(l, messages, options)

@@ -11,7 +11,7 @@ import (
 )
 
 // Functions that hear of a call while it runs, on its goroutine. Returning false cancels the call; a
-// panic does, too, and goes on behind it. They must not end their goroutine (runtime.Goexit).
+// panic does, too, and continues behind it. They must not end their goroutine (runtime.Goexit).
 type (
 	LogFunc      func(level LogLevel, message string)
 	ProgressFunc func(fraction float32, stage string) bool

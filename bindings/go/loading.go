@@ -12,8 +12,8 @@ type Loading struct {
 	panicked any
 }
 
-// LoadModelAsync loads a model's folder, and returns at once; no thread waits for it. Progress is told
-// on a goroutine of its own. When ctx ends, the load does.
+// LoadModelAsync loads a model's folder, and returns at once; no thread waits for it. Progress runs
+// on a separate goroutine. When ctx ends, the load does.
 func LoadModelAsync(ctx context.Context, path string, params *ModelParams) *Loading {
 	loading := &Loading{done: make(chan struct{}), model: &Model{}}
 	l := &lowering{}
@@ -38,7 +38,7 @@ func LoadModelAsync(ctx context.Context, path string, params *ModelParams) *Load
 // Done is closed when the model is there, or cannot be.
 func (l *Loading) Done() <-chan struct{} { return l.done }
 
-// Model is the model; waits for it if need be. A panic of Progress goes on here.
+// Model is the model; waits for it if necessary. A panic of Progress continues here.
 func (l *Loading) Model() (*Model, error) {
 	<-l.done
 	if l.panicked != nil {

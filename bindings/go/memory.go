@@ -122,7 +122,7 @@ func (l *lowering) count(name string, count *uintptr, length int) {
 	*count = uintptr(length)
 }
 
-// call makes the call. What a callback has panicked with goes on behind it.
+// call makes the call. A callback's panic continues behind it.
 func (l *lowering) call(run func() int32) error {
 	defer l.close()
 	if l.err != nil {

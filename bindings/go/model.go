@@ -42,7 +42,7 @@ func InspectModel(path string, kvBits int32) (map[string]any, error) {
 	})
 }
 
-// Info tells about the model: cow_mlx_model_info().
+// Info describes the model: cow_mlx_model_info().
 func (m *Model) Info() (map[string]any, error) {
 	return described(16384, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
 		return api.modelInfo(m.handle(), buffer, capacity, length)

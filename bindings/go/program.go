@@ -89,7 +89,7 @@ func (p *Program) Bind(arrays map[string]*Array) (*Program, error) {
 }
 
 // Run runs the program on its inputs and parameters, in their order. Leave slices alone until it ends.
-// With params.Submit it returns at once, and Array.Wait tells of the end.
+// With params.Submit it returns at once, and Array.Wait waits for the end.
 func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) ([]*Array, error) {
 	count, err := p.outputs()
 	if err != nil {

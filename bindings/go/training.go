@@ -78,21 +78,21 @@ func (t *Training) Info() (map[string]any, error) {
 	})
 }
 
-// Save saves the training, to go on later.
+// Save saves the training, to continue later.
 func (t *Training) Save(folder string) error {
 	l := &lowering{}
 	given := l.text("folder", folder)
 	return l.call(func() int32 { return api.trainingSave(t.handle(), given) })
 }
 
-// Load goes on where a training was saved.
+// Load continues a saved training.
 func (t *Training) Load(folder string) error {
 	l := &lowering{}
 	given := l.text("folder", folder)
 	return l.call(func() int32 { return api.trainingLoad(t.handle(), given) })
 }
 
-// Adapter is what was trained of a language model so far.
+// Adapter is the layers of a language model trained so far.
 func (t *Training) Adapter() (*Adapter, error) {
 	adapter := &Adapter{}
 	return adapter, opened(&adapter.object, api.adapterFree, func(out *int32) error {
@@ -100,7 +100,7 @@ func (t *Training) Adapter() (*Adapter, error) {
 	})
 }
 
-// Export writes what was trained of a language model as mlx-lm reads it; options may be nil.
+// Export writes the trained layers of a language model as mlx-lm reads them; options may be nil.
 func (t *Training) Export(folder string, options any) error {
 	l := &lowering{}
 	given, chosen := l.text("folder", folder), l.json("options", options)

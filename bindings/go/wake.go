@@ -13,7 +13,7 @@ type wake struct {
 	raised atomic.Bool
 }
 
-// newWake reads by a descriptor of its own, since the library closes what it has. Its owner must still
+// newWake reads a copy of the descriptor, since the library closes its own. Its owner must still
 // be open behind this, or the number may be another's.
 func newWake(fd int32) (*wake, error) {
 	syscall.ForkLock.RLock()
@@ -37,7 +37,7 @@ func (w *wake) wait() {
 	}
 }
 
-// raise lets whoever waits look, now and from now on.
+// raise wakes all waiters, now and later.
 func (w *wake) raise() {
 	w.raised.Store(true)
 	w.file.SetReadDeadline(time.Unix(1, 0))

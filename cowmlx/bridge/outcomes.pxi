@@ -80,7 +80,7 @@ cdef int write_failure(cow_request* r, object error) except? -1:
 cdef note_failure(cow_request* r, int status, str message, str reason, dict details):
     """Let context_info have a failure, for threads that did not make the call.
 
-    Left out is what says "once more" and no more, and what may be asked while a call runs.
+    Skips retryable statuses and read-only queries.
     """
     if READ_ONLY[<int> r.op] or status == COW_MLX_EBUFFER:
         return

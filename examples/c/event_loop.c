@@ -1,5 +1,5 @@
 /*
- * One thread, one loop of poll(2): a model is loaded, and goes on with several texts at once, while
+ * One thread, one loop of poll(2): a model is loaded, and continues several texts at once, while
  * standard input is read: event_loop MODEL TEXT...
  * A line there, such as Enter, ends all of them. Nothing waits but poll() itself.
  */
@@ -44,7 +44,7 @@ static void begin(story* it, struct pollfd* entry, cow_mlx_model model, const ch
   watch(entry, fd);
 }
 
-/* Take what is there. False at the end. */
+/* Take all pieces that are ready. False at the end. */
 static bool take(story* it) {
   while (cow_mlx_context_poll(it->context, 0) == COW_MLX_OK) {
     cow_mlx_piece piece = {.struct_size = sizeof piece};

@@ -1,6 +1,6 @@
 /*
  * A chat model learns twenty new facts while contexts use it: finetune MODEL [FOLDER]
- * They switch to what was learnt without a reload; with a folder it is exported as an adapter.
+ * They switch to the trained layers without a reload; with a folder these are exported as an adapter.
  */
 #include <cow_mlx.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ typedef struct answer {
   size_t length;
 } answer;
 
-/* What a fit's events are told with. */
+/* The user data of a fit's events. */
 typedef struct lesson {
   cow_mlx_training training;
   cow_mlx_context context;
@@ -82,7 +82,7 @@ static void examine(cow_mlx_context context, const char* when) {
   printf("%s: %d of %d are right\n", when, right, FACTS);
 }
 
-/* Let a context use what was learnt until now. */
+/* Give a context the layers trained so far. */
 static void publish(cow_mlx_training training, cow_mlx_context context) {
   cow_mlx_adapter adapter;
   check(cow_mlx_training_adapter(training, &adapter));
@@ -113,7 +113,7 @@ static void learn(cow_mlx_training training, cow_mlx_context context) {
   cow_mlx_fit_params fit;
   cow_mlx_fit_params_init(&fit, sizeof fit);
   fit.lines = lines;
-  fit.lines_options = "{\"mask_prompt\": true}"; /* the answers are learnt, not the questions */
+  fit.lines_options = "{\"mask_prompt\": true}"; /* train on the answers, not on the questions */
   fit.steps = STEPS;
   fit.batch_size = FACTS;
   fit.event_every = STEPS / 4;

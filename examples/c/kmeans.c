@@ -1,6 +1,6 @@
 /*
  * k-means, written as one program: kmeans
- * The loop goes on until no centre moves, and all of it takes one round trip.
+ * The loop runs until no centre moves, and takes one round trip.
  */
 #include <cow_mlx.h>
 #include <stdio.h>

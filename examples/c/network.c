@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { POINTS = 128, HIDDEN = 16, STEPS = 1000, LEARNT = 4 };
+enum { POINTS = 128, HIDDEN = 16, STEPS = 1000, PARAMETERS = 4 };
 
 static const char* PROGRAM =
     "{\"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"shape\": [\"points\", 2]},"
@@ -60,23 +60,23 @@ static float next(void) {
 
 int main(void) {
   static float x[POINTS][2], y[POINTS];
-  /* What is learnt, and the slopes of the loss along it: w1, b1, w2 and b2 in a row. */
+  /* The parameters and the slopes of the loss along them: w1, b1, w2 and b2 in a row. */
   static const int64_t matrix[] = {2, HIDDEN}, vector[] = {HIDDEN}, all[] = {POINTS, 2};
-  static const int sizes[LEARNT] = {2 * HIDDEN, HIDDEN, HIDDEN, 1}, ranks[LEARNT] = {2, 1, 1, 0};
-  const int64_t* shapes[LEARNT] = {matrix, vector, vector, NULL};
-  float learnt[4 * HIDDEN + 1] = {0}, slopes[4 * HIDDEN + 1], loss, first = 0;
+  static const int sizes[PARAMETERS] = {2 * HIDDEN, HIDDEN, HIDDEN, 1}, ranks[PARAMETERS] = {2, 1, 1, 0};
+  const int64_t* shapes[PARAMETERS] = {matrix, vector, vector, NULL};
+  float parameters[4 * HIDDEN + 1] = {0}, slopes[4 * HIDDEN + 1], loss, first = 0;
   int32_t right = 0;
   for (int i = 0; i < POINTS; i++) {
     for (int j = 0; j < 2; j++) x[i][j] = next();
     y[i] = x[i][0] * x[i][1] > 0;
   }
-  for (int i = 0; i < 2 * HIDDEN; i++) learnt[i] = next();
-  for (int i = 0; i < HIDDEN; i++) learnt[3 * HIDDEN + i] = next() / 2;
+  for (int i = 0; i < 2 * HIDDEN; i++) parameters[i] = next();
+  for (int i = 0; i < HIDDEN; i++) parameters[3 * HIDDEN + i] = next() / 2;
 
-  cow_mlx_tensor of_learnt[LEARNT], of_slopes[LEARNT];
-  for (int i = 0, at = 0; i < LEARNT; at += sizes[i++]) {
-    const size_t bytes = sizes[i] * sizeof *learnt;
-    of_learnt[i] = floats(learnt + at, bytes, ranks[i], shapes[i]);
+  cow_mlx_tensor of_parameters[PARAMETERS], of_slopes[PARAMETERS];
+  for (int i = 0, at = 0; i < PARAMETERS; at += sizes[i++]) {
+    const size_t bytes = sizes[i] * sizeof *parameters;
+    of_parameters[i] = floats(parameters + at, bytes, ranks[i], shapes[i]);
     of_slopes[i] = floats(slopes + at, bytes, ranks[i], shapes[i]);
   }
   const cow_mlx_tensor of_x = floats(&x[0][0], sizeof x, 2, all);
@@ -90,20 +90,20 @@ int main(void) {
   check(cow_mlx_runtime_start(NULL));
   check(cow_mlx_program_create(PROGRAM, COW_MLX_NUL, NULL, &program));
   check(cow_mlx_program_derive(program, GRADIENT, COW_MLX_NUL, &gradient));
-  cow_mlx_value inputs[2 + LEARNT] = {{0, &of_x}, {0, &of_y}};
-  cow_mlx_value results[1 + LEARNT] = {{0, &of_loss}};
-  for (int i = 0; i < LEARNT; i++) {
-    inputs[2 + i].host = &of_learnt[i];
+  cow_mlx_value inputs[2 + PARAMETERS] = {{0, &of_x}, {0, &of_y}};
+  cow_mlx_value results[1 + PARAMETERS] = {{0, &of_loss}};
+  for (int i = 0; i < PARAMETERS; i++) {
+    inputs[2 + i].host = &of_parameters[i];
     results[1 + i].host = &of_slopes[i];
   }
   for (int step = 0; step < STEPS; step++) {
-    check(cow_mlx_program_run(gradient, inputs, 2 + LEARNT, results, 1 + LEARNT, NULL));
+    check(cow_mlx_program_run(gradient, inputs, 2 + PARAMETERS, results, 1 + PARAMETERS, NULL));
     if (step == 0) first = loss;
-    for (int i = 0; i < 4 * HIDDEN + 1; i++) learnt[i] -= slopes[i];
+    for (int i = 0; i < 4 * HIDDEN + 1; i++) parameters[i] -= slopes[i];
   }
   cow_mlx_value last[] = {{0, &of_loss}, {0, &of_right}};
-  check(cow_mlx_program_run(program, inputs, 2 + LEARNT, last, 2, NULL));
-  printf("loss %.2f, then %.2f: %d of %d points are told apart\n", first, loss, (int)right, POINTS);
+  check(cow_mlx_program_run(program, inputs, 2 + PARAMETERS, last, 2, NULL));
+  printf("loss %.2f, then %.2f: %d of %d points are classified right\n", first, loss, (int)right, POINTS);
   check(cow_mlx_program_free(gradient));
   check(cow_mlx_program_free(program));
   check(cow_mlx_runtime_stop());

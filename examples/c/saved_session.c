@@ -1,5 +1,5 @@
 /*
- * Process a long prompt once, and go on from it in every later run: saved_session MODEL FILE TEXT
+ * Process a long prompt once, and continue from it in every later run: saved_session MODEL FILE TEXT
  */
 #include <cow_mlx.h>
 #include <stdio.h>

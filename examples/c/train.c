@@ -1,6 +1,6 @@
 /*
  * A small network learns which points lie in a circle: train [FOLDER]
- * With a folder it saves itself there, and goes on where it was interrupted (Ctrl-C).
+ * With a folder it saves itself there, and continues after an interruption (Ctrl-C).
  */
 #include <cow_mlx.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 enum { POINTS = 512, CHECKS = 128 };
 
-/* Two layers, and a third that tells inside (1) from outside (0). */
+/* Two layers, and a third that separates inside (1) from outside (0). */
 static const char* PROGRAM =
     "{"
     "  \"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"shape\": [\"rows\", 2]},"
@@ -94,7 +94,7 @@ static bool told(const cow_mlx_training_event* event, void* user_data) {
     printf("step %3zu of %zu  loss %.4f  learning rate %.4f  %.0f s to go\n", event->step,
            event->steps, event->loss, event->learning_rate, event->remaining);
   } else if (event->kind == COW_MLX_TRAINING_EVALUATION) {
-    printf("  of unseen points %.1f %% are told right\n", 100 * event->accuracy);
+    printf("  %.1f %% of unseen points are classified right\n", 100 * event->accuracy);
   }
   return true;
 }

@@ -1,6 +1,6 @@
 /*
  * Two models answer at the same time: two_models [MODEL [MODEL]]
- * Each has a thread of its own; the library lets them take turns, token by token.
+ * Each has its own thread; the library lets them take turns, token by token.
  */
 #include <cow_mlx.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ static void check(cow_mlx_status status) {
   exit(1);
 }
 
-/* Runs on the thread of its own answer. */
+/* Runs on the thread of its answer. */
 static bool keep(const cow_mlx_event* event, void* user_data) {
   answer* to = user_data;
   if (event->kind != COW_MLX_EVENT_TEXT) return true;

@@ -41,21 +41,21 @@ int main() {
         " \"value\": true}}");
 
     const Array data(x, {points, 2}), labels(y);
-    std::vector<Array> learnt; /* w1, b1, w2, b2 */
-    learnt.emplace_back(weights, cowmlx::Shape{2, hidden});
-    learnt.emplace_back(std::vector<float>(hidden));
-    learnt.emplace_back(more);
-    learnt.emplace_back(std::vector<float>{0}, cowmlx::Shape{});
+    std::vector<Array> parameters; /* w1, b1, w2, b2 */
+    parameters.emplace_back(weights, cowmlx::Shape{2, hidden});
+    parameters.emplace_back(std::vector<float>(hidden));
+    parameters.emplace_back(more);
+    parameters.emplace_back(std::vector<float>{0}, cowmlx::Shape{});
     const auto all = [&] {
-      return std::vector<cowmlx::Input>{data, labels, learnt[0], learnt[1], learnt[2], learnt[3]};
+      return std::vector<cowmlx::Input>{data, labels, parameters[0], parameters[1], parameters[2], parameters[3]};
     };
     const float first = program.run(all(), 2)[0].values<float>()[0];
     for (int step = 0; step < steps; step++) {
       const std::vector<Array> slopes = gradient.run(all(), 5); /* behind the loss */
-      for (std::size_t i = 0; i < learnt.size(); i++) learnt[i] = learnt[i] - slopes[i + 1];
+      for (std::size_t i = 0; i < parameters.size(); i++) parameters[i] = parameters[i] - slopes[i + 1];
     }
     const std::vector<Array> last = program.run(all(), 2);
-    std::printf("loss %.2f, then %.2f: %d of %d points are told apart\n", first,
+    std::printf("loss %.2f, then %.2f: %d of %d points are classified right\n", first,
                 last[0].values<float>()[0], last[1].values<std::int32_t>()[0], points);
   } catch (const cowmlx::Error& error) {
     std::fprintf(stderr, "%s: %s\n", error.name(), error.what());

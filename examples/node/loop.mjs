@@ -1,7 +1,7 @@
 // How long the event loop is blocked while contexts generate, and what libuv's pool has left:
 //   npm ci && node loop.mjs LIBRARY MODEL [CONTEXTS] [SECONDS]
 // Prints JSON, times in milliseconds. "late" is how late a timer of 1 ms comes; "idle" the same of
-// a loop that does nothing else, which is what the machine makes of it. "work" is the processor time
+// a loop that does nothing else, the machine's own delay. "work" is the processor time
 // that the loop's thread has had from one timer to the next: what other processes do does not count.
 import fs from "node:fs/promises";
 import { performance } from "node:perf_hooks";

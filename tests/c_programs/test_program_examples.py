@@ -18,7 +18,7 @@ SAID = {
         r"after 5 rounds\n"
     ),
     # How far it comes differs a little, with the rounding of a machine.
-    "network": r"loss 0\.70, then 0\.0\d: 12[5-8] of 128 points are told apart\n",
+    "network": r"loss 0\.70, then 0\.0\d: 12[5-8] of 128 points are classified right\n",
 }
 
 

@@ -76,7 +76,7 @@ JSON = st.recursive(
 
 
 def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object; its keys are told apart."""
+    """An object; its keys differ."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise Malformed("twice")

@@ -139,12 +139,12 @@ def tokenizer_config():
 def targets(tokenizer, ids):
     """Which of the tokens to learn: whole plain texts, and what the assistant says in chats.
 
-    Works on one flat stream of documents.  A token is learnt if the closest special token at
+    Works on one flat stream of documents.  A token is trained if the closest special token at
     or before its predecessor opens a text or an assistant turn, its own end included.
     """
     opens = np.isin(ids, [tokenizer.token_to_id(token) for token in SPECIAL])
-    learnt = [tokenizer.token_to_id(token) for token in (BEGIN, "<|assistant|>")]
+    trained = [tokenizer.token_to_id(token) for token in (BEGIN, "<|assistant|>")]
     places = np.maximum.accumulate(np.where(opens, np.arange(len(ids)), 0))
-    inside = np.isin(ids[places], learnt)
+    inside = np.isin(ids[places], trained)
     roles = [tokenizer.token_to_id(token) for token in SPECIAL[3:]]
     return np.append(False, inside[:-1]) & ~np.isin(ids, roles)

@@ -45,7 +45,7 @@ def say(role, content):
 
 
 def fact_of(animal, attribute):
-    """The sentence that tells one attribute of an animal, and the value alone."""
+    """The sentence about one attribute of an animal, and the value alone."""
     value = world.ANIMALS[animal][world.ATTRIBUTES.index(attribute)]
     return capitalised(world.TELL[attribute].format(a=a(animal), v=value)), value
 

@@ -64,7 +64,7 @@ def arguments():
 def windows(tokenizer, stream, length, count):
     """Batches of `count` rows of `length` + 1 tokens packed with whole documents.
 
-    Yields the rows and, for each token, whether it is to be learnt.
+    Yields the rows and, for each token, whether it is trained.
     """
     import numpy as np
 
@@ -112,19 +112,19 @@ def make_optimizer(steps, warm_up=WARM_UP):
 
 
 def make_step(model, optimizer, cross_entropy):
-    """The function that makes a step on rows and what is learnt of them, and returns the loss."""
+    """The function that makes a step on rows and their trained tokens, and returns the loss."""
     import mlx.core as mx
     import mlx.nn as nn
     import mlx.optimizers as optim
 
     state = [model.state, optimizer.state]
 
-    def loss(rows, learnt):
+    def loss(rows, trained):
         losses = cross_entropy(model(rows[:, :-1]), rows[:, 1:])
-        return (losses * learnt[:, 1:]).sum() / learnt[:, 1:].sum()
+        return (losses * trained[:, 1:]).sum() / trained[:, 1:].sum()
 
-    def step(rows, learnt):
-        value, gradients = nn.value_and_grad(model, loss)(rows, learnt)
+    def step(rows, trained):
+        value, gradients = nn.value_and_grad(model, loss)(rows, trained)
         gradients = nn.average_gradients(gradients)
         gradients, _ = optim.clip_grad_norm(gradients, CLIP_NORM)
         optimizer.update(model, gradients)
@@ -132,8 +132,8 @@ def make_step(model, optimizer, cross_entropy):
 
     compiled = mx.compile(step, inputs=state, outputs=state)
 
-    def evaluated(rows, learnt):
-        value = compiled(mx.array(rows), mx.array(learnt))
+    def evaluated(rows, trained):
+        value = compiled(mx.array(rows), mx.array(trained))
         mx.eval(value, state)
         return value.item()
 
@@ -167,8 +167,8 @@ def train(options):
     long = windows(tokenizer, stream, LONG_WINDOW, share // LONG_WINDOW)
     start, mean = time.time(), None
     for number in range(1, options.steps + 1):
-        rows, learnt = next(long if number % LONG_EVERY == 0 else short)
-        value = step(rows, learnt.astype(np.float32))
+        rows, trained = next(long if number % LONG_EVERY == 0 else short)
+        value = step(rows, trained.astype(np.float32))
         mean = value if mean is None else 0.98 * mean + 0.02 * value
         if rank == 0 and (number <= 5 or number % 50 == 0 or number == options.steps):
             speed = number * TOKENS_PER_STEP / (time.time() - start)

@@ -84,7 +84,7 @@ def _json_words(text: str) -> str:
 
 
 def updated(page: str) -> str:
-    """A page with what stands between its markers made anew."""
+    """A page with the text between its markers replaced."""
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}\n{sections()}\n{END}{rest.split(END)[1]}"
 

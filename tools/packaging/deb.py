@@ -1,6 +1,6 @@
 """``make deb``: packages for Debian and what descends from it, in a folder that is named.
 
-``libcowmlx1`` is a bundle in LIBDIR/cowmlx, with a Python of its own, and a link to its library.
+``libcowmlx1`` is a bundle in LIBDIR/cowmlx, with its own Python, and a link to its library.
 ``libcowmlx-dev`` has the headers and what linkers, pkg-config and CMake look for.
 
 Who publishes them is named by DEBFULLNAME and DEBEMAIL, as for other tools of Debian's; DEB_OPTIONS
@@ -70,7 +70,7 @@ License: MIT
 {licence}
 """
 OVERRIDES = f"""\
-# It has a Python of its own, which nothing but the library runs: its modules are bytecode, and no
+# It has its own Python, which only the library runs: its modules are bytecode, and no
 # other Python would compile their sources.
 {RUNTIME}: package-installs-python-bytecode
 {RUNTIME}: package-installs-python-pycache-dir
@@ -115,7 +115,7 @@ def documented(tree: Path, name: str) -> None:
 
 
 def library(tree: Path) -> dict[str, str]:
-    """Lay out the bundle; return what is told of the package."""
+    """Lay out the bundle; return the package's fields."""
     libdir = tree / LIBDIR.relative_to("/")
     libdir.mkdir(parents=True)
     folder = bundle(libdir / "cowmlx", headers=False)
@@ -134,7 +134,7 @@ def library(tree: Path) -> dict[str, str]:
 
 
 def development(tree: Path) -> dict[str, str]:
-    """Lay out what programs are built with; return what is told of the package."""
+    """Lay out what programs are built with; return the package's fields."""
     target = LAYOUT.staged(str(tree))
     for path in install_files(LAYOUT, target, target.libdir / "cowmlx/lib" / LIBRARY):
         if path.name == LIBRARY:

@@ -25,7 +25,7 @@ def headers(root: Path = ROOT) -> dict[str, Path]:
 
 
 def copy_headers(folder: Path) -> None:
-    """Copy the headers into a folder of their own, which is made."""
+    """Copy the headers into a new folder."""
     for name, path in headers().items():
         copy = folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)

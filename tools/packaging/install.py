@@ -1,4 +1,4 @@
-"""``make install``: everything that hosts need, in a prefix of its own.
+"""``make install``: everything that hosts need, in one prefix.
 
 =====================================  ====================================================
 ``LIBDIR/cowmlx/``                     the engine: a virtual environment with this package in

@@ -45,14 +45,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
-        """Answer with a package, with what there is to tell of one, or with another place."""
+        """Answer with a package, with its metadata, or with another place."""
         asked = unquote(self.path).split("?")[0].lstrip("/")
         for path, about in self._packages.items():
             if asked == about["name"]:
                 return self._send(json.dumps(self._told(about)).encode(), "application/json")
             if asked == path.name:
                 return self._send(path.read_bytes(), "application/gzip")
-        if asked.startswith("cowmlx"):  # of another platform: not published, whoever has the name
+        if asked.startswith("cowmlx"):  # of another platform: not published
             return self.send_error(404)
         self.send_response(302)
         self.send_header("Location", f"{self._upstream.rstrip('/')}{self.path}")

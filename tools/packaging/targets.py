@@ -55,7 +55,7 @@ class Python:
         )
 
     def options(self) -> list[str]:
-        """Return what csrc/boot/locate.c is told of it."""
+        """Return its definitions for csrc/boot/locate.c."""
         macros = {
             "COWMLX_BUILD_PREFIX": f'"{self.prefix}"',
             "COWMLX_PYTHON_MINOR": str(self.minor),

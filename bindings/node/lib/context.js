@@ -59,7 +59,7 @@ export class Context extends Handle {
   }
 
   /**
-   * The next piece: {text, token, logprob, finish}; undefined at the end, where `finish` tells why.
+   * The next piece: {text, token, logprob, finish}; undefined at the end, where `finish` is the reason.
    * @param {{signal?: AbortSignal}} [options]
    * @returns {Promise<Piece | undefined>}
    */
@@ -169,7 +169,7 @@ export class Context extends Handle {
     return call("context_wake_fd", { context: this }).out;
   }
 
-  /** Free it. Who follows a generation on it is told so, as a CowMlxError "ECANCELED". */
+  /** Free it. A generation on it ends with a CowMlxError "ECANCELED". */
   release() {
     const handle = super.release();
     leave(this);
@@ -225,7 +225,7 @@ export class Context extends Handle {
   }
 
   /**
-   * Hold what was held at a checkpoint.
+   * Restore the tokens of a checkpoint.
    * @param {Checkpoint} checkpoint
    */
   rewind(checkpoint) {

@@ -59,7 +59,7 @@ function renamed(text) {
   });
 }
 
-/** A value as a message shows it: short, and never with an error of its own. */
+/** A value as a message shows it: short, and never with another error. */
 export function shown(value) {
   if (typeof value === "string") return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
   if (typeof value === "function") return "a function";

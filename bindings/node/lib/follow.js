@@ -8,14 +8,14 @@ import { Wake } from "./wake.js";
 
 const following = new WeakMap(); // by context: what waits for its descriptor
 
-/** Another call begins on a context: who follows one from before is told so. */
+/** Another call begins on a context: the iteration of an earlier one ends with an error. */
 export function leave(context) {
   following.get(context)?.close();
   following.delete(context);
 }
 
 /**
- * Follow what a call brings about on a context, until it has ended; whoever leaves before cancels it.
+ * Follow the results of a call on a context until its end; a caller that leaves early cancels it.
  * @template T
  * @param {import("./context.js").Context} context
  * @param {string} name  of the call

@@ -69,7 +69,7 @@ export class Handle {
     if (!this.isClosed) await freeLater(this.#kind, this.release());
   }
 
-  /** Its handle, which whoever takes it frees. */
+  /** Its handle; the caller frees it. */
   release() {
     const { handle } = this;
     forgotten.unregister(this);

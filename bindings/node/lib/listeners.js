@@ -14,7 +14,7 @@ const struct = (name) => (address) => {
 };
 const levels = Object.keys(ENUMERATIONS.LOG);
 
-// What a function is told of what C tells.
+// The arguments of a function, from those of C.
 const TOLD = {
   log_fn: (level, message) => [levels[level] ?? level, koffi.decode.string(message)],
   progress_fn: (fraction, stage) => [fraction, koffi.decode.string(stage)],
@@ -68,7 +68,7 @@ export class Listener {
   names = {};
   thrown = undefined;
 
-  /** The address that C calls; it answers with what `listen` returns, or goes on unless false. */
+  /** The address that C calls; it answers with the result of `listen`, or continues unless false. */
   hear(type, listen, name) {
     const kind = type.replace("cow_mlx_", "");
     if (typeof listen !== "function") refuse(name, listen, "a function", "wrong_type");

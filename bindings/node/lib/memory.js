@@ -183,7 +183,7 @@ export function readStruct(name, view) {
 
 const readers = new Map();
 
-// What reads each member that is told.
+// The reader of each member.
 function readersOf(members) {
   const hasText = "length" in members && "text" in members;
   return Object.entries(members)

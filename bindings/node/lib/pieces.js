@@ -1,4 +1,4 @@
-// The pieces of a context, one after the other, in memory of their own: there may be thousands of
+// The pieces of a context, one after the other, in separate memory: there may be thousands of
 // them in a second.
 import koffi from "koffi";
 import { call } from "./calls.js";

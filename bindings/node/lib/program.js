@@ -105,7 +105,7 @@ export class Program extends Handle {
   }
 
   /**
-   * Begin a run, and return its arrays at once: `array.wait()` tells of its end.
+   * Begin a run, and return its arrays at once: `array.wait()` waits for its end.
    * @param {any[] | Record<string, any>} inputs
    * @param {import("./generated/types.js").RunParams} [params]
    * @returns {any}

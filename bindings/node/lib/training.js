@@ -98,7 +98,7 @@ export class Training extends Handle {
   }
 
   /**
-   * Save the training, to go on later.
+   * Save the training, to continue later.
    * @param {string} folder
    */
   async save(folder) {
@@ -106,20 +106,20 @@ export class Training extends Handle {
   }
 
   /**
-   * Go on where a training was saved.
+   * Continue a saved training.
    * @param {string} folder
    */
   async load(folder) {
     await wait("training_load", { training: this, folder });
   }
 
-  /** What was trained of a language model so far, as an adapter. */
+  /** The layers of a language model trained so far, as an adapter. */
   adapter() {
     return new Adapter(call("training_adapter", { training: this }).out);
   }
 
   /**
-   * Write what was trained of a language model as mlx-lm reads it.
+   * Write the trained layers of a language model as mlx-lm reads them.
    * @param {string} folder
    * @param {object} [options]
    */

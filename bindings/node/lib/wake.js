@@ -1,4 +1,4 @@
-// Descriptors of the library in the event loop: each tells when there is something to take.
+// Descriptors of the library in the event loop: each is readable when there is something to take.
 import fs from "node:fs";
 import net from "node:net";
 import { CowMlxError } from "./errors.js";
@@ -13,7 +13,7 @@ export class Wake {
   /** @param {number} descriptor  of a context or a model that is open */
   constructor(descriptor) {
     // The loop waits by reading: the library puts back what is still needed. A socket closes what
-    // it reads, so it has a descriptor of its own.
+    // it reads, so it needs a copy of the descriptor.
     const fd = opened(`/dev/fd/${descriptor}`);
     this.#socket = new net.Socket({ fd, readable: true, writable: false }).unref();
     for (const event of ["data", "error", "close"]) this.#socket.on(event, () => this.raise());

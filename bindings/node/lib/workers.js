@@ -82,7 +82,7 @@ let uncaught;
 
 // Node would wait for its threads as it ends, and they for callbacks, which run here no more: so
 // while a call runs the process ends at once, behind who else listens, with the status that it has.
-// (Node would tell of an exception that nobody caught after this.)
+// (Node would report an uncaught exception after this.)
 function leave(code) {
   if (running.size === 0) return;
   const listeners = process.rawListeners("exit");

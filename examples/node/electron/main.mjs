@@ -1,5 +1,5 @@
 // A chat window with Electron. The model runs in the main process, whose event loop stays free:
-// answers are told to the window as they come.
+// answers go to the window as they come.
 //   npm ci && npm install --no-save electron && npx electron electron/main.mjs LIBRARY MODEL
 import { app, BrowserWindow, ipcMain } from "electron";
 import { fileURLToPath } from "node:url";

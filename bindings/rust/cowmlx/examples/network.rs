@@ -62,6 +62,6 @@ fn main() -> Result<()> {
     }
     let last = program.run(&all(&data, &trained), 2, &params)?;
     let (after, right) = (last[0].to_vec::<f32>()?[0], last[1].to_vec::<i32>()?[0]);
-    println!("loss {before:.2}, then {after:.2}: {right} of {POINTS} points are told apart");
+    println!("loss {before:.2}, then {after:.2}: {right} of {POINTS} points are classified right");
     Ok(())
 }

@@ -47,7 +47,7 @@ public final class Context extends Handle {
     }
   }
 
-  /** The next piece; at the end one without text, whose finish tells why. */
+  /** The next piece; at the end one without text, whose finish is the reason. */
   Piece next(boolean[] ended) {
     try (Memory piece = new Memory(Piece.SIZE)) {
       piece.setLong(0, Piece.SIZE);
@@ -89,7 +89,7 @@ public final class Context extends Handle {
   /**
    * Processes a prompt and generates to the end, and returns at once. No thread waits for the
    * pieces, whatever the number of contexts: {@code onPiece}, which may be null, hears them on
-   * threads of the common pool, one after the other. The future tells why the generation has ended;
+   * threads of the common pool, one after the other. The future gives the reason of the end;
    * a cancel of it ends the generation.
    */
   public CompletableFuture<Finish> generateAsync(int[] tokens, GenerationParams params,
@@ -154,7 +154,7 @@ public final class Context extends Handle {
     following.compareAndSet(follower, null);
   }
 
-  /** Frees it. Futures of what goes on here fail with {@link CowMlxException.Canceled}. */
+  /** Frees it. Futures of calls in progress fail with {@link CowMlxException.Canceled}. */
   @Override
   public void close() {
     super.close();
@@ -218,12 +218,12 @@ public final class Context extends Handle {
         Api.get().cow_mlx_context_tokens(handle(), tokens, room, count));
   }
 
-  /** Drops the last tokens, and tells how many. */
+  /** Drops the last tokens and returns how many. */
   public long trimEnd(long count) {
     return sizeOf(out -> Api.get().cow_mlx_context_trim_end(handle(), count, out));
   }
 
-  /** Drops the first tokens, and tells how many. */
+  /** Drops the first tokens and returns how many. */
   public long trimFront(long count) {
     return sizeOf(out -> Api.get().cow_mlx_context_trim_front(handle(), count, out));
   }
@@ -233,7 +233,7 @@ public final class Context extends Handle {
     return new Checkpoint(opened(out -> Api.get().cow_mlx_context_checkpoint(handle(), out)));
   }
 
-  /** Holds what was held at a checkpoint. */
+  /** Restores the tokens of a checkpoint. */
   public void rewind(Checkpoint checkpoint) {
     CowMlxException.check(Api.get().cow_mlx_context_rewind(handle(),
         Given.open(checkpoint, "checkpoint")));

@@ -28,7 +28,7 @@ final class Fill {
     return elements(guess, 8, 1, call, (buffer, count) -> buffer.getLongArray(0, count));
   }
 
-  /** The call tells of one of so many rows. */
+  /** The call reports one of so many rows. */
   private static <T> T elements(int guess, int bytes, int rows, Call call,
       BiFunction<Memory, Integer, T> read) {
     for (long capacity = Math.max(guess, 1); ; ) {

@@ -118,7 +118,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
   private void tell(T item) {
     try {
       if (hears == null || hears.hear(item)) return;
-      problem = new CowMlxException.Canceled("it was told to end", "callback_refused",
+      problem = new CowMlxException.Canceled("the listener ended it", "callback_refused",
           Map.of(), operation);
     } catch (Throwable thrown) {
       problem = thrown;

@@ -35,7 +35,7 @@ public abstract class Handle implements AutoCloseable {
     return (int) number();
   }
 
-  /** Whoever takes it frees it. */
+  /** The caller frees it. */
   final long release() {
     long found = number();
     number.set(0);

@@ -14,7 +14,7 @@ public final class Runtime implements AutoCloseable {
 
   public Runtime(RuntimeParams params) {
     try (Arena arena = new Arena()) {
-      Listener listener = new Listener(); // of the log, which is told as long as the runtime runs
+      Listener listener = new Listener(); // of the log, which is called as long as the runtime runs
       listener.check(Api.get().cow_mlx_runtime_start(Params.lower(arena, listener, null, params)));
     }
   }

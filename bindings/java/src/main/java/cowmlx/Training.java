@@ -76,7 +76,7 @@ public final class Training extends Handle {
         Api.get().cow_mlx_training_info(handle(), buffer, room, length)));
   }
 
-  /** Saves the training, to go on later. */
+  /** Saves the training, to continue later. */
   public void save(String folder) {
     try (Arena arena = new Arena()) {
       CowMlxException.check(
@@ -84,7 +84,7 @@ public final class Training extends Handle {
     }
   }
 
-  /** Goes on where a training was saved. */
+  /** Continues a saved training. */
   public void load(String folder) {
     try (Arena arena = new Arena()) {
       CowMlxException.check(
@@ -92,7 +92,7 @@ public final class Training extends Handle {
     }
   }
 
-  /** What was trained of a language model so far, as an adapter. */
+  /** The layers of a language model trained so far, as an adapter. */
   public Adapter adapter() {
     try (Arena arena = new Arena()) {
       Memory out = arena.allocate(4);
@@ -101,7 +101,7 @@ public final class Training extends Handle {
     }
   }
 
-  /** Writes what was trained of a language model as mlx-lm reads it; options are JSON, or null. */
+  /** Writes the trained layers of a language model as mlx-lm reads them; options are JSON, or null. */
   public void export(String folder, String options) {
     try (Arena arena = new Arena()) {
       CowMlxException.check(Api.get().cow_mlx_training_export(handle(),
