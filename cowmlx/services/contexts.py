@@ -30,7 +30,7 @@ class Contexts:
     """Owns the open contexts.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
         models: what contexts are of.
         adapters: what contexts can use.
     """
@@ -226,7 +226,7 @@ class Checkpoints:
     """Owns the open checkpoints; they are closed with their contexts.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
         contexts: whose checkpoints they are.
     """
 

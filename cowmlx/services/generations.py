@@ -31,7 +31,7 @@ class Generations:
     """Starts generations on contexts, and lets calls wait for them.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
         models: the draft models.
         contexts: what is generated on.
     """

@@ -47,7 +47,7 @@ class Models:
     """Owns the open models, and what their contexts share.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -333,7 +333,7 @@ class Adapters:
     """Owns the open adapters.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
         models: those that adapters are for.
     """
 

@@ -29,7 +29,7 @@ class Operations:
     """Applies operations of the table.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
         arrays: the arrays.
     """
 
@@ -45,7 +45,7 @@ class Operations:
     def array_apply(
         self, call: Call, operation: str, inputs: list[int], attributes: str | None
     ) -> None:
-        """Apply an operation; at once, but for inputs and checks that have to be computed."""
+        """Apply an operation: at once, unless inputs or checks have to be computed."""
         prepared = single.prepare(operation, attributes)
         held = [self._arrays.held(handle) if handle else None for handle in inputs]
         given = [None if each is None else self._arrays.value_of(each) for each in held]
@@ -55,13 +55,13 @@ class Operations:
 
 
 class Application(ArrayWork):
-    """One operation, which waits for inputs that runs have still to make.
+    """One operation, which waits for inputs that submitted runs make.
 
     Args:
         call: ends with the handles of the results.
         prepared: the operation and its attributes.
         given: the inputs.
-        gpu: whether the device is one.
+        gpu: whether the device is a GPU.
         arrays: opens the results.
     """
 

@@ -12,7 +12,7 @@ from cowmlx.programs.checking import text
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.program import Program
 from cowmlx.services.run_requests import RunRequest
-from cowmlx.services.runs import Opening, ProgramRun, Telling
+from cowmlx.services.runs import Opening, ProgramRun, ProgramWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Programs:
     """Owns the programs.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
         arrays: the arrays that runs take and give.
     """
 
@@ -57,7 +57,7 @@ class Programs:
 
     @keeps_call
     def program_derive(self, call: Call, handle: int, spec: str) -> None:
-        """Open what is derived of a program."""
+        """Open a program derived from another."""
         steps = self._derived(self.get(handle), spec)
         self._runtime.scheduler.begin(Opening(call, steps, self._runtime, self._arrays))
 
@@ -75,7 +75,7 @@ class Programs:
         """Return an array that a derivation binds, in steps."""
         if isinstance(handle, int) and not isinstance(handle, bool):
             held = self._arrays.held(handle)
-            if held.is_computed:  # a host's, which may have to be copied first
+            if held.is_computed:  # a host's memory, which may have to be copied first
                 value = self._arrays.value_of(held)
                 while isinstance(value, Submitted) and not value.is_settled:
                     yield None
@@ -99,18 +99,18 @@ class Programs:
         wanted: Wanted,
         params: dict[str, Any],
     ) -> None:
-        """Run a program once everything that can be checked is."""
+        """Check a run and begin it."""
         request = RunRequest(self._runtime, self._arrays, call, handle, inputs, wanted, params)
         request.begin()
 
     @keeps_call
     def program_info(self, call: Call, handle: int, dimensions: str | None) -> None:
         """Return what ``program_info`` tells."""
-        steps = _told(self.get(handle), dimensions)
-        self._runtime.scheduler.begin(Telling(call, steps, self._arrays.stream))
+        steps = _described(self.get(handle), dimensions)
+        self._runtime.scheduler.begin(ProgramWork(call, steps, self._arrays.stream))
 
     def program_free(self, handle: int) -> None:
-        """Close a program; its runs go on, but for those that were cancelled before."""
+        """Close a program; its runs continue unless they were cancelled before."""
         program = self.get(handle)
         for unit in self._runtime.scheduler.units:
             if isinstance(unit, ProgramRun) and unit.subject is program:
@@ -118,7 +118,7 @@ class Programs:
         self._runtime.handles.remove(KIND_PROGRAM, handle)
 
 
-def _told(program: Program, dimensions: str | None) -> Steps[str]:
+def _described(program: Program, dimensions: str | None) -> Steps[str]:
     given = None
     if dimensions is not None:
         given = yield from text.read_steps(dimensions, "dimensions")

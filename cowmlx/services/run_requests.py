@@ -1,4 +1,4 @@
-"""What a host asks a run for: checked, prepared if nothing like it has run before, and accepted."""
+"""Requests for runs: checked, prepared at the first of their kind, and accepted."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class RunRequest:
     """A call of ``program_run`` until its run begins.
 
     Args:
-        runtime: what all calls work with.
+        runtime: shared by all services.
         arrays: the arrays that runs take and give.
         call: ends with the results, or once the run is accepted.
-        handle: the program's.
-        inputs: what it is given; emptied as the run begins.
+        handle: the program's handle.
+        inputs: the inputs; emptied as the run begins.
         wanted: dtypes and shapes of the host's memory for results; None for handles.
         params: the fields of ``cow_mlx_run_params``.
 
     Raises:
         UnknownHandle: the program is not open.
-        InvalidArgument: ``donate`` names what cannot be given up.
+        InvalidArgument: ``donate`` names an input that the host cannot give up.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RunRequest:
             ]
 
     def begin(self) -> None:
-        """Prepare the run in turns, if nothing like it has run before, and accept it.
+        """Accept the run, after preparing it in turns if it is the first of its kind.
 
         Raises:
             ProgramError, OutOfMemory: as :meth:`accept`.
@@ -97,14 +97,14 @@ class RunRequest:
         return known is self._program and self._runtime.cancel_epoch(self._handle) != self._epoch
 
     def accept(self, prepared: Traced) -> None:
-        """Begin the run, if it is all right.
+        """Check the run and begin it.
 
         Args:
-            prepared: what is computed.
+            prepared: the program for these dimensions.
 
         Raises:
             ProgramError: dtypes or shapes that do not fit.
-            OutOfMemory: it needs more than the limit leaves.
+            OutOfMemory: it exceeds the memory limit.
         """
         self._types.clear()
         _require_fits(self._program, prepared.specs, self._wanted)
@@ -137,7 +137,7 @@ class RunRequest:
         return is_there and self._arrays.streams.ahead_of(None) is None
 
     def _at_once(self, prepared: Traced) -> list[mx.array]:
-        """Have the only turn of a run for which nobody waits."""
+        """Compute a run of one turn now, as no other unit waits."""
         values = [value for value in self._values if isinstance(value, mx.array)]
         self._inputs.clear()
         self._values.clear()
@@ -149,11 +149,11 @@ class RunRequest:
         return Waiting(self._call, self._hold)
 
     def _hold(self, result: mx.array) -> Held:
-        """Hold a result; :class:`Run` has found it as declared."""
+        """Hold a result; :class:`Run` has checked its type."""
         return self._arrays.hold(result, dtypes.value_of(result.dtype), result.shape, True)
 
     def _submitted(self, specs: Sequence[Spec]) -> Submission | None:
-        """Answer the call with arrays that are still to come; None if it cannot take them."""
+        """End the call with arrays that are settled later; None if its buffers are too small."""
         results = [Submitted() for _ in specs]
         held = [
             self._arrays.hold(result, DTYPES[spec.dtype][0], _numbers(spec.shape), False)
@@ -163,17 +163,17 @@ class RunRequest:
 
 
 def _numbers(shape: Shape) -> list[int]:
-    """Return a shape of a run, which has no names."""
+    """Return the shape of a run, which has no names, as numbers."""
     return [side for side in shape if isinstance(side, int)]
 
 
 def _stand_in(held: Held) -> mx.array:
-    """Return an array of a type whose values are still to come; it is never computed."""
+    """Return a lazy array of the same type, which is never computed."""
     return mx.zeros(held.shape, dtypes.type_of(held.dtype))
 
 
 def _donated(inputs: Sequence[Held], indices: Sequence[int]) -> list[int]:
-    """Return the handles of inputs that are given up.
+    """Return the handles of donated inputs.
 
     Raises:
         InvalidArgument: there is no such input, or it is no array.
@@ -196,10 +196,10 @@ def _donated(inputs: Sequence[Held], indices: Sequence[int]) -> list[int]:
 
 
 def _require_fits(program: Program, specs: Sequence[Spec], wanted: Wanted) -> None:
-    """Check that results fit where the host wants them.
+    """Check that results match the host's outputs.
 
     Raises:
-        ProgramError: there are more or fewer, or memory is of another dtype or shape.
+        ProgramError: the number, a dtype or a shape differs.
     """
     if len(wanted) != len(specs):
         names = ", ".join(shown(each.name) for each in program.outputs[:16])

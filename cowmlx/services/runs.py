@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """What a run is given: some of it may be lazy, or be made by runs that were submitted.
+    """The inputs of a run, which may be lazy, or the results of submitted runs.
 
     Args:
         values: in the program's order.
-        lazy: those that have to be computed first.
+        lazy: those to compute first.
     """
 
     def __init__(self, values: Sequence[mx.array | Submitted], lazy: Sequence[mx.array]) -> None:
@@ -42,15 +42,15 @@ class Inputs:
 
     @property
     def are_there(self) -> bool:
-        """Whether the runs that make them have ended."""
+        """Whether the submitted runs have ended."""
         self._pending = [value for value in self._pending if not value.is_settled]
         return not self._pending
 
     def compute(self) -> Generator[list[mx.array] | None, None, list[mx.array]]:
-        """Compute what is lazy; return all, and hold none any more.
+        """Compute the lazy ones; return all, and drop them here.
 
         Raises:
-            CowMlxError: that of a run.
+            CowMlxError: the error of a submitted run.
         """
         if self._lazy:
             yield self._lazy
@@ -65,10 +65,10 @@ class ProgramRun(ArrayWork):
 
     Args:
         call: ends with the results.
-        program: what is run.
-        prepared: what is computed.
-        inputs: what it is given; nobody else holds what may be computed in place.
-        arrays: knows what memory there may be, and on which stream is computed.
+        program: the program.
+        prepared: the program for these dimensions.
+        inputs: its inputs; mlx computes in place those without another reference.
+        arrays: has the memory limit and the stream.
         is_canceled: whether the host has cancelled it.
     """
 
@@ -83,7 +83,7 @@ class ProgramRun(ArrayWork):
         arrays: Arrays,
         is_canceled: Callable[[], bool],
     ) -> None:
-        # All of a call that it needs is how that ends.
+        # A run uses no more of a call than its end.
         ending = cast("Call", call)
         steps = _steps(program, prepared, inputs, arrays)
         super().__init__(ending, steps, arrays.streams, program)
@@ -98,7 +98,7 @@ class ProgramRun(ArrayWork):
 
 
 class Waiting:
-    """The end of a run that a call waits for.
+    """Ends the call that waits for a run.
 
     Args:
         call: the call.
@@ -110,19 +110,19 @@ class Waiting:
         self._hold = hold
 
     def succeed(self, results: list[mx.array]) -> bool:
-        """Give the results."""
+        """End the call with the results."""
         return self._call.succeed([self._hold(result) for result in results])
 
     def fail(self, error: BaseException) -> None:
-        """Give the error."""
+        """End the call with the error."""
         self._call.fail(error)
 
 
 class Submission:
-    """The end of a run that nobody waits for.
+    """Settles the results of a submitted run.
 
     Args:
-        results: what stands for each.
+        results: a ``Submitted`` for each.
     """
 
     def __init__(self, results: Sequence[Submitted]) -> None:
@@ -135,7 +135,7 @@ class Submission:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Let every result have the error."""
+        """Settle every result with the error."""
         for submitted in self._results:
             submitted.fail(error)
 
@@ -144,7 +144,7 @@ def _steps(
     program: Program, prepared: Traced, inputs: Inputs, arrays: Arrays
 ) -> Generator[list[mx.array] | None, None, list[mx.array]]:
     values = yield from inputs.compute()
-    arrays.require_room(prepared.bytes, "the run")  # others may have run since it was checked
+    arrays.require_room(prepared.bytes, "the run")  # other runs may have taken it since the check
     results = yield from Run(program, prepared, values).steps()
     found = [result if _is_row_major(result) else mx.contiguous(result) for result in results]
     copies = [one for one, result in zip(found, results, strict=True) if one is not result]
@@ -166,20 +166,20 @@ def _is_row_major(array: mx.array) -> bool:
     return array.size == 0 or memoryview(array).c_contiguous  # type: ignore[arg-type]
 
 
-class _Work(ComputingCall):
-    """Work on programs, beside which generations have their half of the time."""
+class ProgramWork(ComputingCall):
+    """Work on a program; generations have half of the time."""
 
     shares_time = True
 
 
-class Opening(_Work):
-    """Makes a program; the call ends with its handle.
+class Opening(ProgramWork):
+    """Makes a program and ends the call with its handle.
 
     Args:
         call: the call.
         steps: makes it.
         runtime: opens it.
-        arrays: on whose stream mlx traces.
+        arrays: has the stream for mlx's traces.
     """
 
     def __init__(
@@ -194,20 +194,16 @@ class Opening(_Work):
             self._handles.remove(KIND_PROGRAM, handle)
 
 
-class Telling(_Work):
-    """Describes something; the call ends with the text."""
-
-
-class Preparation(_Work):
+class Preparation(ProgramWork):
     """Prepares the first run for new dimensions; the call continues with it.
 
     Args:
         call: the run's.
         steps: prepares it.
-        program: what is run.
-        arrays: on whose stream mlx traces.
+        program: the program.
+        arrays: has the stream for mlx's traces.
         is_canceled: whether the host has cancelled it.
-        accept: begins the run, or raises what is wrong with it.
+        accept: begins the run, or raises an error.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Calls that run on a training: units of the scheduler, which have the turns that others leave."""
+"""Calls that run on a training: units of the scheduler, which get the remaining turns."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _OPTIONS = ("seed", "clip_value", "clip_norm", "micro_batch", "skip_non_finite")
 
 
 class Trainee:
-    """A training that is open, and what its calls share.
+    """An open training, and the state that its calls share.
 
     Args:
         training: the training.
-        inputs: what a batch of arrays has.
-        takes_lines: whether it is of a language model, which can be trained on lines.
-        options: that were given, all of them; a saved training has the same.
+        inputs: the arrays of a batch.
+        takes_lines: whether its data can be lines, as for language models.
+        options: all options of its creation; a saved training has the same.
 
     Attributes:
-        run: the call that is running on it.
-        data: what the last fit made of lines.
+        run: the unit that runs on it.
+        data: counts of the last fit's lines.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Trainee:
         params: Mapping[str, Any],
         takes_lines: bool = False,
     ) -> Trainee:
-        """Return one of a training that was made with some params."""
+        """Return the state of a training made with params."""
         options = {name: params[name] for name in _OPTIONS}
         options["optimizer"] = training.optimizer.described
         return cls(training, inputs, options, takes_lines)
@@ -88,9 +88,9 @@ class Making(SteppedCall):
 
     Args:
         call: ends with its handle.
-        subject: the program or model that is trained.
+        subject: its program or model.
         steps: make it.
-        streams: give a stream, and take that back at the end.
+        streams: has the stream of the work.
         open_training: returns a handle.
     """
 
@@ -118,9 +118,9 @@ class TrainingRun(SteppedCall):
 
     Args:
         call: ends with it.
-        trainee: what it is on; no other call runs on that meanwhile.
-        steps: does the work; when closed early it leaves the training after its last step.
-        streams: gives it a stream, and takes that back at the end.
+        trainee: the training; no other call runs on it meanwhile.
+        steps: do the work; closed early, they leave the training after its last step.
+        streams: has the stream of the work.
         is_canceled: whether the host has cancelled it.
         result: makes the call's result of that of the steps.
     """
@@ -150,7 +150,7 @@ class TrainingRun(SteppedCall):
 
     @property
     def wakes(self) -> float:
-        """When it may want a turn though nothing has happened."""
+        """When it may want a turn without a request."""
         if self._computing is not None:
             return self._look
         return -inf if self._call.ready else inf
@@ -181,7 +181,7 @@ class TrainingRun(SteppedCall):
         return self.turn()
 
     def attend(self) -> None:
-        """End here if that was asked for, and see whether what was begun is computed."""
+        """End if the host asks for it; look whether the micro-batch is computed."""
         super().attend()
         if not self.finished:
             _ = self._is_computed
@@ -202,7 +202,7 @@ class TrainingRun(SteppedCall):
         return True
 
     def _rest(self) -> None:
-        """Leave others their part of the time, as far as they want it."""
+        """Leave others their part of the time."""
         now = perf_counter()
         self._length = now - self._began
         self.due = now + self._length * (1 / SHARE - 1)
@@ -244,8 +244,8 @@ class Request:
     """Asks the host for a batch.
 
     Args:
-        step: that it is for.
-        count: how many arrays it has.
+        step: the batch's step.
+        count: the arrays of a batch.
     """
 
     def __init__(self, step: int, count: int) -> None:
@@ -254,12 +254,12 @@ class Request:
 
 
 class HostData:
-    """Batches that the host makes; one that has no more ends the epoch, and the data.
+    """Batches that the host makes; a missing one ends the epoch and the data.
 
     Args:
-        call: asks for them.
-        arrays: the host's arrays; those of a batch are closed once it is there.
-        inputs: what a batch has.
+        call: asks the host.
+        arrays: the host's arrays; those of a batch are closed once they are taken.
+        inputs: the arrays of a batch.
         micro_batch: rows that are computed at once; 0: all.
     """
 
@@ -271,11 +271,11 @@ class HostData:
         self._index = self._epoch = 0
 
     def request(self, step: int) -> Request:
-        """Return what asks the host for the batch of a step."""
+        """Return the request for the batch of a step."""
         return Request(step, len(self._inputs.names))
 
     def batch(self, step: int) -> Rows | None:
-        """Return what the host has answered."""
+        """Return the host's batch."""
         handles = self._call.take_batch()
         if handles is None:
             self._epoch, self._index = self._epoch + 1, 0
@@ -286,7 +286,7 @@ class HostData:
         return self._inputs.batch(values, self._micro_batch)
 
     def steps(self) -> None:
-        """Return None: nobody knows how many there are."""
+        """Return None: the number is unknown."""
 
     def state(self) -> dict[str, Any]:
         """Return the place."""
@@ -298,7 +298,7 @@ class HostData:
 
 
 def taken(arrays: Arrays, handles: list[int], what: str) -> list[mx.array]:
-    """Return the values of arrays, whose handles are closed, also where that fails.
+    """Return the values of arrays and close their handles, also on an error.
 
     Raises:
         InvalidArgument: one is no open array.

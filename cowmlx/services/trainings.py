@@ -41,9 +41,9 @@ class Trainings:
     """Owns the trainings.
 
     Args:
-        runtime: what all calls work with.
-        models: those that can be trained.
-        arrays: the arrays that data are given in.
+        runtime: shared by all services.
+        models: the models to train.
+        arrays: the arrays of data.
     """
 
     def __init__(self, runtime: Runtime, models: Models, arrays: Arrays) -> None:
@@ -164,7 +164,7 @@ class Trainings:
         """Whether the data are lines.
 
         Raises:
-            InvalidArgument: there are none, or arrays as well.
+            InvalidArgument: there are no data, or both lines and arrays.
         """
         from cowmlx.services import language_trainings as language
 
@@ -209,7 +209,7 @@ class Trainings:
 
     @keeps_call
     def training_save(self, call: Call, handle: int, folder: str) -> None:
-        """Save a training as it is after its last step."""
+        """Save a training as of its last step."""
         trainee = self.get(handle)
         with mx.stream(self._arrays.stream):
             steps = training_files.save(trainee, folder)
@@ -273,7 +273,7 @@ class Trainings:
     # ----------------------------------------------------------- Questions
 
     def training_parameter(self, handle: int, name: str) -> int:
-        """Open an array of a parameter as it is now."""
+        """Open an array of a parameter's current value."""
         objective = self.get(handle).training.objective
         known = _parameters(objective)
         if name not in known:
@@ -282,7 +282,7 @@ class Trainings:
         return self._arrays.add(known[name])
 
     def training_info(self, handle: int) -> dict[str, Any]:
-        """Return what ``training_info`` tells."""
+        """Return the contents of ``training_info``."""
         trainee = self.get(handle)
         training = trainee.training
         trained = training.objective.parameters()
@@ -311,7 +311,7 @@ class Trainings:
         }
 
     def training_free(self, handle: int) -> None:
-        """Close a training, and end what runs on it."""
+        """Close a training, and end the call that runs on it."""
         trainee = self.get(handle)
         self._runtime.handles.remove(KIND_TRAINING, handle)
         freed = Canceled("the training was freed", reason="freed")
@@ -348,11 +348,11 @@ class Trainings:
 
 
 class Saving(SteppedCall):
-    """Writes a training beside what runs on it.
+    """Writes a training while a call may run on it.
 
     Args:
         call: ends with it.
-        trainee: what is written.
+        trainee: the training.
         steps: write it; closed early, they leave the folder as it was.
         stream: to compute on.
     """
