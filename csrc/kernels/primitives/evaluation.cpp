@@ -68,7 +68,7 @@ class Evaluation {
     while (Clock::now() < end) {
       if (has_room()) {
         if (std::vector<mx::array> part = next_part(); !part.empty()) {
-          parts_.push_back(start(std::move(part)));
+          start(std::move(part));
           progress = Clock::now();
           pause = MIN_SLEEP;
           continue;
@@ -139,13 +139,15 @@ class Evaluation {
     return ends;
   }
 
-  /* Returns an array that is computed after the part, and holds nothing of it. */
-  static mx::array start(std::vector<mx::array> part) {
+  /* A part that is not the last gets a mark: an array that is computed after it and holds nothing
+   * of it. */
+  void start(std::vector<mx::array> part) {
     const mx::Stream stream = part.back().primitive().stream();
     mx::async_eval(std::move(part));
+    if (path_.empty() && next_ == arrays_.size()) return;
     mx::array mark = mx::zeros({}, mx::uint8, stream);
     mx::async_eval(std::vector<mx::array>{mark});
-    return mark;
+    parts_.push_back(std::move(mark));
   }
 
   std::vector<mx::array> arrays_;
