@@ -18,6 +18,7 @@ HANG = 100.0
 """Seconds that a case takes at most."""
 LARGEST = 3 << 30
 """Bytes that a child may have resident."""
+CLOSED = "generation: StatusError: EHANDLE"
 
 
 class Watched:
@@ -53,6 +54,8 @@ class Watched:
             if size > LARGEST:
                 answer["findings"].append(f"memory: {size >> 20} MiB resident")
                 self.stop()
+            if any(each.startswith(CLOSED) for each in answer["findings"]):
+                self.stop()  # the library has closed all handles: later cases would say no more
             return answer
         if child.poll() is None:
             os.kill(child.pid, signal.SIGABRT)
