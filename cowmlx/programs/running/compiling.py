@@ -22,12 +22,12 @@ Function = Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]
 
 
 class Unit:
-    """A function of arrays, traced once and computed as often as wanted.
+    """A function of arrays that is traced once for all calls.
 
     Args:
-        function: gives results and flags, of arrays that may have no values yet.
-        compiles: whether a GPU's code is generated for all of it. mlx goes through the graph
-            recursively then, which a deep one does not survive.
+        function: returns results and flags of arrays, which may be tracers.
+        compiles: whether to generate a GPU's code; mlx is recursive there, and fails on deep
+            graphs.
     """
 
     def __init__(self, function: Function, compiles: bool = True) -> None:
@@ -54,7 +54,7 @@ class Unit:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What the flags of the last call are about."""
+        """The checks of the last call's flags."""
         return self._notes
 
     def _trace(self, *arrays: mx.array) -> list[mx.array]:
@@ -73,10 +73,10 @@ _WORDS = {"vjp": "differentiate", "jvp": "differentiate", "vmap": "vectorize"}
 
 @contextmanager
 def explained(steps: tuple[str, ...]) -> Generator[None]:
-    """Turn what mlx cannot into an error that names its primitive.
+    """Turn mlx's failure to derive into an error that names the primitive.
 
     Args:
-        steps: what was derived.
+        steps: the derivations.
 
     Raises:
         Unsupported: mlx lacks a derivative or a vectorization.

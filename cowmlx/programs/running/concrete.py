@@ -1,4 +1,4 @@
-"""A program for given dimensions: all shapes are numbers, and all rules are asked again."""
+"""A program for given dimensions: shapes are numbers, and all rules apply again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from cowmlx.programs.operations.row import Operation, Spec
 
 
 def concrete(library: Library, values: Mapping[str, int]) -> Steps[Library]:
-    """Return a program for the values of its dimensions, without nodes that nothing needs.
-
-    It takes steps.
+    """Return a program for given dimensions, without unused nodes, in steps.
 
     Raises:
         ProgramError: shapes that cannot meet for these values, with the node.

@@ -16,7 +16,7 @@ from cowmlx.programs.operations.scratch import scratch_of
 
 @dataclass(frozen=True)
 class Unrolled:
-    """How many nodes something stands for with calls and scans unrolled.
+    """The nodes of a node or graph with calls and scans unrolled.
 
     Args:
         nodes: all. Of a ``while``, those of one round.
@@ -36,7 +36,7 @@ _TOUCHES = 16
 
 
 class Costs:
-    """What the nodes of a program cost; each function is looked at once.
+    """The costs of a program's nodes, computed once for each function.
 
     Args:
         library: the program.
@@ -144,7 +144,7 @@ def made_by(op: str, specs: Iterable[Spec]) -> int:
 
 
 class Needs:
-    """What the graphs of a program for given dimensions need; each is looked at once.
+    """The memory of a program for given dimensions, computed once for each graph.
 
     Args:
         library: the program.

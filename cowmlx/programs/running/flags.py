@@ -1,4 +1,4 @@
-"""What has to be looked at once values are there: indices out of range, numbers not finite."""
+"""Flags, read after the values are computed: indices out of range, numbers not finite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING = mx.zeros((0, 3), mx.int64, stream=mx.cpu)
 
 @dataclass(frozen=True)
 class Note:
-    """What an array of flags is about.
+    """The check of a flag.
 
     Args:
         node: the node's name.
@@ -51,7 +51,7 @@ class Note:
 
 
 Flags = dict[Note, mx.array]
-"""Checks by what they are about: (count, place, value) of int64, or one bool."""
+"""Flags by their checks: (count, place, value) of int64, or one bool."""
 
 
 def add(flags: Flags, note: Note, flag: mx.array, guard: mx.array | None) -> None:
@@ -59,7 +59,7 @@ def add(flags: Flags, note: Note, flag: mx.array, guard: mx.array | None) -> Non
 
     Args:
         flags: receives it.
-        note: what it is about.
+        note: its check.
         flag: int64 (3,), or bool () if results have to be finite.
         guard: a bool () that is false where the node does not count; None: it does.
     """
@@ -74,7 +74,7 @@ def add(flags: Flags, note: Note, flag: mx.array, guard: mx.array | None) -> Non
 
 
 def of_check(node: Node, function: str, number: int, check: Check) -> Note:
-    """Return what a check of a node is about."""
+    """Return the note of a node's check."""
     return Note(node.name, node.op, function, number, replace(check, found=_NOTHING))
 
 

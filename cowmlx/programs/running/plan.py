@@ -1,4 +1,4 @@
-"""How a graph is cut: into units that are computed at once, and control flow between them.
+"""Cuts a graph into units that are computed at once, and control flow between them.
 
 A unit is a turn of the scheduler, so it is bounded in nodes and in work. Control flow whose
 predicate has to be known, and loops that are long, run in separate rounds.
@@ -18,7 +18,7 @@ MAX_UNIT_NODES = 1_000
 MAX_UNIT_WORK = 10**9
 """Multiply-adds that are computed in one turn: some tens of milliseconds on a CPU."""
 SHORT_WORK = 10**8
-"""Multiply-adds that take a few milliseconds: so much is waited for, more lets others step."""
+"""Multiply-adds of a few milliseconds: the dispatch thread waits for so much work."""
 MAX_INLINED = 256
 """Nodes of a call or a scan that is unrolled where it stands; longer ones run in rounds."""
 
@@ -29,9 +29,9 @@ class Segment:
 
     Args:
         nodes: in order.
-        reads: the values that they need of before.
-        gives: the values that are needed later.
-        work: what they cost, in multiply-adds.
+        reads: the earlier values that they need.
+        gives: the values that later nodes need.
+        work: their cost in multiply-adds.
     """
 
     nodes: tuple[Node, ...]
@@ -45,8 +45,8 @@ class Stage:
     """A segment, or a node of control flow that runs in rounds.
 
     Args:
-        part: the one or the other.
-        drops: values that nobody needs afterwards.
+        part: the segment or node.
+        drops: values without a later reader.
     """
 
     part: Segment | Node

@@ -1,4 +1,4 @@
-"""Runs control flow that values decide: in rounds, between which others have their turns."""
+"""Runs programs whose control flow depends on values: in rounds, with turns of others between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cowmlx.programs.running.tracing import Path, Tracer, stacked
 Computing = list[mx.array] | None
 """Arrays that have to be computed before the next step; others may have turns meanwhile."""
 Steps = Generator[Computing, None, list[mx.array]]
-"""Yields where others may have a turn; returns results, which are not evaluated."""
+"""Yields for turns of others; returns results that are not evaluated."""
 
 
 class Units:
@@ -84,8 +84,8 @@ class Rounds:
     """One run of a program through its stages.
 
     Args:
-        units: what it is computed with.
-        values: whether results are wanted; if not, only what control flow needs is evaluated.
+        units: the compiled units.
+        values: whether to evaluate results; if not, only predicates are.
 
     Attributes:
         decisions: what control flow did, by where it is.
@@ -144,7 +144,7 @@ class Rounds:
         return found
 
     def settle(self, arrays: Sequence[mx.array]) -> Generator[Computing]:
-        """Compute arrays; others have a turn meanwhile.
+        """Compute arrays, with turns of others meanwhile if it takes long.
 
         Raises:
             CowMlxError: a flag is set.

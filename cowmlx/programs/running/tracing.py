@@ -1,4 +1,4 @@
-"""Goes through a graph with arrays, which mlx may be tracing; loops are unrolled."""
+"""Computes graphs lazily, also while mlx traces; loops are unrolled."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 Path = tuple[str | int, ...]
-"""Where control flow is: names of nodes, each in a loop with the number of the round."""
+"""The place of control flow: names of nodes, and in loops the number of the round."""
 Decisions = Mapping[Path, int]
-"""Of each ``cond`` whether its predicate was true, of each ``while`` how many rounds it had."""
+"""The predicate of each ``cond``, the number of rounds of each ``while``."""
 
 
 INEXACT = (*FLOATS, "complex64")
@@ -44,14 +44,14 @@ class Tracer:
 
     Args:
         library: for given dimensions.
-        decisions: what control flow did; None: both branches of a ``cond`` are computed and one of
-            each pair of elements is chosen.
+        decisions: of control flow; None: both branches of a ``cond`` are computed, and each element
+            is chosen of one.
         finite: whether numbers that are not finite are flagged.
         depth: how many nodes may wait for each other.
         marker: an array that has rows while mlx's vmap traces; else None.
 
     Attributes:
-        flags: what has to be looked at when values are there.
+        flags: to be read once the values are computed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Tracer:
         values: dict[str, mx.array],
         wanted: Sequence[str],
     ) -> list[mx.array]:
-        """Return what some nodes give, for the values that they read."""
+        """Return the results of some nodes for the values that they read."""
         return Scope(self, graph, values, (), None).results(nodes, wanted)
 
     # For scopes.
@@ -101,7 +101,7 @@ class Tracer:
         return self._library.functions[name]
 
     def decision(self, path: Path) -> int | None:
-        """Return what control flow did; None if both branches are to be computed."""
+        """Return the decision of control flow; None to compute both branches."""
         return None if self._decisions is None else self._decisions[path]
 
     @property
@@ -134,12 +134,12 @@ class Scope:
     """The values of a graph, or of one call of a function.
 
     Args:
-        tracer: whose it is.
+        tracer: the tracer.
         graph: the graph.
-        values: those that are there, by name.
-        path: where the call is.
-        guard: a bool () that is false where the values do not count; None: they do.
-        depths: how many nodes each value waits for; none if it is missing.
+        values: the known values, by name.
+        path: the place of the call.
+        guard: a bool () that is false where the values are discarded; None: nowhere.
+        depths: how many nodes each value waits for; 0 if it is missing.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Scope:
     def _flag_finite(
         self, node: Node, arrays: list[mx.array | None], found: list[mx.array]
     ) -> None:
-        """Flag a node that makes what is not finite of what is."""
+        """Flag a node whose results are not finite though its inputs are."""
         if _is_told(node.attributes):
             return
         pairs = zip(node.inputs, arrays, strict=True)
@@ -228,7 +228,7 @@ class Scope:
         flagging.add(self._tracer.flags, note, bad, self._guard)
 
     def _is_sound(self, name: str, array: mx.array) -> mx.array | None:
-        """Return a bool (): whether a value is finite; None for what always is."""
+        """Return a bool (): whether a value is finite; None if it always is."""
         if name_of(array.dtype) not in INEXACT or not array.size:
             return None
         if name not in self._sound:
@@ -327,10 +327,10 @@ class Scope:
 
 
 def stacked(rows: list[list[mx.array]], specs: Sequence[Spec], backwards: bool) -> list[mx.array]:
-    """Return what the steps of a scan gave beside carries, along axis 0.
+    """Stack the results of a scan's steps beside carries along axis 0.
 
     Args:
-        rows: what each step gave.
+        rows: the results of each step.
         specs: of the results, in numbers.
         backwards: whether the first step was that of the last element.
     """
@@ -341,7 +341,7 @@ def stacked(rows: list[list[mx.array]], specs: Sequence[Spec], backwards: bool) 
 
 
 def _without_slope(array: mx.array) -> mx.array:
-    """Return an array through which no gradient goes if it is of integers or bools.
+    """Stop gradients through an array of integers or bools.
 
     mlx would ask for the gradient of indices that are computed from floats, and has none.
     """
