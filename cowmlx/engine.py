@@ -9,7 +9,6 @@ import mlx.core as mx
 
 from cowmlx.errors import Canceled
 from cowmlx.generated import constants
-from cowmlx.generation.outlet import ClosedOutlets
 from cowmlx.services.arrays import Arrays
 from cowmlx.services.contexts import Checkpoints, Contexts
 from cowmlx.services.generations import Generations
@@ -73,7 +72,7 @@ class Engine:
             blas_problem,
             libpython,
             arrays,
-            outlets or ClosedOutlets(),
+            outlets,
         )
         self.models = Models(self.runtime)
         self.adapters = Adapters(self.runtime, self.models)

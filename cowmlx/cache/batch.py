@@ -21,12 +21,6 @@ MAX_PADDING = 4  # the size of a batch, at most, as a multiple of its sequences'
 ROOM = 1024  # columns that every row may have besides
 
 
-def has_place(lengths: list[int], length: int) -> bool:
-    """Whether a sequence of so many tokens may join others: all rows get the longest's columns."""
-    lengths = [*lengths, length]
-    return max(lengths) * len(lengths) <= MAX_PADDING * sum(lengths) + ROOM * len(lengths)
-
-
 class Batch:
     """The layers of several sequences, for a network to step at once.
 
@@ -46,10 +40,6 @@ class Batch:
             if getattr(type(form), "can_take_back", None) is not KVRows.can_take_back
         ]
 
-    def has_place(self, length: int) -> bool:
-        """Whether a sequence of so many tokens may join."""
-        return has_place([row.length for row in self.rows.all], length)
-
     def join(self, layers: list[Any], length: int) -> Row:
         """Copy a sequence of ``length`` tokens into a new row.
 
@@ -64,8 +54,7 @@ class Batch:
         except BaseException:
             self._shrink()
             raise
-        self.rows.all.append(row)
-        self.rows.changed()
+        self.rows.add(row)
         return row
 
     def take(self, row: Row) -> list[Any]:
@@ -82,11 +71,8 @@ class Batch:
             if last is not row:
                 for form in self.layers:
                     form.move(last, row.index)
-                last.index = row.index
-                self.rows.all[row.index] = last
-            self.rows.all.pop()
+            self.rows.remove(row)
             self._shrink()
-        self.rows.changed()
 
     def _shrink(self) -> None:
         for form in self.layers:
@@ -167,8 +153,26 @@ class Rows:
     """
 
     def __init__(self) -> None:
-        self.all: list[Row] = []
+        self.all: list[Any] = []
         self.width = 1
+        self.changed()
+
+    def has_place(self, length: int) -> bool:
+        """Whether a sequence of so many tokens may join: all rows get the longest's columns."""
+        lengths = [*(row.length for row in self.all), length]
+        return max(lengths) * len(lengths) <= MAX_PADDING * sum(lengths) + ROOM * len(lengths)
+
+    def add(self, row: Row) -> None:
+        """Append a row."""
+        self.all.append(row)
+        self.changed()
+
+    def remove(self, row: Row) -> None:
+        """Remove a row; the last one takes its place."""
+        last = self.all.pop()
+        if last is not row:
+            last.index = row.index
+            self.all[row.index] = last
         self.changed()
 
     def changed(self) -> None:

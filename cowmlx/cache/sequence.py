@@ -65,12 +65,12 @@ class Sequence:
 
     Args:
         network: called with tokens (1, S) and layers, gives logits (1, S, V).
-        make_layers: returns empty layer caches.
+        make_layers: returns empty layer caches of its kind.
     """
 
     def __init__(self, network: Module, make_layers: Callable[[], list[Any]]) -> None:
         self._network = network
-        self._make_layers = make_layers
+        self.make_layers = make_layers
         self.tokens: list[int] = []
         self._own: list[Any] = []
         self.batch: Batch | None = None  # that has the layers now
@@ -103,7 +103,7 @@ class Sequence:
         Raises:
             Unsupported: they do not fit there; nothing has changed.
         """
-        self.row = batch.join(self._layers or self._make_layers(), len(self.tokens))
+        self.row = batch.join(self._layers or self.make_layers(), len(self.tokens))
         self.batch = batch
         self._own = []
 
@@ -191,12 +191,8 @@ class Sequence:
     def template(self) -> Template:
         """Return the template of these layers' states."""
         if self._template is None:
-            self._template = Template(self._network, self._make_layers)
+            self._template = Template(self._network, self.make_layers)
         return self._template
-
-    def make_layers(self) -> list[Any]:
-        """Return empty layer caches of this sequence's kind."""
-        return self._make_layers()
 
     def forward(self, ids: mx.array) -> mx.array:
         """Run the network over tokens that follow those held.
@@ -229,7 +225,7 @@ class Sequence:
             raise
 
     def _new_layers(self) -> list[Any]:
-        self._own = self._make_layers()
+        self._own = self.make_layers()
         return self._own
 
     def append(self, tokens: list[int]) -> None:

@@ -12,7 +12,7 @@ from cowmlx.generated import defaults
 from cowmlx.generation.batched import known_why_not
 from cowmlx.generation.drafting import DraftState
 from cowmlx.generation.generation import Generation
-from cowmlx.generation.outlet import ClosedOutlets, Outlet
+from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.params import OVERFLOWS, GenerationParams, check_begin, constraint_of
 from cowmlx.generation.prompt import Reuse, keep_known, share
 
@@ -275,7 +275,7 @@ class Context:
                     params,
                     self.params.max_tokens,
                     cancel_epoch,
-                    self.outlet if shelved is None else Outlet(ClosedOutlets(), int),
+                    self.outlet if shelved is None else Outlet(None, int),
                     rolling=rolling,
                     constraint=constraint,
                     drafter=drafter,

@@ -63,40 +63,15 @@ if TYPE_CHECKING:
             """
 
 
-class ClosedOutlets:
-    """Outlets that offer nothing."""
-
-    def begin(self, handle: int, round: int, cancel_epoch: int) -> int:
-        """Offer nothing."""
-        return 0
-
-    def clear(self, handle: int) -> None:
-        """Do nothing."""
-
-    def watch(self, handle: int) -> int:
-        """Refuse."""
-        raise RuntimeError("there is no library that could have a descriptor")
-
-    def offer(self, handle: int, round: int, piece: Piece, is_end: bool, counts: bool) -> None:
-        """Do nothing."""
-
-    def offer_failure(self, handle: int, round: int, error: BaseException) -> None:
-        """Do nothing."""
-
-    def taken(self, handle: int, back: bool) -> int:
-        """Return 0."""
-        return 0
-
-
 class Outlet:
     """The outlet of one context.
 
     Args:
-        outlets: of all contexts.
+        outlets: of all contexts; None: it offers nothing.
         handle: returns the context's.
     """
 
-    def __init__(self, outlets: Outlets, handle: Callable[[], int]) -> None:
+    def __init__(self, outlets: Outlets | None, handle: Callable[[], int]) -> None:
         self._outlets = outlets
         self._handle = handle
         self._round = 0
@@ -110,12 +85,14 @@ class Outlet:
 
     def begin(self, round: int, cancel_epoch: int) -> None:
         """Begin a generation, for a call of this round; 0: one that waits."""
-        self._round = self._outlets.begin(self._handle(), round, cancel_epoch)
+        if self._outlets is not None:
+            self._round = self._outlets.begin(self._handle(), round, cancel_epoch)
         self._offered, self._ended = 0, False
 
     def clear(self) -> None:
         """Forget the generation."""
-        self._outlets.clear(self._handle())
+        if self._outlets is not None:
+            self._outlets.clear(self._handle())
         self._round = self._offered = 0
 
     def watch(self, generation: Generation | None) -> int:
@@ -124,6 +101,7 @@ class Outlet:
         Raises:
             InputOutput: the process has too many open files.
         """
+        assert self._outlets is not None  # only a library calls this
         fd = self._outlets.watch(self._handle())
         if fd < 0:
             problem = os.strerror(-fd)
@@ -135,12 +113,12 @@ class Outlet:
 
     def note_taken(self, generation: Generation) -> None:
         """Let a generation know what its host has taken."""
-        if self._offered:
+        if self._outlets is not None and self._offered:
             self._take(generation, self._outlets.taken(self._handle(), back=False))
 
     def take_back(self, generation: Generation) -> None:
         """Offer nothing any more, and let the generation know what its host has taken."""
-        if self._offered or self._ended:
+        if self._outlets is not None and (self._offered or self._ended):
             self._take(generation, self._outlets.taken(self._handle(), back=True))
             self._offered, self._ended = 0, False
 
@@ -151,7 +129,7 @@ class Outlet:
 
     def show(self, generation: Generation) -> None:
         """Offer all pieces of the outbox, and the end."""
-        if not self._round or self._ended:
+        if self._outlets is None or not self._round or self._ended:
             return
         handle, round, outbox = self._handle(), self._round, generation.outbox
         while self._offered < len(outbox):

@@ -25,12 +25,18 @@ HELD = "the context holds the tokens processed so far"
 
 
 class BeginWaiter:
-    """``context_begin``: until the prompt is processed."""
+    """``context_begin``, or a trim: until the prompt, or the tokens that stay, are processed.
+
+    Args:
+        call: that waits.
+        result: of the call.
+    """
 
     takes = True
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, result: object = None) -> None:
         self.call = call
+        self._result = result
         self._reported = -1  # tokens of the prompt that the host knows to be processed
 
     def hungry(self, generation: Generation) -> bool:
@@ -44,12 +50,8 @@ class BeginWaiter:
         self._report_progress(generation)
         if generation.prefilling or not self.call.ready:
             return False
-        self.succeed()
+        self.call.succeed(self._result)
         return True
-
-    def succeed(self) -> None:
-        """End the call with its result."""
-        self.call.succeed()
 
     def _broken_off(self, generation: Generation) -> bool:
         """End the call if the generation failed, was cancelled, or its host refuses it."""
@@ -79,18 +81,6 @@ class BeginWaiter:
         if self.call.ready and generation.prompt.processed != self._reported:
             self._reported = generation.prompt.processed
             self.call.post_prompt(generation.prompt.processed, generation.stats.prompt_tokens)
-
-
-class TrimWaiter(BeginWaiter):
-    """``context_trim_end`` and ``_front``: until the tokens that stay are processed again."""
-
-    def __init__(self, call: Call, trimmed: int) -> None:
-        super().__init__(call)
-        self._trimmed = trimmed
-
-    def succeed(self) -> None:
-        """End the call with the number of dropped tokens."""
-        self.call.succeed(self._trimmed)
 
 
 class GenerateWaiter(BeginWaiter):

@@ -239,7 +239,7 @@ class Lane:
             return True
         if self._batch is None or not self._batch.rows.all:
             self._batch = self._new_batch(context)
-        if not self._batch.has_place(len(context.sequence.tokens)):
+        if not self._batch.rows.has_place(len(context.sequence.tokens)):
             return False
         try:
             context.sequence.join(self._batch)
@@ -371,12 +371,11 @@ class Lanes:
         """
         stream = self._streams.take()
         try:
-            key = _key(context.model, context.params.kv, context)
+            model, kv, priority = context.model, context.params.kv, context.priority
+            key = model.weights_version, kv.key, priority < 0
             if key not in self._lanes:
-                kind = _kind(context.model)
-                self._lanes[key] = kind(
-                    context.model, context.params.kv, context.priority, self._streams.take()
-                )
+                kind = _kind(model)
+                self._lanes[key] = kind(model, kv, priority, self._streams.take())
         except BaseException:
             self._streams.give_back(stream)
             raise
@@ -408,8 +407,3 @@ def _kind(model: Model) -> type[Lane]:
     from cowmlx.scheduling.remote_lane import RemoteLane  # late: few hosts need it
 
     return RemoteLane
-
-
-def _key(model: Model, kv: KVQuantization, context: Context) -> Key:
-    """Return the key that contexts of one lane share."""
-    return model.weights_version, kv.key, context.priority < 0

@@ -11,7 +11,7 @@ from itertools import chain
 
 import mlx.core as mx
 
-from cowmlx.cache.batch import Row, has_place
+from cowmlx.cache.batch import Row, Rows
 from cowmlx.generation.pace import pace_of
 from cowmlx.machines.network import RemoteLayer, RemoteNetwork, encoded
 from cowmlx.scheduling.lane import Lane
@@ -43,13 +43,6 @@ class RemoteRow(Row):
         self.nbytes = nbytes
 
 
-class RemoteRows:
-    """The rows of such a batch, in the order of the ranks'."""
-
-    def __init__(self) -> None:
-        self.all: list[RemoteRow] = []
-
-
 class RemoteBatch:
     """Several sequences, for ranks to step at once; every change is an entry of their log.
 
@@ -58,22 +51,18 @@ class RemoteBatch:
     """
 
     def __init__(self, network: RemoteNetwork) -> None:
-        self.rows = RemoteRows()
+        self.rows = Rows()  # in the order of the ranks'
         self._network = network
         self._id = next(network.ids)
         network.note({"op": "batch", "id": self._id})
         weakref.finalize(self, network.group.drop, self._id).atexit = False
-
-    def has_place(self, length: int) -> bool:
-        """Whether a sequence of so many tokens is like enough to the others in length."""
-        return has_place([row.length for row in self.rows.all], length)
 
     def join(self, layers: list[RemoteLayer], length: int) -> RemoteRow:
         """Move a sequence of ``length`` tokens into a new row."""
         (layer,) = layers
         row = RemoteRow(next(self._network.ids), len(self.rows.all), length, layer.nbytes)
         self._note("join", row, id=layer.id, length=length)
-        self.rows.all.append(row)
+        self.rows.add(row)
         return row
 
     def take(self, row: RemoteRow) -> list[RemoteLayer]:
@@ -85,10 +74,7 @@ class RemoteBatch:
     def leave(self, row: RemoteRow) -> None:
         """Give up a row; the last one takes its place."""
         self._note("leave", row)
-        last = self.rows.all.pop()
-        if last is not row:
-            last.index = row.index
-            self.rows.all[row.index] = last
+        self.rows.remove(row)
 
     def step(self, rows: list[RemoteRow], tokens: list[int]) -> Entry:
         """Feed a token to each row; ranks answer with their logits, in this order.

@@ -9,7 +9,7 @@ from cowmlx.generated import status as statuses
 from cowmlx.generation.context import Context
 from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.params import ContextParams
-from cowmlx.generation.waiters import TrimWaiter
+from cowmlx.generation.waiters import BeginWaiter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Contexts:
         if context.trim(kept, call.cancel_epoch):
             call.succeed(trimmed)
             return
-        context.wait(TrimWaiter(call, trimmed))
+        context.wait(BeginWaiter(call, trimmed))
 
     def context_info(self, handle: int) -> dict[str, Any]:
         """Return the fields of ``context_info``."""

@@ -51,7 +51,7 @@ class Runtime:
         blas_problem: str | None,
         libpython: str | None,
         arrays: ArrayTable,
-        outlets: Outlets,
+        outlets: Outlets | None,
     ) -> None:
         self.cancel_epoch = cancel_epoch
         self.outlets = outlets

@@ -94,7 +94,7 @@ static bool told(const cow_mlx_training_event* event, void* user_data) {
     printf("step %3zu of %zu  loss %.4f  learning rate %.4f  %.0f s to go\n", event->step,
            event->steps, event->loss, event->learning_rate, event->remaining);
   } else if (event->kind == COW_MLX_TRAINING_EVALUATION) {
-    printf("  %.1f %% of unseen points are classified right\n", 100 * event->accuracy);
+    printf("  of unseen points, %.1f %% are classified right\n", 100 * event->accuracy);
   }
   return true;
 }

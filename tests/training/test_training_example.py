@@ -19,7 +19,7 @@ def program(tmp_path_factory):
 
 
 def accuracies(text: str) -> list[float]:
-    return [float(found) for found in re.findall(r"unseen points ([\d.]+) %", text)]
+    return [float(found) for found in re.findall(r"unseen points, ([\d.]+) %", text)]
 
 
 def steps(text: str) -> dict[int, str]:

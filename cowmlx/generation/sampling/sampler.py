@@ -195,13 +195,20 @@ class SampleInputs:
         self._surprise = 2 * params.mirostat_tau  # mirostat's bound
         self.waits = constraint is not None or self._sampler.waits
 
-    def behind(self, history: list[int], last: Sample | int, *, ahead: int = 0) -> SampleInput:
+    def behind(
+        self,
+        history: list[int],
+        last: Sample | int,
+        *,
+        ahead: int = 0,
+        allowed: mx.array | None = None,
+    ) -> SampleInput:
         """Return the input of the sample behind ``history`` and its ``last`` token.
 
         ``ahead`` samples come before it.
         """
         number, logprobs = self.count + ahead, self._params.logprobs
-        return SampleInput(self._sampler, history, last, number, None, logprobs, self._surprise)
+        return SampleInput(self._sampler, history, last, number, allowed, logprobs, self._surprise)
 
     def allowed_behind(self, history: list[int], last: int, logits: mx.array) -> SampleInput:
         """Return the same with the tokens that the grammar allows, while logits compute."""
@@ -209,8 +216,7 @@ class SampleInputs:
         if self._constraint is not None:
             mx.async_eval(logits)
             allowed = self._constraint.allowed()
-        number, logprobs = self.count, self._params.logprobs
-        return SampleInput(self._sampler, history, last, number, allowed, logprobs, self._surprise)
+        return self.behind(history, last, allowed=allowed)
 
     def note(self, token: int, sample: Sample) -> bool:
         """Take note of a token; true if the text that the grammar describes ends with it."""

@@ -237,9 +237,9 @@ def test_a_sequence_much_longer_than_the_others_has_no_place(model):
     """Every row takes up as much as the longest."""
     network = model(KV)
     batch = batch_of(network)
-    assert batch.has_place(100_000), "the first"
+    assert batch.rows.has_place(100_000), "the first"
     for _ in range(7):
         member = Member(network, prompt(9))
         member.join(batch)
-    assert batch.has_place(20)
-    assert not batch.has_place(100_000)
+    assert batch.rows.has_place(20)
+    assert not batch.rows.has_place(100_000)
