@@ -238,7 +238,7 @@ def _remove(path: str) -> None:
 
 
 def sweep(folder: str) -> Generator[None, None, None]:
-    """Remove what writers that were killed have left in a folder, in bounded steps."""
+    """Remove partial files of writers that were killed, in bounded steps."""
     with suppress(OSError), os.scandir(folder) as entries:
         for index, entry in enumerate(entries):
             if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):

@@ -50,7 +50,7 @@ def kind_of(layer: Any) -> Any:
 def leaves(layers: list[Any]) -> dict[str, Any]:
     """Return the leaves of layer caches by their paths, such as "0.1".
 
-    Keys and values are allocated ahead; only what is used of them is returned.
+    Keys and values are allocated ahead; only their used part is returned.
     """
     return {
         path: _used(layer, leaf)
@@ -137,14 +137,14 @@ class Template:
         known = [leaves[path] for leaves in (self._first, self._second) if path in leaves]
         alike = [other for other in known if _alike(other, leaf)]
         if not alike:
-            raise Mismatch(f"{path} is {_told(leaf)}, not {_told(known[-1])}")
+            raise Mismatch(f"{path} is {_shown(leaf)}, not {_shown(known[-1])}")
         if isinstance(leaf, mx.array | ArrayInfo):
             for axis, size in enumerate(leaf.shape):
                 sizes = {other.shape[axis] for other in alike}
                 tracked = axis == _TOKENS and kind in _TRACKED  # _problem looks at these
                 grows = len(sizes) > 1 and 0 < size <= length
                 if size not in sizes and not tracked and not grows:
-                    raise Mismatch(f"{path} is {_told(leaf)}, not {_told(alike[-1])}")
+                    raise Mismatch(f"{path} is {_shown(leaf)}, not {_shown(alike[-1])}")
         elif leaf is not None and kind not in _TRACKED:
             counts = len(set(alike)) > 1 and not isinstance(leaf, str)
             if not (0 <= leaf <= length if counts else leaf == alike[-1]):
@@ -181,14 +181,14 @@ def _alike(other: Any, leaf: Any) -> bool:
     return type(leaf) is type(other)
 
 
-def _told(leaf: Any) -> str:
+def _shown(leaf: Any) -> str:
     if isinstance(leaf, mx.array | ArrayInfo):
         return f"{str(leaf.dtype).rpartition('.')[2]} {tuple(leaf.shape)}"
     return repr(leaf)
 
 
 def _problem(layer: Any, state: Any, length: int) -> str:
-    """Say what is wrong with a state for a cache of keys and values; "" if nothing.
+    """Return the problem of a state for a cache of keys and values; "" if it has none.
 
     Args:
         layer: an empty cache, which is given the state.
@@ -201,7 +201,7 @@ def _problem(layer: Any, state: Any, length: int) -> str:
         if getattr(layer, name) != value:
             return f"has {name} {getattr(layer, name)}, not {value}"
     parts = [leaf for _, leaf in _walk((layer.keys, layer.values), "")]
-    if all(part is None for part in parts):  # nobody uses this layer
+    if all(part is None for part in parts):  # the layer is not used
         return "" if layer.offset == 0 else f"is empty, but at offset {layer.offset}"
     if layer.offset != length:
         return f"is at offset {layer.offset}, not {length}"

@@ -112,7 +112,7 @@ class Sequence:
         self._own = self._layers
 
     def keep_prefix(self, prompt: list[int]) -> str | None:
-        """Keep what the prompt has in common with the tokens held, at most all but its last.
+        """Keep the beginning that the prompt and the tokens held share, at most all but its last.
 
         The last token of a prompt is always processed, for its logits.
 

@@ -85,8 +85,8 @@ class ChatSplitter:
         self._begun = False  # whether it is known if the model thinks first
         self._fresh = fresh and (stripped or reasoning)  # whether nothing was said since a marker
         self._held = ""  # may begin a marker
-        self._call: str | None = None  # what came behind the start marker of a tool call
-        self._space = ""  # what came in front of it
+        self._call: str | None = None  # the text behind the start marker of a tool call
+        self._space = ""  # the whitespace in front of it
 
     def add(self, text: str) -> list[ChatEvent]:
         """Return the events of more text."""

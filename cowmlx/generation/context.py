@@ -117,7 +117,7 @@ class Context:
         self.attend()
 
     def serve(self) -> bool:
-        """Let the host take what there is; true if the call that waited has ended."""
+        """Let the host take all pieces; true if the call that waited has ended."""
         generation = self.generation
         if generation is None or not generation.serve(self.cancel_epoch()):
             return False

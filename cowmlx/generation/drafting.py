@@ -46,7 +46,7 @@ class PromptLookup:
         return False
 
     def draft(self, tokens: list[int], count: int, number: int) -> list[int]:
-        """Return what followed the longest run of tokens that has occurred before."""
+        """Return the tokens that followed the longest run that occurred before."""
         found = None
         self._learn(tokens[:-1])
         for length in range(min(LONGEST, len(tokens)), SHORTEST - 1, -1):

@@ -76,7 +76,7 @@ class Generation:
         constraint: on the output.
         drafter: drafts tokens.
         on_prompt: called when all of the prompt but its last token is processed.
-        shelved: the generation, with what it reused, that comes back when this one has ended.
+        shelved: a generation, with its reuse, that comes back when this one has ended.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Generation:
         self.waiter = waiter
 
     def serve(self, cancel_epoch: int) -> bool:
-        """Let the host take what there is; a cancel or the deadline ends the generation.
+        """Let the host take all pieces; a cancel or the deadline ends the generation.
 
         Args:
             cancel_epoch: the context's count of cancellations now.
@@ -244,7 +244,7 @@ class Generation:
         return True
 
     def show(self) -> None:
-        """Let the outlet offer what there is, unless a call takes it."""
+        """Let the outlet offer all pieces, unless a call takes them."""
         if self.waiter is None or not self.waiter.takes:
             self._outlet.show(self)
 

@@ -350,7 +350,7 @@ def _make_vocabulary(model: Model) -> Any:
         tokens.tokens = None  # the library has its own by now
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as exc:  # the library panics on what it does not expect
+    except BaseException as exc:  # the library panics on unexpected tokenizers
         raise Unsupported(
             f"grammar: this model's tokenizer cannot be used ({exc})", argument="grammar"
         ) from exc

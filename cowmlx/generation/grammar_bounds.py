@@ -42,13 +42,14 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 def check_length(grammar: str, kind: int) -> None:
     """Raise InvalidArgument if a grammar is too long for its kind."""
     length, most = len(grammar.encode()), _MAX_BYTES[kind]
-    _check(length, most, "bytes")
+    check_number(length, most, "bytes")
 
 
-def _check(number: int, most: int, what: str) -> None:
+def check_number(number: int, most: int, noun: str) -> None:
+    """Raise InvalidArgument if a grammar has too many of its parts."""
     if number > most:
         raise InvalidArgument(
-            f"grammar: it has {number} {what}; at most {most} are supported",
+            f"grammar: it has {number} {noun}; at most {most} are supported",
             reason="limit_exceeded",
             argument="grammar",
             needed=number,
@@ -61,9 +62,9 @@ def _check(number: int, most: int, what: str) -> None:
 
 def check_rules(grammar: str) -> None:
     """Raise InvalidArgument if a Lark or GBNF grammar has too many parts, or too deep ones."""
-    _check(len(_RULE.findall(grammar)), _MAX_RULES, "rules")
-    _check(sum(map(grammar.count, "([")), _MAX_BRACKETS, "opening brackets")
-    _check(sum(map(grammar.count, "&~")), _MAX_INTERSECTIONS, "operators & and ~")
+    check_number(len(_RULE.findall(grammar)), _MAX_RULES, "rules")
+    check_number(sum(map(grammar.count, "([")), _MAX_BRACKETS, "opening brackets")
+    check_number(sum(map(grammar.count, "&~")), _MAX_INTERSECTIONS, "operators & and ~")
     schemas = []
     for place in _EMBEDDED.finditer(grammar):
         try:
@@ -135,9 +136,9 @@ def check_schema(schema: Any) -> None:
             multiples.add(_significand(multiple))
         if isinstance(reference, str):
             references.add(reference)
-    _check(properties, _MAX_PROPERTIES, "properties")
-    _check(pattern_properties, _MAX_PATTERN_PROPERTIES, "patternProperties")
-    _check(
+    check_number(properties, _MAX_PROPERTIES, "properties")
+    check_number(pattern_properties, _MAX_PATTERN_PROPERTIES, "patternProperties")
+    check_number(
         min(patterns, merges), _MAX_INTERSECTED, "patterns and formats that allOf or $ref may join"
     )
     product = 1
@@ -152,7 +153,7 @@ def check_schema(schema: Any) -> None:
             limit=_MAX_MULTIPLE,
         )
     depth = sum(_depth(_target(schema, reference)) for reference in references)
-    _check(depth, _MAX_DEPTH, "levels, if every $ref is followed once")
+    check_number(depth, _MAX_DEPTH, "levels, if every $ref is followed once")
 
 
 def _objects(value: Any) -> Iterator[tuple[dict[str, Any], int]]:
@@ -173,7 +174,7 @@ def _depth(value: Any) -> int:
 
 
 def _target(schema: Any, reference: str) -> Any:
-    """Return what a $ref names (RFC 6901); the whole schema if it is no plain pointer."""
+    """Return the target of a $ref (RFC 6901); the whole schema if it is no plain pointer."""
     _, _, pointer = reference.partition("#")
     node = schema
     for part in unquote(pointer).split("/")[1:]:

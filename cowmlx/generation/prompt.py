@@ -111,7 +111,7 @@ class Prompt:
 
     Args:
         tokens: all of the prompt.
-        sequence: the context's, which holds what is reused of it.
+        sequence: the context's, which holds the reused part.
         rolling: how the window rolls; None: it does not.
         drafter: drafts tokens.
         on_prompt: called when all of the prompt but its last token is processed.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.grammar import Constraint
     from cowmlx.models.model import Model
 
-MAX_GAP = 8  # bytes of whitespace between the end of thinking and what the grammar matches
+MAX_GAP = 8  # bytes of whitespace between the end of thinking and the match of the grammar
 
 _STARTING, _THINKING, _GAP, _ANSWERING = range(4)
 
@@ -32,7 +32,7 @@ class ThinkingFirst:
         constraint: on the answer.
         start: the tokens with which the model may start to think; none if the prompt has.
         end: the text that ends the thinking.
-        takes_space: whether what the constraint matches may begin with whitespace.
+        takes_space: whether a match of the constraint may begin with whitespace.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ThinkingFirst:
 
 
 def takes_space(model: Model, constraint: Constraint) -> bool:
-    """Whether what a constraint matches may begin with whitespace."""
+    """Whether a match of a constraint may begin with whitespace."""
     table = TokenBytes.of(model.tokenizer.backend)
     assert table is not None  # or there would be no constraint
     token = constraint.mask.find(ALLOWED)

@@ -95,7 +95,7 @@ def _sample(batch_sampler: BatchSampler, wanted: list[Wanted], logits: mx.array)
         if len(wanted) == 1:
             wanted[0][0].fail(error)
             return
-        for one in wanted:  # find out whose it is
+        for one in wanted:  # so that only those that cause it fail
             _sample(BatchSampler(), [one], logits)
         return
     for (context, _, _), sample in zip(wanted, samples, strict=True):

@@ -96,7 +96,7 @@ def _groups(
 
 
 def _in_order(parts: list[mx.array], order: list[int]) -> mx.array:
-    """Join what belongs to the places of ``order``, in the order of the places."""
+    """Join parts whose rows have the places of ``order``, in the order of the places."""
     together = parts[0] if len(parts) == 1 else mx.concatenate(parts)
     if order == sorted(order):
         return together
@@ -116,7 +116,7 @@ def _taken(array: mx.array, rows: list[int]) -> mx.array:
 def _logprobs(
     inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int], tokens: mx.array
 ) -> dict[int, tuple[LogProbs, int]]:
-    """Return what is reported of inputs that want it, by place."""
+    """Return the log probabilities of the inputs that report them, by place."""
     found = {}
     for places in _groups(inputs, lambda each: each.logprobs):
         count = inputs[places[0]].logprobs

@@ -135,7 +135,7 @@ def keep_unsurprising(logits: mx.array, bits: mx.array) -> tuple[mx.array, mx.ar
 
 
 def entropy_parts(logits: mx.array) -> mx.array:
-    """Return (B, 1) what part of the greatest entropy of so many tokens the tokens left have."""
+    """Return (B, 1) the entropy of the tokens left, as a part of the largest for their number."""
     logits = logits - mx.max(logits, axis=-1, keepdims=True)
     masses = mx.exp(logits)
     total = mx.cumsum(masses, axis=-1)[..., -1:]

@@ -200,7 +200,7 @@ class _Recent:
         return mx.searchsorted(ordered, tokens, "right") - mx.searchsorted(ordered, tokens)
 
 
-# Each takes a number for every row, (B, 1), and returns what it makes of the logits (B, N) of the
+# Each takes a number for every row, (B, 1), and returns a function of the logits (B, N) of the
 # tokens in a window.
 
 

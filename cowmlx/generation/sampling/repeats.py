@@ -127,7 +127,7 @@ class Repeats:
             del self._alike[0]
 
     def _note(self, token: int) -> list[int]:
-        """Append a token; returns the places where it, and what stands before it, end."""
+        """Append a token; returns the places where the same last tokens end."""
         self.steps += 1
         tokens, last = self._tokens, len(self._tokens)
         tokens.append(token)
@@ -153,7 +153,7 @@ class Repeats:
             self._alike.pop()
 
     def _all_alike(self) -> dict[int, int]:
-        """Return what :attr:`_alike` has for the last token, with nothing known of the one before.
+        """Return the entry of :attr:`_alike` for the last token, without that of the one before.
 
         The Z-function of the reversed sequence (D. Gusfield 1997): how long its beginning and
         what begins at each of its places are alike.

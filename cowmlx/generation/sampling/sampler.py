@@ -59,7 +59,7 @@ class Sampler:
         self.kind = self.penalties.kind, self.penalties.forbids, names
 
     def kernel_options(self, make: Callable[[Sampler], Any]) -> Any:
-        """Return what ``make`` has made of this sampler, once."""
+        """Return ``make`` of this sampler, called once."""
         if self._kernel_options is None:
             self._kernel_options = make(self)
         return self._kernel_options
@@ -131,7 +131,7 @@ class SampleInput:
         sampler: of its generation.
         history: the tokens before ``last``.
         last: the token that gave the logits, perhaps still computing.
-        number: of the sample in its generation; with the seed it alone decides what is random.
+        number: of the sample in its generation; with the seed it alone decides random numbers.
         allowed: (V,) bool, the tokens that may be chosen; None: all.
         logprobs: how many of the most probable tokens are reported with the chosen one's
             log probability; 0: none, and not that one's either.
@@ -172,12 +172,12 @@ class SampleInput:
 
 
 class SampleInputs:
-    """Numbers the samples, and keeps what changes from one to the next.
+    """Numbers the samples, and keeps the state between them.
 
     Args:
         params: of the generation.
         model: whose tokens these are.
-        constraint: what the output must match.
+        constraint: on the output.
 
     Attributes:
         count: samples so far.

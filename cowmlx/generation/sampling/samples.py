@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class RowLogits:
-    """One row of logits (B, V), cut out when somebody wants it: hardly anybody does."""
+    """One row of logits (B, V), copied only when used, which is rare."""
 
     __slots__ = ("_all", "_row")
 
@@ -40,7 +40,7 @@ class SampledRows:
 
     Args:
         tokens: (B,).
-        logprobs: what is reported of a row, and its place in there, by row.
+        logprobs: the reported ones by row, each with the row's place there.
         surprises: (B,) of the tokens in bits, among those that mirostat left; None: of none.
     """
 

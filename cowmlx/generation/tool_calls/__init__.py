@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cowmlx.models.model import Model
 
-# By the name of the parser: what writes calls, one alone if the last argument is true.
+# Writers of calls by the name of the parser; of one call alone if the last argument is true.
 FORMS: dict[str, Callable[[CallWriter, list[Tool], bool], str]] = {
     "function_gemma": forms.function_gemma,
     "gemma4": forms.gemma4,
@@ -42,7 +42,7 @@ def lark_of_calls(model: Model, tools: list[Tool], *, once: bool) -> str:
 
     Raises:
         Unsupported: the notation is unknown, or cannot be held to the tools' schemas.
-        InvalidArgument: a schema goes beyond what is supported.
+        InvalidArgument: a schema exceeds a bound.
     """
     format = model.chat_format
     form = FORMS.get(format.parser or "")

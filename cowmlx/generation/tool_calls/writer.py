@@ -6,6 +6,7 @@ import json
 import re
 
 from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.generation import grammar_bounds as bounds
 from cowmlx.generation.grammar import bounded_whitespace, special_tokens
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ MAX_ALTERNATIVES = 500  # the library recurses
 
 
 class LarkWriter:
-    """Collects the rules of a grammar; its methods return what stands for what they are given.
+    """Collects the rules of a grammar; its methods return expressions that match their arguments.
 
     Args:
         model: whose special tokens match no text: in literals their ids stand for them.
@@ -42,13 +43,7 @@ class LarkWriter:
             InvalidArgument: there are too many.
         """
         text = "".join(f"{name}: {body}\n" for name, body in self._rules.items())
-        if len(text) > MAX_BYTES:
-            raise InvalidArgument(
-                f"it has {len(text)} bytes; at most {MAX_BYTES} are supported",
-                reason="limit_exceeded",
-                needed=len(text),
-                limit=MAX_BYTES,
-            )
+        bounds.check_number(len(text), MAX_BYTES, "bytes")
         return text
 
     def rule(self, body: str, name: str = "") -> str:
@@ -81,13 +76,7 @@ class LarkWriter:
     def any_of(self, bodies: Iterable[str]) -> str:
         """Match one of some."""
         bodies = list(bodies)
-        if len(bodies) > MAX_ALTERNATIVES:
-            raise InvalidArgument(
-                f"it has {len(bodies)} alternatives; at most {MAX_ALTERNATIVES} are supported",
-                reason="limit_exceeded",
-                needed=len(bodies),
-                limit=MAX_ALTERNATIVES,
-            )
+        bounds.check_number(len(bodies), MAX_ALTERNATIVES, "alternatives")
         return self.rule(" | ".join(bodies))
 
     def joined(self, parts: list[tuple[str, bool]], separator: str, *, empty: bool = True) -> str:
@@ -98,15 +87,9 @@ class LarkWriter:
             separator: between two of them.
             empty: whether all may be left out, if none must be there.
         """
-        if len(parts) > MAX_ALTERNATIVES:
-            raise InvalidArgument(
-                f"it has {len(parts)} arguments; at most {MAX_ALTERNATIVES} are supported",
-                reason="limit_exceeded",
-                needed=len(parts),
-                limit=MAX_ALTERNATIVES,
-            )
+        bounds.check_number(len(parts), MAX_ALTERNATIVES, "arguments")
         rules = [(self.rule(body), needed) for body, needed in parts]
-        behind = [""] * (len(rules) + 1)  # what may follow a part, as a rule
+        behind = [""] * (len(rules) + 1)  # rules for the parts that may follow
         for index in range(len(rules) - 1, -1, -1):
             name, needed = rules[index]
             part = f"({separator} {name}){'' if needed else '?'}"
@@ -150,7 +133,7 @@ def _escaped(text: str) -> str:
 MAX_NAME = 256  # characters of a tool's name, or of an argument's
 NAME = r"[\w.:/-]+"  # of a tool or an argument, where no notation says otherwise
 TYPES = {"string", "integer", "number", "boolean", "object", "array"}
-SHARED: tuple[str, ...] = ("$defs", "definitions")  # what references in a schema lead to
+SHARED: tuple[str, ...] = ("$defs", "definitions")  # the targets of references in a schema
 # What a schema may say that bounds nothing.
 ANNOTATIONS = frozenset(
     ("$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated")
@@ -163,7 +146,7 @@ class Tool:
     """A tool that is to be called.
 
     Attributes:
-        name: what the model calls it by.
+        name: in the model's calls.
         parameters: the JSON schema of its arguments, an object's.
     """
 
@@ -173,7 +156,7 @@ class Tool:
 
 
 class CallWriter(LarkWriter):
-    """Writes what calls in all notations are made of."""
+    """Writes the parts of calls in all notations."""
 
     def __init__(self, model: Model, format: ChatFormat) -> None:
         super().__init__(model)
