@@ -27,11 +27,11 @@ OF_MLX_LM = [KV, SLIDING, RECURRENT, RWKV, HYBRID]
 KINDS = [*OF_MLX_LM, XLSTM, WIRED]
 IN_PLACE = [KV]
 
-# The same, and their kv_bits; with those that have quantised caches.
-QUANTISED = "llama-wide"
-QUANTISED_HYBRID = "qwen3_next-wide"  # its recurrent layers are always in full
-QUANTISED_CACHES = [(QUANTISED, 4), (QUANTISED, 8), (QUANTISED_HYBRID, 8)]
-CACHES = [*((kind, 0) for kind in KINDS), *QUANTISED_CACHES]
+# The same, and their kv_bits; with those that have quantized caches.
+QUANTIZED = "llama-wide"
+QUANTIZED_HYBRID = "qwen3_next-wide"  # its recurrent layers are always in full
+QUANTIZED_CACHES = [(QUANTIZED, 4), (QUANTIZED, 8), (QUANTIZED_HYBRID, 8)]
+CACHES = [*((kind, 0) for kind in KINDS), *QUANTIZED_CACHES]
 
 # Models that differ from the family they are made of.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -46,7 +46,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon_h1-long": ("falcon_h1", {"config": {"max_position_embeddings": 8192}}),
 }
 
-# Families with heads that are wide enough to be quantised.
+# Families with heads that are wide enough to be quantized.
 _WIDE = {
     "lfm2": {"num_attention_heads": 1, "num_key_value_heads": 1},
     "gpt2": {"n_embd": 256},

@@ -249,7 +249,7 @@ def test_a_failure_is_told_by_next_until_the_next_begin(
 
 
 def test_a_step_that_fails(lib, tiny, open_context, oracle, monkeypatch):
-    """In the prompt, or later: next says so, and the context goes on with the next begin."""
+    """In the prompt, or later: next says so, and the context continues with the next begin."""
     context = open_context(tiny(KV))
 
     def broken(*_, **__):
@@ -350,7 +350,7 @@ def test_until_the_prompt_is_processed_the_context_is_busy(lib, tiny, open_conte
         with pytest.raises(StatusError) as refused:
             begin(lib, context, LONG, max_tokens=8)
     assert (refused.value.status, refused.value.reason) == (ESTATE, "context_busy")
-    assert delivered(lib.drain(context)) == oracle(KV).after(START, 8), "the first goes on"
+    assert delivered(lib.drain(context)) == oracle(KV).after(START, 8), "the first continues"
 
 
 def test_other_calls_end_what_lies_ready(lib, tiny, open_context):

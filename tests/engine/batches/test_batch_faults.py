@@ -10,7 +10,7 @@ from driver import (
     CACHES,
     HYBRID,
     KV,
-    QUANTISED_CACHES,
+    QUANTIZED_CACHES,
     RECURRENT,
     SLIDING,
     delivered,
@@ -210,7 +210,7 @@ def test_who_meets_a_fault_in_a_batch_ends_alone(engine, model, fault):
 def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
     engine, model, monkeypatch, where, error
 ):
-    """One that has read no further keeps its row, and goes on as if nothing had been."""
+    """One that has read no further keeps its row, and continues as if nothing had been."""
     expected = alone(engine, model)
     contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
     for number, context in enumerate(contexts):
@@ -425,7 +425,7 @@ def test_two_models_and_two_adapters_at_once(lib, tiny, folder, open_context, tm
 
 
 def test_what_is_not_batched_beside_a_batch(lib, tiny, open_context):
-    """Drafting, solo, background, the only one that is quantised: each as alone."""
+    """Drafting, solo, background, the only one that is quantized: each as alone."""
     model = tiny("llama-wide")
     kinds = [{}, {}, {"kv_bits": 8}, {"solo": True}, {"priority": -1}, {"priority": -1}, {}]
     contexts = [open_context(model, **params) for params in kinds]
@@ -448,7 +448,7 @@ def test_what_is_not_batched_beside_a_batch(lib, tiny, open_context):
 
 
 @pytest.mark.parametrize(
-    ("kind", "bits"), [(KV, 0), (SLIDING, 0), (RECURRENT, 0), (HYBRID, 0), *QUANTISED_CACHES]
+    ("kind", "bits"), [(KV, 0), (SLIDING, 0), (RECURRENT, 0), (HYBRID, 0), *QUANTIZED_CACHES]
 )
 def test_windows_that_roll_or_fill_in_a_batch(lib, tiny, open_context, kind, bits):
     model = tiny(kind)
@@ -512,7 +512,7 @@ def test_the_descriptor_tells_of_pieces_behind_a_window_that_rolls(lib, tiny, op
 
 @pytest.mark.parametrize("kind", [KV, SLIDING, RECURRENT, HYBRID])
 def test_readers_that_stop_hold_up_nobody(lib, tiny, open_context, oracle, kind):
-    """They run ahead a little, which the host is not shown, and go on where they were."""
+    """They run ahead a little, which the host is not shown, and continue where they were."""
     model, known = tiny(kind), oracle(kind)
     slow = [open_context(model) for _ in range(3)]
     starts = [prompt(8 + seed, seed) for seed in range(3)]

@@ -11,8 +11,8 @@ from driver import (
     CACHES,
     HYBRID,
     KV,
-    QUANTISED,
-    QUANTISED_HYBRID,
+    QUANTIZED,
+    QUANTIZED_HYBRID,
     RECURRENT,
     RWKV,
     SLIDING,
@@ -144,7 +144,7 @@ def test_a_batch_that_empties_gives_memory_back(model, kind, bits):
 
 
 @pytest.mark.parametrize(
-    ("kind", "bits"), [(KV, 0), (SLIDING, 0), (HYBRID, 0), (QUANTISED, 8), (QUANTISED_HYBRID, 4)]
+    ("kind", "bits"), [(KV, 0), (SLIDING, 0), (HYBRID, 0), (QUANTIZED, 8), (QUANTIZED_HYBRID, 4)]
 )
 def test_what_a_row_left_behind_reaches_nobody(model, kind, bits):
     """Not even numbers that are none."""
@@ -185,7 +185,7 @@ def test_layers_out_of_step_are_refused_and_change_nothing(model):
     [(4, 64, "quantized otherwise"), (8, 32, "quantized otherwise"), (0, 0, "another kind")],
 )
 def test_rows_of_another_kind_are_refused_and_change_nothing(model, bits, group_size, why):
-    own = model(QUANTISED)
+    own = model(QUANTIZED)
     batch = batch_of(own, 8)
     good = Member(own, prompt(9), 8)
     good.join(batch)
@@ -220,8 +220,8 @@ def test_which_networks_take_batches(model, family):
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
-def test_which_networks_take_batches_of_quantised_caches(model, family, bits):
-    """Those that take batches, if their caches can be quantised at all."""
+def test_which_networks_take_batches_of_quantized_caches(model, family, bits):
+    """Those that take batches, if their caches can be quantized at all."""
     own = model(f"{family}-wide")
     try:
         kv = kv_of(own, bits)

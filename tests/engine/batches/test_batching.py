@@ -6,7 +6,7 @@ import pytest
 from driver import (
     CACHES,
     KV,
-    QUANTISED,
+    QUANTIZED,
     RECURRENT,
     delivered,
     generate_at_once,
@@ -174,7 +174,7 @@ def test_a_reader_that_stops_reading_stalls_nobody(lib, tiny, open_context, orac
     for seed in range(4):
         tokens = prompt(12, seed)
         assert greedy(lib, quick, tokens, 40) == oracle(KV).after(tokens, 40)
-    # It computed a few tokens ahead, no more, and goes on exactly where it was.
+    # It computed a few tokens ahead, no more, and continues exactly where it was.
     settle(lib, model)
     assert lib.tokens(slow) == prompt(9) + delivered(first)
     rest = delivered(lib.drain(slow))
@@ -230,7 +230,7 @@ def test_background_work_is_not_batched_with_the_rest(lib, tiny, open_context, o
 
 def test_caches_of_different_kinds_at_once(lib, tiny, open_context, oracle):
     """Those of one kind are a batch; one that has nobody like it is decoded alone, as it is."""
-    model = tiny(QUANTISED)
+    model = tiny(QUANTIZED)
     kinds = [(0, 0), (8, 64), (4, 64), (8, 32), (0, 0), (4, 64), (8, 64)]
     prompts = [prompt(9 + 5 * seed, seed) for seed in range(len(kinds))]
     contexts = [open_context(model, kv_bits=bits, kv_group_size=size) for bits, size in kinds]

@@ -112,7 +112,7 @@ def test_an_end_marker_that_comes_in_parts(lib, says, rest):
     assert chat.said(EVENT_REASONING).startswith("Rain? </thin>")
     if not rest.strip():
         assert (chat.said(EVENT_REASONING), chat.said()) == ("Rain? </thin>", ANSWER)
-    else:  # that token is not allowed, so the model goes on as it can
+    else:  # that token is not allowed, so the model continues as it can
         assert chat.said() == "" or chat.said().startswith("{")
         assert chat.events[-1].finish in (FINISH_STOP, FINISH_LENGTH)
 

@@ -67,7 +67,7 @@ def test_checkpoints_of_one_context_in_any_order(lib, tiny, oracle, open_context
 @kinds
 @pytest.mark.parametrize("steps", [0, 1, 4])
 def test_a_checkpoint_in_the_middle_of_a_generation(lib, tiny, oracle, open_context, kind, steps):
-    """It goes on undisturbed; what is kept is what the host was given."""
+    """It continues undisturbed; what is kept is what the host was given."""
     context = open_context(tiny(kind))
     lib.begin(context, START, max_tokens=12)
     pieces = next_ok(lib, context, steps)
@@ -127,7 +127,7 @@ def test_a_checkpoint_of_an_empty_context(lib, tiny, oracle, open_context, kind)
 
 @kinds
 def test_a_fork_shares_no_checkpoints_but_what_they_kept(lib, tiny, oracle, open_context, kind):
-    """A way to two continuations of one state: rewind, fork, go on with both."""
+    """A way to two continuations of one state: rewind, fork, continue with both."""
     context = open_context(tiny(kind))
     lib.begin(context, START, max_tokens=0)
     checkpoint = lib.checkpoint(context)

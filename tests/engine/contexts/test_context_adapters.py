@@ -32,7 +32,7 @@ SLACK = 16384  # bytes of constants and scalars; the smallest model here has six
 ATTENTION = ["self_attn.q_proj", "self_attn.v_proj"]
 FOUR_BITS = {"group_size": 32, "bits": 4}
 
-# By name: the family, its quantisation, the kind of adapter, the layers.
+# By name: the family, its quantization, the kind of adapter, the layers.
 CASES = {
     "lora": ("llama", None, "lora", ATTENTION),
     "other": ("llama", None, "lora", ["mlp.down_proj", "lm_head"]),

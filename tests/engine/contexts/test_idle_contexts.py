@@ -1,4 +1,4 @@
-"""Contexts without work: they have no thread, and go on as if they had never been idle."""
+"""Contexts without work: they have no thread, and continue as if they had never been idle."""
 
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from tasks import BEYOND_WINDOWS, LONG, TASKS
 
 MODEL = "llama-wide"
 START = prompt(40)
-QUANTISED = [name for name, task in TASKS.items() if "kv_bits" in task]
+QUANTIZED = [name for name, task in TASKS.items() if "kv_bits" in task]
 bits_of_both = pytest.mark.parametrize("bits", [4, 8])
 
 
 def fresh(lib, model, bits, tokens, count=8):
-    """What a fresh context with a quantised cache gives."""
+    """What a fresh context with a quantized cache gives."""
     with opened(lib, model, kv_bits=bits) as context:
         return greedy(lib, context, tokens, count)
 
 
-@pytest.mark.parametrize("name", QUANTISED)
+@pytest.mark.parametrize("name", QUANTIZED)
 def test_greedy_tokens_equal_mlx_lm_s(lib, tiny, mlx_lm, open_context, name):
     task = TASKS[name]
     settings = {key: task[key] for key in ("kv_bits", "kv_group_size")}
@@ -29,8 +29,8 @@ def test_greedy_tokens_equal_mlx_lm_s(lib, tiny, mlx_lm, open_context, name):
     assert greedy(lib, context, task["prompt"], task["max_tokens"]) == mlx_lm(name)["tokens"]
 
 
-def test_what_quantised_caches_give_is_not_all_the_same(mlx_lm):
-    """So the test above could see a cache that is not quantised."""
+def test_what_quantized_caches_give_is_not_all_the_same(mlx_lm):
+    """So the test above could see a cache that is not quantized."""
     given = {tuple(mlx_lm(f"{MODEL} {bits} 64 {LONG}")["tokens"]) for bits in (4, 8)}
     assert len(given) == 2
 
@@ -45,7 +45,7 @@ def test_the_cache_shrinks(lib, tiny, open_context):
 
 
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
-def test_the_model_says_truly_whether_its_cache_can_be_quantised(lib, tiny, open_context, family):
+def test_the_model_says_truly_whether_its_cache_can_be_quantized(lib, tiny, open_context, family):
     """With heads of 64 values, where its kind of cache and of attention decide."""
     model = tiny(f"{family}-wide")
     how = lib.info(model)["cache"]["quantise"]
@@ -119,7 +119,7 @@ def test_a_cancel_leaves_what_was_delivered(lib, tiny, open_context, bits):
     assert greedy(lib, context, after, 8) == fresh(lib, model, bits, after)
 
 
-def test_a_hybrid_s_quantised_cache_is_rebuilt_to_trim(lib, tiny, open_context):
+def test_a_hybrid_s_quantized_cache_is_rebuilt_to_trim(lib, tiny, open_context):
     """Its recurrent layers can drop nothing."""
     model = tiny("qwen3_next-wide")
     context = open_context(model, kv_bits=8)

@@ -40,7 +40,7 @@ class Ledger:
         self.last: list[int] = []  # a token that was delivered and need not be held
 
     def new_prompt(self) -> list[int]:
-        """What a host might ask: goes on, goes back, edits, or starts anew."""
+        """What a host might ask: continues, goes back, edits, or starts anew."""
         kept = self.draw.choice(
             [len(self.held), len(self.held), self.draw.randrange(len(self.held) + 1)]
         )

@@ -39,7 +39,7 @@ MAX_CONTEXTS = 3
 
 number = st.integers(0, 999)
 small = st.integers(0, 12)
-counts = st.sampled_from([0, 1, 3, 30, 40, 50])  # tokens to generate; most go on for a while
+counts = st.sampled_from([0, 1, 3, 30, 40, 50])  # tokens to generate; most continue for a while
 
 
 class Held:
@@ -149,7 +149,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(which=number, other=number, more=st.integers(0, 3))
     def rewind(self, which, other, more):
-        """And go on from there, so that a later rewind has something to undo."""
+        """And continue from there, so that a later rewind has something to undo."""
         handle = self.pick(which)
         owner = self.pick(other)
         for checkpoint, tokens in list(self.contexts[owner].checkpoints.items())[:1]:

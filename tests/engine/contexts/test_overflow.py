@@ -210,7 +210,7 @@ def test_max_tokens_end_exactly_around_a_roll(lib, tiny, open_context, kind):
 
 @kinds
 def test_a_cancel_at_every_length_around_a_roll(lib, tiny, oracle, open_context, kind):
-    """What is held is what was delivered, and the next begin goes on from it."""
+    """What is held is what was delivered, and the next begin continues from it."""
     model = tiny(kind)
     for length in range(14):
         context = open_context(model, **rolling())

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 @pytest.fixture
 def talk(lib, tiny, oracle, open_context, kind):
-    """A context, and a check that a prompt on it goes on as on a fresh one."""
+    """A context, and a check that a prompt on it continues as on a fresh one."""
 
     class Talk:
         context = open_context(tiny(kind))

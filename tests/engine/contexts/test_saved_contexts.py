@@ -118,7 +118,7 @@ lib.stop()
 """
 
 
-@pytest.mark.parametrize("kind, params", [CACHES[1], CACHES[-1]], ids=["ring", "quantised"])
+@pytest.mark.parametrize("kind, params", [CACHES[1], CACHES[-1]], ids=["ring", "quantized"])
 def test_another_process_goes_on(lib, tiny, folder, file, tmp_path, kind, params):
     """From a copy of the model, lazily loaded."""
     expected = saved(lib, tiny(kind), file, **params)
@@ -242,7 +242,7 @@ def test_a_link_stays_and_so_does_the_mode(lib, tiny, open_context, file):
 
 
 def untouched_by(lib, tiny, oracle, path, status=EFORMAT, **params):
-    """A load fails on a context that is generating, which goes on as if nothing had been."""
+    """A load fails on a context that is generating, which continues as if nothing had been."""
     with opened(lib, tiny("llama"), **params) as context:
         lib.begin(context, START, max_tokens=16)
         pieces = next_ok(lib, context, 4)
@@ -307,7 +307,7 @@ def test_the_same_model_elsewhere_is_the_same(lib, tiny, open_context, folder, f
         ),
     ],
 )
-def test_quantised_otherwise(lib, tiny, open_context, file, one, other, reason):
+def test_quantized_otherwise(lib, tiny, open_context, file, one, other, reason):
     saved(lib, tiny("llama-wide"), file, **one)
     assert reason in refused(lib, open_context(tiny("llama-wide"), **other), file)
 
@@ -401,7 +401,7 @@ def test_a_piece_that_waits_and_cannot_be_taken_back(lib, tiny, open_context, fi
 
 
 def test_the_example(calf, tmp_path):
-    """Its first run processes the prompt, its second one loads it and goes on alike."""
+    """Its first run processes the prompt, its second one loads it and continues alike."""
     source, rpath = ROOT / "examples/c/saved_session.c", f"-Wl,-rpath,{LIBRARY.parent}"
     program = compile_c([source], tmp_path / "saved_session", str(LIBRARY), rpath)
     command = [program, CALF, tmp_path / "session", " He said"]

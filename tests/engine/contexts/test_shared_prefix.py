@@ -196,7 +196,7 @@ def test_what_was_processed_otherwise_is_not_found(lib, model, sharing):
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_quantised_prompts_are_shared(lib, model, sharing, open_context, bits):
+def test_quantized_prompts_are_shared(lib, model, sharing, open_context, bits):
     handle = model("llama-wide")
     expected = greedy(lib, open_context(handle, kv_bits=bits), LONG)
     shared(lib, sharing(handle, kv_bits=bits), LONG)

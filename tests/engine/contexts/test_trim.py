@@ -1,4 +1,4 @@
-"""Trimmed contexts go on as fresh ones on the same tokens."""
+"""Trimmed contexts continue as fresh ones on the same tokens."""
 
 from __future__ import annotations
 

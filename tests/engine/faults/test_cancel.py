@@ -28,7 +28,7 @@ def in_thread(work):
 
 
 def goes_on(lib, context, oracle):
-    """What the context holds is the truth, and goes on as on a fresh one."""
+    """What the context holds is the truth, and continues as on a fresh one."""
     tokens = [*lib.tokens(context), *prompt(3)]
     assert greedy(lib, context, tokens) == oracle.after(tokens)
 
@@ -57,7 +57,7 @@ def test_during_the_prompt(lib, tiny, oracle, open_context):
 
 @kinds
 def test_during_generate(lib, tiny, oracle, open_context, kind):
-    """The callback waits until another thread has cancelled, then goes on."""
+    """The callback waits until another thread has cancelled, then continues."""
     context = open_context(tiny(kind))
     texts = []
 
@@ -308,7 +308,7 @@ def test_a_context_that_was_freed(lib, tiny):
 
 
 def test_a_cancel_that_meets_a_trim_leaves_the_truth(lib, tiny, oracle, open_context):
-    """Whoever comes first: what the context then holds, it goes on from."""
+    """Whoever comes first: what the context then holds, it continues from."""
     model = tiny("mamba2")
     context = open_context(model)
     for round_ in range(10):

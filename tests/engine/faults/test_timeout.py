@@ -1,4 +1,4 @@
-"""A generation whose time is over ends; its context goes on from what it holds."""
+"""A generation whose time is over ends; its context continues from what it holds."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ lib = Library()
 
 
 class Task(NamedTuple):
-    """A prompt, how to go on from it, and what that gives alone."""
+    """A prompt, how to continue from it, and what that gives alone."""
 
     model: int
     prompt: list[int]
@@ -215,7 +215,7 @@ class Worker:
         assert lib.c.cow_mlx_context_cancel(context) == EHANDLE
 
     def fork(self) -> None:
-        """A context and its fork go on alike."""
+        """A context and its fork continue alike."""
         task = self._task()
         with self._context(task.model) as context:
             self._hold(context, task.prompt)

@@ -60,12 +60,12 @@ def test_the_cache_is_as_large_as_a_contexts(lib, calf, open_context, inspect, k
     assert inspect(CALF, kv_bits)["cache_bytes_per_1000_tokens"] == pytest.approx(held, rel=0.03)
 
 
-def test_quantised_caches_are_smaller(inspect):
+def test_quantized_caches_are_smaller(inspect):
     sizes = [inspect(CALF, bits)["cache_bytes_per_1000_tokens"] for bits in (0, 8, 4)]
     assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
 
 
-def test_a_cache_that_cannot_be_quantised_is_a_problem(folder, inspect):
+def test_a_cache_that_cannot_be_quantized_is_a_problem(folder, inspect):
     told = inspect(folder("mamba"), 8)
     assert told["problem"]["status"] == "EUNSUPPORTED"
     assert (told["loads"], told["cache_bytes_per_1000_tokens"]) == (True, None)

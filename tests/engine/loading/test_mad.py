@@ -169,7 +169,7 @@ def test_what_model_info_says(lib, tiny):
     assert info["parameters"] > 0
 
 
-def test_keys_of_attention_among_recurrences_can_be_quantised_or_say_why_not(lib, tiny):
+def test_keys_of_attention_among_recurrences_can_be_quantized_or_say_why_not(lib, tiny):
     assert lib.info(tiny("mad-xlstm"))["cache"]["quantise"] == "no"
 
 

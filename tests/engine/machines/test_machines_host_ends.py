@@ -36,7 +36,7 @@ def gone(pids):
     return True
 
 
-# Of those that stay in a stage of a load, or have forked a child that goes on, too.
+# Of those that stay in a stage of a load, or have forked a child that continues, too.
 RANKS = {"killed": 2, "stop": 0, "fork": 2, "connect": 1, "shard": 2}
 
 

@@ -21,10 +21,10 @@ from support.signatures import (
 )
 
 START = prompt(30)
-# Guesses that are all right, often right and never right, and guesses without a model.
+# Drafts that are all right, often right and never right, and drafts without a model.
 DRAFTS = ["llama", "llama-rough", "llama-other", None]
 COUNT = 40
-# A model that guesses and checks its own guesses disagrees with itself by rounding alone.
+# A model that checks its own drafts disagrees with itself by rounding alone.
 SAMPLED = [
     {"temperature": 1.0},
     {"temperature": 2.0, "top_p": 0.9, "top_k": 40},
@@ -82,7 +82,7 @@ def test_a_seed_gives_the_tokens_that_it_gives_without_a_draft(
 
 
 def test_drafted_tokens_have_the_model_s_distribution(lib, tiny, open_context):
-    """The second token, all of whose draws are guesses checked: chi-square at 5 sigma."""
+    """The second token, all of whose draws are drafts checked: chi-square at 5 sigma."""
     context = open_context(tiny("soft"))
     start, total = prompt(3), 500
     first = greedy(lib, context, start, 1)[0]
@@ -291,7 +291,7 @@ def test_a_draft_model_whose_window_fills_stops_guessing(lib, tiny, oracle, open
         assert lib.stats(context).drafted_tokens < 30
 
 
-def test_drafts_work_with_a_quantised_cache(lib, tiny, open_context):
+def test_drafts_work_with_a_quantized_cache(lib, tiny, open_context):
     model = tiny("llama-wide")
     plain = run(lib, open_context(model, kv_bits=8), START, max_tokens=COUNT)
     for draft in ("llama-wide", "llama-other", None):

@@ -1,4 +1,4 @@
-"""DRY: tokens that go on with what the sequence has had are the less probable, the longer it is."""
+"""DRY: tokens that continue a repeated run are the less probable, the longer the run is."""
 
 from __future__ import annotations
 

@@ -607,7 +607,7 @@ def test_a_reference_to_elsewhere_is_not_fetched(lib, context, question):
 
 
 def test_a_refused_grammar_changes_nothing(lib, calf, context, question):
-    """What was under way goes on."""
+    """What was under way continues."""
     with opened(lib, calf) as other:
         expected = complete(lib, other, question, **schema(SCHEMAS["flat"]))
     lib.begin(context, question, **schema(SCHEMAS["flat"]))
