@@ -181,7 +181,7 @@ def sample_by_kernel(
     given = [
         (
             row,
-            each.sampler.kernel_options(kernel_options),
+            kernel_options(each.sampler),
             each.number,
             _recent(each),
             each.sampler.penalties.dry_terms(each),
@@ -203,15 +203,17 @@ def _looks_back(each: SampleInput) -> bool:
 
 
 def kernel_options(sampler: Sampler) -> Any:
-    """Return a sampler's options in the kernel's form."""
-    params, penalties = sampler.params, sampler.penalties
-    return kernels.module().sample_options(
-        seed=params.seed,
-        samplers=[(row.name, numbers) for row, numbers in sampler.steps],
-        bias=list(zip(penalties.biased, penalties.bias, strict=True)),
-        forbids=penalties.forbids,
-        penalties=[(name, window, number) for window, name, number in penalties.steps],
-    )
+    """Return a sampler's options in the kernel's form, made once."""
+    if sampler.kernel_options is None:
+        penalties = sampler.penalties
+        sampler.kernel_options = kernels.module().sample_options(
+            seed=sampler.params.seed,
+            samplers=[(row.name, numbers) for row, numbers in sampler.steps],
+            bias=list(zip(penalties.biased, penalties.bias, strict=True)),
+            forbids=penalties.forbids,
+            penalties=[(name, window, number) for window, name, number in penalties.steps],
+        )
+    return sampler.kernel_options
 
 
 def _recent(each: SampleInput) -> list[int]:

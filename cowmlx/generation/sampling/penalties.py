@@ -14,11 +14,13 @@ from cowmlx.generation.sampling.samples import Sample, stacked
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeVar
 
     from cowmlx.generation.params import GenerationParams
     from cowmlx.generation.sampling.sampler import SampleInput
     from cowmlx.models.model import Model
 
+    Item = TypeVar("Item")
     Penalty = Callable[[mx.array, "_Recent"], mx.array]
 
 # Bounds of terms and factors, which keep logits from overflowing; far smaller ones decide already.
@@ -95,22 +97,11 @@ class RowPenalties:
     """Penalties of one kind, for the rows of a batch."""
 
     def __init__(self, rows: Sequence[Penalties]) -> None:
-        longest = max(len(row.biased) for row in rows)
         self._biased: mx.array | None = None
-        if longest:
+        if rows[0].biased:
             # A token that occurs twice is written twice, with the same value.
-            padding = [longest - len(row.biased) for row in rows]
-            self._biased = mx.array(
-                [
-                    row.biased + row.biased[:1] * more
-                    for row, more in zip(rows, padding, strict=True)
-                ],
-                mx.int32,
-            )
-            self._bias = mx.array(
-                [row.bias + row.bias[:1] * more for row, more in zip(rows, padding, strict=True)],
-                mx.float32,
-            )
+            self._biased = mx.array(_padded([row.biased for row in rows], 0), mx.int32)
+            self._bias = mx.array(_padded([row.bias for row in rows], 0.0), mx.float32)
         # For each window: its size in every row, and the penalties that look back on it.
         self._windows: list[tuple[list[int], list[Penalty]]] = []
         steps = 0
@@ -146,15 +137,19 @@ class RowPenalties:
     def _without_repeats(self, logits: mx.array, inputs: Sequence[SampleInput]) -> mx.array:
         """Apply DRY."""
         found = [row.dry_terms(each) for row, each in zip(self._rows, inputs, strict=True)]
-        longest = max(map(len, found))
-        if not longest:
+        if not any(found):
             return logits
-        # Rows with fewer tokens than others repeat one.
-        filled = [own + (own[:1] or [(0, 0.0)]) * (longest - len(own)) for own in found]
+        filled = _padded(found, (0, 0.0))
         at = mx.array([[token for token, _ in own] for own in filled], mx.int32)
         terms = mx.array([[term for _, term in own] for own in filled], mx.float32)
         lowered = mx.take_along_axis(logits, at, axis=-1) - terms
         return mx.put_along_axis(logits, at, lowered, axis=-1)
+
+
+def _padded(rows: list[list[Item]], filler: Item) -> list[list[Item]]:
+    """Make rows equally long: the shorter ones repeat their first item, or have the filler."""
+    longest = max(map(len, rows))
+    return [own + (own[:1] or [filler]) * (longest - len(own)) for own in rows]
 
 
 class _Recent:

@@ -13,7 +13,7 @@ from cowmlx.generation.sampling.samples import Sample
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from cowmlx.generation.grammar import Constraint
@@ -54,15 +54,9 @@ class Sampler:
             (row, row.numbers_of(params, model)) for row in SAMPLERS if row.active(params)
         ]
         self.waits = self.penalties.dry or params.mirostat > 0
-        self._kernel_options: Any = None
+        self.kernel_options: Any = None  # its options in the kernel's form, made when used
         names = tuple(row.name for row, _ in self.steps)
         self.kind = self.penalties.kind, self.penalties.forbids, names
-
-    def kernel_options(self, make: Callable[[Sampler], Any]) -> Any:
-        """Return ``make`` of this sampler, called once."""
-        if self._kernel_options is None:
-            self._kernel_options = make(self)
-        return self._kernel_options
 
 
 class RowSampler:
