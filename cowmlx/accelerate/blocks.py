@@ -136,7 +136,7 @@ class Rowwise:
 
 
 def restore(module: Module) -> Module:
-    """Make a module of mlx's own kind again, for those who want its weight."""
+    """Make a module of mlx's own kind again, for a caller that reads its weight."""
     if isinstance(module, InBlocks):
         arrays: Any = module
         for name in BLOCKED:

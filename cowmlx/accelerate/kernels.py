@@ -107,7 +107,7 @@ def _why_missing(error: ImportError) -> str:
         return f"they cannot be loaded: {error}"
     try:
         with open(_ABSENT, encoding="utf-8") as file:
-            told = file.read().strip()
+            why = file.read().strip()
     except OSError:
         return "the library was built without them"
-    return f"the library was built without them: {told}"
+    return f"the library was built without them: {why}"

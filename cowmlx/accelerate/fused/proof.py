@@ -124,22 +124,22 @@ class Layer:
         raise parts.Unknown(f"its results differ by {least:.1g} of their size")
 
     def _made(self, how: Arrangement) -> Fused | None:
-        told = dict(zip(how.slots, self._known, strict=True))
+        norms = dict(zip(how.slots, self._known, strict=True))
         modules = dict(zip(how.slots, self._norms, strict=True))
-        if any(value is None for slot, value in told.items() if slot in ("before", "after")):
+        if any(value is None for slot, value in norms.items() if slot in ("before", "after")):
             return None
         attention = self._attention | {
-            "before": told.get("before"),
-            "after": told.get("after"),
+            "before": norms.get("before"),
+            "after": norms.get("after"),
             "residual": how.residual,
         }
         mlp, rest = None, None
         if self._mlp is not None:
-            if any(value is None for value in told.values()):
+            if any(value is None for value in norms.values()):
                 return None
             mlp = self._mlp | {
-                "before": told.get("inner_before"),
-                "after": told.get("inner_after"),
+                "before": norms.get("inner_before"),
+                "after": norms.get("inner_after"),
                 "activation": how.activation,
                 "residual": how.residual,
             }

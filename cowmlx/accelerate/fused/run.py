@@ -42,7 +42,7 @@ class Run:
         kinds: dict[tuple[str, int], int] = {}
         self._shapes: list[Shape] = []
         self._kinds: list[int] = []
-        told = []
+        described = []
         for layer in layers:
             half = dict(layer["attention"])
             angles, window = layer["angles"], layer["window"]
@@ -64,9 +64,9 @@ class Run:
             groups = half["groups"]
             dims = half["key"].rows // groups, half["value"].rows // groups
             self._shapes.append(Shape(groups, *dims, window))
-            told.append({"attention": half, "mlp": layer.get("mlp")})
+            described.append({"attention": half, "mlp": layer.get("mlp")})
         ends = {"embedding": embedding, "scale": scale, "norm": norm, "head": head}
-        self._layers = self._module.make_layers(width, told, int8, ends)
+        self._layers = self._module.make_layers(width, described, int8, ends)
         self._firsts = [self._kinds.index(kind) for kind in range(len(kinds))]
 
     def __deepcopy__(self, memo: Any) -> None:

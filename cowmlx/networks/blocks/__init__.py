@@ -155,9 +155,9 @@ def _check(label: str, name: str, parameter: inspect.Parameter, value: Any) -> N
     annotation = str(parameter.annotation)
     if value is None and annotation.endswith(" | None"):
         return
-    told, fits = _ACCEPTED[annotation.removesuffix(" | None")]
+    kind, fits = _ACCEPTED[annotation.removesuffix(" | None")]
     if not fits(value):
-        raise WiringError(f"{label}: {name} is {repr(value)[:60]}, not {told}")
+        raise WiringError(f"{label}: {name} is {repr(value)[:60]}, not {kind}")
 
 
 def check_vocabulary(wiring: Wiring, blocks: Mapping[str, Block]) -> None:
