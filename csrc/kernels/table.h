@@ -20,13 +20,6 @@ constexpr int SMALL_ROWS = 16;
 /* Numbers of keys and values that share a scale, at most. */
 constexpr int LARGEST_GROUP = 128;
 
-struct Rotation {       /* rotary position embeddings (arXiv 2104.09864) of one step */
-  const float* cosines; /* (positions, dims / 2), scaled if the model scales them */
-  const float* sines;
-  int32_t dims;     /* of a head that rotate; an even number */
-  bool traditional; /* pairs are neighbours, not halves */
-};
-
 struct Cache { /* keys or values of one layer and one row of a batch */
   void* data;  /* [head][position][dim], strides below, in numbers (quantized: in words) */
   int64_t head_stride, position_stride;

@@ -1,4 +1,4 @@
-"""The kernel samples what mlx's own operations draw, with every instruction set of the machine."""
+"""The kernel samples what mlx's operations sample, with every instruction set of the machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plain(logits: mx.array, each: SampleInput) -> int:
     return token
 
 
-def drawn(logits: mx.array, inputs: list[SampleInput], rows=None) -> list[int]:
+def sampled(logits: mx.array, inputs: list[SampleInput], rows=None) -> list[int]:
     rows = range(len(inputs)) if rows is None else rows
     return batch.sample_by_kernel(inputs, logits, rows)[0].tolist()
 
@@ -38,7 +38,7 @@ def sampler(size: int, **options) -> Sampler:
 
 
 @pytest.mark.parametrize("size", [3, 16, 17, 33, 250, 1500, 5001])
-def test_it_draws_what_mlx_draws(size):
+def test_it_samples_what_mlx_samples(size):
     """Whatever the options, the type and the order of the rows."""
     for seed in range(12):
         random = Random(f"{size} {seed}")
@@ -50,7 +50,7 @@ def test_it_draws_what_mlx_draws(size):
         expected = [
             plain(logits[row : row + 1], each) for row, each in zip(rows, inputs, strict=True)
         ]
-        assert drawn(logits, inputs, rows) == expected
+        assert sampled(logits, inputs, rows) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_it_draws_what_mlx_draws(size):
     ids=str,
 )
 @pytest.mark.parametrize("spread", [0.0, 1.0, 4.0, 30.0])
-def test_it_draws_from_wide_vocabularies(options, spread):
+def test_it_samples_from_wide_vocabularies(options, spread):
     """Flat, spread and peaked ones; all alike where the spread is 0."""
     logits = mx.random.normal((1, WIDE), key=mx.random.key(9)) * spread
     own = sampler(WIDE, **options, seed=5)
     for number in range(2):
         each = SampleInput(own, [], 0, number, surprise=9.0)
-        assert drawn(logits, [each]) == [plain(logits, each)]
+        assert sampled(logits, [each]) == [plain(logits, each)]
 
 
 @pytest.mark.parametrize("bits", [-1.0, 0.5, 3.0, 9.0, 40.0])
@@ -102,7 +102,7 @@ def test_among_equals_top_k_keeps_the_first():
         for number in range(4):
             own = sampler(4000, temperature=50.0, top_k=top_k)
             each = SampleInput(own, [], 0, number)
-            assert drawn(logits, [each]) == [plain(logits, each)]
+            assert sampled(logits, [each]) == [plain(logits, each)]
 
 
 def test_rows_may_lie_apart_and_last_tokens_be_computing():
@@ -112,15 +112,15 @@ def test_rows_may_lie_apart_and_last_tokens_be_computing():
     inputs = [SampleInput(own, [row], Sample(lasts, row, logits), row) for row in range(4)]
     known = [SampleInput(own, [row], 10 + 2 * row, row) for row in range(4)]
     expected = [plain(logits[row : row + 1], known[row]) for row in range(4)]
-    assert drawn(logits, inputs) == drawn(logits, known) == expected
+    assert sampled(logits, inputs) == sampled(logits, known) == expected
 
 
 def test_a_row_does_not_depend_on_the_others():
     random = Random(1)
     logits = mx.random.normal((9, 3000), key=mx.random.key(4)) * 3
     inputs = [sample_input(random, 3000) for _ in range(9)]
-    alone = [drawn(logits, [each], [row]) for row, each in enumerate(inputs)]
-    assert [[token] for token in drawn(logits, inputs)] == alone
+    alone = [sampled(logits, [each], [row]) for row, each in enumerate(inputs)]
+    assert [[token] for token in sampled(logits, inputs)] == alone
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -130,7 +130,7 @@ def test_logits_that_are_no_numbers_give_some_token(value, part):
     values[np.random.default_rng(4).random(values.shape) < part] = value
     random = Random(2)
     for _ in range(60):
-        (token,) = drawn(mx.array(values), [sample_input(random, 2000)])
+        (token,) = sampled(mx.array(values), [sample_input(random, 2000)])
         assert 0 <= token < 2000
 
 
@@ -144,7 +144,7 @@ def test_a_logit_far_above_beside_one_that_is_no_number(options, place):
     values[0, 16] = 1e6
     values[0, place] = math.nan
     own = sampler(256, temperature=1.0, **options)
-    (token,) = drawn(mx.array(values), [SampleInput(own, [], 0, 0)])
+    (token,) = sampled(mx.array(values), [SampleInput(own, [], 0, 0)])
     assert 0 <= token < 256
 
 

@@ -17,6 +17,6 @@ SOURCES += [CSRC / f"kernels/primitives/sample_{part}.cpp" for part in ("row", "
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_every_token_is_one_that_is_left(sanitizer, tmp_path):
     options = [f"-I{CSRC / 'kernels'}", "-Wno-psabi"]
-    program = build(SOURCES, tmp_path / "draws", sanitizer, *options, compiler="c++", std="c++20")
+    program = build(SOURCES, tmp_path / "samples", sanitizer, *options, compiler="c++", std="c++20")
     done = run(program)
     assert (done.returncode, done.stderr) == (0, "")

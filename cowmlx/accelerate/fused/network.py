@@ -105,13 +105,6 @@ def _fuse(
     return None, ids
 
 
-def unfused(reason: str) -> dict[str, Any]:
-    """Return the report of a network whose layers are not examined."""
-    report = Report()
-    report.reasons[reason] += 0
-    return report.info()
-
-
 def undo(network: Module) -> None:
     """Let every module of a network compute by itself again."""
     decode.offer(network, None, list)

@@ -102,7 +102,7 @@ COWMLX_INLINE F share_of(F total) { return select_less(zero(), total, set(1.0f) 
 
 /* ---- few queries, as in decoding: 16 lanes hold 16 numbers of a key ---- */
 
-/* Up to so many queries of so many heads are few: more fill the lanes of attention_many.h. */
+/* Up to so many queries of so many heads are few: more fill the lanes of attend_tile(). */
 constexpr int FEW_QUERIES = 8;
 constexpr int FEW_HEADS = 16;
 constexpr int FEW = FEW_QUERIES * FEW_HEADS;

@@ -1,5 +1,5 @@
-/* What is done with one row of numbers: norms, sums, gates, softmax, rotation. Meanings in table.h.
- * The including file has chosen an instruction set. */
+/* Functions of one row of numbers: norms, sums, gates, softmax, rotation, quantized groups, steps
+ * of optimizers. Meanings in table.h. The including file has chosen an instruction set. */
 #pragma once
 
 #include "vectors.h"
@@ -158,8 +158,8 @@ COWMLX_KERNEL void load_numbers(const void* from, Scalar type, int n, float* to)
 }
 
 /* One group of numbers: a word's numbers lie lowest first. */
-COWMLX_INLINE void quantize_affine(const float* x, int n, int bits, uint8_t* to,
-                                           float* scale_out, float* bias_out) {
+COWMLX_INLINE void quantize_affine(const float* x, int n, int bits, uint8_t* to, float* scale_out,
+                                   float* bias_out) {
   const float most = static_cast<float>((1 << bits) - 1), least_step = 1e-7f;
   F low = set(__builtin_inff()), high = set(-__builtin_inff());
   for (int i = 0; i < n; i += LANES) { /* a NaN in front counts for nothing */

@@ -1,5 +1,5 @@
-/* What sampling a token does with many numbers: extremes, exponentials, random bits, and which
- * logits may still win. Meanings in table.h. The including file has chosen an instruction set. */
+/* Functions of logits for samples: extremes, exponentials, random bits, and which logits may still
+ * win. Meanings in table.h. The including file has chosen an instruction set. */
 #pragma once
 
 #include "vectors.h"

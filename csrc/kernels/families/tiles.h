@@ -126,7 +126,7 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
 }
 
 /* Four bytes of weights without sign for each lane, part P of a step; what they meet has the order
- * of place_in_step(). */
+ * of place_group(). */
 template <class Code, int BITS, int P>
 COWMLX_INLINE I bytes(const I* words, I table) {
   if constexpr (BITS == 8) {

@@ -75,10 +75,10 @@ struct Copy {
 /* Lets an operation's outputs write into the buffers of its inputs where nothing else holds these,
  * also while tasks of earlier operations run.
  *
- * mlx holds the buffers of all but one of an operation's outputs until its task is done, so the next
- * operation would count them as shared, and copy. Therefore the outputs stop being siblings once
- * their operation is evaluated, and this keeps their memory instead. An operation that reads such an
- * output on another stream belongs into a later eval(): mlx has no fence between them. */
+ * mlx holds the buffers of all but one of an operation's outputs until its task is done, so the
+ * next operation would count them as shared, and copy. Therefore the outputs stop being siblings
+ * once their operation is evaluated, and this keeps their memory instead. An operation that reads
+ * such an output on another stream belongs into a later eval(): mlx has no fence between them. */
 class Takeover {
  public:
   /* `inputs`: what eval_cpu was given. The output that has them stays as it is. */
