@@ -13,7 +13,7 @@ from support.paths import LIBRARY, ROOT
 
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.row import Attribute, Example, Operation
-from tools.bindings import emit_rust_operations as emitted
+from tools.bindings import emit_rust as emitted
 from tools.bindings import operations as table
 
 pytestmark = pytest.mark.xdist_group("cargo")

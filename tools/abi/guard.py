@@ -29,8 +29,8 @@ from tools.bindings.header import (  # noqa: E402
     Struct,
     Type,
     read_headers,
+    text_of,
 )
-from tools.bindings.header_text import text_of  # noqa: E402
 
 INCLUDE = ROOT / "include"
 HEADERS = ["cow_mlx.h", "cow_mlx_compat.h"]

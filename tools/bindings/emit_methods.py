@@ -82,9 +82,9 @@ def rust(calls: list[Call], folder: Path, generated: str) -> str:
     """Return the text of bindings/rust/cowmlx/src/methods.rs."""
     nouns = missing(calls, folder, "*.rs")
     uses = ["use std::path::Path;", "", "use crate::error::{Result, check};"]
-    uses += ["use crate::text::{c_path, c_text};"]
+    uses += ["use crate::transfer::{c_path, c_text};"]
     uses += [f"use crate::{{{', '.join(noun.capitalize() for noun in sorted(nouns))}}};"]
-    uses += ["use crate::{buffer, sys};"]
+    uses += ["use crate::{sys, transfer};"]
     lines = [f"// {generated}", "", "#![allow(unused_imports)]", "", *uses]
     for noun, made in nouns.items():
         lines += ["", f"impl {noun.capitalize()}<'_> {{"]
@@ -115,7 +115,7 @@ def rust_method(call: Call) -> Iterable[str]:
     yield "    // SAFETY: inputs live until the call returns; a buffer has its capacity."
     if buffer:
         how = "text(" if buffer.type.name == "char" else "vector(1024, "
-        yield f"    let {buffer.name} = buffer::{how}|{', '.join(buffer.names)}| {made})?;"
+        yield f"    let {buffer.name} = transfer::{how}|{', '.join(buffer.names)}| {made})?;"
     else:
         yield f"    check({made})?;"
     names = ", ".join(role.name for role in call.outputs)

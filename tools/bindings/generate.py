@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tools.bindings import calls, emit_bridge, emit_calls, emit_cython, emit_python  # noqa: E402
+from tools.bindings import calls, emit_calls, emit_cython, emit_python  # noqa: E402
 from tools.bindings.call_table import Is  # noqa: E402
 from tools.bindings.header import Header, Struct, read_headers  # noqa: E402
 
@@ -76,7 +76,7 @@ def for_build(exported: Exported) -> dict[Path, str]:
         C / "defaults.c": emit_calls.defaults(params, FROM_PUBLIC),
         C / "copies.c": emit_calls.copies(known, params, FROM_PUBLIC),
         PYTHON / "__init__.py": f'"""{FROM_PUBLIC}"""\n',
-        PYTHON / "call_arguments.pxi": emit_bridge.call_arguments(
+        PYTHON / "call_arguments.pxi": emit_cython.call_arguments(
             made, params, structs, FROM_PUBLIC
         ),
         PYTHON / "cow_mlx.pxd": emit_cython.pxd([public, arguments, typed, bridge], FROM_BRIDGE),
@@ -119,7 +119,6 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_methods,
         emit_params,
         emit_rust,
-        emit_rust_operations,
     )
     from tools.packaging import pins
 
@@ -140,7 +139,7 @@ def committed(exported: Exported) -> dict[Path, str]:
         rust / "cowmlx/src/methods.rs": emit_methods.rust(known, rust / "cowmlx/src", FROM_PUBLIC),
         rust / "cowmlx/src/names.rs": emit_params.rust_names(public, FROM_PUBLIC),
         rust / "cowmlx/src/params/generated.rs": emit_params.rust(public, FROM_PUBLIC),
-        rust / "cowmlx/src/operations/generated.rs": emit_rust_operations.module(FROM_TABLE),
+        rust / "cowmlx/src/operations/generated.rs": emit_rust.module(FROM_TABLE),
         ROOT / "tools/requirements/runtime.txt": pins.runtime(ROOT, note("pyproject.toml")),
         ROOT / "tools/requirements/constraints.txt": pins.constraints(ROOT),
         ROOT / "tools/abi/recorded" / recorded: "\n".join([*symbols, ""]),

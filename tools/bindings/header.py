@@ -9,8 +9,6 @@ from pathlib import Path
 
 from pycparser import c_ast, c_generator, c_parser
 
-from tools.bindings.header_text import text_of
-
 PRELUDE = """
 typedef unsigned long size_t; typedef _Bool bool;
 typedef int int32_t; typedef unsigned int uint32_t;
@@ -22,6 +20,16 @@ ANNOTATIONS = {
     "#define COW_MLX_DEFAULT(value)": ": value",
     "#define COW_MLX_ONE_OF(NAME)": ": ONE_OF(NAME)",
 }
+
+
+INCLUDE = re.compile(r'^#include "(cow_mlx/\w+\.h)"\n', re.M)
+# What keeps a header from being read twice, and what only a C++ compiler needs.
+FRAME = re.compile(
+    r"\A/\*(?:(?!\*/).)*\*/\s*"  # what the part is about
+    r"#ifndef (\w+_H)\n#define \1\n|#endif /\* \w+_H \*/\n|"
+    r'#ifdef __cplusplus\n(?:extern "C" \{|\})\n#endif\n|^#include ["<][^\n]*\n',
+    re.M | re.S,
+)
 
 
 @dataclass(frozen=True)
@@ -246,3 +254,18 @@ def summary_of(text: str, name: str) -> str:
     paragraph = " ".join(lines).strip()
     sentence = re.match(r".*?[.;:](?=\s|$)", paragraph)
     return sentence.group(0).rstrip(";:.") + "." if sentence else paragraph
+
+
+def text_of(path: Path) -> str:
+    """The text of a header, its parts in the place of their includes."""
+    return INCLUDE.sub(lambda found: part(path.parent / found[1]), path.read_text())
+
+
+def part(path: Path) -> str:
+    """What a part declares."""
+    return FRAME.sub("", path.read_text()).strip() + "\n\n"
+
+
+def files_of(path: Path) -> list[Path]:
+    """A header and its parts."""
+    return [path, *(path.parent / name for name in INCLUDE.findall(path.read_text()))]

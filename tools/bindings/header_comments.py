@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.bindings.header_text import text_of
+from tools.bindings.header import text_of
 
 CHUNK = re.compile(
     r"/\*(?:.|\n)*?\*/"
