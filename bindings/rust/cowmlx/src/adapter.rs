@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::{Result, opened};
 use crate::model::Model;
 use crate::owner::Owner;
-use crate::text::c_path;
+use crate::transfer::c_path;
 use crate::{callback, sys};
 
 /// A LoRA or DoRA adapter of one model, whose weights it shares.

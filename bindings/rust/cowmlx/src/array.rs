@@ -10,8 +10,8 @@ use crate::element::{Dtype, Element};
 use crate::error::{Error, Result, Status, check, opened};
 use crate::owner::Owner;
 use crate::runtime::Runtime;
-use crate::text::{c_path, c_text};
-use crate::{buffer, callback, sys};
+use crate::transfer::{c_path, c_text};
+use crate::{callback, sys, transfer};
 
 /// The most dimensions that an array has.
 pub const MAX_RANK: usize = sys::COW_MLX_MAX_RANK as usize;
@@ -201,7 +201,7 @@ impl<'r> Array<'r> {
         let given: Vec<_> = inputs.iter().map(|input| input.map_or(0, |array| array.raw)).collect();
         let runtime = runtime.into();
         // SAFETY: texts, handles and a buffer of those sizes live until the call returns.
-        let handles = buffer::vector(4, |out, capacity, length| unsafe {
+        let handles = transfer::vector(4, |out, capacity, length| unsafe {
             sys::cow_mlx_array_apply(
                 operation.as_ptr(),
                 given.as_ptr(),
@@ -271,7 +271,7 @@ impl<'r> Array<'r> {
     /// As the manual says of `cow_mlx_arrays_info`.
     pub fn info(path: impl AsRef<Path>) -> Result<String> {
         let path = c_path("arrays_info: path", path.as_ref())?;
-        buffer::text(|text, capacity, length| {
+        transfer::text(|text, capacity, length| {
             // SAFETY: a buffer of that capacity, and where its size goes.
             unsafe { sys::cow_mlx_arrays_info(path.as_ptr(), text, capacity, length) }
         })

@@ -2,8 +2,8 @@
 
 use crate::array::Array;
 use crate::attributes::{Attributes, Dims};
+use crate::element::{Number, for_numbers};
 use crate::error::Result;
-use crate::number::{Number, for_numbers};
 
 /// What an operator takes beside an array: another, or a number, which takes the array's dtype if it
 /// fits.

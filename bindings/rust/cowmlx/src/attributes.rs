@@ -1,7 +1,7 @@
 //! Attributes of operations.
 
 use crate::element::Dtype;
-use crate::number::Number;
+use crate::element::Number;
 
 /// What an attribute can be.
 pub(crate) trait ToJson {

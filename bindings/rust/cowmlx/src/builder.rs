@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::fmt;
 
 use crate::attributes::{Attributes, Dims, ToJson, list};
+use crate::element::Number;
 use crate::element::{Dtype, Element};
 use crate::error::{Error, Result, Status};
 use crate::graph::{Body, Graph, Id, MAX_RESULTS, Refused, Type};
-use crate::number::Number;
 use crate::owner::Owner;
 use crate::program::Program;
 use crate::runtime::Runtime;

@@ -7,7 +7,7 @@ use std::ptr::null;
 use crate::error::{Result, check};
 use crate::generation::{Finish, Stats};
 use crate::params::GenerationParams;
-use crate::text::c_text;
+use crate::transfer::c_text;
 use crate::{callback, sys};
 
 /// What a chat gives, part by part.

@@ -6,16 +6,15 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cancel::CancelHandle;
 use crate::chat::{self, Event};
-use crate::error::{Result, Status, check, opened};
+use crate::error::{Error, Result, Status, check, opened};
 use crate::generation::{self, Generation, Stats, TokenLogprob};
 use crate::later::{LaterPrompt, milliseconds};
 use crate::model::{Model, Token};
 use crate::owner::Owner;
 use crate::params::{ContextParams, GenerationParams};
-use crate::text::c_path;
-use crate::{Adapter, buffer, callback, sys};
+use crate::transfer::c_path;
+use crate::{Adapter, callback, sys, transfer};
 
 /// What happens when a context holds as many tokens as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -290,7 +289,7 @@ impl<'m> Context<'m> {
     /// of the context.
     pub fn logits(&self) -> Result<Vec<f32>> {
         // SAFETY: the buffer has that capacity.
-        buffer::vector(0, |logits, capacity, count| unsafe {
+        transfer::vector(0, |logits, capacity, count| unsafe {
             sys::cow_mlx_context_logits(self.raw, logits, capacity, count)
         })
     }
@@ -334,5 +333,43 @@ impl Drop for Checkpoint<'_> {
         // SAFETY: the handle is this one's; if it was freed with its context, it means nothing.
         unsafe { sys::cow_mlx_checkpoint_free(self.raw) };
         callback::forget_panic();
+    }
+}
+
+/// Ends what a context is doing, from any thread and at any time.
+///
+/// It borrows nothing: once the context is gone, it says
+/// [`InvalidHandle`](crate::Status::InvalidHandle), and never means another context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CancelHandle {
+    raw: sys::cow_mlx_context,
+}
+
+impl CancelHandle {
+    pub(crate) fn new(raw: sys::cow_mlx_context) -> Self {
+        Self { raw }
+    }
+
+    /// End what the context is doing, within one step or prompt chunk. Never blocks.
+    ///
+    /// What runs returns [`Canceled`](crate::Status::Canceled); a
+    /// [`Generation`](crate::Generation) ends with
+    /// [`Finish::Canceled`](crate::Finish::Canceled). A context that does nothing is left as it
+    /// is. The context stays usable.
+    ///
+    /// # Errors
+    /// [`InvalidHandle`](crate::Status::InvalidHandle) if the context has been dropped.
+    pub fn cancel(&self) -> Result<()> {
+        // SAFETY: takes any value, from any thread.
+        let status = unsafe { sys::cow_mlx_context_cancel(self.raw) };
+        if status == sys::COW_MLX_OK {
+            return Ok(());
+        }
+        // The call sets no message.
+        Err(Error::new(
+            Status::from_code(status),
+            "unknown_handle",
+            "context_cancel: no such context is open",
+        ))
     }
 }

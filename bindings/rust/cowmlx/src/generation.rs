@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{Result, check};
 use crate::model::Token;
 use crate::params::GenerationParams;
-use crate::{buffer, callback, sys};
+use crate::{callback, sys, transfer};
 
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,7 +91,7 @@ pub(crate) fn generate<F: FnMut(&str) -> bool>(
 /// The most probable tokens where a context's last piece was chosen.
 pub(crate) fn logprobs(context: sys::cow_mlx_context) -> Result<Vec<TokenLogprob>> {
     let mut values = Vec::new();
-    let tokens = buffer::vector(16, |tokens, capacity, count| {
+    let tokens = transfer::vector(16, |tokens, capacity, count| {
         values.resize(capacity, 0.0);
         let logprobs = values.as_mut_ptr();
         // SAFETY: both buffers have that capacity.

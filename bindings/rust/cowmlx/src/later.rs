@@ -17,7 +17,7 @@ use crate::model::{Model, Token};
 use crate::owner::Owner;
 use crate::params::{GenerationParams, ModelParams};
 use crate::runtime::Runtime;
-use crate::text::{c_path, c_text};
+use crate::transfer::{c_path, c_text};
 use crate::{callback, sys};
 
 /// Milliseconds as C takes them, rounded up; `None`: as long as it takes.

@@ -4,14 +4,11 @@ mod adapter;
 mod array;
 mod array_operators;
 mod attributes;
-mod buffer;
 mod builder;
 mod callback;
-mod cancel;
 mod chat;
 mod context;
 mod element;
-mod embedding;
 mod error;
 mod generation;
 mod graph;
@@ -21,18 +18,17 @@ mod library;
 mod methods;
 mod model;
 mod names;
-mod number;
 pub mod operations;
 pub mod ops;
 mod owner;
 mod params;
 mod program;
-mod ranking;
+mod rows;
 mod runtime;
 #[cfg(feature = "stream")]
 mod stream;
-mod text;
 mod training;
+mod transfer;
 mod value;
 
 pub use adapter::Adapter;
@@ -40,12 +36,10 @@ pub use array::{Array, MAX_RANK};
 pub use array_operators::ArrayOperand;
 pub use attributes::{Dim, Dims, IntList, Ints, Pairs};
 pub use builder::{Function, ProgramBuilder};
-pub use cancel::CancelHandle;
 pub use chat::Event;
-pub use context::{Checkpoint, Context, Overflow};
+pub use context::{CancelHandle, Checkpoint, Context, Overflow};
 pub use cowmlx_sys as sys;
-pub use element::{Bf16, Complex64, Dtype, Element, F16};
-pub use embedding::{Embeddings, Pooling};
+pub use element::{Bf16, Complex64, Dtype, Element, F16, Number};
 pub use error::{Error, Result, Status};
 pub use generation::{Finish, Generation, Piece, Stats, TokenLogprob};
 pub use later::Loading;
@@ -53,14 +47,13 @@ pub use later::Loading;
 pub use library::load_library;
 pub use library::version;
 pub use model::{Activations, Model, Special, Split, Token};
-pub use number::Number;
 pub use owner::Owner;
 pub use params::{
     ContextParams, EmbedParams, FitParams, GenerationParams, Grammar, ModelParams, RankParams,
     RunParams, RuntimeParams, TrainingParams,
 };
 pub use program::{Input, Output, Program};
-pub use ranking::Scores;
+pub use rows::{Embeddings, Pooling, Scores};
 pub use runtime::{LogLevel, Runtime};
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use crate::error::{Result, check};
-use crate::text::{c_path, c_text};
+use crate::transfer::{c_path, c_text};
 use crate::{Context, Model, Program, Training};
-use crate::{buffer, sys};
+use crate::{sys, transfer};
 
 impl Model<'_> {
     /// Describe a model, as a JSON object.
@@ -16,7 +16,7 @@ impl Model<'_> {
     /// As the manual says of `cow_mlx_model_info`.
     pub fn info(&self) -> Result<String> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
-        let buffer = buffer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_model_info(self.as_raw(), buffer, capacity, length) })?;
+        let buffer = transfer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_model_info(self.as_raw(), buffer, capacity, length) })?;
         Ok(buffer)
     }
 
@@ -39,7 +39,7 @@ impl Context<'_> {
     /// As the manual says of `cow_mlx_context_tokens`.
     pub fn tokens(&self) -> Result<Vec<i32>> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
-        let tokens = buffer::vector(1024, |tokens, capacity, count| unsafe { sys::cow_mlx_context_tokens(self.as_raw(), tokens, capacity, count) })?;
+        let tokens = transfer::vector(1024, |tokens, capacity, count| unsafe { sys::cow_mlx_context_tokens(self.as_raw(), tokens, capacity, count) })?;
         Ok(tokens)
     }
 
@@ -61,7 +61,7 @@ impl Context<'_> {
     /// As the manual says of `cow_mlx_context_info`.
     pub fn info(&self) -> Result<String> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
-        let buffer = buffer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_context_info(self.as_raw(), buffer, capacity, length) })?;
+        let buffer = transfer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_context_info(self.as_raw(), buffer, capacity, length) })?;
         Ok(buffer)
     }
 }
@@ -74,7 +74,7 @@ impl Program<'_> {
     pub fn info(&self, dimensions: Option<&str>) -> Result<String> {
         let dimensions = dimensions.map(|text| c_text("program_info: dimensions", text)).transpose()?;
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
-        let buffer = buffer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_program_info(self.as_raw(), dimensions.as_deref().map_or(std::ptr::null(), std::ffi::CStr::as_ptr), buffer, capacity, length) })?;
+        let buffer = transfer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_program_info(self.as_raw(), dimensions.as_deref().map_or(std::ptr::null(), std::ffi::CStr::as_ptr), buffer, capacity, length) })?;
         Ok(buffer)
     }
 }
@@ -86,7 +86,7 @@ impl Training<'_> {
     /// As the manual says of `cow_mlx_training_info`.
     pub fn info(&self) -> Result<String> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
-        let buffer = buffer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_training_info(self.as_raw(), buffer, capacity, length) })?;
+        let buffer = transfer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_training_info(self.as_raw(), buffer, capacity, length) })?;
         Ok(buffer)
     }
 

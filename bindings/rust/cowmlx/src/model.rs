@@ -5,14 +5,13 @@ use std::ops::BitOr;
 use std::path::Path;
 use std::ptr::null;
 
-use crate::embedding::Embeddings;
 use crate::error::{Result, check, opened};
 use crate::owner::Owner;
 use crate::params::{EmbedParams, ModelParams, RankParams};
-use crate::ranking::Scores;
+use crate::rows::{Embeddings, Scores, rows};
 use crate::runtime::Runtime;
-use crate::text::{c_path, c_text};
-use crate::{buffer, callback, sys};
+use crate::transfer::{c_path, c_text};
+use crate::{callback, sys, transfer};
 
 /// The id of a token.
 pub type Token = i32;
@@ -141,7 +140,7 @@ impl<'r> Model<'r> {
     pub fn inspect(_runtime: &Runtime, path: impl AsRef<Path>, kv_bits: i32) -> Result<String> {
         let path = c_path("model_inspect: path", path.as_ref())?;
         // SAFETY: the path ends with NUL, the buffer has that capacity.
-        buffer::text(|text, capacity, length| unsafe {
+        transfer::text(|text, capacity, length| unsafe {
             sys::cow_mlx_model_inspect(path.as_ptr(), kv_bits, text, capacity, length)
         })
     }
@@ -157,7 +156,7 @@ impl<'r> Model<'r> {
     /// As the manual says.
     pub fn tokenize(&self, text: &str, special: Special) -> Result<Vec<Token>> {
         // SAFETY: the text has that length, the buffer that capacity.
-        buffer::vector(text.len() + 8, |tokens, capacity, count| unsafe {
+        transfer::vector(text.len() + 8, |tokens, capacity, count| unsafe {
             let (data, length) = (text.as_ptr().cast(), text.len());
             sys::cow_mlx_model_tokenize(self.raw, data, length, special.0, tokens, capacity, count)
         })
@@ -171,7 +170,7 @@ impl<'r> Model<'r> {
     pub fn detokenize(&self, tokens: &[Token], special: Special) -> Result<String> {
         let (data, count) = (tokens.as_ptr(), tokens.len());
         // SAFETY: there are that many tokens, and the buffer has that capacity.
-        buffer::text(|buffer, capacity, length| unsafe {
+        transfer::text(|buffer, capacity, length| unsafe {
             let flags = special.0;
             sys::cow_mlx_model_detokenize(self.raw, data, count, flags, buffer, capacity, length)
         })
@@ -191,7 +190,7 @@ impl<'r> Model<'r> {
         let options = options.as_deref().map_or(null(), CStr::as_ptr);
         let (data, length) = (messages.as_ptr().cast(), messages.len());
         // SAFETY: the texts live until the call returns, and the buffer has that capacity.
-        buffer::vector(messages.len() + 64, |tokens, capacity, count| unsafe {
+        transfer::vector(messages.len() + 64, |tokens, capacity, count| unsafe {
             let raw = self.raw;
             sys::cow_mlx_model_chat_prompt(raw, data, length, options, tokens, capacity, count)
         })
@@ -241,20 +240,6 @@ impl<'r> Model<'r> {
         let (labels, values) = params.lowered("model_rank", |_| (), rank)??;
         Ok(Scores::new(labels, values))
     }
-}
-
-/// A row of numbers for each text, and how many that are, from a call that first tells how many.
-fn rows(
-    texts: &[impl AsRef<str>],
-    call: impl Fn(*const sys::cow_mlx_text, usize, *mut f32, usize, &mut usize) -> Result<()>,
-) -> Result<(usize, Vec<f32>)> {
-    let view = |text: &str| sys::cow_mlx_text { data: text.as_ptr().cast(), length: text.len() };
-    let texts: Vec<_> = texts.iter().map(|text| view(text.as_ref())).collect();
-    let mut width = 0;
-    call(texts.as_ptr(), texts.len(), std::ptr::null_mut(), 0, &mut width)?;
-    let mut values = vec![0.0; texts.len() * width];
-    call(texts.as_ptr(), texts.len(), values.as_mut_ptr(), values.len(), &mut width)?;
-    Ok((width, values))
 }
 
 impl Drop for Model<'_> {

@@ -8,7 +8,7 @@
 use crate::attributes::{Attributes, Dims, IntList, Ints, Pairs, ToJson};
 use crate::builder::ProgramBuilder;
 use crate::element::Dtype;
-use crate::number::Number;
+use crate::element::Number;
 use crate::value::{Given, Operand, Value, Values};
 
 /// What a method has of inputs: one or several.

@@ -7,8 +7,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::array::Array;
 use crate::array_operators::ArrayOperand;
+use crate::element::for_numbers;
 use crate::error::Result;
-use crate::number::for_numbers;
 
 fn must<'r>(result: Result<Array<'r>>) -> Array<'r> {
     result.unwrap_or_else(|error| panic!("{error}"))

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::callback::{self, LoadProgress, PromptProgress};
 use crate::error::Result;
 use crate::runtime::Log;
-use crate::text::{c_path, c_text};
-use crate::training::callbacks::{NextBatch, on_batch};
+use crate::training::{NextBatch, on_batch};
+use crate::transfer::{c_path, c_text};
 use crate::{Activations, Array, LogLevel, Model, Overflow, Owner, Pooling, Split, Token, sys};
 
 mod generated;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, Status, check, opened};
 use crate::owner::Owner;
 use crate::params::{Filled, RunParams};
 use crate::runtime::Runtime;
-use crate::{buffer, callback, sys};
+use crate::{callback, sys, transfer};
 
 /// What a run is given.
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +236,7 @@ impl<'r> Program<'r> {
     /// As the manual says of `cow_mlx_operations_info`.
     pub fn operations(_runtime: &Runtime) -> Result<String> {
         // SAFETY: the buffer has that capacity.
-        buffer::text(|text, capacity, length| unsafe {
+        transfer::text(|text, capacity, length| unsafe {
             sys::cow_mlx_operations_info(text, capacity, length)
         })
     }

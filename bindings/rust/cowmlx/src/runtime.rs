@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Result, check, opened};
 use crate::params::RuntimeParams;
-use crate::{buffer, callback, library, sys};
+use crate::{callback, library, sys, transfer};
 
 /// Levels of log messages, from the rarest to the most frequent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +81,7 @@ impl Runtime {
     /// As the manual says.
     pub fn info(&self) -> Result<String> {
         // SAFETY: the buffer has that capacity.
-        buffer::text(|buffer, capacity, length| unsafe {
+        transfer::text(|buffer, capacity, length| unsafe {
             sys::cow_mlx_runtime_info(buffer, capacity, length)
         })
     }

@@ -18,8 +18,8 @@ use std::thread::{self, JoinHandle};
 use futures_core::stream::{FusedStream, Stream};
 
 use crate::callback;
-use crate::cancel::CancelHandle;
 use crate::chat::{self, Event};
+use crate::context::CancelHandle;
 use crate::context::Context;
 use crate::error::{Error, Result, Status};
 use crate::generation::{self, Finish, Piece, Pieces, Stats};

@@ -6,9 +6,9 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use crate::attributes::Attributes;
 use crate::builder::ProgramBuilder;
 use crate::element::Dtype;
+use crate::element::{Number, for_numbers};
 use crate::error::{Error, Result, Status};
 use crate::graph::Id;
-use crate::number::{Number, for_numbers};
 
 /// A value of a program: an input, a constant or a result.
 #[derive(Clone, Copy)]

@@ -1,10 +1,35 @@
-//! Results of variable size: buffers that grow until the result fits.
+//! Texts and paths to C, and results of variable size from it.
 
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
+use std::path::Path;
 use std::ptr::null_mut;
 
-use crate::error::{Result, check};
+use crate::error::{Error, Result, Status, check};
 use crate::sys;
+
+/// A text that C ends at its first NUL, so that it must have none. `what` names operation and
+/// parameter.
+pub(crate) fn c_text(what: &str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|error| {
+        let place = error.nul_position();
+        Error::new(
+            Status::InvalidArgument,
+            "out_of_range",
+            format!("{what} has a NUL byte at {place}"),
+        )
+    })
+}
+
+/// A path, which the library takes as UTF-8.
+pub(crate) fn c_path(what: &str, path: &Path) -> Result<CString> {
+    match path.to_str() {
+        Some(text) => c_text(what, text),
+        None => {
+            let message = format!("{what} is not UTF-8: {}", path.display());
+            Err(Error::new(Status::InvalidArgument, "invalid_utf8", message))
+        }
+    }
+}
 
 /// Call with a buffer of `guess` elements, and again with as many as the call says it needs. A
 /// guess of 0 asks first.
