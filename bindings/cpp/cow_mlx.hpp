@@ -37,14 +37,12 @@
  *   cow_mlx/params.hpp           Fields of params.
  *   cow_mlx/callbacks.hpp        What is called while a call lasts.
  *   cow_mlx/runtime.hpp          The runtime: its start and its end.
- *   cow_mlx/model.hpp            Models: loading, tokenizing, embedding, ranking.
- *   cow_mlx/adapter.hpp          Adapters of models.
+ *   cow_mlx/model.hpp            Models and adapters: loading, tokenizing, embedding, ranking.
  *   cow_mlx/generation.hpp       Generations: how they are asked for, and their pieces.
  *   cow_mlx/context.hpp          Contexts: sequences of tokens with their caches.
- *   cow_mlx/chat.hpp             Conversations, and the text that JSON has of them.
- *   cow_mlx/element.hpp          The types of elements.
+ *   cow_mlx/json.hpp             Texts and conversations as JSON.
+ *   cow_mlx/element.hpp          The types of elements, and numbers beside arrays.
  *   cow_mlx/array.hpp            Arrays of numbers.
- *   cow_mlx/number.hpp           Numbers beside arrays.
  *   cow_mlx/array_operators.hpp  Operators between arrays, and with numbers.
  *   cow_mlx/program.hpp          Programs: computations on arrays.
  *   cow_mlx/value.hpp            Values of programs, and operators between them.
@@ -62,10 +60,8 @@
 #include "cow_mlx/base.hpp"
 #include "cow_mlx/runtime.hpp"
 #include "cow_mlx/model.hpp"
-#include "cow_mlx/adapter.hpp"
 #include "cow_mlx/context.hpp"
 #include "cow_mlx/generation.hpp"
-#include "cow_mlx/chat.hpp"
 #include "cow_mlx/array.hpp"
 #include "cow_mlx/array_operators.hpp"
 #include "cow_mlx/program.hpp"

@@ -7,7 +7,7 @@
 
 #include "array.hpp"
 #include "attributes.hpp"
-#include "number.hpp"
+#include "element.hpp"
 
 namespace cowmlx {
 

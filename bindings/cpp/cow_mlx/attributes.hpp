@@ -14,7 +14,6 @@
 
 #include "element.hpp"
 #include "json.hpp"
-#include "number.hpp"
 
 namespace cowmlx {
 

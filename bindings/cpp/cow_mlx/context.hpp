@@ -10,10 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "adapter.hpp"
+#include "model.hpp"
 #include "generation.hpp"
 #include "methods.hpp"
-#include "model.hpp"
 
 namespace cowmlx {
 

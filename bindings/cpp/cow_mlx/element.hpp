@@ -1,11 +1,17 @@
-/* The types of elements. See cow_mlx.hpp. */
+/* The types of elements, and numbers beside arrays. See cow_mlx.hpp. */
 #ifndef COW_MLX_ELEMENT_HPP
 #define COW_MLX_ELEMENT_HPP
 
+#include <cmath>
 #include <complex>
 #include <cstdint>
+#include <limits>
+#include <locale>
+#include <sstream>
+#include <string>
 #include <type_traits>
 
+#include "base.hpp"
 #include "cow_mlx.h"
 
 namespace cowmlx {
@@ -104,6 +110,95 @@ struct DtypeOf<std::complex<float>> {
 /** The dtype of elements of a C++ type. */
 template <typename T>
 inline constexpr Dtype dtype_of = detail::DtypeOf<std::remove_cv_t<T>>::value;
+
+namespace detail {
+
+struct NamedDtype {
+  std::int32_t code;
+  const char* name;
+};
+
+#define COW_MLX_NAMED(name, value, bytes) {value, #name},
+inline constexpr NamedDtype named_dtypes[] = {COW_MLX_DTYPES(COW_MLX_NAMED)};
+#undef COW_MLX_NAMED
+
+/* Such as "float32". */
+inline std::string dtype_name(Dtype dtype) {
+  for (const NamedDtype& each : named_dtypes) {
+    if (each.code != static_cast<std::int32_t>(dtype)) continue;
+    std::string name = each.name;
+    for (char& c : name) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + ('a' - 'A'));
+    }
+    return name;
+  }
+  throw Error(COW_MLX_EINVAL,
+              "dtype is " + std::to_string(static_cast<std::int32_t>(dtype)) +
+                  ", must be one of COW_MLX_DTYPES",
+              "out_of_range");
+}
+
+inline Dtype dtype_of_name(const std::string& name) {
+  for (const NamedDtype& each : named_dtypes) {
+    const auto dtype = static_cast<Dtype>(each.code);
+    if (name == dtype_name(dtype)) return dtype;
+  }
+  throw Error(COW_MLX_EUNSUPPORTED, "this header knows no dtype " + name, "unsupported");
+}
+
+inline bool is_float(Dtype dtype) {
+  return dtype == Dtype::float16 || dtype == Dtype::bfloat16 || dtype == Dtype::float32 ||
+         dtype == Dtype::float64 || dtype == Dtype::complex64;
+}
+
+/* A number as JSON has it, whatever the locale; what is not finite is a text. */
+template <typename T>
+std::string json_number(T value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(value);
+  } else if constexpr (std::is_same_v<T, std::complex<float>>) {
+    const std::string imaginary = json_number(value.imag());
+    const char* sign = imaginary[0] == '-' ? "" : "+";
+    return "\"" + json_number(value.real()) + sign + imaginary + "j\"";
+  } else {
+    if (std::isnan(value)) return "\"nan\"";
+    if (std::isinf(value)) return value > 0 ? "\"inf\"" : "\"-inf\"";
+    std::ostringstream text;
+    text.imbue(std::locale::classic());
+    text.precision(std::numeric_limits<T>::max_digits10);
+    text << value;
+    return text.str();
+  }
+}
+
+}  // namespace detail
+
+/** A number beside arrays: it takes the dtype of the array that it meets, if it fits that. */
+class Number {
+ public:
+  template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>>
+  Number(T value)
+      : json_(detail::json_number(value)),
+        kind_(std::is_same_v<T, bool> ? 'b'
+              : std::is_integral_v<T> ? 'i'
+                                      : 'f') {}
+
+  const std::string& json() const noexcept { return json_; }
+
+  /** A bool is one; an integer is of the other dtype, or int32 beside bools; other numbers are of
+   * the other dtype if that is one of floats, or else float32. */
+  Dtype beside(Dtype other) const {
+    if (kind_ == 'b') return Dtype::boolean;
+    if (kind_ == 'i') return other == Dtype::boolean ? Dtype::int32 : other;
+    return detail::is_float(other) ? other : Dtype::float32;
+  }
+
+ private:
+  std::string json_;
+  char kind_;
+};
 
 }  // namespace cowmlx
 

@@ -1,9 +1,10 @@
-/* Texts of JSON. See cow_mlx.hpp. */
+/* Texts and conversations as JSON. See cow_mlx.hpp. */
 #ifndef COW_MLX_JSON_HPP
 #define COW_MLX_JSON_HPP
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cowmlx {
 
@@ -24,6 +25,25 @@ inline void append_json_string(std::string& json, std::string_view text) {
 }
 
 }  // namespace detail
+
+/** A message of a conversation. For tool calls and the like, write JSON. */
+struct Message {
+  std::string role; /**< "system", "user" or "assistant" */
+  std::string content;
+};
+
+/** A conversation as JSON: what chat_prompt() and chat() take. */
+inline std::string to_json(const std::vector<Message>& messages) {
+  std::string json = "[";
+  for (const Message& message : messages) {
+    json += json.size() > 1 ? ", {\"role\": " : "{\"role\": ";
+    detail::append_json_string(json, message.role);
+    json += ", \"content\": ";
+    detail::append_json_string(json, message.content);
+    json += "}";
+  }
+  return json += "]";
+}
 
 }  // namespace cowmlx
 

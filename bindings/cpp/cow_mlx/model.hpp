@@ -1,4 +1,4 @@
-/* Models: loading, tokenizing, embedding, ranking. See cow_mlx.hpp. */
+/* Models and adapters: loading, tokenizing, embedding, ranking. See cow_mlx.hpp. */
 #ifndef COW_MLX_MODEL_HPP
 #define COW_MLX_MODEL_HPP
 
@@ -12,7 +12,7 @@
 
 #include "base.hpp"
 #include "callbacks.hpp"
-#include "chat.hpp"
+#include "json.hpp"
 #include "methods.hpp"
 #include "params.hpp"
 
@@ -194,6 +194,28 @@ class Model : public detail::ModelMethods<Model> {
 
   std::unique_ptr<Later> later_;
   detail::Handle<cow_mlx_model_free> handle_;
+};
+
+/** A LoRA or DoRA adapter of one model. */
+class Adapter {
+ public:
+  Adapter(const Model& model, const std::string& path, float scale = 1)
+      : handle_(load(model, path, scale)) {}
+
+  cow_mlx_adapter handle() const noexcept { return handle_.get(); }
+
+ private:
+  friend class Training;
+  explicit Adapter(cow_mlx_adapter adapter) : handle_(adapter) {}
+
+  static cow_mlx_adapter load(const Model& model, const std::string& path, float scale) {
+    cow_mlx_adapter adapter = 0;
+    detail::check(cow_mlx_adapter_load(model.handle(), detail::c_string(path, "adapter_load: path"),
+                                       scale, &adapter));
+    return adapter;
+  }
+
+  detail::Handle<cow_mlx_adapter_free> handle_;
 };
 
 }  // namespace cowmlx

@@ -13,7 +13,7 @@
 
 #include "attributes.hpp"
 #include "graph.hpp"
-#include "number.hpp"
+#include "element.hpp"
 
 namespace cowmlx {
 
