@@ -264,8 +264,3 @@ def text_of(path: Path) -> str:
 def part(path: Path) -> str:
     """What a part declares."""
     return FRAME.sub("", path.read_text()).strip() + "\n\n"
-
-
-def files_of(path: Path) -> list[Path]:
-    """A header and its parts."""
-    return [path, *(path.parent / name for name in INCLUDE.findall(path.read_text()))]

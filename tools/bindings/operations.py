@@ -41,11 +41,6 @@ class Choice:
     about: str
 
 
-def file_of(family: str) -> str:
-    """Return the name of a family's file, without its suffix."""
-    return re.sub(r"\W+", "_", family.lower())
-
-
 def families() -> Iterator[tuple[str, Sequence[Operation]]]:
     """Yield each family of operations with its rows."""
     yield from FAMILIES.items()
