@@ -25,7 +25,7 @@ INDICES = Attribute(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Check:
     """Something to look at once a run is through.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import mlx.core as mx
 
@@ -29,8 +28,6 @@ from cowmlx.programs.operations.rules import (
     require_rank,
     spec,
 )
-
-T = TypeVar("T")
 
 ABOUT = {"key": "A random key: uint32 of shape (2,), from random_key or random_split."}
 """What is special about inputs of some names."""
@@ -98,22 +95,30 @@ def row(
     def named(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         """Return the specs of results, within the bounds of arrays; errors name the operation."""
         try:
-            found = listed(infer(*inputs, **attributes), Spec)
+            found = infer(*inputs, **attributes)
+            specs = [found] if isinstance(found, Spec) else list(found)
         except OperationError as error:
             raise error.of(name) from None
-        for each in found:
+        for each in specs:
             try:
                 check_shape(each.shape)
             except DimensionError as error:
                 raise OperationError(error.reason, str(error), **error.details).of(name) from None
-        return found
+        return specs
 
     def computed(function: Callable[..., Any]) -> Compute:
-        return lambda arrays, attributes: listed(function(*arrays, **attributes), mx.array)
+        def results(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+            found = function(*arrays, **attributes)
+            return [found] if type(found) is mx.array else list(found)
+
+        return results
 
     def looked_at(arrays: list[Any], attributes: Attributes) -> list[Check]:
         assert checks is not None
-        return [replace(check, operation=name) for check in checks(arrays, attributes)]
+        found = checks(arrays, attributes)
+        for check in found:
+            check.operation = name
+        return found
 
     return Operation(
         name=name,
@@ -133,11 +138,6 @@ def row(
     )
 
 
-def listed(found: Any, kind: type[T]) -> list[T]:
-    """Return the one result, or all results, of an operation as a list."""
-    return [found] if isinstance(found, kind) else list(found)
-
-
 def example(*inputs: str | None, **attributes: Any) -> Example:
     """Return an example: a text for each input, of float32 if it has no dtype, then attributes."""
     texts = [f"float32{each}" if each and each.startswith("[") else each for each in inputs]
@@ -151,14 +151,10 @@ def constant(value: float, like: mx.array) -> mx.array:
 
 def cast(arrays: Sequence[mx.array]) -> list[mx.array]:
     """Return arrays in the dtype in which they meet."""
-    return [array.astype(_common(arrays)) for array in arrays]
-
-
-def _common(arrays: Sequence[mx.array]) -> mx.Dtype:
-    found = arrays[0].dtype
+    dtype = arrays[0].dtype
     for array in arrays[1:]:
-        found = mx.result_type(found, array.dtype)
-    return found
+        dtype = mx.result_type(dtype, array.dtype)
+    return [array.astype(dtype) for array in arrays]
 
 
 def shaped(

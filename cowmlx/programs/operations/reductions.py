@@ -63,7 +63,7 @@ def reduction(
         return rules.reduced(shape, axes, attributes["keepdims"])
 
     def compute(array: mx.array, **attributes: Any) -> mx.array:
-        if result is summed:
+        if result is summed and array.dtype.size < 4:
             # mlx keeps small integers where nothing is to sum.
             array = array.astype(mlx_dtype(summed(name_of(array.dtype))))
         found: mx.array = reduce(array, **attributes)
