@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.dimensions import divided
+from cowmlx.programs.dimensions import Shape, divided
 from cowmlx.programs.operations import elementary
-from cowmlx.programs.operations.making import elementwise, example, row
-from cowmlx.programs.operations.row import Attribute, Spec
+from cowmlx.programs.operations.making import elementwise, example, shaped
+from cowmlx.programs.operations.row import Attribute, Attributes
 from cowmlx.programs.operations.rules import (
     FLOATS,
     SIGNED,
@@ -19,9 +18,7 @@ from cowmlx.programs.operations.rules import (
     axis_of,
     inexact,
     replaced,
-    require_dtype,
     shapes_refused,
-    spec,
 )
 
 _ALPHA = Attribute("alpha", "float", 1.0, "The scale below 0.", low=1e-6)
@@ -78,17 +75,16 @@ def _hard_swish(x: mx.array) -> mx.array:
     return x * mx.minimum(mx.maximum(x + 3, 0), 6) / 6
 
 
-def _glu(given: Any, /, **attributes: Any) -> Spec:
-    require_dtype("x", given, FLOATS)
-    axis = axis_of(attributes["axis"], len(given.shape))
-    half = divided(given.shape[axis], 2)
+def _glu(shape: Shape, attributes: Attributes) -> Shape:
+    axis = axis_of(attributes["axis"], len(shape))
+    half = divided(shape[axis], 2)
     if half is None:
-        raise shapes_refused([given.shape], f"axis {axis} must have an even length")
-    return spec(replaced(given.shape, axis, half), given.dtype)
+        raise shapes_refused([shape], f"axis {axis} must have an even length")
+    return replaced(shape, axis, half)
 
 
-def _glu_arrays(*arrays: Any, **attributes: Any) -> mx.array:
-    left, right = mx.split(arrays[0], 2, attributes["axis"])
+def _glu_array(x: mx.array, axis: int) -> mx.array:
+    left, right = mx.split(x, 2, axis)
     return left * elementary.sigmoid(right)
 
 
@@ -241,15 +237,15 @@ ROWS = (
         differentiable=False,
         aliases="heaviside",
     ),
-    row(
+    shaped(
         "glu(x)",
         _glu,
-        _glu_arrays,
         "One half of an axis, gated by the other.",
         "left sigmoid(right)",
         [example("[2,6]"), example("[4,3]", axis=0)],
+        _glu_array,
+        accepted=FLOATS,
         attributes=(Attribute("axis", "axis", -1, "The axis that is halved."),),
-        differentiable=("x",),
         source="arXiv 1612.08083",
     ),
 )

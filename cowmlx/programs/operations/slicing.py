@@ -20,7 +20,7 @@ from cowmlx.programs.operations.indices import (
 from cowmlx.programs.operations.making import example, moving, row
 from cowmlx.programs.operations.reductions import summed
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
-from cowmlx.programs.operations.rules import axes_of, equal, shapes_refused, spec
+from cowmlx.programs.operations.rules import axes_of, equal, shapes_refused
 
 END = 2**31 - 1
 """A stop behind every axis' end."""
@@ -356,15 +356,6 @@ def _triangle(name: str, function: Callable[..., mx.array], where: str, kept: st
     )
 
 
-def _trace(given: Any, /, **attributes: Any) -> Spec:
-    rest, _ = _plane(given.shape, attributes)
-    return spec(rest, summed(given.dtype))
-
-
-def _trace_array(*arrays: Any, **attributes: Any) -> mx.array:
-    return mx.sum(_diagonal_array(*arrays, **attributes), axis=-1)
-
-
 DIAGONALS = (
     moving(
         "diag",
@@ -396,14 +387,14 @@ DIAGONALS = (
     ),
     _triangle("tril", mx.tril, "above", "<="),
     _triangle("triu", mx.triu, "below", ">="),
-    row(
-        "trace(a)",
-        _trace,
-        _trace_array,
+    moving(
+        "trace",
+        lambda shape, attributes: _plane(shape, attributes)[0],
         "The sum of a diagonal, in the dtypes of sum.",
         "out = sum of a[i, i + offset]",
         [example("[3,3]"), example("[2,3,4]", axis1=1, axis2=2, offset=1), example("[0,3]")],
+        lambda a, **attributes: mx.sum(_diagonal_array(a, **attributes), axis=-1),
+        result=summed,
         attributes=(_OFFSET, *_PLANES),
-        differentiable=("a",),
     ),
 )
