@@ -98,7 +98,7 @@ ROWS = (
     row(
         "allclose(a, b)",
         _allclose,
-        lambda *arrays, **attributes: mx.allclose(*arrays, **attributes),
+        mx.allclose,
         "Whether all elements are nearly equal.",
         "all of |a - b| <= atol + rtol |b|",
         [example("[2,3]", "[2,3]"), example("[0]", "[]")],
