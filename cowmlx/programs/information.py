@@ -156,12 +156,7 @@ def draw_text(form: Form) -> str:
 
 
 def draw_dot(form: Form, title: str = "") -> str:
-    """Return a program as a graph in DOT: functions are boxes, control flow has dashed lines.
-
-    Args:
-        form: the program.
-        title: stands above it.
-    """
+    """Return a program as a graph in DOT: functions are boxes, control flow has dashed lines."""
     library = form.library
     lines = [
         "digraph program {",

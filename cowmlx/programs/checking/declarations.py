@@ -131,14 +131,7 @@ class Names:
 
 
 def declared(value: object, what: str, names: Names, parameter: bool) -> list[Declared]:
-    """Return the inputs or the parameters of a list.
-
-    Args:
-        value: the list.
-        what: it is called.
-        names: takes theirs.
-        parameter: whether they are parameters.
-    """
+    """Return the inputs or the parameters of a list."""
     kind = "a parameter" if parameter else "an input"
     keys = ("name", "dtype", "shape", *(["init"] if parameter else []))
     found = []

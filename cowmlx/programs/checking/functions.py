@@ -59,13 +59,7 @@ class Draft:
 
 
 def draft(own: str, entry: Mapping[str, Any], what: str) -> Steps[Draft]:
-    """Return the parts of a program or a function, in steps.
-
-    Args:
-        own: its name; "" for the program.
-        entry: the JSON object, of known keys.
-        what: it is called; "" for the program.
-    """
+    """Return the parts of a program or a function, in steps."""
     before = f"{what}." if what else ""
     names = Names(_within(own))
     declared = [

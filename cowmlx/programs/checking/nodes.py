@@ -107,14 +107,7 @@ class Problems:
 
 
 def read(value: object, what: str, function: str, names: Names) -> Steps[list[Node]]:
-    """Return the nodes of a list, in its order, without knowing what their inputs are; in steps.
-
-    Args:
-        value: the list.
-        what: it is called.
-        function: whose nodes they are; "" for the program.
-        names: takes those of their results.
-    """
+    """Return the nodes of a list, in its order, without knowing what their inputs are; in steps."""
     problems = Problems()
     found = []
     pace = Pace()
@@ -183,13 +176,7 @@ def section_of_attributes(value: object) -> dict[str, Any]:
 
 
 def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> Steps[list[Node]]:
-    """Return nodes so that each comes after what it reads, in steps.
-
-    Args:
-        nodes: as they are given.
-        known: the names of values that are there before.
-        function: whose they are.
-    """
+    """Return nodes so that each comes after what it reads, in steps."""
     values = set(known)
     makers = {each: index for index, node in enumerate(nodes) for each in node.outputs}
     problems = Problems()
@@ -235,14 +222,7 @@ def _unknown(wanted: str, known: Sequence[str]) -> ProgramError:
 def infer(
     node: Node, specs: Mapping[str, Spec], functions: Mapping[str, Graph], function: str
 ) -> list[Spec]:
-    """Return the specs of a node's results.
-
-    Args:
-        node: the node.
-        specs: of the values that it reads.
-        functions: those that it may use.
-        function: whose it is.
-    """
+    """Return the specs of a node's results."""
     inputs = [None if each is None else specs[each] for each in node.inputs]
     try:
         if isinstance(node.row, Control):
