@@ -113,33 +113,24 @@ def _met(inputs: Sequence[Any], places: Sequence[str]) -> Spec:
 def _loss(
     signature: str,
     function: Callable[..., mx.array],
-    summary: str,
-    formula: str,
-    *,
+    *page: Any,
     default: str = "none",
     attributes: Sequence[Attribute] = (),
     axis: int | None = None,
     examples: Sequence[Example] | None = None,
     aliases: str = "",
-    source: str = "",
-    values: str = "",
-    differentiable: Sequence[str] | None = None,
 ) -> Operation:
     """Return the row of a loss of inputs of one shape.
 
     Args:
         signature: as ``row`` takes it.
         function: takes the arrays, then attributes by name but for ``reduction``.
-        summary: one sentence.
-        formula: what it computes.
+        page: summary and formula.
         default: of ``reduction``.
         attributes: beside ``reduction``.
         axis: the axis that it sums over by default; None for a loss of each element.
         examples: if not the usual ones.
         aliases: other names, separated by spaces.
-        source: of the formula.
-        values: the range of the examples' inputs.
-        differentiable: the inputs that a gradient goes through; all if None.
     """
     name, inputs = inputs_of(signature)
     places = [each.name for each in inputs]
@@ -157,19 +148,17 @@ def _loss(
         return reduce_losses(function(*cast(arrays), **given), attributes)
 
     if examples is None:
-        one = f"float32[4,3]{values}"
-        examples = [example(*[one] * len(places), reduction=way) for way in ("none", "mean", "sum")]
+        ways = ("none", "mean", "sum")
+        examples = [example(*["[4,3]"] * len(places), reduction=way) for way in ways]
     return row(
         signature,
         infer,
         compute,
-        summary,
-        formula,
-        examples,
+        *(*page, examples),
         attributes=(*along, *attributes, reduction_of(default)),
-        differentiable=places if differentiable is None else differentiable,
+        differentiable=places,
         aliases=aliases,
-        source=source or f"mlx.nn.losses.{name}",
+        source=f"mlx.nn.losses.{name}",
     )
 
 

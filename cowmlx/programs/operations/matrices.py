@@ -18,7 +18,7 @@ from cowmlx.programs.dimensions import Dim, Shape
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, row
-from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
 
 CPU = mx.cpu
 """Where mlx decomposes matrices."""
@@ -159,10 +159,7 @@ def of_matrices(
     name: str,
     shapes: Callable[[Shape, Attributes], Sequence[tuple[Sequence[Dim], str | None]]],
     function: Callable[[mx.array, Attributes], Sequence[mx.array]],
-    summary: str,
-    formula: str,
-    examples: Sequence[Example],
-    *,
+    *page: Any,
     outputs: Sequence[str] = ("out",),
     square: bool = True,
     good: Good = finite,
@@ -175,9 +172,7 @@ def of_matrices(
         name: the row's.
         shapes: the shape of each result, and its dtype if it is not the input's.
         function: of matrices that it can take.
-        summary: one sentence.
-        formula: what it computes.
-        examples: inputs that it takes.
+        page: summary, formula and examples, as ``row`` takes them.
         outputs: the names of its results.
         square: whether matrices have as many rows as columns.
         good: for each matrix whether it can be taken.
@@ -203,9 +198,7 @@ def of_matrices(
         f"{name}(a)",
         infer,
         compute,
-        summary,
-        formula,
-        examples,
+        *page,
         outputs=outputs,
         checks=checks,
         cpu_only=True,

@@ -11,7 +11,7 @@ from cowmlx.programs.dimensions import at_least, divided
 from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.making import cast, constant, example, inputs_of, row
 from cowmlx.programs.operations.random import require_key
-from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Example, Operation, Spec
+from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import FLOATS, SMALL_FLOATS, promote
 
 EPS = Attribute("eps", "float", 1e-5, "What is added to the variance.", low=0)
@@ -27,9 +27,7 @@ def _normalization(
     signature: str,
     rank: int,
     function: Callable[..., mx.array],
-    summary: str,
-    formula: str,
-    examples: Sequence[Example],
+    *page: Any,
     source: str,
     attributes: Sequence[Attribute] = (),
     limits: Callable[[Sequence[Any], Attributes], None] | None = None,
@@ -40,9 +38,7 @@ def _normalization(
         signature: as ``row`` takes it.
         rank: the least rank of ``x``.
         function: takes the arrays, None for missing ones, then attributes by name.
-        summary: one sentence.
-        formula: what it computes.
-        examples: inputs that it takes.
+        page: summary, formula and examples, as ``row`` takes them.
         source: of the formula.
         attributes: beside ``eps``.
         limits: refuses inputs that do not go together.
@@ -74,9 +70,7 @@ def _normalization(
         signature,
         infer,
         compute,
-        summary,
-        formula,
-        examples,
+        *page,
         attributes=(*attributes, EPS),
         differentiable=names,
         source=source,
@@ -279,7 +273,7 @@ ROWS = (
         "The last axis divided by its root mean square.",
         "x / sqrt(mean(x^2) + eps) weight",
         [example("[2,4]", "[4]"), example("[2,3,4]")],
-        "arXiv 1910.07467",
+        source="arXiv 1910.07467",
     ),
     _normalization(
         "layer_norm(x, weight?, bias?)",
@@ -288,7 +282,7 @@ ROWS = (
         "The last axis with mean 0 and variance 1.",
         "(x - mean(x)) / sqrt(var(x) + eps) weight + bias",
         [example("[2,4]", "[4]", "[4]"), example("[2,3,4]"), example("[2,4]", None, "[4]")],
-        "arXiv 1607.06450",
+        source="arXiv 1607.06450",
     ),
     _normalization(
         "group_norm(x, weight?, bias?)",
@@ -298,7 +292,7 @@ ROWS = (
         "groups are channels that follow each other.",
         _FORMULA,
         [example("[2,3,4]", "[4]", "[4]", num_groups=2), example("[2,6]", num_groups=3)],
-        "arXiv 1803.08494",
+        source="arXiv 1803.08494",
         attributes=(_GROUPS,),
         limits=_require_groups,
     ),
@@ -309,7 +303,7 @@ ROWS = (
         "Each channel of each element of the batch with mean 0 and variance 1 over all positions.",
         _FORMULA,
         [example("[2,5,4]", "[4]", "[4]"), example("[2,3,3,2]")],
-        "arXiv 1607.08022",
+        source="arXiv 1607.08022",
     ),
     _normalization(
         "batch_norm(x, mean?, var?, weight?, bias?)",
@@ -322,7 +316,7 @@ ROWS = (
             example("[4,3]", "[3]", "[3] 0.5..2", "[3]", "[3]"),
             example("[4,2,3]", None, None, "[3]"),
         ],
-        "arXiv 1502.03167",
+        source="arXiv 1502.03167",
         limits=_require_both,
     ),
     row(

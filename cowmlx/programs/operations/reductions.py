@@ -32,9 +32,7 @@ def summed(dtype: str) -> str:
 def reduction(
     name: str,
     result: Result,
-    summary: str,
-    formula: str,
-    *,
+    *page: Any,
     accepted: Sequence[str] = DTYPES,
     attributes: Sequence[Attribute] = (),
     of_nothing: bool = True,
@@ -46,8 +44,7 @@ def reduction(
     Args:
         name: the row's.
         result: the result's dtype, for the input's.
-        summary: one sentence.
-        formula: what it computes.
+        page: summary and formula.
         accepted: the input's dtypes.
         attributes: beside ``axis`` and ``keepdims``.
         of_nothing: whether it is something of no elements, as a sum is 0.
@@ -81,10 +78,7 @@ def reduction(
     return moving(
         name,
         rule,
-        summary,
-        formula,
-        examples,
-        compute,
+        *(*page, examples, compute),
         result=result,
         accepted=accepted,
         attributes=(AXES, KEEPDIMS, *attributes),
