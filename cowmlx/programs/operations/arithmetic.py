@@ -130,14 +130,13 @@ ROWS = (
         aliases="mod rem",
     ),
     row(
-        "divmod(a, b)",
+        "divmod(∂a, ∂b)",
         _divmod,
         lambda *arrays, **attributes: [floor_divide(*arrays), remainder(*arrays)],
         "floor_divide and remainder at once.",
         "quotient = floor(a / b), remainder = a - b quotient",
         [example("[2,3] 0.5..2", "[3] 0.5..2"), example("int32[3] 1..9", "int32[]")],
         outputs=("quotient", "remainder"),
-        differentiable=PAIR,
     ),
     _pair(
         "power",
@@ -217,7 +216,7 @@ ROWS = (
         differentiable=False,
     ),
     row(
-        "clip(a)",
+        "clip(∂a)",
         _clip,
         _clip_arrays,
         "Elements below a_min become it, elements above a_max that.",
@@ -232,7 +231,6 @@ ROWS = (
             Attribute("a_min", "number", None, "The least value; null is none."),
             Attribute("a_max", "number", None, "The greatest value; null is none."),
         ),
-        differentiable=("a",),
     ),
     elementwise(
         "nan_to_num",

@@ -384,7 +384,7 @@ ROWS = (
         aliases="conv convolution conv_general_dilated",
     ),
     row(
-        "convolve(a, v)",
+        "convolve(∂a, ∂v)",
         _convolve,
         _convolve_arrays,
         "The discrete convolution of two lines.",
@@ -403,7 +403,6 @@ ROWS = (
                 ("full", "same", "valid"),
             ),
         ),
-        differentiable=("a", "v"),
     ),
     *(pool(axes) for pool in _POOLS for axes in (1, 2, 3)),
 )

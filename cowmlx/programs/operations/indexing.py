@@ -215,7 +215,7 @@ def _one_hot_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
 
 ROWS = (
     row(
-        "take(a, indices)",
+        "take(∂a, indices)",
         _take,
         _take_arrays,
         "The elements at indices along an axis; negative ones count from the end.",
@@ -232,11 +232,10 @@ ROWS = (
             Attribute("axis", "axis", None, "The axis; null takes from the flattened array."),
             INDICES,
         ),
-        differentiable=("a",),
         checks=_take_checks,
     ),
     row(
-        "take_along_axis(a, indices)",
+        "take_along_axis(∂a, indices)",
         _take_along,
         _take_along_arrays,
         "The elements at indices that stand beside those of an array.",
@@ -254,11 +253,10 @@ ROWS = (
             ),
             INDICES,
         ),
-        differentiable=("a",),
         checks=_take_checks,
     ),
     row(
-        "put_along_axis(a, indices, values)",
+        "put_along_axis(∂a, indices, ∂values)",
         _put_along,
         _put_along_arrays,
         "An array with values at indices that stand beside its elements; of equal indices the last "
@@ -273,18 +271,16 @@ ROWS = (
             Attribute("axis", "axis", None, "The axis; null puts into the flattened array."),
             INDICES,
         ),
-        differentiable=("a", "values"),
         checks=_take_checks,
     ),
     row(
-        "embedding(weight, indices)",
+        "embedding(∂weight, indices)",
         _embedding,
         _embedding_arrays,
         "The rows of a table at indices.",
         "out[…, j] = weight[indices[…], j]",
         [example("[5,3]", "int32[2,2] 0..4"), example("[5,3]", "uint8[] 0..4")],
         attributes=(INDICES,),
-        differentiable=("weight",),
         checks=_embedding_checks,
     ),
     row(

@@ -196,7 +196,7 @@ _COUNT_LIMIT = 2**24
 
 ROWS = (
     row(
-        "concatenate(arrays…)",
+        "concatenate(∂arrays…)",
         _concatenate,
         lambda *arrays, **attributes: mx.concatenate(cast(arrays), attributes["axis"]),
         "Arrays one after the other along an axis.",
@@ -208,10 +208,9 @@ ROWS = (
         ],
         aliases="concat cat",
         attributes=(AXIS_0,),
-        differentiable=("arrays",),
     ),
     row(
-        "split(a)",
+        "split(∂a)",
         _split,
         _split_arrays,
         "An array in parts along an axis.",
@@ -232,21 +231,19 @@ ROWS = (
             AXIS_0,
         ),
         outputs=("parts",),
-        differentiable=("a",),
         outputs_vary=True,
     ),
     row(
-        "stack(arrays…)",
+        "stack(∂arrays…)",
         _stack,
         lambda *arrays, **attributes: mx.stack(cast(arrays), attributes["axis"]),
         "Arrays of one shape side by side along a new axis.",
         "out[k] = ak",
         [example("[2,3]", "[2,3]"), example("[2]", "[2]", "[2]", axis=-1), example("[]")],
         attributes=(AXIS_0,),
-        differentiable=("arrays",),
     ),
     row(
-        "unstack(a)",
+        "unstack(∂a)",
         _unstack,
         _unstack_arrays,
         "The arrays that lie side by side along an axis.",
@@ -256,7 +253,6 @@ ROWS = (
         attributes=(AXIS_0,),
         outputs=("parts",),
         outputs_vary=True,
-        differentiable=("a",),
     ),
     moving(
         "repeat",
@@ -315,7 +311,7 @@ ROWS = (
         ),
     ),
     row(
-        "pad(a)",
+        "pad(∂a)",
         _pad,
         _pad_arrays,
         "More elements before and behind those of each axis.",
@@ -344,10 +340,9 @@ ROWS = (
             ),
             Attribute("constant_values", "number", 0, "The constant, a number of the dtype."),
         ),
-        differentiable=("a",),
     ),
     row(
-        "meshgrid(arrays…)",
+        "meshgrid(∂arrays…)",
         _meshgrid,
         _meshgrid_arrays,
         "The coordinates of a grid, an array for each line.",
@@ -364,10 +359,9 @@ ROWS = (
         ),
         outputs=("grids",),
         outputs_vary=True,
-        differentiable=("arrays",),
     ),
     row(
-        "broadcast_arrays(arrays…)",
+        "broadcast_arrays(∂arrays…)",
         _broadcast_arrays,
         lambda *arrays, **attributes: list(mx.broadcast_arrays(*arrays)),
         "All arrays in the shape in which they meet.",
@@ -375,6 +369,5 @@ ROWS = (
         [example("[2,1]", "int32[3]")],
         outputs=("arrays",),
         outputs_vary=True,
-        differentiable=("arrays",),
     ),
 )

@@ -162,7 +162,7 @@ ROWS = (
         differentiable=False,
     ),
     row(
-        "where(condition, x, y)",
+        "where(condition, ∂x, ∂y)",
         _where,
         lambda *arrays, **attributes: mx.where(*arrays),
         "An element of x where the condition is true, of y elsewhere.",
@@ -173,6 +173,5 @@ ROWS = (
             example("int32[3] 0..1", "[0,3]", "[1]"),
         ],
         aliases="select",
-        differentiable=("x", "y"),
     ),
 )

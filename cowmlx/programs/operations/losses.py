@@ -243,7 +243,7 @@ def _triplet(
 
 ROWS = (
     row(
-        "cross_entropy(logits, targets, weights?)",
+        "cross_entropy(∂logits, ∂targets, ∂weights?)",
         _cross_entropy,
         _cross_entropy_arrays,
         "The cross entropy of softmax(logits) with class ids, or with probabilities of the same "
@@ -270,12 +270,11 @@ ROWS = (
             reduction_of("none"),
             INDICES,
         ),
-        differentiable=("logits", "targets", "weights"),
         source="mlx.nn.losses.cross_entropy; label smoothing: arXiv 1512.00567, section 7",
         checks=_class_checks,
     ),
     row(
-        "binary_cross_entropy(inputs, targets, weights?)",
+        "binary_cross_entropy(∂inputs, ∂targets, ∂weights?)",
         _binary,
         _binary_arrays,
         "The cross entropy of probabilities, or of their logits, with targets of 0 to 1.",
@@ -290,11 +289,10 @@ ROWS = (
             Attribute("with_logits", "bool", True, "Whether inputs are logits."),
             reduction_of("mean"),
         ),
-        differentiable=("inputs", "targets", "weights"),
         source="mlx.nn.losses.binary_cross_entropy",
     ),
     row(
-        "nll_loss(inputs, targets)",
+        "nll_loss(∂inputs, targets)",
         _nll,
         _nll_arrays,
         "The negative of the log probabilities at class ids.",
@@ -308,7 +306,6 @@ ROWS = (
             reduction_of("none"),
             INDICES,
         ),
-        differentiable=("inputs",),
         source="mlx.nn.losses.nll_loss",
         checks=_class_checks,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,11 +58,12 @@ def magnitude(dtype: str) -> str:
 def inputs_of(signature: str) -> tuple[str, tuple[Input, ...]]:
     """Return the name and the inputs of a text such as ``"concatenate(arrays…)"``.
 
-    ``?`` marks an input that may be missing, ``…`` the last one if it takes all that follow.
+    ``?`` marks an input that may be missing, ``…`` the last one if it takes all that follow, and
+    ``∂`` those that a gradient goes through; :func:`row` reads that.
     """
     name, _, rest = signature.rstrip(")").partition("(")
     places = [
-        Input(text.strip("?…"), text.endswith("?"), text.endswith("…"), ABOUT.get(text, ""))
+        Input(text.strip("∂?…"), text.endswith("?"), text.endswith("…"), ABOUT.get(text, ""))
         for text in rest.split(", ")
         if text
     ]
@@ -79,7 +81,7 @@ def row(
     aliases: str = "",
     attributes: Sequence[Attribute] = (),
     outputs: Sequence[str] = ("out",),
-    differentiable: Sequence[str] = (),
+    differentiable: Sequence[str] | None = None,
     checks: Checks | None = None,
     of_many_rows: Callable[..., Any] | None = None,
     **more: Any,
@@ -91,6 +93,8 @@ def row(
     several. ``more`` are other fields of the row.
     """
     name, places = inputs_of(signature)
+    if differentiable is None:
+        differentiable = re.findall(r"∂(\w+)", signature)
 
     def named(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         """Return the specs of results, within the bounds of arrays; errors name the operation."""

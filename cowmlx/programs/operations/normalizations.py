@@ -258,13 +258,12 @@ _FORMULA = "(x - mean) / sqrt(var + eps) weight + bias"
 
 ROWS = (
     row(
-        "linear(x, weight, bias?)",
+        "linear(∂x, ∂weight, ∂bias?)",
         _linear,
         _linear_arrays,
         "A product with a matrix of weights (out, in), and a bias.",
         "x weight^T + bias",
         [example("[2,3]", "[4,3]", "[4]"), example("[3]", "[4,3]")],
-        differentiable=("x", "weight", "bias"),
     ),
     _normalization(
         "rms_norm(x, weight?)",
@@ -320,7 +319,7 @@ ROWS = (
         limits=_require_both,
     ),
     row(
-        "rope(a, freqs?)",
+        "rope(∂a, freqs?)",
         _rope,
         _rope_arrays,
         "Pairs of features rotated by angles that grow with their position: the last axis but one.",
@@ -344,11 +343,10 @@ ROWS = (
             Attribute("scale", "float", 1.0, "A factor of positions."),
             Attribute("offset", "int", 0, "The first position."),
         ),
-        differentiable=("a",),
         source="arXiv 2104.09864",
     ),
     row(
-        "scaled_dot_product_attention(q, k, v, mask?)",
+        "scaled_dot_product_attention(∂q, ∂k, ∂v, ∂mask?)",
         _attention,
         _attention_arrays,
         "Attention of several heads: all are (batch, heads, positions, features), and each head of "
@@ -364,18 +362,16 @@ ROWS = (
             Attribute("scale", "float", None, "A factor of scores; null is 1 / sqrt(features)."),
             Attribute("causal", "bool", False, "Whether queries see no later keys."),
         ),
-        differentiable=("q", "k", "v", "mask"),
         source="arXiv 1706.03762",
     ),
     row(
-        "dropout(x, key)",
+        "dropout(∂x, key)",
         _dropout,
         _dropout_arrays,
         "Elements become 0 with a probability; the others grow so that the mean stays.",
         "out = x / (1 - p) with probability 1 - p, else 0",
         [example("[2,3]", "uint32[2]"), example("[4]", "uint32[2]", p=0.0)],
         attributes=(Attribute("p", "float", 0.5, "The probability of 0.", low=0, high=1),),
-        differentiable=("x",),
         source="mlx.nn.Dropout",
     ),
 )

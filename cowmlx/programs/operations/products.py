@@ -311,7 +311,7 @@ ROWS = (
         attributes=(Attribute("axis", "axis", -1, "The axis, counted from the end."),),
     ),
     row(
-        "addmm(c, a, b)",
+        "addmm(∂c, ∂a, ∂b)",
         _addmm,
         _addmm_arrays,
         "A matrix product and another array.",
@@ -321,7 +321,6 @@ ROWS = (
             Attribute("alpha", "float", 1.0, "The product's factor."),
             Attribute("beta", "float", 1.0, "The other array's factor."),
         ),
-        differentiable=("c", "a", "b"),
         multiplications=lambda inputs, attributes: _matmul_cost(inputs[1:], attributes),
     ),
     shaped(
@@ -344,7 +343,7 @@ ROWS = (
         ),
     ),
     row(
-        "einsum(operands…)",
+        "einsum(∂operands…)",
         _einsum,
         _einsum_arrays,
         "Products summed over the letters that the result lacks.",
@@ -359,7 +358,6 @@ ROWS = (
         attributes=(
             Attribute("subscripts", "text", REQUIRED, 'Letters for each axis: "ij,jk->ik".'),
         ),
-        differentiable=("operands",),
         multiplications=_einsum_cost,
     ),
     shaped(
@@ -383,7 +381,7 @@ ROWS = (
         attributes=(Attribute("axis", "axis", -1, "The axis of the vectors."),),
     ),
     row(
-        "gather_mm(a, b, lhs_indices?, rhs_indices?)",
+        "gather_mm(∂a, ∂b, lhs_indices?, rhs_indices?)",
         _gather_mm,
         _gather_mm_arrays,
         "Products of the matrices at flat indices along the axes before them.",
@@ -393,17 +391,15 @@ ROWS = (
             example("[2,3]", "[5,3,2]", None, "uint8[2,2] 0..4"),
         ],
         attributes=(INDICES,),
-        differentiable=PAIR,
         checks=_gather_mm_checks,
     ),
     row(
-        "hadamard_transform(a)",
+        "hadamard_transform(∂a)",
         _hadamard,
         _hadamard_arrays,
         "The Walsh-Hadamard transform of the last axis.",
         "out = H a scale",
         [example("[2,8]"), example("[12]", scale=1.0)],
         attributes=(Attribute("scale", "float", None, "A factor; null is 1 / sqrt(length)."),),
-        differentiable=("a",),
     ),
 )

@@ -255,7 +255,7 @@ ROWS = (
         stacks=(0, 1, 2),
     ),
     row(
-        "quantized_matmul(x, w, scales, biases?)",
+        "quantized_matmul(∂x, w, scales, biases?)",
         _quantized_matmul,
         _with_elements(_quantized_matmul, _quantized_matmul_arrays),
         "The product with a quantized matrix.",
@@ -265,14 +265,13 @@ ROWS = (
             example("[3,4]", "uint32[4,8] bits", "[4,2]", "[4,2]", transpose=False, group_size=32),
         ],
         attributes=(_TRANSPOSE, *_ATTRIBUTES),
-        differentiable=("x",),
         multiplications=lambda inputs, attributes: (
             count(_quantized_matmul(*inputs, **attributes).shape) * inputs[0].shape[-1]
         ),
         stacks=(0,),
     ),
     row(
-        "gather_qmm(x, w, scales, biases?, lhs_indices?, rhs_indices?)",
+        "gather_qmm(∂x, w, scales, biases?, lhs_indices?, rhs_indices?)",
         _gather_qmm,
         _with_elements(_gather_qmm, _gather_qmm_arrays),
         "Products with the quantized matrices at flat indices along the axes before them.",
@@ -289,7 +288,6 @@ ROWS = (
             example("[2,64]", "uint32[5,4,8] bits", "[5,4,1]", "[5,4,1]", None, "uint8[2] 0..4"),
         ],
         attributes=(_TRANSPOSE, *_ATTRIBUTES, INDICES),
-        differentiable=("x",),
         checks=_gather_qmm_checks,
         stacks=(),
     ),

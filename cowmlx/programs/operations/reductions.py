@@ -215,7 +215,7 @@ ROWS = (
         of_nothing=False,
     ),
     row(
-        "minmax(a)",
+        "minmax(∂a)",
         _minmax,
         _minmax_arrays,
         "The smallest and the largest element along axes.",
@@ -223,7 +223,6 @@ ROWS = (
         [example("[2,3]", axis=1), example("[2,3]", keepdims=True)],
         attributes=(AXES, KEEPDIMS),
         outputs=("low", "high"),
-        differentiable=("a",),
     ),
     reduction(
         "mean",

@@ -353,7 +353,7 @@ ROWS = (
         differentiable=False,
     ),
     row(
-        "astype(a)",
+        "astype(∂a)",
         _astype,
         lambda *arrays, **attributes: arrays[0].astype(mlx_dtype(attributes["dtype"])),
         "The elements in another dtype: floats are rounded towards 0 for integers, complex numbers "
@@ -366,7 +366,6 @@ ROWS = (
         ],
         aliases="cast convert convert_element_type",
         attributes=(Attribute("dtype", "dtype", REQUIRED, "The result's dtype."),),
-        differentiable=("a",),
     ),
     row(
         "view(a)",
