@@ -16,6 +16,7 @@ from cowmlx.programs.operations.row import (
     Checks,
     Compute,
     Example,
+    Infer,
     Input,
     Operation,
     OperationError,
@@ -70,6 +71,47 @@ def inputs_of(signature: str) -> tuple[str, tuple[Input, ...]]:
     return name, tuple(places)
 
 
+def _named(name: str, infer: Callable[..., Any]) -> Infer:
+    """Return a rule whose results are within the bounds of arrays and whose errors have a name."""
+
+    def specs(inputs: list[Any], attributes: Attributes) -> list[Spec]:
+        try:
+            found = infer(*inputs, **attributes)
+            listed = [found] if isinstance(found, Spec) else list(found)
+        except OperationError as error:
+            raise error.of(name) from None
+        for each in listed:
+            try:
+                check_shape(each.shape)
+            except DimensionError as error:
+                raise OperationError(error.reason, str(error), **error.details).of(name) from None
+        return listed
+
+    return specs
+
+
+def _computed(function: Callable[..., Any]) -> Compute:
+    """Return a function that gives a list of results."""
+
+    def results(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
+        found = function(*arrays, **attributes)
+        return [found] if type(found) is mx.array else list(found)
+
+    return results
+
+
+def _checked(name: str, checks: Checks) -> Checks:
+    """Return checks that name their operation."""
+
+    def found(arrays: list[Any], attributes: Attributes) -> list[Check]:
+        listed = checks(arrays, attributes)
+        for check in listed:
+            check.operation = name
+        return listed
+
+    return found
+
+
 def row(
     signature: str,
     infer: Callable[..., Any],
@@ -96,48 +138,20 @@ def row(
     if differentiable is None:
         differentiable = re.findall(r"∂(\w+)", signature)
 
-    def named(inputs: list[Any], attributes: Attributes) -> list[Spec]:
-        """Return the specs of results, within the bounds of arrays; errors name the operation."""
-        try:
-            found = infer(*inputs, **attributes)
-            specs = [found] if isinstance(found, Spec) else list(found)
-        except OperationError as error:
-            raise error.of(name) from None
-        for each in specs:
-            try:
-                check_shape(each.shape)
-            except DimensionError as error:
-                raise OperationError(error.reason, str(error), **error.details).of(name) from None
-        return specs
-
-    def computed(function: Callable[..., Any]) -> Compute:
-        def results(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-            found = function(*arrays, **attributes)
-            return [found] if type(found) is mx.array else list(found)
-
-        return results
-
-    def looked_at(arrays: list[Any], attributes: Attributes) -> list[Check]:
-        assert checks is not None
-        found = checks(arrays, attributes)
-        for check in found:
-            check.operation = name
-        return found
-
     return Operation(
         name=name,
         aliases=tuple(aliases.split()),
         inputs=places,
         attributes=tuple(attributes),
         outputs=tuple(outputs),
-        infer=named,
-        compute=computed(compute),
+        infer=_named(name, infer),
+        compute=_computed(compute),
         differentiable=tuple(differentiable),
         summary=summary,
         formula=formula,
         examples=tuple(examples),
-        checks=None if checks is None else looked_at,
-        of_many_rows=None if of_many_rows is None else computed(of_many_rows),
+        checks=None if checks is None else _checked(name, checks),
+        of_many_rows=None if of_many_rows is None else _computed(of_many_rows),
         **more,
     )
 
