@@ -64,9 +64,11 @@ def _string_methods(pay: Callable[..., None], names: str) -> dict[str, Method]:
         def paid(budget: Budget, owner: str, *args: Any, **kwargs: Any) -> Any:
             pay(budget, owner, *args, **kwargs)
             result = run(owner, *args, **kwargs)
-            if isinstance(result, list):
+            if type(result) is str:
+                return result if result is owner else budget.made(result)
+            if type(result) is list:
                 budget.make(len(result) * PIECE_BYTES + len(owner) * unit(owner))
-            return budget.made(result) if type(result) is str and result is not owner else result
+            return result
 
         return paid
 
@@ -80,8 +82,9 @@ def _pay_for_case(budget: Budget, owner: str) -> None:
 
 
 def _pay_for_simple_case(budget: Budget, owner: str) -> None:
-    budget.reserve(len(owner) * (1 if owner.isascii() else 12))
-    budget.step(len(owner) >> 6)
+    size = len(owner)
+    budget.reserve(size if owner.isascii() else 12 * size)
+    budget.step(size >> 6)
 
 
 def _pay_for_check(budget: Budget, owner: str) -> None:
@@ -89,12 +92,15 @@ def _pay_for_check(budget: Budget, owner: str) -> None:
 
 
 def _pay_for_strip(budget: Budget, owner: str, chars: Any = None) -> None:
-    budget.step(1 + (len(owner) * max(_size(chars), 4) >> 10))
-    budget.reserve(len(owner) * unit(owner))
+    size = len(owner)
+    budget.step(1 + (size >> 8 if chars is None else size * max(_size(chars), 4) >> 10))
+    budget.reserve(size if owner.isascii() else 4 * size)
 
 
 def _pay_for_affix(budget: Budget, owner: str, affix: Any, *bounds: Any) -> None:
-    for part in affix if isinstance(affix, tuple) else (affix,):
+    if isinstance(affix, str):
+        budget.step(1 + (len(affix) >> 10))
+    for part in affix if isinstance(affix, tuple) else ():
         budget.step(1 + (_size(part) >> 10))
 
 
@@ -160,9 +166,10 @@ def _pay_for_replace(budget: Budget, owner: str, old: Any, new: Any, count: Any 
         places = owner.count(old)
         if isinstance(count, int) and count >= 0:
             places = min(places, count)
-        budget.step(places >> 4)
-        longer = max(len(new) - len(old), 0) * places
-        budget.reserve((len(owner) + longer) * max(unit(owner), unit(new)))
+        if places:
+            budget.step(places >> 4)
+            size = len(owner) + max(len(new) - len(old), 0) * places
+            budget.reserve(size if owner.isascii() and new.isascii() else 4 * size)
 
 
 def _pay_for_tabs(budget: Budget, owner: str, tabsize: Any = 8) -> None:

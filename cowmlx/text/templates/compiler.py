@@ -88,7 +88,7 @@ class BoundedCodeGenerator(CodeGenerator):
         if len(node.ops) == 1:
             [operand] = node.ops
             self._write_call(
-                _OPERATOR.format("compare"), frame, repr(operand.op), node.expr, operand.expr
+                "environment.compare(", frame, repr(operand.op), node.expr, operand.expr
             )
             return
         self.write(_OPERATOR.format("compare_chain"))

@@ -68,10 +68,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     code_generator_class = compiler.BoundedCodeGenerator
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "**", "%"))
     intercepted_unops = frozenset(("+", "-"))
+    operators = operators  # called by the compiled code
 
     def __init__(self) -> None:
         self.budget = Budget()
-        self.operators = operators  # which the compiled code calls
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -97,6 +97,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def concat(self, parts: Iterable[str]) -> str:
         """Join the pieces of a macro's output."""
         return operators.join(self.budget, "", list(parts))
+
+    def compare(self, sign: str, left: Any, right: Any) -> Any:
+        """Carry out ``left sign right``; a method is the fastest way to the budget."""
+        return operators.compare(self.budget, sign, left, right)
 
     def data(self, text: str) -> str:
         """Pay for text of the template's own."""

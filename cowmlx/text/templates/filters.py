@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import random
-from functools import partial
 
 from jinja2 import filters
 from jinja2.exceptions import FilterArgumentError
@@ -249,10 +248,19 @@ _JSON_PIECES = 160
 # --------------------------------------------------------------------- Strings
 
 
-def _method(name: str, environment: Any, value: Any, *args: Any) -> Any:
-    """Apply a method of strings."""
-    budget = environment.budget
-    return callables.METHODS[str][name](budget, soft_text(budget, value), *args)
+def _by_method(name: str) -> Filter:
+    """Make a filter of a method of strings."""
+    run = callables.METHODS[str][name]
+
+    def apply(environment: Any, value: Any, *args: Any) -> Any:
+        budget = environment.budget
+        return run(budget, value if type(value) is str else soft_text(budget, value), *args)
+
+    return apply
+
+
+_strip, _center = _by_method("strip"), _by_method("center")
+_STR_REPLACE = callables.METHODS[str]["replace"]
 
 
 def _by_filter(run: Filter, shift: int, size: int) -> Filter:
@@ -289,10 +297,9 @@ def _safe(environment: Any, value: Any) -> Markup:
 
 
 def _replace(environment: Any, value: Any, old: Any, new: Any, count: int | None = None) -> Any:
-    texts = [text(environment.budget, part) for part in (value, old, new)]
-    return callables.METHODS[str]["replace"](
-        environment.budget, *texts, -1 if count is None else count
-    )
+    budget = environment.budget
+    texts = text(budget, value), text(budget, old), text(budget, new)
+    return _STR_REPLACE(budget, *texts, -1 if count is None else count)
 
 
 def _indent(
@@ -438,8 +445,8 @@ def _attr(environment: Any, value: Any, name: Any) -> Any:
 _FILTERS: dict[str, Filter] = {
     "abs": _abs,
     "attr": _attr,
-    "capitalize": partial(_method, "capitalize"),
-    "center": lambda environment, value, width=80: _method("center", environment, value, width),
+    "capitalize": _by_method("capitalize"),
+    "center": lambda environment, value, width=80: _center(environment, value, width),
     "count": _length,
     "d": _default,
     "default": _default,
@@ -451,7 +458,7 @@ _FILTERS: dict[str, Filter] = {
     "indent": _indent,
     "int": _int,
     "length": _length,
-    "lower": partial(_method, "lower"),
+    "lower": _by_method("lower"),
     "random": _random,
     "replace": _replace,
     "round": _round,
@@ -459,21 +466,23 @@ _FILTERS: dict[str, Filter] = {
     "string": lambda environment, value: soft_text(environment.budget, value),
     "title": _by_filter(filters.do_title, 2, callables.PIECE_BYTES),
     "tojson": _tojson,
-    "trim": lambda environment, value, chars=None: _method("strip", environment, value, chars),
+    "trim": lambda environment, value, chars=None: _strip(environment, value, chars),
     "truncate": _truncate,
-    "upper": partial(_method, "upper"),
+    "upper": _by_method("upper"),
     "urlencode": _urlencode,
     "wordcount": _by_filter(filters.do_wordcount, 3, callables.PIECE_BYTES // 2),
     **FILTERS,
 }
 
 
-def _paid(run: Filter, environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-    environment.budget.step()
-    return run(environment, value, *args, **kwargs)
+def _paid(run: Filter) -> Filter:
+    def apply(environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        environment.budget.step()
+        return run(environment, value, *args, **kwargs)
+
+    return pass_environment(apply)
 
 
 def table() -> dict[str, Filter]:
     """Return the filters by name, as jinja2 calls them."""
-    made = {name: pass_environment(partial(_paid, run)) for name, run in _FILTERS.items()}
-    return {**made, **OF_CONTEXT}
+    return {**{name: _paid(run) for name, run in _FILTERS.items()}, **OF_CONTEXT}
