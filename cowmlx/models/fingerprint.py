@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import NamedTuple
 
 from cowmlx.errors import InputOutput
 from cowmlx.folders.config import mismatch
@@ -29,7 +30,7 @@ _IRRELEVANT = ("transformers_version", "_name_or_path")
 _FOLDER = "folder "  # what stands before the hash of a folder
 
 
-class Fingerprint:
+class Fingerprint(NamedTuple):
     """Hashes of a model's parts: equal in every process, however the model was loaded.
 
     Attributes:
@@ -39,12 +40,9 @@ class Fingerprint:
         tokenizer: of all that makes text tokens.
     """
 
-    __slots__ = ("adapter", "model", "tokenizer")
-
-    def __init__(self, model: str, adapter: str, tokenizer: str) -> None:
-        self.model = model
-        self.adapter = adapter
-        self.tokenizer = tokenizer
+    model: str
+    adapter: str
+    tokenizer: str
 
 
 def compute(model: Model) -> Generator[None, None, Fingerprint]:
@@ -55,8 +53,6 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
     known: Fingerprint | None = model.remembered.get("fingerprint")
     if known is not None:
         return known
-    import hashlib
-
     from cowmlx.accelerate import blocks
 
     remembered = model.remembered  # a new one takes its place when the weights change

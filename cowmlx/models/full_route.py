@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
@@ -136,7 +137,7 @@ class PythonTokenizer:
             add_special_tokens=add_special_tokens,
             split_special_tokens=self.encode_special_tokens,
         )
-        return _Encoding([int(token) for token in ids])
+        return SimpleNamespace(ids=[int(token) for token in ids])
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
         """Return the text of tokens."""
@@ -155,7 +156,9 @@ class PythonTokenizer:
     def token_to_id(self, text: str) -> int | None:
         """Return the id of a token; None if there is none."""
         token = self._tokenizer.convert_tokens_to_ids(text)
-        if token is None or (token == self._tokenizer.unk_token_id and text != self._unknown()):
+        if token is None or (
+            token == self._tokenizer.unk_token_id and text != str(self._tokenizer.unk_token)
+        ):
             return None
         return int(token)
 
@@ -166,16 +169,6 @@ class PythonTokenizer:
     def get_added_tokens_decoder(self) -> dict[int, Any]:
         """Return the added tokens by id."""
         return dict(self._tokenizer.added_tokens_decoder)
-
-    def _unknown(self) -> str:
-        return str(self._tokenizer.unk_token)
-
-
-class _Encoding:
-    """The ids of an encoded text."""
-
-    def __init__(self, ids: list[int]) -> None:
-        self.ids = ids
 
 
 def _import(name: str) -> ModuleType:

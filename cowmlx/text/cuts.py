@@ -1,9 +1,12 @@
 """Where a text can be cut so that the tokens of its parts are the tokens of the whole.
 
 Between two characters there is a cut if no step of the tokenizer looks across it, whatever else
-the text holds: no normalizer joins the two, and the pre-tokenizer always splits
-there or, where it never does, no token of the vocabulary has the two next to each other. The
-tokenizer's components decide that; nothing is assumed of unknown components.
+the text holds: no normalizer joins the two, and the pre-tokenizer always splits there or, where it
+never does, no token of the vocabulary has the two next to each other. The tokenizer's components
+decide that; nothing is assumed of unknown components.
+
+The library encodes a text in one call that nothing interrupts and that takes about 200 bytes a
+character, so a thread for whole texts would bound neither time nor memory.
 
 A part is encoded behind the one character in front of it, so that nothing meant for the
 beginning of a text happens to it. Cuts follow no whitespace, hence neither do added tokens that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from typing import NamedTuple
 
 from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
 
@@ -21,22 +22,20 @@ _PUNCTUATION = 8
 _FILE = "<template>"
 
 
-class Program:
+class Program(NamedTuple):
     """A compiled chat template.
 
     Attributes:
-        template: what jinja2 made of it.
+        template: jinja2's.
         variables: those that it reads before it sets them, its macros included.
-        names: under which it can find the keys of messages.
+        names: attributes and strings with which it can look up keys of messages.
+        literals: its text and string constants.
     """
 
-    def __init__(
-        self, template: Any, variables: frozenset[str], names: frozenset[str], literals: str
-    ) -> None:
-        self.template = template
-        self.variables = variables
-        self.names = names
-        self._literals = literals
+    template: Any
+    variables: frozenset[str]
+    names: frozenset[str]
+    literals: str
 
     def written(self, texts: Iterable[str]) -> set[str]:
         """Return those of some texts that it writes itself, as data or in a string constant.
@@ -48,8 +47,8 @@ class Program:
 
         budget, written = Budget(), set()
         for text in texts:
-            budget.step(1 + (len(self._literals) >> 12))
-            if text in self._literals:
+            budget.step(1 + (len(self.literals) >> 12))
+            if text in self.literals:
                 written.add(text)
         return written
 
