@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
 
 _KINDS = ("lora", "dora", "full")
-_CONFIG = "adapter_config.json"
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapters.safetensors"
 
 
 # Beyond it an adapter drowns the model, and soon float32 overflows.
@@ -147,7 +147,7 @@ def check(path: str) -> dict[str, Any]:
     if not os.path.isdir(path):
         raise NotFound(f"no such adapter directory: {path}", file=path)
     config_files.check_folder(path)
-    settings = config_files.read_json(os.path.join(path, "adapter_config.json"))
+    settings = config_files.read_json(os.path.join(path, _CONFIG))
     kind = settings.get("fine_tune_type", "lora")
     if kind not in _KINDS:
         known = ", ".join(_KINDS)
@@ -159,22 +159,22 @@ def check(path: str) -> dict[str, Any]:
             accepted=known,
         )
     if kind != "full":
-        _require(settings, ("num_layers", "lora_parameters"), "adapter_config.json")
-        if not isinstance(settings["lora_parameters"], dict):
+        _require(settings, ("num_layers", "lora_parameters"), _CONFIG)
+        options = settings["lora_parameters"]
+        if not isinstance(options, dict):
             raise invalid_config(
                 "lora_parameters must be an object", _CONFIG, key="lora_parameters"
             )
-        _require(settings["lora_parameters"], ("rank", "scale", "dropout"), "lora_parameters")
-        for owner, name in ((settings, "num_layers"), (settings["lora_parameters"], "rank")):
-            if not isinstance(owner[name], int):
-                value = owner[name]
+        _require(options, ("rank", "scale", "dropout"), "lora_parameters")
+        for name, value in (("num_layers", settings["num_layers"]), ("rank", options["rank"])):
+            if not isinstance(value, int):
                 raise invalid_config(
                     f"{name} must be an integer, not {value!r}", _CONFIG, key=name, value=value
                 )
-        _check_parameters(settings["lora_parameters"])
-    file = os.path.join(path, "adapters.safetensors")
+        _check_parameters(options)
+    file = os.path.join(path, _WEIGHTS)
     if not os.path.isfile(file):
-        raise NotFound(f"{path} has no adapters.safetensors", file="adapters.safetensors")
+        raise NotFound(f"{path} has no {_WEIGHTS}", file=_WEIGHTS)
     safetensors.check_file(file)
     return settings
 
@@ -219,7 +219,7 @@ def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: 
 def _load(path: str) -> dict[str, mx.array]:
     """Return an adapter's arrays, not yet read."""
     with weights.loading(path):
-        return safetensors.load(os.path.join(path, "adapters.safetensors"))
+        return safetensors.load(os.path.join(path, _WEIGHTS))
 
 
 def _put(

@@ -8,6 +8,7 @@ from functools import partial
 
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.runtime import LoopContext, Macro, Undefined
+from jinja2.tests import TESTS
 from jinja2.utils import Cycler, Joiner, Namespace, pass_environment
 from markupsafe import Markup
 
@@ -17,7 +18,6 @@ from cowmlx.text.templates.values import (
     ENTRY_BYTES,
     ITEM_BYTES,
     LARGE_OBJECT_BYTES,
-    NUMBERS,
     OBJECT_BYTES,
     SIZED,
     Operation,
@@ -418,27 +418,19 @@ def _letters(name: str, environment: Any, value: Any) -> bool:
     return bool(getattr(given, name)())
 
 
-def _simple(check: Callable[[Any], bool], environment: Any, value: Any) -> bool:
+def _simple(check: Callable[[Any], Any], environment: Any, value: Any) -> Any:
     environment.budget.step()
     return check(value)
 
 
-_SIMPLE: dict[str, Callable[[Any], bool]] = {
-    "boolean": lambda value: value is True or value is False,
+# jinja2's own that look at a value's type alone.
+_OF_TYPE = "boolean defined escaped false float integer none number string true undefined"
+_SIMPLE: dict[str, Any] = {
+    **{name: TESTS[name] for name in _OF_TYPE.split()},
     "callable": lambda value: isinstance(value, (Operation, Macro, Undefined)),
-    "defined": lambda value: not isinstance(value, Undefined),
-    "escaped": lambda value: hasattr(value, "__html__"),
-    "false": lambda value: value is False,
-    "float": lambda value: isinstance(value, float),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "iterable": lambda value: isinstance(value, _ITERABLE),
     "mapping": lambda value: isinstance(value, dict),
-    "none": lambda value: value is None,
-    "number": lambda value: isinstance(value, NUMBERS),
     "sequence": lambda value: isinstance(value, _SEQUENCES),
-    "string": lambda value: isinstance(value, str),
-    "true": lambda value: value is True,
-    "undefined": lambda value: isinstance(value, Undefined),
 }
 
 
