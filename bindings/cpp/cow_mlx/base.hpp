@@ -105,6 +105,12 @@ inline void check(cow_mlx_status status) {
   throw Error(status, message, reason, details);
 }
 
+/* For calls that cancel, which set no message. */
+inline void check_cancel(cow_mlx_status status, const std::string& noun) {
+  if (status >= 0) return;
+  throw Error(status, noun + "_cancel: no such " + noun + " is open", "unknown_handle");
+}
+
 /* A text for a parameter that ends at its first NUL byte. */
 inline const char* c_string(const std::string& text, const char* name) {
   if (text.find('\0') != std::string::npos) {

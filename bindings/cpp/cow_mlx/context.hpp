@@ -174,11 +174,7 @@ class Context : public detail::ContextMethods<Context> {
   }
 
   /** End what the context is doing. Never blocks; for any thread, at any time. */
-  void cancel() const {
-    const cow_mlx_status status = cow_mlx_context_cancel(handle()); /* sets no message */
-    if (status < 0)
-      throw Error(status, "context_cancel: no such context is open", "unknown_handle");
-  }
+  void cancel() const { detail::check_cancel(cow_mlx_context_cancel(handle()), "context"); }
 
   /** The most probable tokens where the last piece was chosen. */
   std::vector<Candidate> logprobs() const {

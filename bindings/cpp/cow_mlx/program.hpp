@@ -116,11 +116,7 @@ class Program : public detail::ProgramMethods<Program> {
   }
 
   /** End its runs. Never blocks; for any thread, at any time. */
-  void cancel() const {
-    const cow_mlx_status status = cow_mlx_program_cancel(handle()); /* sets no message */
-    if (status < 0)
-      throw Error(status, "program_cancel: no such program is open", "unknown_handle");
-  }
+  void cancel() const { detail::check_cancel(cow_mlx_program_cancel(handle()), "program"); }
 
   /** What it is, as a JSON object, and with a value of each dimension what a run takes. */
   std::string info(const std::string& dimensions = {}) const {

@@ -109,11 +109,7 @@ class Training : public detail::TrainingMethods<Training> {
   }
 
   /** End the call that runs on it. Never blocks; for any thread, at any time. */
-  void cancel() const {
-    const cow_mlx_status status = cow_mlx_training_cancel(handle()); /* sets no message */
-    if (status < 0)
-      throw Error(status, "training_cancel: no such training is open", "unknown_handle");
-  }
+  void cancel() const { detail::check_cancel(cow_mlx_training_cancel(handle()), "training"); }
 
  private:
   template <typename Make>

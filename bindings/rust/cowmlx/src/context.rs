@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::chat::{self, Event};
-use crate::error::{Error, Result, Status, check, opened};
+use crate::error::{Result, Status, check, check_cancel, opened};
 use crate::generation::{self, Generation, Stats, TokenLogprob};
 use crate::later::{LaterPrompt, milliseconds};
 use crate::model::{Model, Token};
@@ -361,15 +361,6 @@ impl CancelHandle {
     /// [`InvalidHandle`](crate::Status::InvalidHandle) if the context has been dropped.
     pub fn cancel(&self) -> Result<()> {
         // SAFETY: takes any value, from any thread.
-        let status = unsafe { sys::cow_mlx_context_cancel(self.raw) };
-        if status == sys::COW_MLX_OK {
-            return Ok(());
-        }
-        // The call sets no message.
-        Err(Error::new(
-            Status::from_code(status),
-            "unknown_handle",
-            "context_cancel: no such context is open",
-        ))
+        check_cancel(unsafe { sys::cow_mlx_context_cancel(self.raw) }, "context")
     }
 }

@@ -168,6 +168,15 @@ pub(crate) fn check(status: sys::cow_mlx_status) -> Result<()> {
     Err(error)
 }
 
+/// The result of a call that cancels. It sets no message, since signal handlers may make it.
+pub(crate) fn check_cancel(status: sys::cow_mlx_status, noun: &str) -> Result<()> {
+    if status == sys::COW_MLX_OK {
+        return Ok(());
+    }
+    let message = format!("{noun}_cancel: no such {noun} is open");
+    Err(Error::new(Status::from_code(status), "unknown_handle", message))
+}
+
 /// The failure of the call that this thread has just made, as a JSON object.
 fn failure() -> String {
     let mut text = vec![0u8; 512];

@@ -5,7 +5,7 @@ use std::ptr::null;
 
 use crate::array::{Array, check_count, tensor};
 use crate::element::Element;
-use crate::error::{Error, Result, Status, check, opened};
+use crate::error::{Result, check, check_cancel, opened};
 use crate::owner::Owner;
 use crate::params::{Filled, RunParams};
 use crate::runtime::Runtime;
@@ -23,7 +23,7 @@ impl<'a> Input<'a> {
     /// Elements in row-major order, which are copied: exactly as many as the shape has.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Status::InvalidArgument) if there are more or fewer.
+    /// [`InvalidArgument`](crate::Status::InvalidArgument) if there are more or fewer.
     pub fn new<T: Element>(values: &'a [T], shape: &'a [i64]) -> Result<Self> {
         check_count("program_run", values.len(), shape)?;
         let data = values.as_ptr().cast_mut();
@@ -56,7 +56,7 @@ impl<'a> Output<'a> {
     /// Elements in row-major order: exactly as many as the shape has.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Status::InvalidArgument) if there are more or fewer.
+    /// [`InvalidArgument`](crate::Status::InvalidArgument) if there are more or fewer.
     pub fn new<T: Element>(values: &'a mut [T], shape: &'a [i64]) -> Result<Self> {
         check_count("program_run", values.len(), shape)?;
         let tensor = tensor("program_run", values.as_mut_ptr(), values.len(), 0, shape, None)?;
@@ -215,19 +215,10 @@ impl<'r> Program<'r> {
     /// End its runs, from any thread and at any time. Never blocks.
     ///
     /// # Errors
-    /// [`InvalidHandle`](Status::InvalidHandle) if the runtime was stopped.
+    /// [`InvalidHandle`](crate::Status::InvalidHandle) if the runtime was stopped.
     pub fn cancel(&self) -> Result<()> {
         // SAFETY: takes any value, from any thread.
-        let status = unsafe { sys::cow_mlx_program_cancel(self.raw) };
-        if status == sys::COW_MLX_OK {
-            return Ok(());
-        }
-        // The call sets no message, as it may be made in signal handlers.
-        Err(Error::new(
-            Status::from_code(status),
-            "unknown_handle",
-            "program_cancel: no such program is open",
-        ))
+        check_cancel(unsafe { sys::cow_mlx_program_cancel(self.raw) }, "program")
     }
 
     /// All operations, as a JSON array.

@@ -6,7 +6,7 @@ use std::ptr::null;
 
 use crate::adapter::Adapter;
 use crate::array::Array;
-use crate::error::{Error, Result, Status, check, opened};
+use crate::error::{Result, check, check_cancel, opened};
 use crate::model::Model;
 use crate::owner::Owner;
 use crate::params::{FitParams, TrainingParams};
@@ -171,19 +171,10 @@ impl<'r> Training<'r> {
     /// End the call that runs on it, from any thread and at any time. Never blocks.
     ///
     /// # Errors
-    /// [`InvalidHandle`](Status::InvalidHandle) if the runtime was stopped.
+    /// [`InvalidHandle`](crate::Status::InvalidHandle) if the runtime was stopped.
     pub fn cancel(&self) -> Result<()> {
         // SAFETY: takes any value, from any thread.
-        let status = unsafe { sys::cow_mlx_training_cancel(self.raw) };
-        if status == sys::COW_MLX_OK {
-            return Ok(());
-        }
-        // The call sets no message, as it may be made in signal handlers.
-        Err(Error::new(
-            Status::from_code(status),
-            "unknown_handle",
-            "training_cancel: no such training is open",
-        ))
+        check_cancel(unsafe { sys::cow_mlx_training_cancel(self.raw) }, "training")
     }
 
     /// The handle, for calls of [`sys`](crate::sys).
