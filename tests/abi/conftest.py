@@ -16,7 +16,7 @@ from support.paths import CALF
 from support.signatures import FUNCTIONS
 from support.trainings import Trainings
 
-# What is trained of a model in calls that programs' trainings do not have.
+# Language models, for calls that trainings of programs do not have.
 SMALL = {"rank": 1, "num_layers": 1}
 OF_MODELS = ("cow_mlx_training_adapter", "cow_mlx_training_export")
 

@@ -1,4 +1,4 @@
-"""The names of CowMLX: a whole conversation, and how they tell of failures."""
+"""The names of CowMLX: a whole conversation, and their failures."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
     wide = [arrays[1].value, arrays[0].value + 1, arrays[0].value + (1 << 24), 2**53, 2**63 - 1]
     wide += [-arrays[0].value, -(2**63), *(source.randint(0, 2**53) for _ in range(32))]
     return {
-        # Every kind has slots of its own, so another kind's value may look like this one's.
+        # Every kind has separate slots, so another kind's value may look like this one's.
         kind: [
             value
             for value in (

@@ -30,7 +30,7 @@ LINUX = sys.platform.startswith("linux")
 
 
 def answer(output: str) -> str:
-    """What the demo says before it tells its speed."""
+    """The demo's text before its speed."""
     text, speed, _ = output.partition("\n\nprompt:")
     assert speed
     return text
@@ -217,7 +217,7 @@ def test_every_module_of_the_engine_is_importable(bundle):
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted((ROOT / "cowmlx").rglob("*.py"))
     ]
-    # A rank is a process of its own, and a bundle has no executable.
+    # A rank is a separate process, and a bundle has no executable.
     tools = ("cowmlx.__main__", "cowmlx.commands", "cowmlx.host", "cowmlx.ranks")
     engine = [name for name in names if not name.startswith(tools)]
     others = ["llguidance.gbnf_to_lark", "jinja2.sandbox", "jinja2.ext", "tokenizers", "resource"]

@@ -1,4 +1,4 @@
-"""Cases that a fuzzer has found, each carried out again in a process of its own."""
+"""Cases that a fuzzer has found, each carried out again in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of derived programs that take long: others go on beside them, and a cancel ends them."""
+"""Runs of derived programs that take long: others continue beside them, and a cancel ends them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def room(lib, size: int) -> Iterator[None]:
 
 
 def refused(call, *arguments, **named) -> StatusError:
-    """The error of a call that needs too much: it tells how much, and what there may be."""
+    """The error of a call that needs too much: with the size and the limit."""
     with pytest.raises(StatusError) as error:
         call(*arguments, **named)
     assert (error.value.status, error.value.reason) == (ENOMEM, "no_memory")

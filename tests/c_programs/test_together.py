@@ -93,7 +93,7 @@ def in_the_background(run) -> tuple[threading.Thread, list[StatusError]]:
 
 
 def wait_until_it_runs(programs, program) -> None:
-    """A run of which a turn is told has begun."""
+    """A run with a reported turn has begun."""
     while programs.info(program)["longest_turn"] is None:
         pass
 

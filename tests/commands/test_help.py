@@ -48,7 +48,7 @@ def test_commands_are_listed_with_what_they_do(name):
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_defaults_are_those_that_hold(name):
-    """Where a parser has a default of its own, the text has the same."""
+    """Where a parser has its own default, the text has the same."""
     for action in PARSERS[name]._actions:
         if isinstance(action.default, int | float) and not isinstance(action.default, bool):
             assert f"default: {action.default:g}" in action.help, (name, action.dest)

@@ -15,7 +15,7 @@ from support.paths import CALF, ROOT
 
 
 class Commands:
-    """Runs commands with a cache of their own."""
+    """Runs commands with a separate cache."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Commands:
 
 @pytest.fixture
 def models(tmp_path) -> Commands:
-    """Runs the command with a cache of its own, which has one model and half of another."""
+    """Runs the command with a separate cache, which has one model and half of another."""
     entry = tmp_path / "hub/models--farm--calf"
     shutil.copytree(CALF, entry / "snapshots/0a1b")
     (tmp_path / "hub/models--farm--half").mkdir()

@@ -1,4 +1,4 @@
-"""What a window shows, as it tells screen readers: AT-SPI over D-Bus."""
+"""The contents of a window, as screen readers get them: AT-SPI over D-Bus."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_conversation_is_kept_opened_renamed_and_deleted(start, model, tmp_pat
     gone.unlink()
     app.click(rows[1])
     assert str(gone) in app.label("gone.json")
-    app.see(lambda: len(app.find("list item")) == 2, "the row of what is there")
+    app.see(lambda: len(app.find("list item")) == 2, "the row of the stored conversation")
     app.click(rows[0])
     conversation = app.conversation(1)
     app.see(lambda: conversation.entry.focused, "what was kept, in front")

@@ -1,4 +1,4 @@
-"""A desktop of its own for one program: an X server without a screen, and a bus.
+"""A separate desktop for one program: an X server without a screen, and a bus.
 
 The one bus stands for a user's session bus and for the accessibility bus, on which a program tells
 what its window shows.

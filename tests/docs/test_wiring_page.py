@@ -1,4 +1,4 @@
-"""The page about wirings tells of every type of block and its parameters."""
+"""The page about wirings has every type of block and its parameters."""
 
 from __future__ import annotations
 

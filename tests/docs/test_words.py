@@ -1,4 +1,4 @@
-"""Words and phrases that the documentation does not use, since a reader stumbles over them."""
+"""Words and phrases that no page and no code uses, since a reader stumbles over them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ PATTERNS = {
     re.compile(r"\b(?:" + pattern.replace(" ", r"(?:\s+\*?\s*)") + r")", re.IGNORECASE): better
     for pattern, better in FORBIDDEN.items()
 }
-# Names of the API that stay as they are.
-NAMES = re.compile(r"\"quantise\"|`[^`\n]*`")
+# Names that are fixed by the API, by Python or by other programs.
+NAMES = re.compile(
+    r"\"(?:quantise|vectorisable|unpack)\"|`[^`\n]*`|\bunpack(?:_from)?\(|quantise(?=[\"'`])"
+)
 # Code, and tables that are written from results.
 SKIPPED = r"```.*?```|<!-- (?:benchmarks|peers|kernels):begin -->.*?:end -->"
 PAGES = sorted(
@@ -51,6 +53,22 @@ PAGES = sorted(
         *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")),
     ]
 )
+# Folders of code, whose comments, names and messages are read; and the endings of their files.
+FOLDERS = ("benchmarks", "bindings", "cowmlx", "csrc", "examples", "tests", "tools")
+CODE = {".c", ".cpp", ".go", ".h", ".hpp", ".java", ".js", ".md", ".mjs", ".pxi", ".py", ".pyx"}
+CODE |= {".rs", ".swift"}
+BUILT = {"build", "generated", "node_modules", "results", "target"}
+
+
+def code_of(folder: str) -> list[Path]:
+    """The files of a folder that people write."""
+    return [
+        path
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in CODE
+        and not BUILT & set(path.relative_to(ROOT).parts)
+        and path != Path(__file__)
+    ]
 
 
 def prose(path: Path) -> str:
@@ -74,6 +92,16 @@ def found(text: str) -> list[tuple[int, str, str]]:
 def test_plain_words(page: Path) -> None:
     name = page.relative_to(ROOT)
     hits = [f"{name}:{line}: {words!r}: {better}" for line, words, better in found(prose(page))]
+    assert hits == [], "\n".join(hits)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_plain_words_in_code(folder: str) -> None:
+    hits = [
+        f"{path.relative_to(ROOT)}:{line}: {words!r}: {better}"
+        for path in code_of(folder)
+        for line, words, better in found(prose(path))
+    ]
     assert hits == [], "\n".join(hits)
 
 

@@ -198,7 +198,7 @@ def test_missing_package_is_named_with_its_version(installation):
 
 
 def copied(name: str, folder: Path) -> Path:
-    """An installed package, with what pip tells of it, in a folder of its own."""
+    """An installed package, with pip's metadata, in a separate folder."""
     found = metadata.distribution(name)
     for file in found.files or ():
         if ".." not in file.parts and file.suffix != ".pyc":

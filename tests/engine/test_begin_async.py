@@ -1,4 +1,4 @@
-"""Beginning without waiting: what comes lies ready, and nothing waits for the dispatch thread."""
+"""Begins that do not wait: pieces are kept until a host takes them without the dispatch thread."""
 
 from __future__ import annotations
 

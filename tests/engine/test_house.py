@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 BRIDGE = PACKAGE / "bridge/bridge.pyx"
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-# The rooms, and what lies in those that have rooms of their own, from top to bottom: what stands on
+# The rooms, and what lies in those that have subfolders, from top to bottom: what stands on
 # a floor may import what stands below it, and itself. "*" are all that are not named.
 FLOORS = {
     "cowmlx": [
@@ -174,7 +174,7 @@ def test_the_bridge_imports_nothing_that_is_not_there():
 
 
 def test_every_call_has_one_method():
-    """The engine would take either of two; a name of its own would hide it."""
+    """The engine would take either of two; another name would hide it."""
     called = re.findall(
         r'^METHODS\[.*\] = "(\w+)"$', (PACKAGE / "generated/call_arguments.pxi").read_text(), re.M
     )

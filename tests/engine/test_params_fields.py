@@ -529,7 +529,7 @@ def test_context_params_are_reported(lib, tiny, open_context):
     ids=str,
 )
 def test_another_start_with_other_params_is_refused(lib, changes):
-    """The runtime runs with the defaults here; a test of its own process shows the effects."""
+    """The runtime runs with the defaults here; a test in a separate process shows the effects."""
     if changes == {"device": "cpu"} and lib.info()["device"] == "cpu":
         changes = {"device": "gpu"}
     with pytest.raises(StatusError) as error:
@@ -553,7 +553,7 @@ lib.stop()
 
 
 def test_limits_and_the_device_are_those_of_the_start(folder):
-    """In a process of their own: here the runtime runs already."""
+    """In a separate process: here the runtime runs already."""
     command = [sys.executable, "-c", LIMITED, str(ROOT / "tests"), str(folder("llama"))]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,7 @@ def test_text_adds_up_to_that_of_its_tokens(lib, model, open_context):
 
 
 def test_so_does_text_with_stop_texts_that_never_come(lib, model, open_context):
-    """What is held back because it may begin one is released."""
+    """Text that was withheld because it may begin one is released."""
     context = open_context(model)
     stops = ["a stop text that never comes", "\ufffd\ufffd never", " never"]
     for seed in range(SEQUENCES // 10):

@@ -14,7 +14,7 @@ PROMPT = "The quick brown fox"
 
 
 def reference(requests: list[dict[str, Any]], folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Ask plain mlx-lm, in a process of its own, about several models.
+    """Ask plain mlx-lm, in a separate process, about several models.
 
     Args:
         requests: path, prompt (tokens), count and optionally adapter of each.
@@ -93,7 +93,7 @@ def greedy(model: Any, prompt: list[int], count: int) -> tuple[list[int], Any]:
 
 
 def auto_tokenizers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ask AutoTokenizer and mlx-lm's wrapper about folders, in a process of their own."""
+    """Ask AutoTokenizer and mlx-lm's wrapper about folders, in a separate process."""
     done = subprocess.run(
         [sys.executable, str(HERE / "auto_tokenizers.py")],
         input=json.dumps(requests),

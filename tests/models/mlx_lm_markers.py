@@ -1,4 +1,4 @@
-"""What mlx-lm makes of vocabularies and templates, as JSON; run in a process of its own.
+"""What mlx-lm makes of vocabularies and templates, as JSON; run in a separate process.
 
 The texts to try are those that its own functions name, alone and in pairs, in vocabularies too.
 """

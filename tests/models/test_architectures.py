@@ -82,7 +82,7 @@ def test_options_of_one_architecture_do_not_hide_those_of_another() -> None:
         try:
             arguments.append(light_route.import_module(f"models.{name}").ModelArgs)
         except Unsupported:
-            assert name == "olmo"  # needs a package of its own
+            assert name == "olmo"  # needs another package
     for each in arguments:
         network._sign(each)
     for each in arguments:

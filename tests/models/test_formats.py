@@ -63,8 +63,8 @@ WIDER = {
 }
 METAL_ALONE = {"bitnet", "muse_spark"}  # their kernels are Metal's
 NOT_HERE = {
-    "olmo",  # needs a package of its own
-    "prism_hadamard_qwen35",  # a format of its own: see test_architectures.py
+    "olmo",  # needs another package
+    "prism_hadamard_qwen35",  # another format: see test_architectures.py
 }
 ARCHITECTURES = [*tiny_models.FAMILIES, *tiny_architectures.CONFIGS]
 # Rounds activations to four bits itself, so that the last bit of a sum may decide.
@@ -143,7 +143,7 @@ def check(lib: Library, plain: Plain, folder: pathlib.Path, name: str, kind: str
         "sequences": [
             [prompt, answer.tokens] for prompt, answer in zip(PROMPTS, found, strict=True)
         ],
-        "wide": "quantize" in how,  # packed weights are computed with in float32
+        "wide": "quantize" in how,  # quantized weights are computed with in float32
     }
     (answer,) = plain.ask([request])
     assert "refusal" not in answer, answer

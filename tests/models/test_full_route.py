@@ -73,7 +73,7 @@ def hostile(path: pathlib.Path) -> pathlib.Path:
 
 
 def full(*requests: tuple[pathlib.Path, bool]) -> list[dict[str, object]]:
-    """Load folders in a process of its own and return what it found."""
+    """Load folders in a separate process and return what it found."""
     done = subprocess.run(
         [
             sys.executable,

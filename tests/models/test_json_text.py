@@ -1,4 +1,4 @@
-"""Reading JSON from outside: bounded nesting, and what is told of a text that is none."""
+"""Reading JSON from outside: bounded nesting, and messages for texts that are not JSON."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(program: str, *arguments: str) -> str:
-    """Run a program in a process of its own; return what it prints."""
+    """Run a program in a separate process; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Quantised models on the light route equal plain mlx-lm, whatever bits and mode."""
+"""Quantized models on the light route equal plain mlx-lm, for all bits and modes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_equals_plain_mlx_lm(name: str, answers: dict[str, dict[str, Any]]) -> N
     tokens, logits = greedy(model, expected["prompt"], COUNT)
     assert tokens == expected["tokens"]
     plain = mx.load(expected["logits"])
-    # Without kernels many vectors are multiplied with unpacked weights: another order of sums, too.
+    # Without kernels many vectors are multiplied with dequantized weights, in another order.
     assert_as_exact(logits, plain["logits"], plain["error"], strict=1e-4)
     if not name.startswith("mamba"):
         # mlx-lm leaves out what a module holds besides its layers, such as mamba's A_log.

@@ -18,7 +18,7 @@ from cowmlx.text.templates.budget import Budget, OverBudget
 
 
 class Clock:
-    """A clock that goes on by so much whenever it is looked at."""
+    """A clock that advances at every look."""
 
     def __init__(self, step: float) -> None:
         self.now = 0.0
@@ -91,7 +91,7 @@ CALLS_PER_STEP, CALLS_BESIDES = 20, 2000
 
 
 class Calls:
-    """Counts the calls that Python's profiler tells of."""
+    """Counts the calls that Python's profiler reports."""
 
     def __init__(self) -> None:
         self.count = 0

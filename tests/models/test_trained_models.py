@@ -62,7 +62,7 @@ def test_greedy_tokens_are_those_of_mlx_lm(lib, plain, name, form):
     lib.free_model(model)
     assert batched == alone
     sequences = [list(pair) for pair in zip(prompts, alone, strict=True)]
-    # Packed weights are computed with in float32, and mlx-lm takes minutes in 16 bits.
+    # Quantized weights are computed with in float32, and mlx-lm takes minutes in 16 bits.
     request = {"path": str(path), "sequences": sequences, "wide": form == "4-bits", "exact": False}
     (answer,) = plain.ask([request])
     assert "refusal" not in answer, answer

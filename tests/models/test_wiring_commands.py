@@ -358,7 +358,7 @@ def test_a_wiring_of_a_thousand_blocks_is_shown(tmp_path, capsys):
     assert "b0 … b999" in capsys.readouterr().out
 
 
-# What is drawn.
+# Drawings.
 
 
 def rendered(dot: str, kind: str = "svg") -> bytes:

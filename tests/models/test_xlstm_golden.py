@@ -203,7 +203,7 @@ def test_inner_values(name):
 @models
 @pytest.mark.parametrize("lengths", [(37, 20, 1), (16, 17, 15)])
 def test_padding_on_the_left_changes_nothing(name, lengths):
-    """As mlx-lm's batches have it: what each row would be alone, and goes on as alone."""
+    """As mlx-lm's batches have it: each row as it is alone, and continues as alone."""
     ids = arrays(name)["ids_200"][0]
     rows = [ids[7 * number :][:length] for number, length in enumerate(lengths)]
     longest = max(lengths)
@@ -282,7 +282,7 @@ def test_sequences_join_and_leave_as_mlx_lm_has_it(name):
     assert given[2] == alone[2][: len(given[2])]
 
 
-# A process of its own: the whole of mlx-lm is a heavy import, which other tests do without.
+# A separate process: the whole of mlx-lm is a heavy import, which other tests do without.
 BATCHES = """
 import json, sys
 from mlx_lm.generate import BatchGenerator

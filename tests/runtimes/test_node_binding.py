@@ -51,7 +51,7 @@ def test_every_operation_has_its_function(node_folder):
 
 
 def asked_of(row: Operation) -> dict[str, Any]:
-    """What the host is told of an operation: its example's inputs, by their dtypes."""
+    """The host's view of an operation: its example's inputs, by their dtypes."""
     example = row.examples[0]
     places = max(
         len(example.inputs), 0 if row.inputs and row.inputs[0].variadic else len(row.inputs)

@@ -22,7 +22,7 @@ EXAMPLE = ROOT / "examples/rust"
 
 @pytest.fixture(scope="module")
 def crates(cargo, tmp_path_factory) -> dict[str, Path]:
-    """The crates, unpacked, by their names, in the order in which they are published."""
+    """The extracted crates by their names, in the order in which they are published."""
     folder = tmp_path_factory.mktemp("crates")
     done = run([sys.executable, ROOT / "tools/packaging/crates.py", folder])
     if "or newer" in done.stderr:

@@ -109,7 +109,7 @@ UNDO = {
     "cow_mlx_training_parameter": "cow_mlx_array_free",
 }
 
-# Calls on a context that go on when they have returned.
+# Calls on a context that continue after they have returned.
 GOES_ON = ("cow_mlx_context_begin_async", "cow_mlx_context_chat_async")
 FOREVER = 2**32 - 1  # milliseconds
 

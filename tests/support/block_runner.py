@@ -117,7 +117,7 @@ class Runner(Managed):
             told = dict(line.split(maxsplit=1) for line in block.code.splitlines())
             missing = {n for n, text in told.items() if "--" not in text} - set(listed(folder))
             assert not missing, f"{folder.name} has none of {missing}"
-            assert set(listed(folder)) <= set(told), "more files than are told"
+            assert set(listed(folder)) <= set(told), "more files than are listed"
             return
         assert block.note == "output", "text is what a block before gives (output, files of ...)"
         printed, told = self.printed.rstrip(), block.code.rstrip()

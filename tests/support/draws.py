@@ -47,7 +47,7 @@ def adjusted(logits: Sequence[float], sequence: Sequence[int], **options: Any) -
 def repeats(
     sequence: Sequence[int], shortest: int, breakers: Collection[int] = (), begin: int = 0
 ) -> dict[int, int]:
-    """How long the longest run is that each next token would go on with, of those long enough.
+    """The longest run that each next token would continue, if it is long enough.
 
     Args:
         sequence: what is looked at.

@@ -1,6 +1,6 @@
 """Networks of plain mlx-lm in float64: what its float32 is a rounding of.
 
-Knows nothing of libcowmlx. mlx has float64 on the CPU, but for products with packed weights and
+Knows nothing of libcowmlx. mlx has float64 on the CPU, but for products with quantized weights and
 with chosen experts; these are made here of operations that have it. What a network computes in
 float32 whatever its type, such as the angles of positions, is the same in both.
 """
@@ -34,7 +34,7 @@ def in_float64(model: Any) -> Iterator[None]:
         for name, operation in kept.items():
             setattr(mx, name, operation)
         model.update(parameters)
-        _unpacked.clear()
+        _dequantized.clear()
 
 
 def _for_float64(plain: Any, own: Any) -> Any:
@@ -47,16 +47,17 @@ def _for_float64(plain: Any, own: Any) -> Any:
 
 
 _dequantize = mx.dequantize
-_unpacked: dict[int, tuple[mx.array, mx.array]] = {}  # packed weights by their ids, and as numbers
+# Quantized weights by their ids, and as numbers.
+_dequantized: dict[int, tuple[mx.array, mx.array]] = {}
 
 
 def _weights(w: mx.array, scales: mx.array, biases: mx.array | None, **how: Any) -> mx.array:
     """As :func:`_numbers`, once for each weight."""
-    if id(w) not in _unpacked:
+    if id(w) not in _dequantized:
         numbers = _numbers(w, scales, biases, **how)
         mx.eval(numbers)
-        _unpacked[id(w)] = w, numbers
-    return _unpacked[id(w)][1]
+        _dequantized[id(w)] = w, numbers
+    return _dequantized[id(w)][1]
 
 
 def _numbers(
@@ -68,7 +69,7 @@ def _numbers(
     mode: str = "affine",
     **_: Any,
 ) -> mx.array:
-    """The numbers that packed ones stand for: nothing is rounded but the product of a scale."""
+    """Dequantized weights: only products with scales are rounded."""
     how = {"group_size": group_size, "bits": bits, "mode": mode}
     if mode != "affine":
         return _dequantize(w, scales, **how, dtype=mx.float32).astype(mx.float64)

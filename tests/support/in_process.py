@@ -23,7 +23,7 @@ class Unspeakable(Exception):
 
 
 class Call:
-    """A host's call: it keeps what it is told."""
+    """A host's call, which keeps its result."""
 
     ready = True
     refused = False

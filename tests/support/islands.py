@@ -13,7 +13,7 @@ TOOLS = ("unshare", "nsenter", "ip", "bridge")
 
 
 def within() -> tuple[list[str], str]:
-    """What runs a program in a network of its own, and why that cannot be, or ""."""
+    """The command that runs a program in a separate network, and why it cannot, or ""."""
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         return [], f"not installed: {', '.join(missing)}"
@@ -67,7 +67,7 @@ class Island:
 
 
 def build(numbers: Sequence[int]) -> list[Island]:
-    """Make islands; this process must be in a network of its own."""
+    """Make islands; this process must be in a separate network."""
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "bridge", "type", "bridge")
     _run("ip", "address", "add", f"{NETWORK}.1/24", "dev", "bridge")

@@ -35,7 +35,7 @@ from support.paths import LIBRARY
 
 # A signal handler may call them, so they leave the thread's message alone.
 SILENT = ("cow_mlx_context_cancel", "cow_mlx_program_cancel", "cow_mlx_training_cancel")
-# It tells of the last call, and leaves that as it is.
+# It describes the last call, and leaves that unchanged.
 TELLING = "cow_mlx_error_details"
 
 
@@ -307,7 +307,7 @@ class Library:
         return out.value
 
     def rewind(self, context: int, checkpoint: int) -> None:
-        """Hold what was held at a checkpoint."""
+        """Restore the tokens of a checkpoint."""
         self.check(self.c.cow_mlx_context_rewind(context, checkpoint))
 
     def free_checkpoint(self, checkpoint: int) -> None:

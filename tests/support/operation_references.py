@@ -278,7 +278,7 @@ def attention(q, k, v, mask=None, scale=None, causal=False):
     return softmax(scores, -1) @ v
 
 
-def unpack(w, scales, biases, group_size=64, bits=4, **_):
+def dequantized(w, scales, biases, group_size=64, bits=4, **_):
     """Affine weights: elements lie in words from the lowest bits up."""
     elements = (w[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & (2**bits - 1)
     elements = elements.reshape(*w.shape[:-1], -1, group_size)
@@ -290,7 +290,7 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 def dequantize(w, scales, biases=None, mode="affine", dtype=None, **more):
     if mode == "affine":
-        return unpack(w, scales, biases, **more)
+        return dequantized(w, scales, biases, **more)
     bits = 8 if mode == "mxfp8" else 4
     parts = (w[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & (2**bits - 1)
     elements = E2M1[parts] if bits == 4 else from_fp8(parts)
@@ -299,13 +299,13 @@ def dequantize(w, scales, biases=None, mode="affine", dtype=None, **more):
 
 
 def quantized_matmul(x, w, scales, biases, transpose=True, **more):
-    full = unpack(w, scales, biases, **more)
+    full = dequantized(w, scales, biases, **more)
     return x @ (np.swapaxes(full, -1, -2) if transpose else full)
 
 
 def gather_qmm(x, w, scales, biases, left=None, right=None, **more):
     more = {key: value for key, value in more.items() if key not in ("indices", "transpose")}
-    full = np.swapaxes(unpack(w, scales, biases, **more), -1, -2)
+    full = np.swapaxes(dequantized(w, scales, biases, **more), -1, -2)
     x = x if left is None else x.reshape(-1, *x.shape[-2:])[left]
     return x @ (full if right is None else full[right])
 

@@ -26,7 +26,7 @@ def poisoned(kind: Any) -> Any:
 
 
 def poisoned_struct(kind: Any) -> Any:
-    """A struct that tells its size, every other byte of it POISON."""
+    """A struct that has its size, every other byte of it POISON."""
     output = poisoned(kind)
     output.struct_size = sizeof(output)
     return output
@@ -44,7 +44,7 @@ class Buffer:
 
     Args:
         element: the ctypes type of one element.
-        capacity: how many elements the call is told of; 0 passes NULL.
+        capacity: the elements that the call may write; 0 passes NULL.
     """
 
     GUARD = 16

@@ -13,7 +13,7 @@ from support import recurrences
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    """The weights of a folder in float64; packed ones are unpacked."""
+    """The weights of a folder in float64; quantized ones are dequantized."""
     import mlx.core as mx
 
     how = json.loads((folder / "config.json").read_text()).get("quantization")

@@ -5,7 +5,7 @@ writes one result per task to the file named second. A task has "folder",
 "prompt" (tokens) or "messages" and "tools" (for the chat template), "max_tokens"
 and, if wanted, "repetition_penalty" and "repetition_window"; a result has "prompt",
 "tokens", "text" and "logprobs" of the first token. Everything is greedy. "kv_bits"
-and "kv_group_size" quantise keys and values from the first token on. "adapter" is the
+and "kv_group_size" quantize keys and values from the first token on. "adapter" is the
 folder of one that goes with the model. A task with "embed", lists of tokens, has the pooled
 hidden states of each as its result, "vectors": "mean", "last" and "cls". A task with "logits" has
 the logits behind the prompt as its result. Both have "errors", too: how much these numbers are more
@@ -107,7 +107,7 @@ def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def quantized_cache(model: Any, task: dict[str, Any]) -> list[Any]:
-    """An empty cache whose keys and values are quantised."""
+    """An empty cache whose keys and values are quantized."""
     from mlx_lm.models.cache import make_prompt_cache
 
     how = {"bits": task["kv_bits"], "group_size": task["kv_group_size"]}

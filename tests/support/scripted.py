@@ -1,4 +1,4 @@
-"""Tiny models that say what they are told to, whatever they are asked.
+"""Tiny models that generate given tokens, regardless of the prompt.
 
 Their layers do nothing. Each position's embedding is that of the token which the model shall say
 there, and the logits are the products with the token embeddings.
@@ -41,7 +41,7 @@ def make(
     Args:
         folder: where to; it is made.
         template: the chat template.
-        markers: texts that are tokens of their own.
+        markers: texts that are single tokens.
         kind: of the tokenizer, one of ``tokenizers.KINDS``.
         settings: more keys of ``tokenizer_config.json``.
         positions: of its window.

@@ -1,4 +1,4 @@
-"""Calls on threads of their own."""
+"""Calls on separate threads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def at_once(count: int, work: Callable[[int], Any]) -> None:
 
 
 class Working:
-    """A call on a thread of its own, and the status that it ended with."""
+    """A call on a separate thread, and the status that it ended with."""
 
     def __init__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self.status: int | None = None

@@ -2,7 +2,7 @@
 
 ``make(folder, "llama")`` writes ``config.json``, ``model.safetensors`` and a tokenizer. Weights
 are scaled so that greedy tokens are no near-ties, and the end token is never the best one, so
-that a generation goes on until something else stops it.
+that a generation continues until something else stops it.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def make(
         quantize: group_size, bits and mode; layers by path as in a config, False or settings. A
             list of such settings: the layers take them in turn.
         config: replaces keys of the family's config.
-        dtype: of the weights that are not packed, and of what scales packed ones.
+        dtype: of the weights that are not quantized, and of scales.
     """
     global _store
     key = json.dumps([family, seed, tokenizer, quantize, config, dtype], sort_keys=True)

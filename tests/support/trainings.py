@@ -96,13 +96,13 @@ class Trainings:
                 self.arrays.free(array)
 
     def adapter(self, training: int) -> int:
-        """Open what was trained as an adapter."""
+        """Open the trained layers as an adapter."""
         out = poisoned(c_int32)
         self.lib.check(self.c.cow_mlx_training_adapter(training, byref(out)), out)
         return out.value
 
     def export(self, training: int, folder: Any, **options: Any) -> None:
-        """Write what was trained."""
+        """Write the trained layers."""
         text = json.dumps(options).encode() if options else None
         self.lib.check(self.c.cow_mlx_training_export(training, os.fsencode(folder), text))
 
@@ -257,7 +257,7 @@ class Trainings:
         self.lib.check(self.c.cow_mlx_training_save(training, os.fsencode(folder)))
 
     def load(self, training: int, folder: Any) -> None:
-        """Go on where it was saved."""
+        """Continue a saved training."""
         self.lib.check(self.c.cow_mlx_training_load(training, os.fsencode(folder)))
 
     def cancel(self, training: int) -> int:
@@ -275,7 +275,7 @@ ROWS, WIDE, HIDDEN, CLASSES = 24, 5, 8, 3
 
 
 def network(loss: str = "mean", **more: Any) -> dict[str, Any]:
-    """A perceptron that tells two of three classes apart; outputs loss, targets, correct."""
+    """A MLP that separates three classes; outputs loss, targets, correct."""
     return graph(
         [value("x", ["rows", WIDE]), value("y", ["rows"], "int32")],
         [

@@ -1,4 +1,4 @@
-"""What the library gives in a process of its own that uses no kernels."""
+"""Results of the library in a separate process that uses no kernels."""
 
 from __future__ import annotations
 

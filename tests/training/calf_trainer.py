@@ -1,7 +1,7 @@
 """A program: trains calf's network as its own trainer does, but on batches that lines can say.
 
 Arguments: a folder, and options as JSON. The folder receives ``model``, with random weights, and a
-file of lines for each part of the run: stories, whole, and chats, of which the answer is learnt.
+file of lines for each part of the run: stories, whole, and chats, whose answers are trained.
 Standard output has the loss of each step. It knows nothing of the library's trainings.
 """
 
@@ -52,7 +52,7 @@ def chosen(seed: int, texts: bool) -> Iterator[Any]:
 def batches(
     tokenizer: Tokenizer, found: list[Any], size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of a document each, filled up, and what is learnt of them."""
+    """Rows of a document each, filled up, and their trained tokens."""
     pad = tokenizer.token_to_id(PAD)
     encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in render(found)]
     for first in range(0, len(encoded), size):
@@ -60,8 +60,8 @@ def batches(
         rows = np.full((len(ids), max(map(len, ids))), pad, np.int32)
         for row, each in zip(rows, ids, strict=True):
             row[: len(each)] = each
-        learnt = targets(tokenizer, rows.reshape(-1)).reshape(rows.shape)
-        yield rows, (learnt & (rows != pad)).astype(np.float32)
+        trained = targets(tokenizer, rows.reshape(-1)).reshape(rows.shape)
+        yield rows, (trained & (rows != pad)).astype(np.float32)
 
 
 def train(folder: Path, options: dict[str, Any]) -> list[float]:

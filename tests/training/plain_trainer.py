@@ -53,7 +53,7 @@ def answer(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
         parameters = request["parameters"]
         linear_to_lora_layers(model, -1, parameters, use_dora=request["type"] == "dora")
     model.load_weights(request["begin"], strict=False)
-    # What is trained on, as mlx-lm's own batches have it.
+    # The targets, as in mlx-lm's batches.
     batches: list[mx.array] = []
     lengths: list[mx.array] = []
 

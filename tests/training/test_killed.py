@@ -47,7 +47,7 @@ def host(tmp_path_factory):
 
 
 def test_fifty_kills_change_no_bit(host, tmp_path):
-    """In the boot, in loads, steps and saves: what was told to be saved is there ever after."""
+    """In the boot, in loads, steps and saves: a reported save stays."""
     draws = random.Random(11)
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     killed.mkdir()
@@ -60,7 +60,7 @@ def test_fifty_kills_change_no_bit(host, tmp_path):
         assert len(steps) >= when
         if steps:
             assert steps == list(range(steps[0], steps[-1] + 1))
-            assert saved <= steps[0] <= saved + 1  # a save may be whole before it is told
+            assert saved <= steps[0] <= saved + 1  # a save may be whole before it is reported
             saved = steps[-1]
     code, (began,) = host(killed, saved + 5, NEVER, 0)
     assert code == 0 and saved <= began <= saved + 1

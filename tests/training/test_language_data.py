@@ -80,8 +80,8 @@ def test_tools_are_in_the_prompt(model: Any) -> None:
 
 def test_masked_prompts_are_no_targets(model: Any) -> None:
     ((tokens, targets),) = epoch(read(model, [CHAT], mask_prompt=True))[0]
-    learnt = [token for token, target in zip(tokens, targets, strict=True) if target]
-    assert model.tokenizer.decode(learnt, skip_special=False) == "The fox.<|im_end|>\n"
+    trained = [token for token, target in zip(tokens, targets, strict=True) if target]
+    assert model.tokenizer.decode(trained, skip_special=False) == "The fox.<|im_end|>\n"
     ((_, every),) = epoch(read(model, [CHAT]))[0]
     assert every == [False] + [True] * (len(tokens) - 1)
 

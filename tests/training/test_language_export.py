@@ -1,4 +1,4 @@
-"""What was trained: contexts take it, plain mlx-lm reads it, and the serving model stays."""
+"""Trained layers: contexts take them, plain mlx-lm reads them, and the serving model stays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cowmlx.training.language.token_inputs import TokenBatch
 HERE = pathlib.Path(__file__).parent
 FOUR_BITS = {"group_size": 32, "bits": 4}
 TOKENS = [5, 9, 40, 41, 42, 7, 60, 61]
-# Family, how it is packed, what is trained, and how it is written.
+# Family, its quantization, the trained layers, and the written form.
 CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any], dict[str, Any]]] = {
     "lora": ("llama", None, {"type": "lora"}, {}),
     "dora": ("llama", None, {"type": "dora"}, {}),
@@ -34,8 +34,8 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any], dict[str, Any
     "fused": ("llama", None, {"type": "lora"}, {"fuse": True}),
     "fused dora": ("llama", None, {"type": "dora"}, {"fuse": True}),
     "fused experts": ("qwen3_moe", None, {"type": "lora"}, {"fuse": True}),
-    "unpacked": ("llama", FOUR_BITS, {"type": "lora"}, {"fuse": True, "dequantize": True}),
-    "partly unpacked": (
+    "dequantized": ("llama", FOUR_BITS, {"type": "lora"}, {"fuse": True, "dequantize": True}),
+    "partly dequantized": (
         "llama",
         FOUR_BITS,
         {"type": "lora", "keys": ["self_attn.q_proj"]},
@@ -146,7 +146,7 @@ def test_publishing_copies_no_weights_of_the_model(tmp_path: pathlib.Path) -> No
     assert sum(array.nbytes for array in more) == sum(
         array.nbytes for array in run.parameters().values()
     )
-    # What is trained later leaves it as it is.
+    # Later training leaves it unchanged.
     before = logits(published)
     run.set_parameters({name: value + 1 for name, value in run.parameters().items()})
     assert mx.array_equal(logits(published), before).item()

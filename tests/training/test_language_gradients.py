@@ -16,7 +16,7 @@ from cowmlx.training.language.options import LanguageOptions
 from cowmlx.training.language.token_inputs import TokenBatch
 
 FOUR_BITS = {"group_size": 32, "bits": 4}
-# A family, how it is packed, and what is trained.
+# A family, its quantization, and the trained layers.
 CASES: list[tuple[str, dict[str, Any] | None, str]] = [
     ("llama", None, "lora"),
     ("llama", None, "full"),

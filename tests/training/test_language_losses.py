@@ -52,7 +52,7 @@ CHATS: list[dict[str, Any]] = [
     for i in range(6)
 ]
 
-# Family, how it is packed, what is trained, the data, and what differs from the options below.
+# Family, its quantization, the trained layers, the data, and options that differ from those below.
 CASES: dict[str, tuple[str, dict[str, Any] | None, str, list[Any], dict[str, Any]]] = {
     "lora": ("llama", None, "lora", TEXTS, {}),
     "dora": ("llama", None, "dora", TEXTS, {}),
@@ -95,7 +95,7 @@ class Case:
         self.trained: dict[str, mx.array] = mx.load(answer["trained"])  # type: ignore[assignment]
 
     def objective(self) -> LanguageObjective:
-        """Return what is trained, as it begins."""
+        """Return the trained layers as they begin."""
         return objective(self.model, self.request)
 
     def batch(self, index: int, *, padding: bool) -> TokenBatch:

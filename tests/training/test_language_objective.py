@@ -1,4 +1,4 @@
-"""What is trained of a language model: layers, keys, dropout, checkpointing, seeds; bad input."""
+"""The trained parts of a language model: layers, keys, dropout, checkpointing, seeds; bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings beside mlx-lm's own where rounding grows: one batch, learnt by heart with large steps.
+"""Trainings beside mlx-lm's own where rounding grows: one batch, memorized with large steps.
 
 Losses then part after some steps, as do those of two runs of mlx-lm whose parameters begin a
 rounding apart. At the same parameters losses and gradients stay the same to rounding.

@@ -1,4 +1,4 @@
-"""A program's loss minimised over the C ABI: the same bits as plain mlx."""
+"""A program's loss minimized over the C ABI: the same bits as plain mlx."""
 
 from __future__ import annotations
 

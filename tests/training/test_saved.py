@@ -89,7 +89,7 @@ def test_a_fit_saves_as_often_as_asked(trainings, tmp_path):
 
 
 def test_a_training_is_saved_while_a_fit_runs(trainings, tmp_path):
-    """As it is after its last step; the fit goes on as if nothing had been."""
+    """As it is after its last step; the fit continues unchanged."""
     plain = trainings.create(network(), **OPTIONS)
     trainings.fit(plain, **given())
     training = trainings.create(network(), **OPTIONS)

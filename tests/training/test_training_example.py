@@ -1,4 +1,4 @@
-"""The example of a training tells almost all points right, and goes on where it was interrupted."""
+"""The training example classifies almost all points right, and continues after a stop."""
 
 from __future__ import annotations
 

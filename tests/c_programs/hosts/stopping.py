@@ -53,7 +53,7 @@ for turn in range(3):
     for thread in threads:
         thread.join()
     assert out == 0
-    # Whoever came after the stop finds no runtime, or an array that is closed.
+    # A call after the stop finds no runtime, or an array that is closed.
     assert len(ends) == 3 and set(ends) <= {"ECANCELED", "ESTATE", "EHANDLE"}, ends
     assert "ECANCELED" in ends
     ends.clear()

@@ -45,7 +45,7 @@ def job(number):
 
 
 def seen(pieces):
-    """What a host can tell of pieces, but for probabilities."""
+    """The fields of pieces, without probabilities."""
     return [(piece.status, piece.text, piece.token, piece.finish) for piece in pieces]
 
 

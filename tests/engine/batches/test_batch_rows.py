@@ -27,7 +27,7 @@ from cowmlx.cache.layers import KVQuantization, can_quantize
 from cowmlx.errors import Unsupported
 from cowmlx.generation import batched
 
-ALONE = {} if kernels.available() else {"gemma2": "other results"}  # a mask of its own
+ALONE = {} if kernels.available() else {"gemma2": "other results"}  # its own mask
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def larger(lib, tmp_path_factory):
 
 
 def steps(done):
-    """The sizes of chunks, of what a host is told to be processed."""
+    """The sizes of chunks, from the reported progress."""
     return [after - before for before, after in pairwise(done)]
 
 

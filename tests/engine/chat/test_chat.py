@@ -116,7 +116,7 @@ def test_tool_calls_are_told_by_name_and_arguments(lib, context):
 
 
 def test_a_whole_turn_with_a_tool(lib, context):
-    """Call, result, answer; the call is given back as it was told."""
+    """Call, result, answer; the call is given back as it came."""
     messages = [{"role": "user", "content": "What is the weather in Rome?"}]
     options = {"tools": [WEATHER]}
     chat = lib.chat(context, messages, options=options)
@@ -135,7 +135,7 @@ def test_a_whole_turn_with_a_tool(lib, context):
 
 
 def test_a_conversation_goes_on_from_what_is_held(lib, calf, open_context):
-    """Of each turn but the first, nothing is processed again but what is new."""
+    """Of each turn but the first, only new tokens are processed."""
     context = open_context(calf)
     messages = [{"role": "system", "content": "You are called Bella."}]
     questions = ["What is your name?", "What colour is a fox?", "And what does it eat?", "Thanks!"]

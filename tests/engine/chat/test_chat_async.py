@@ -1,4 +1,4 @@
-"""Chats without waiting: events lie ready until they are taken."""
+"""Chats without waiting: events are kept until they are taken."""
 
 from __future__ import annotations
 

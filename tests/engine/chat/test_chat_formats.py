@@ -85,7 +85,7 @@ def test_a_user_cannot_start_the_thinking(lib, says):
 
 
 def test_a_model_that_only_ends_its_thinking(lib, says):
-    """What came before was told as text already; the marker is taken out all the same."""
+    """Earlier text was delivered already; the marker is removed all the same."""
     chat = lib.chat(says("Rain?\n</think>\n\nIt rains.", CHATML, THINK), USER)
     assert chat.said() == "Rain?\n\n\nIt rains."
 
@@ -116,7 +116,7 @@ def test_markers_that_only_structure_an_answer_are_taken_out(lib, says):
 
 
 def test_events_come_with_the_tokens(lib, says):
-    """After the reasoning is told and before the answer is, no token of the answer is there."""
+    """Between the events of reasoning and answer, the context has no token of the answer."""
     context = says("<think>\nRain? Yes.\n</think>\n\nIt rains today.", CHATML, THINK)
     counts = []
 

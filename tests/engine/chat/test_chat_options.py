@@ -11,7 +11,7 @@ from support.signatures import EINVAL, EUNSUPPORTED
 USER = [{"role": "user", "content": "What colour is a fox?"}]
 THINK = ["<think>", "</think>"]
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
-# Reads variables in a macro, in a branch and behind a test; sets some of its own.
+# Reads variables in a macro, in a branch and behind a test; sets others.
 READS = (
     "{% macro say(x) %}{{ x }}{{ in_macro }}{% endmacro %}"
     "{% set own = 1 %}{% if tested is defined %}{{ tested }}{% endif %}"

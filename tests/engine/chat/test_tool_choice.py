@@ -23,7 +23,7 @@ THINK = ["<think>", "</think>"]
 CALL_MARKERS = ["<tool_call>", "</tool_call>"]
 JSON_TOOLS = {"tool_parser_type": "json_tools"}
 CALL = '<tool_call>\n{"name": "look", "arguments": {"q": "a b", "n": 3}}\n</tool_call>'
-# What each notation writes as tokens of their own, where a model has them.
+# What each notation writes as single tokens, where a model has them.
 MARKERS = {
     "function_gemma": ["<start_function_call>", "<end_function_call>", "<escape>"],
     "gemma4": ["<|tool_call>", "<tool_call|>", '<|"|>'],

@@ -203,7 +203,7 @@ class Ledger(RuleBasedStateMachine):
         then=st.sampled_from(["", "settle", "cancel", "settle, cancel"]),
     )
     def begin(self, which, keep, more, count, draft, steps, then):
-        """With some of what is held, and something new."""
+        """With some of the context's tokens, and new ones."""
         handle = self.pick(which)
         held = self.contexts[handle]
         tokens = held.tokens[: keep % (len(held.tokens) + 1)] if keep % 3 else held.tokens

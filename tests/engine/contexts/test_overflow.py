@@ -37,7 +37,7 @@ def rolling(size=SIZE, keep=KEEP):
 
 
 def check_held(held, full, size, keep):
-    """What is held is the front that is kept and the end of all tokens, the last one or not."""
+    """The context holds the kept front and the end of all tokens, with or without the last."""
     assert len(held) <= size
     if len(held) >= len(full) - 1 and held == full[: len(held)]:
         return
@@ -47,7 +47,7 @@ def check_held(held, full, size, keep):
 
 
 def follow(lib, oracle, context, tokens, count, size=SIZE, keep=KEEP, each=lambda: None, **params):
-    """Generate, and compare every token with a fresh context's on what is held."""
+    """Generate, and compare every token with a fresh context's behind the same tokens."""
     lib.begin(context, tokens, max_tokens=count, **params)
     full = list(tokens)
     check_held(lib.tokens(context), full, size, keep)
@@ -210,7 +210,7 @@ def test_max_tokens_end_exactly_around_a_roll(lib, tiny, open_context, kind):
 
 @kinds
 def test_a_cancel_at_every_length_around_a_roll(lib, tiny, oracle, open_context, kind):
-    """What is held is what was delivered, and the next begin continues from it."""
+    """The context holds the delivered tokens, and the next begin continues from them."""
     model = tiny(kind)
     for length in range(14):
         context = open_context(model, **rolling())

@@ -50,7 +50,7 @@ def status_of(call, *arguments):
 
 @pytest.fixture
 def untouched(lib, tiny, oracle):
-    """A context that holds tokens of its own, and must still do so in the end."""
+    """A context that holds its own tokens, and must still do so in the end."""
     with opened(lib, tiny("llama")) as context:
         lib.begin(context, OTHER, max_tokens=0)
         yield context
@@ -505,7 +505,7 @@ def test_a_cancel_before_changes_nothing(lib, tiny, open_context, file):
 
 @pytest.mark.parametrize("way", ["save", "restore"])
 def test_freed_meanwhile(lib, tiny, open_context, file, monkeypatch, way):
-    """Whoever comes first: the call ends, and nothing is left behind."""
+    """Whichever comes first: the call ends, and nothing is left behind."""
     monkeypatch.setattr(disk, "PIECE", 64)
     monkeypatch.setattr(disk_reader, "PIECE", 64)
     save(lib, tiny("llama"), file)

@@ -37,7 +37,7 @@ def goes_on(lib, context, oracle):
 
 
 def test_during_the_prompt(lib, tiny, oracle, open_context):
-    """Cancelled when the first chunk is told, by a thread of its own, which the host waits for."""
+    """Cancelled at the report of the first chunk, by a thread that the host waits for."""
     context = open_context(tiny("llama-long"))
 
     def progress(done, total):
@@ -221,7 +221,7 @@ def test_a_refusal_of_the_last_text(lib, tiny, open_context, kind, count):
 
 @kinds
 def test_next_after_a_generate_that_was_broken_off(lib, tiny, open_context, kind):
-    """Whether by a refusal or by a cancel, nothing more comes, and all that is held is told."""
+    """Whether by a refusal or by a cancel, nothing more comes, and all tokens were delivered."""
     context = open_context(tiny(kind))
     for stop in (lambda text: False, lambda text: lib.cancel(context)):
         with pytest.raises(StatusError):
@@ -308,7 +308,7 @@ def test_a_context_that_was_freed(lib, tiny):
 
 
 def test_a_cancel_that_meets_a_trim_leaves_the_truth(lib, tiny, oracle, open_context):
-    """Whoever comes first: what the context then holds, it continues from."""
+    """Whichever comes first: the context continues from its tokens."""
     model = tiny("mamba2")
     context = open_context(model)
     for round_ in range(10):

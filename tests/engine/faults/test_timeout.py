@@ -57,7 +57,7 @@ def test_a_prompt_that_takes_too_long(lib, tiny, oracle, open_context, kind, len
 
 @kinds
 def test_what_was_processed_before_the_time_was_over_is_kept(lib, tiny, oracle, open_context, kind):
-    """The host lets the time pass while the first chunk is told."""
+    """The host lets the time pass while the first chunk is reported."""
     name = {"llama": "llama-long", "gemma3_text": "gemma3-long", "falcon_h1": "falcon_h1-long"}
     model = name.get(kind, kind)
     context = open_context(tiny(model))

@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
   REQUIRE(strstr(cow_mlx_get_error(), "temperature"));
   REQUIRE(!cow_mlx_generate_begin(context, tokens, -1, 0, 0, 0, 0, 0, 0, 0));
 
-  /* Trim, and go on from what is left. */
+  /* Trim, and continue from the rest. */
   held = cow_mlx_cache_token_count(context);
   REQUIRE(cow_mlx_cache_trim_end(context, 2) == 2);
   REQUIRE(cow_mlx_cache_trim_front(context, 1) == 1);

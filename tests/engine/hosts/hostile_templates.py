@@ -1,4 +1,4 @@
-"""A host with little memory that renders hostile chat templates, each a model of its own.
+"""A host with little memory that renders hostile chat templates, a model each.
 
 Arguments: the folder of a harmless model, one to write models to. Writes a JSON line per template,
 with the status that it got, and one at the end: what another context generated meanwhile, what it

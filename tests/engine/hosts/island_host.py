@@ -1,4 +1,4 @@
-"""A host in a network of its own, with workers on islands: argv: folder, secret.
+"""A host in a separate network, with workers on islands: argv: folder, secret.
 
 The last line is JSON: what each call ended with, and after how many seconds.
 """

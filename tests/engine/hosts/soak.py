@@ -53,7 +53,7 @@ class Chat(NamedTuple):
 
 
 def alone(model: int, prompt: list[int], params: dict[str, Any]) -> Task:
-    """A task, done on a context of its own while nothing else runs."""
+    """A task, done on a separate context while nothing else runs."""
     context = lib.context(model, solo=True)
     lib.begin(context, prompt, **params)
     pieces = lib.drain(context)
@@ -97,7 +97,7 @@ class AtRisk:
 
 
 class Worker:
-    """One thread's work: every kind of it again and again, in an order of its own."""
+    """One thread's work: every kind of it again and again, in another order."""
 
     def __init__(
         self, number: int, seed: int, tasks: list[Task], chats: list[Chat], at_risk: AtRisk

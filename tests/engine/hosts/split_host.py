@@ -1,4 +1,4 @@
-"""A host of its own with a model on several machines: argv: what to do, folder, worker, secret."""
+"""A separate host with a model on several machines: argv: what to do, folder, worker, secret."""
 
 from __future__ import annotations
 

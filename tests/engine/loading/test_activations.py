@@ -1,4 +1,4 @@
-"""What packed weights are multiplied with: exact activations, or such of eight bits."""
+"""Activations that are multiplied with quantized weights: exact, or of eight bits."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ print(json.dumps(told))
 
 
 def without_kernels(folder):
-    """What is told of a model in a process that uses no kernels."""
+    """The info of a model in a process that uses no kernels."""
     command = [sys.executable, "-c", WITHOUT, str(ROOT / "tests"), str(folder)]
     env = {**os.environ, "COWMLX_KERNELS": "off"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)

@@ -1,4 +1,4 @@
-"""Calls before the runtime has started and after it was stopped, in a process of their own."""
+"""Calls before the runtime has started and after it was stopped, in a separate process."""
 
 from __future__ import annotations
 

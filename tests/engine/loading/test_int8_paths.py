@@ -19,7 +19,7 @@ SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 7, "max_tokens": COUNT}
 
 @pytest.fixture(params=FAMILIES)
 def model(lib, once, request):
-    """A tiny model with packed weights, which is freed afterwards."""
+    """A tiny model with quantized weights, which is freed afterwards."""
     packed = {"group_size": 32, "bits": 4}
     name = f"packed-{request.param}"
     place = once(name, lambda path: tiny_models.make(path, request.param, quantize=packed))

@@ -152,7 +152,7 @@ def test_lazy_weights_come_with_their_first_use(lib, folder, open_context):
 
 
 def test_the_same_folder_twice(lib, folder, oracle, open_context):
-    """Two models, each with a handle and weights of its own."""
+    """Two models, each with its own handle and weights."""
     models = [lib.load(folder("llama")) for _ in range(2)]
     assert models[0] != models[1]
     lib.free_model(models[0])

@@ -141,7 +141,7 @@ def test_false_cancels_and_nothing_stays(lib, folder):
     with held(lib):  # so that the first poll finds the load not yet done
         model = load(lib, folder(BIG), callbacks, progress=lambda fraction, stage: False)
     status = lib.c.cow_mlx_model_poll(model, FOREVER)
-    if status == OK:  # it was told of the end alone
+    if status == OK:  # only its end was reported
         lib.free_model(model)
         return
     assert status == ECANCELED

@@ -76,11 +76,11 @@ def test_packed_weights_of_xlstm(lib, tmp_path, bits, mode):
     folder = tiny_models.make(
         tmp_path / "xlstm", "xlstm", quantize=quantize, config={"weight_mode": mode}
     )
-    unpacked = tiny_models.make(tmp_path / "plain", "xlstm", config={"weight_mode": mode})
+    dense = tiny_models.make(tmp_path / "plain", "xlstm", config={"weight_mode": mode})
     weights = plain_wiring.stored(folder)
     arrays = {name: mx.array(array.astype("float32")) for name, array in weights.items()}
-    mx.save_safetensors(str(unpacked / "model.safetensors"), arrays, metadata={"format": "mlx"})
-    assert greedy_of(lib, folder) == greedy_of(lib, unpacked)
+    mx.save_safetensors(str(dense / "model.safetensors"), arrays, metadata={"format": "mlx"})
+    assert greedy_of(lib, folder) == greedy_of(lib, dense)
 
 
 @pytest.mark.plain

@@ -84,13 +84,13 @@ def test_a_host_without_standard_streams_has_a_rank():
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """A Python without mlx, in an environment of its own."""
+    """A Python without mlx, in a separate environment."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return folder / "bin/python"
 
 
-# Begins with a path of its own, as a host does that brings its packages.
+# Begins with its own path, as a host does that brings its packages.
 OWN_PATH = """
 import runpy, sys
 sys.path[:0] = sys.argv[1].split(":")

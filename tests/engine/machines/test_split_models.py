@@ -216,7 +216,7 @@ def test_thousands_of_sequences_that_are_freed_at_once_are_told_in_several_messa
 
 
 def test_what_a_rank_said_keeps_no_frames():
-    """It is raised for whoever asks, and stays with the group."""
+    """It is raised for every caller, and stays with the group."""
     ours, its = socket.socketpair()
     with its:
         opening = Opening.__new__(Opening)

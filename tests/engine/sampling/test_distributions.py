@@ -160,7 +160,7 @@ def test_a_draw_tells_how_surprising_it_is(model, logits):
 
 
 def test_xtc_happens_as_often_as_it_should(model, logits):
-    """One coin for each draw, which has nothing to do with what is drawn."""
+    """One coin for each sample, independent of the sampled tokens."""
     options = {"temperature": 1.0, "xtc_probability": 0.4, "xtc_threshold": 0.15}
     check(sampler(model, **options), logits, options, count=4000, rows=1)
 
@@ -177,7 +177,7 @@ def test_coins_are_uniform():
 
 
 def test_a_draw_depends_on_its_seed_and_number_alone(model, logits):
-    """Not on what was drawn before: speculative decoding draws in another order."""
+    """Not on earlier samples: speculative decoding samples in another order."""
     options = {"temperature": 2.0, "xtc_probability": 0.5, "xtc_threshold": 0.05, "seed": 3}
     tokens = take(sampler(model, **options), logits, 50)
     sample, batch_sampler = sampler(model, **options), BatchSampler()

@@ -103,7 +103,7 @@ def test_log_probabilities_are_the_models_whatever_was_chosen(
 
 @pytest.mark.parametrize("family", [*KINDS, "calf"])
 def test_logits_are_those_behind_the_last_token_held(lib, tiny, open_context, family):
-    """Whatever runs ahead of the host, and after the end too."""
+    """Also ahead of the host, and after the end."""
     model = tiny(family)
     context = open_context(model)
     lib.begin(context, start(lib, model, family), max_tokens=4)

@@ -1,4 +1,4 @@
-"""Mirostat 2: a bound of surprise that follows what was drawn, a generation for itself."""
+"""Mirostat 2: a bound of surprise that follows the samples of one generation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def surprises(lib, model, tokens, **options):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("change", [{}, {"temperature": 2.0, "mirostat_eta": 1.0}], ids=str)
 def test_no_token_is_more_surprising_than_the_bound(lib, tiny, open_context, change, seed):
-    """The bound moves by what was drawn before, as algorithm 2 says."""
+    """The bound moves with earlier samples, as in algorithm 2."""
     model, options = tiny("soft"), {**ON, **change}
     tokens = generated(lib, open_context(model), seed=seed, **options)
     found = surprises(lib, model, tokens, **options)

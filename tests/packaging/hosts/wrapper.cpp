@@ -128,7 +128,7 @@ static void calls_return_at_once(Host& host) {
     return true;
   };
   context.begin_async(host.prompt, params);
-  Context moved = std::move(context); /* what the call goes on to use moves along */
+  Context moved = std::move(context); /* the memory that the call uses moves along */
   params = GenerationParams();
   while (!moved.poll(0)) continue;
   EXPECT(processed == host.prompt.size());

@@ -198,8 +198,8 @@ public final class Everything {
           last.replace(0, last.length(), event.kind().name().toLowerCase());
           return true;
         });
-    boolean learnt = Math.abs(training.parameter("w").floats()[0] - 3) < 0.01;
-    said.put("fit", List.of(events.get(), last, learnt));
+    boolean trained = Math.abs(training.parameter("w").floats()[0] - 3) < 0.01;
+    said.put("fit", List.of(events.get(), last, trained));
     training.save(scratch + "/training");
     training.load(scratch + "/training");
     said.put("resumed", training.info().get("step"));

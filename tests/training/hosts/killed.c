@@ -2,7 +2,7 @@
  * Trains a program on 24 rows of 5 numbers in 3 classes, saving after each step, and may kill
  * itself at any place: killed FOLDER PROGRAM OPTIMIZER STEPS WHEN DELAY
  *
- * It goes on where FOLDER was saved, and prints "from" and that step; then the step of each
+ * It continues from FOLDER, and prints "from" and that step; then the step of each
  * checkpoint. SIGKILL comes DELAY microseconds after its WHENth step, 0 being its start; never if
  * WHEN is negative, and then it saves at the end alone.
  */
